@@ -1,0 +1,1 @@
+"""The permille command: a client of the services, nothing else."""

@@ -1,0 +1,1 @@
+"""What every permille service shares."""

@@ -1,0 +1,1 @@
+"""permille controller: Runs recordings on one node."""

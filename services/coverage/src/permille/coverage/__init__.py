@@ -1,0 +1,1 @@
+"""permille coverage: Decides what to record, where and for how long."""

@@ -1,0 +1,1 @@
+"""permille decoder: Turns stored sessions into tables and answers questions about them."""
