@@ -1,1 +1,1 @@
-"""permille allocator: Plans trace buffers by how the target uses its cores, within a memory budget."""
+"""Plans trace buffers by how the target uses its cores or threads, within a memory budget."""

@@ -1,0 +1,1 @@
+"""The rules of buffer planning, as functions."""

@@ -1,0 +1,1 @@
+"""The wire side of the allocator."""
