@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
 from permille.allocator.domain.usage_aware import PAGE, Usage, Wish, plan_buffers
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
@@ -50,7 +50,7 @@ def test_who_is_used_more_never_gets_less(wish: Wish) -> None:
     except ResourceExhausted:
         assume(False)
     by_share = sorted(wish.usages, key=lambda usage: usage.share)
-    for idler, busier in zip(by_share, by_share[1:], strict=False):
+    for idler, busier in itertools.pairwise(by_share):
         # One page is the grain of the plan.
         assert plan.buffers[idler.unit] <= plan.buffers[busier.unit] + PAGE
 

@@ -1,15 +1,16 @@
 """Usage-aware buffer planning: memory goes where the target runs.
 
-Formula. Let B be the budget, r the number of reserved buffers, m and M the smallest and largest buffer, s_i the share of one
-core's time that the target had on unit i. All sizes are whole pages of 4 KiB: a ToPA entry is a power of two between 4 KiB and
-128 MiB (Intel SDM volume 3, "Table of Physical Addresses"), and every whole number of pages is a chain of such entries.
+Formula. Let B be the budget, r the number of reserved buffers, m and M the smallest and largest buffer, s_i the share
+of one core's time that the target had on unit i. All sizes are whole pages of 4 KiB: a ToPA entry is a power of two
+between 4 KiB and 128 MiB (Intel SDM volume 3, "Table of Physical Addresses"), and any number of pages is a chain of
+such entries.
 
-1. U, the most that is useful: a unit that runs the whole period writes `bytes_per_busy_second * period`; U is `HEADROOM` times
-   that, and never above M nor below m. Memory beyond U would stay empty however the load shifts.
+1. U, the most that is useful: a unit that runs the whole period writes `bytes_per_busy_second * period`; U is
+   `HEADROOM` times that, and never above M nor below m. Memory beyond U would stay empty however the load shifts.
 2. Reserve: nobody knows who will be born, so the r reserved buffers are equal and have `RESERVE_SHARE` of B together:
    R = clamp(B * RESERVE_SHARE / r, m, U); less when the others could not have their minimum otherwise.
-3. Everybody else gets m, and the rest of B in proportion to s_i until U is reached; what a full unit leaves over goes to the
-   others, again in proportion (water filling). A unit never seen running weighs `IDLE_SHARE`, not zero.
+3. Everybody else gets m, and the rest of B in proportion to s_i until U is reached; what a full unit leaves over goes
+   to the others, again in proportion (water filling). A unit never seen running weighs `IDLE_SHARE`, not zero.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def plan_buffers(wish: Wish) -> Plan:
     needed = smallest * (len(wish.usages) + wish.reserve)
     if budget < needed:
         raise ResourceExhausted(
-            f"budget_bytes is {wish.budget_bytes}, too small for {len(wish.usages)} buffers and {wish.reserve} in reserve"
-            f" of at least {smallest} bytes each",
+            f"budget_bytes is {wish.budget_bytes}, too small for {len(wish.usages)} buffers and {wish.reserve} in"
+            f" reserve of at least {smallest} bytes each",
             reason="BUDGET_TOO_SMALL",
             help=f"set budget_bytes to {needed} or more, or ask for fewer or smaller buffers",
             metadata={"smallest_budget_bytes": str(needed), "budget_bytes": str(wish.budget_bytes)},
