@@ -12,10 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
+from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
-
-from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 
 ENV_PREFIX = "PERMILLE_"
 # Tables of the one file that all services share; a service reads its own and leaves the others alone.
@@ -44,8 +43,8 @@ def default_node() -> str:
 class MeshConfig(BaseSettings):
     """What every service needs. A service adds a table of its own:
 
-    `class CoverageConfig(MeshConfig): coverage: CoverageSettings = CoverageSettings()` reads the table `[coverage]` of the
-    file and the variables `PERMILLE_COVERAGE_<KEY>`.
+    `class CoverageConfig(MeshConfig): coverage: CoverageSettings = CoverageSettings()` reads the table `[coverage]` of
+    the file and the variables `PERMILLE_COVERAGE_<KEY>`.
     """
 
     model_config = SettingsConfigDict(
@@ -63,6 +62,9 @@ class MeshConfig(BaseSettings):
     etcd: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="etcd endpoints, host:port, comma separated; empty: the private etcd of `permille up`."
     )
+    etcd_ca: Path | None = Field(None, description="Authority that signed etcd's certificate; needed off loopback.")
+    etcd_cert: Path | None = Field(None, description="Client certificate for etcd.")
+    etcd_key: Path | None = Field(None, description="The private key to etcd_cert.")
     etcd_timeout_s: float = Field(5.0, gt=0, le=60, description="Deadline of one etcd request.")
     lease_ttl_s: int = Field(10, ge=2, le=600, description="After this long without a sign of life a replica is dead.")
     store: str = Field("", description="Object store, file:///folder or s3://bucket/prefix; empty: <state_dir>/store.")
@@ -76,7 +78,9 @@ class MeshConfig(BaseSettings):
     drain_s: float = Field(10.0, ge=0, le=600, description="How long running calls may go on after SIGTERM.")
     otlp_endpoint: str = Field("", description="Where traces of permille itself go (OTLP gRPC); empty: nowhere.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else json.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: console on a terminal, else json."
+    )
 
     @field_validator("etcd", mode="before")
     @classmethod
@@ -106,10 +110,12 @@ class MeshConfig(BaseSettings):
     @classmethod
     def _node_name(cls, value: str) -> str:
         if not _NODE.fullmatch(value):
-            raise ValueError("must be 1 to 63 lower-case letters, digits, '-' or '.', beginning and ending with no sign")
+            raise ValueError(
+                "must be 1 to 63 lower-case letters, digits, '-' or '.', beginning and ending with no sign"
+            )
         return value
 
-    @field_validator("state_dir", "tls_ca", "tls_cert", "tls_key")
+    @field_validator("state_dir", "tls_ca", "tls_cert", "tls_key", "etcd_ca", "etcd_cert", "etcd_key")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -170,9 +176,10 @@ def load(
 ) -> _Config:
     """The configuration of one process.
 
-    `file`: a TOML file; None: `$PERMILLE_CONFIG`, else `~/.config/permille/permille.toml` or `/etc/permille/permille.toml`
-    where there is one. `overrides`: flags by key, None values are left out; a service's own under its table's name.
-    Raises `InvalidArgument` for an unknown key (with the nearest known one) or a wrong value, `NotFound` for a missing file.
+    `file`: a TOML file; None: `$PERMILLE_CONFIG`, else `~/.config/permille/permille.toml` or
+    `/etc/permille/permille.toml` where there is one. `overrides`: flags by key, None values are left out; a service's
+    own under its table's name. Raises `InvalidArgument` for an unknown key (with the nearest known one) or a wrong
+    value, `NotFound` for a missing file.
     """
     variables = dict(os.environ if environment is None else environment)
     path = file if file is not None else _default_file(variables)

@@ -31,8 +31,8 @@ class Code(IntEnum):
 class PermilleError(Exception):
     """What went wrong, which value, what is allowed and what to do.
 
-    `reason` is a stable word in capitals for programs, `message` a sentence for people, `help` the way out (a command or a
-    setting), `metadata` the values involved. `retry_after_s` is set only where doing the same again can help.
+    `reason` is a stable word in capitals for programs, `message` a sentence for people, `help` the way out (a command
+    or a setting), `metadata` the values involved. `retry_after_s` is set only where doing the same again can help.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PermilleError(Exception):
         return f"{type(self).__name__}({self.code.name}, {self.reason}, {self.message!r})"
 
 
-class _Coded(PermilleError):
+class _CodedError(PermilleError):
     CODE: ClassVar[Code]
 
     def __init__(
@@ -74,85 +74,85 @@ class _Coded(PermilleError):
         )
 
 
-class Cancelled(_Coded):
+class Cancelled(_CodedError):
     """Somebody asked for the work to end."""
 
     CODE = Code.CANCELLED
 
 
-class InvalidArgument(_Coded):
+class InvalidArgument(_CodedError):
     """A value that is wrong whatever the state of the system."""
 
     CODE = Code.INVALID_ARGUMENT
 
 
-class DeadlineExceeded(_Coded):
+class DeadlineExceeded(_CodedError):
     """The work did not end within the time allowed for it."""
 
     CODE = Code.DEADLINE_EXCEEDED
 
 
-class NotFound(_Coded):
+class NotFound(_CodedError):
     """The thing named does not exist."""
 
     CODE = Code.NOT_FOUND
 
 
-class AlreadyExists(_Coded):
+class AlreadyExists(_CodedError):
     """The thing to create is there already."""
 
     CODE = Code.ALREADY_EXISTS
 
 
-class PermissionDenied(_Coded):
+class PermissionDenied(_CodedError):
     """The caller is known and may not do this."""
 
     CODE = Code.PERMISSION_DENIED
 
 
-class ResourceExhausted(_Coded):
+class ResourceExhausted(_CodedError):
     """A quota, a disk or a memory budget is used up."""
 
     CODE = Code.RESOURCE_EXHAUSTED
 
 
-class FailedPrecondition(_Coded):
+class FailedPrecondition(_CodedError):
     """The system is not in the state that this needs; repeating alone does not help."""
 
     CODE = Code.FAILED_PRECONDITION
 
 
-class Aborted(_Coded):
+class Aborted(_CodedError):
     """A concurrent change won; reading again and repeating may help."""
 
     CODE = Code.ABORTED
 
 
-class Internal(_Coded):
+class Internal(_CodedError):
     """A defect of permille."""
 
     CODE = Code.INTERNAL
 
 
-class Unavailable(_Coded):
+class Unavailable(_CodedError):
     """A part cannot be reached now; repeating later may help."""
 
     CODE = Code.UNAVAILABLE
 
 
-class DataLoss(_Coded):
+class DataLoss(_CodedError):
     """Stored data are damaged or gone."""
 
     CODE = Code.DATA_LOSS
 
 
-class Unauthenticated(_Coded):
+class Unauthenticated(_CodedError):
     """The caller did not show who it is."""
 
     CODE = Code.UNAUTHENTICATED
 
 
-_BY_CODE: dict[Code, type[_Coded]] = {kind.CODE: kind for kind in _Coded.__subclasses__()}
+_BY_CODE: dict[Code, type[_CodedError]] = {kind.CODE: kind for kind in _CodedError.__subclasses__()}
 
 
 def error_of(

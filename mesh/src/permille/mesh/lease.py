@@ -1,0 +1,106 @@
+"""A lease kept alive in the background, and the keys that live as long as this process does."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from permille.mesh.errors import PermilleError, Unavailable
+from permille.mesh.etcd import Etcd
+
+_log = structlog.get_logger(__name__)
+
+
+class Lease:
+    """One lease of this process.
+
+    Its keys vanish `ttl_s` after the process dies, and are put again when etcd, back after an absence, has forgotten it.
+    """
+
+    def __init__(self, etcd: Etcd, ttl_s: int = 10) -> None:
+        self._etcd = etcd
+        self._ttl_s = ttl_s
+        self._id = 0
+        self._keys: dict[str, bytes] = {}
+        self._granting = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> int:
+        """etcd's id of the lease; 0 while there is none."""
+        return self._id
+
+    async def start(self) -> None:
+        """Begins to keep the lease alive. An etcd that is away is no error: the lease comes when it is back."""
+        with suppress(Unavailable):
+            await self.granted()
+        self._task = asyncio.create_task(self._keep(), name="lease")
+
+    async def granted(self) -> int:
+        """The lease's id, granted now if there is none. Raises `Unavailable` when etcd is away."""
+        async with self._granting:
+            if self._id == 0:
+                lease = await self._etcd.grant(self._ttl_s)
+                for key, value in self._keys.items():
+                    await self._etcd.put(key, value, lease)
+                self._id = lease
+            return self._id
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Writes a key that lives as long as this process; while etcd is away it is kept for later."""
+        self._keys[key] = value
+        with suppress(Unavailable):
+            await self._put_now(key, value)
+
+    async def forget(self, key: str) -> None:
+        """Removes a key. Raises `Unavailable` when etcd is away; the key then vanishes with the lease."""
+        self._keys.pop(key, None)
+        await self._etcd.delete(key)
+
+    async def close(self) -> None:
+        """Ends the lease: its keys vanish at once where etcd can be reached, else after the time to live."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        lease, self._id = self._id, 0
+        if lease:
+            with suppress(Unavailable):
+                await self._etcd.revoke(lease)
+
+    async def _put_now(self, key: str, value: bytes) -> None:
+        for _ in range(2):
+            lease = await self.granted()
+            try:
+                await self._etcd.put(key, value, lease)
+                return
+            except Unavailable:
+                raise
+            except PermilleError as error:
+                if error.reason != "ETCD_LEASE_GONE":
+                    raise
+                self._forgotten(lease)
+
+    def _forgotten(self, lease: int) -> None:
+        if self._id == lease:
+            self._id = 0
+
+    async def _keep(self) -> None:
+        away = False
+        while True:
+            try:
+                lease = await self.granted()
+                if await self._etcd.keep_alive(lease):
+                    if away:
+                        _log.info("etcd is back", lease_kept=True)
+                    away = False
+                    await asyncio.sleep(self._ttl_s / 3)
+                else:
+                    _log.warning("etcd has forgotten the lease; registering again", ttl_s=self._ttl_s)
+                    self._forgotten(lease)
+            except PermilleError as error:
+                if not away:
+                    _log.warning("etcd does not answer; trying again", error=error.message)
+                away = True
+                await asyncio.sleep(min(1.0, self._ttl_s / 6))

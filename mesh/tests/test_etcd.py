@@ -1,0 +1,105 @@
+"""The etcd client against a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import FailedPrecondition, Unavailable
+from permille.mesh.etcd import Delete, Etcd, Get, Put, exists, missing, unchanged, value_is
+
+
+async def test_what_is_put_can_be_read_and_deleted(etcd: Etcd) -> None:
+    await etcd.put("/a", b"1")
+    found = await etcd.get("/a")
+    assert found is not None
+    assert (found.key, found.value, found.lease) == ("/a", b"1", 0)
+    assert await etcd.delete("/a") is True
+    assert await etcd.delete("/a") is False
+    assert await etcd.get("/a") is None
+
+
+async def test_prefix_pages_from_the_newest_back(etcd: Etcd) -> None:
+    for number in range(5):
+        await etcd.put(f"/list/{number}", b"")
+    await etcd.put("/lisu", b"another")
+    assert [kv.key for kv in await etcd.prefix("/list/")] == [f"/list/{n}" for n in range(5)]
+    first = await etcd.prefix("/list/", limit=2, newest_first=True)
+    assert [kv.key for kv in first] == ["/list/4", "/list/3"]
+    second = await etcd.prefix("/list/", limit=2, newest_first=True, before=first[-1].key)
+    assert [kv.key for kv in second] == ["/list/2", "/list/1"]
+
+
+async def test_a_transaction_is_all_or_nothing(etcd: Etcd) -> None:
+    both = [Put("/x", b"1"), Put("/y", b"1")]
+    assert (await etcd.txn([missing("/x")], both)).succeeded
+    again = await etcd.txn([missing("/x")], both, [Get("/x"), Get("/none")])
+    assert not again.succeeded
+    assert again.reads[0] is not None
+    assert again.reads[0].value == b"1"
+    assert again.reads[1] is None
+    kept = again.reads[0].mod_revision
+    assert (await etcd.txn([unchanged("/x", kept), value_is("/y", b"1"), exists("/y")], [Delete("/y")])).succeeded
+    assert not (await etcd.txn([unchanged("/x", kept - 1)], [Delete("/x")])).succeeded
+
+
+async def test_of_many_concurrent_creations_one_wins(etcd: Etcd) -> None:
+    results = await asyncio.gather(*(etcd.txn([missing("/one")], [Put("/one", b"%d" % n)]) for n in range(20)))
+    assert sum(result.succeeded for result in results) == 1
+
+
+async def test_an_observer_sees_now_and_later_and_goes_on_after_etcd_was_killed(
+    etcd: Etcd, etcd_server: EmbeddedEtcd
+) -> None:
+    await etcd.put("/watched", b"before")
+    seen: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def watch() -> None:
+        async for kv in etcd.observe("/watched"):
+            seen.put_nowait(kv.value if kv else None)
+
+    task = asyncio.create_task(watch())
+    assert await seen.get() == b"before"
+    await etcd.put("/watched", b"after")
+    assert await seen.get() == b"after"
+    assert etcd_server.process is not None
+    etcd_server.process.kill()
+    await etcd_server.wait()
+    with pytest.raises(Unavailable) as caught:
+        await etcd.put("/watched", b"lost")
+    assert caught.value.reason == "ETCD_UNAVAILABLE"
+    assert "permille up" in caught.value.help
+    before = etcd_server.endpoint
+    assert await etcd_server.start() == before
+    await etcd.put("/watched", b"back")
+    while (value := await seen.get()) != b"back":
+        assert value == b"after"
+    await etcd.delete("/watched")
+    assert await seen.get() is None
+    task.cancel()
+
+
+async def test_a_prefix_observer_holds_the_whole_state(etcd: Etcd) -> None:
+    states = etcd.observe_prefix("/p/")
+    assert await anext(states) == {}
+    await etcd.put("/p/a", b"1")
+    assert set(await anext(states)) == {"/p/a"}
+    await etcd.put("/p/b", b"1")
+    assert set(await anext(states)) == {"/p/a", "/p/b"}
+    await etcd.delete("/p/a")
+    assert set(await anext(states)) == {"/p/b"}
+
+
+async def test_a_second_endpoint_is_tried_when_the_first_is_dead(etcd_server: EmbeddedEtcd) -> None:
+    client = Etcd(["127.0.0.1:1", etcd_server.endpoint])
+    with pytest.raises(Unavailable):
+        await client.get("/a")
+    assert await client.get("/a") is None
+    await client.close()
+
+
+def test_plain_text_to_another_machine_is_refused() -> None:
+    with pytest.raises(FailedPrecondition) as caught:
+        Etcd(["10.1.2.3:2379"])
+    assert caught.value.reason == "TLS_REQUIRED"
