@@ -1,5 +1,7 @@
 """The one family of errors that every part of permille raises; it knows neither gRPC nor etcd."""
 
+# ruff: noqa: N818 - they are named as the canonical codes are
+
 from __future__ import annotations
 
 from collections.abc import Mapping

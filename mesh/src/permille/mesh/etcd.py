@@ -297,7 +297,7 @@ class Etcd:
         return Unavailable(
             f"etcd at {endpoints} does not answer: {details}",
             reason="ETCD_UNAVAILABLE",
-            help="is etcd running? `permille doctor` checks it, `permille up` starts a private one, --etcd names another",
+            help="is etcd running? `permille doctor` checks it, `permille up` starts one, --etcd names another",
             metadata={"endpoints": endpoints},
             retry_after_s=1.0,
         )

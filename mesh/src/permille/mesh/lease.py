@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 class Lease:
     """One lease of this process.
 
-    Its keys vanish `ttl_s` after the process dies, and are put again when etcd, back after an absence, has forgotten it.
+    Its keys vanish `ttl_s` after the process dies, and are put again when etcd comes back and has forgotten it.
     """
 
     def __init__(self, etcd: Etcd, ttl_s: int = 10) -> None:
