@@ -62,36 +62,24 @@ class MeshConfig(BaseSettings):
     etcd: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="etcd endpoints, host:port, comma separated; empty: the private etcd of `permille up`."
     )
-    etcd_ca: Path | None = Field(
-        default=None, description="Authority that signed etcd's certificate; needed off loopback."
-    )
+    etcd_ca: Path | None = Field(default=None, description="Authority of etcd's certificate; needed off loopback.")
     etcd_cert: Path | None = Field(default=None, description="Client certificate for etcd.")
     etcd_key: Path | None = Field(default=None, description="The private key to etcd_cert.")
     etcd_timeout_s: float = Field(default=5.0, gt=0, le=60, description="Deadline of one etcd request.")
-    lease_ttl_s: int = Field(
-        default=10, ge=2, le=600, description="After this long without a sign of life a replica is dead."
-    )
-    store: str = Field(
-        default="", description="Object store, file:///folder or s3://bucket/prefix; empty: <state_dir>/store."
-    )
+    lease_ttl_s: int = Field(default=10, ge=2, le=600, description="So long without a sign of life: dead.")
+    store: str = Field(default="", description="file:///folder or s3://bucket/prefix; empty: <state_dir>/store.")
     listen: str = Field(default="127.0.0.1:0", description="Where the API listens; port 0 takes a free one.")
-    advertise: str = Field(
-        default="", description="The address other machines reach this service at; empty: where it listens."
-    )
+    advertise: str = Field(default="", description="Where others reach this service; empty: where it listens.")
     metrics: str = Field(default="127.0.0.1:0", description="Where /metrics listens; `off` for none.")
-    tls_ca: Path | None = Field(
-        default=None, description="Certificate of the authority that signed everyone's certificates."
-    )
+    tls_ca: Path | None = Field(default=None, description="The authority that signed everyone's certificates.")
     tls_cert: Path | None = Field(default=None, description="This service's or user's certificate.")
     tls_key: Path | None = Field(default=None, description="The private key to tls_cert.")
     call_timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Deadline of a call that sets none itself.")
     drain_s: float = Field(default=10.0, ge=0, le=600, description="How long running calls may go on after SIGTERM.")
-    otlp_endpoint: str = Field(
-        default="", description="Where traces of permille itself go (OTLP gRPC); empty: nowhere."
-    )
+    otlp_endpoint: str = Field(default="", description="Where its own traces go (OTLP gRPC); empty: nowhere.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto: console on a terminal, else json."
+        default="auto", description="auto: console on a terminal, else json."
     )
 
     @field_validator("etcd", mode="before")
