@@ -1,0 +1,1 @@
+"""What a recording is and how this machine makes one; neither gRPC nor etcd."""

@@ -1,0 +1,1 @@
+"""The controller between the wire, etcd, the object store and the recorder."""
