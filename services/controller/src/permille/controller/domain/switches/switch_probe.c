@@ -16,6 +16,7 @@ struct switch_record {
 
 struct target {
     u64 dropped;
+    u64 recording; /* 0 until all its threads are known: no departure without its arrival */
 };
 
 BPF_HASH(targets, u32, struct target, 4096);
@@ -32,6 +33,8 @@ static __always_inline void record(struct target *target, u32 pid, u32 tid, u32 
         .operation = operation,
     };
 
+    if (!target->recording)
+        return;
     if (records.ringbuf_output(&r, sizeof(r), BPF_RB_NO_WAKEUP))
         lock_xadd(&target->dropped, 1);
 }

@@ -141,10 +141,12 @@ class Probe:
         self.sessions[name] = session
         for pid in pids:
             self.by_pid[pid] = session
-            self.bpf["targets"][ctypes.c_uint32(pid)] = self.bpf["targets"].Leaf()
-            # After the target is known, so that no thread is missed in between.
+            targets, key = self.bpf["targets"], ctypes.c_uint32(pid)
+            # Threads born from now on are known to the kernel's side, those there are listed, and only then it records.
+            targets[key] = targets.Leaf(0, 0)
             for tid in threads_of(pid):
                 self.bpf["threads"][ctypes.c_uint32(tid)] = ctypes.c_uint32(pid)
+            targets[key] = targets.Leaf(0, 1)
 
     def end(self, name: str) -> tuple[int, int]:
         session = self.sessions.pop(name)

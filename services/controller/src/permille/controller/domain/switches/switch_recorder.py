@@ -89,7 +89,8 @@ class SwitchRecorder:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), 5)
+            async with asyncio.timeout(5):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -143,7 +144,8 @@ class SwitchRecorder:
         if process is None or process.stdout is None:
             raise ProbeError("the switch recorder is not running")
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                line = await process.stdout.readline()
             answer: dict[str, object] = json.loads(line) if line else {}
         except (TimeoutError, ValueError) as error:
             process.kill()

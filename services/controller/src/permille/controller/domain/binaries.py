@@ -1,0 +1,92 @@
+"""What the binary repository calls a file, and where its separate debug file is on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+from elftools.elf.segments import NoteSegment
+
+DEBUG_FOLDERS = (Path("/usr/lib/debug"),)
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class BinaryIdentity:
+    """`key` in the object store, build id (hex, "" when the file has none), and the debug file found here."""
+
+    key: str
+    build_id: str
+    debug: Path | None
+
+    @property
+    def debug_key(self) -> str:
+        return f"{self.key}.debug"
+
+
+def identify(path: Path, debug_folders: tuple[Path, ...] = DEBUG_FOLDERS) -> BinaryIdentity:
+    """Raises OSError when the file cannot be read; a file that is no ELF is named by its content."""
+    build_id, debug_link = notes(path)
+    if build_id:
+        return BinaryIdentity(f"binaries/{build_id}", build_id, debug_file(path, build_id, debug_link, debug_folders))
+    return BinaryIdentity(f"binaries/sha256-{sha256(path)}", "", debug_file(path, "", debug_link, debug_folders))
+
+
+def notes(path: Path) -> tuple[str, str]:
+    """GNU build id (hex) and the name in .gnu_debuglink, "" for what is not there."""
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            return build_id_of(elf), debug_link_of(elf)
+    except (ELFError, ValueError, KeyError):
+        return "", ""
+
+
+def build_id_of(elf: ELFFile) -> str:
+    for segment in elf.iter_segments("PT_NOTE"):
+        if isinstance(segment, NoteSegment):
+            for note in segment.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
+    for section in elf.iter_sections():
+        if isinstance(section, NoteSection):
+            for note in section.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
+    return ""
+
+
+def debug_link_of(elf: ELFFile) -> str:
+    """GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC."""
+    section = elf.get_section_by_name(".gnu_debuglink")
+    if section is None:
+        return ""
+    return bytes(section.data()).split(b"\0", 1)[0].decode(errors="replace")
+
+
+def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, ...]) -> Path | None:
+    """By build id first, then by the debug link beside the file, in .debug, and below the global folders."""
+    candidates = []
+    if build_id:
+        candidates += [folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug" for folder in folders]
+    if debug_link:
+        real = path.resolve()
+        candidates += [real.parent / debug_link, real.parent / ".debug" / debug_link]
+        candidates += [folder / real.parent.relative_to("/") / debug_link for folder in folders]
+    for candidate in candidates:
+        # A link may name the very file it is in.
+        if candidate.is_file() and not candidate.samefile(path) and build_id in ("", notes(candidate)[0]):
+            return candidate
+    return None
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

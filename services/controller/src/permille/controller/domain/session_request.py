@@ -1,0 +1,90 @@
+"""What a session may be asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from permille.controller.domain.session import Session, TraceOptions
+from permille.mesh.errors import AlreadyExists, InvalidArgument, ResourceExhausted
+
+PURPOSES = ("ANOMALY", "PROFILING", "ON_DEMAND")
+MIN_PERIOD_MS = 1
+MAX_PIDS = 64
+# PSBFreq and MTCFreq are fields of four bits.
+MAX_FREQUENCY = 15
+MIN_BUDGET_BYTES = 1 << 20
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """A wish for one session; zero or empty means the node's default."""
+
+    request_id: str
+    pids: Sequence[int]
+    period_ms: int
+    purpose: str = ""
+    budget_bytes: int = 0
+    options: TraceOptions = field(default_factory=TraceOptions)
+
+
+def check(request: SessionRequest, *, max_period_ms: int) -> None:
+    """Raises InvalidArgument naming the field, its value and what is allowed."""
+    if not request.pids:
+        raise invalid("pids", "empty", "name at least one process")
+    if len(request.pids) > MAX_PIDS:
+        raise invalid("pids", f"{len(request.pids)} processes", f"a session records at most {MAX_PIDS}")
+    for pid in request.pids:
+        if not 0 < pid < 1 << 22:
+            raise invalid("pids", str(pid), "a process id is between 1 and 4194303")
+    if len(set(request.pids)) != len(request.pids):
+        raise invalid("pids", f"{list(request.pids)}", "name every process once")
+    if not MIN_PERIOD_MS <= request.period_ms <= max_period_ms:
+        raise invalid(
+            "period_ms",
+            str(request.period_ms),
+            f"a period is between {MIN_PERIOD_MS} and {max_period_ms} ms; the node's setting controller.max_period_ms"
+            " allows more",
+        )
+    if request.purpose and request.purpose not in PURPOSES:
+        raise invalid("purpose", repr(request.purpose), f"a purpose is one of {', '.join(PURPOSES)}")
+    if request.request_id and not REQUEST_ID.fullmatch(request.request_id):
+        raise invalid("request_id", repr(request.request_id), "up to 128 letters, digits and . _ : -")
+    if request.budget_bytes and request.budget_bytes < MIN_BUDGET_BYTES:
+        raise invalid("budget_bytes", str(request.budget_bytes), f"a budget is {MIN_BUDGET_BYTES} bytes or more")
+    for name in ("psb_freq", "mtc_freq"):
+        value = getattr(request.options, name)
+        if not 0 <= value <= MAX_FREQUENCY:
+            raise invalid(f"options.{name}", str(value), f"it is between 0 and {MAX_FREQUENCY}")
+    if request.options.mtc and not request.options.tsc:
+        raise invalid("options.mtc", "on while options.tsc is off", "MTC packets count from a TSC: switch tsc on too")
+
+
+def check_memory(budget_bytes: int, free_bytes: int) -> None:
+    """Raises ResourceExhausted when the trace buffers would not fit into shared memory."""
+    if budget_bytes > free_bytes:
+        raise ResourceExhausted(
+            f"the budget of {budget_bytes} bytes is more than the {free_bytes} bytes that are free in shared memory",
+            reason="SHARED_MEMORY_FULL",
+            help=f"set budget_bytes to {free_bytes} or less, or enlarge it: sudo mount -o remount,size=SIZE /dev/shm",
+            metadata={"budget_bytes": str(budget_bytes), "free_bytes": str(free_bytes)},
+        )
+
+
+def check_repeated(request: SessionRequest, session: Session) -> None:
+    """Raises AlreadyExists when a request_id comes again with another wish."""
+    if tuple(request.pids) != session.pids or request.period_ms != session.period_ms:
+        raise AlreadyExists(
+            f"request_id {request.request_id!r} already started {session.name} with other pids or another period",
+            reason="REQUEST_ID_REUSED",
+            help="use a new request_id for a new session",
+            metadata={"session": session.name},
+        )
+
+
+def invalid(name: str, value: str, way_out: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} is {value}", reason="INVALID_SESSION_REQUEST", help=way_out, metadata={"field": name}
+    )

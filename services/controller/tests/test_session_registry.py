@@ -1,0 +1,161 @@
+"""Sessions in a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from permille.controller.domain.session import Session, State
+from permille.controller.service.session_registry import SessionRegistry
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from permille.mesh.etcd import Etcd
+
+KEY = "/permille/v1/nodes/n1/sessions/"
+
+
+def session(number: int, *, request: str = "", pid: int = 7, node: str = "n1") -> Session:
+    return Session(node, f"s{number:03}", request or f"r{number}", (pid,), "ON_DEMAND", 500, 1 << 20)
+
+
+@pytest.fixture
+async def registry(etcd: Etcd) -> AsyncIterator[SessionRegistry]:
+    registry = SessionRegistry(etcd, "n1", ttl_s=2)
+    await registry.start(b"{}")
+    yield registry
+    await registry.close()
+
+
+async def finish(registry: SessionRegistry, one: Session) -> Session:
+    done = one.changed(state=State.STORED)
+    registry.publish(done)
+    await registry.settled(one.id)
+    return done
+
+
+async def test_a_repeated_start_finds_the_first_session(registry: SessionRegistry) -> None:
+    first, created = await registry.create(session(1, request="same"))
+    assert created
+    assert await registry.create(session(2, request="same")) == (first, False)
+    await finish(registry, first)
+    again, created = await registry.create(session(3, request="same"))
+    assert not created and again.state == State.STORED
+
+
+async def test_fifty_starts_at_once_with_one_request_id_are_one_session(registry: SessionRegistry) -> None:
+    results = await asyncio.gather(*(registry.create(session(n, request="same")) for n in range(50)))
+    assert len({one.name for one, _ in results}) == 1
+    assert sum(created for _, created in results) == 1
+
+
+async def test_fifty_starts_at_once_of_one_target_are_one_session_and_forty_nine_errors(
+    registry: SessionRegistry, etcd: Etcd
+) -> None:
+    results = await asyncio.gather(*(registry.create(session(n)) for n in range(50)), return_exceptions=True)
+    (winner,) = [result[0] for result in results if not isinstance(result, BaseException)]
+    for refused in results:
+        if isinstance(refused, BaseException):
+            assert isinstance(refused, FailedPrecondition)
+            assert (refused.reason, refused.metadata["session"]) == ("ALREADY_TRACED", winner.name)
+    assert len(await etcd.prefix(KEY)) == 1
+
+
+async def test_a_target_is_free_again_when_its_recording_is_over(registry: SessionRegistry) -> None:
+    first, _ = await registry.create(session(1))
+    registry.publish(first.changed(state=State.STORING))
+    second, created = await registry.create(session(2))
+    assert created and second.id == "s002"
+
+
+async def test_an_active_session_is_under_a_lease_and_a_finished_one_is_not(
+    registry: SessionRegistry, etcd: Etcd
+) -> None:
+    one, _ = await registry.create(session(1))
+    stored = await etcd.get(KEY + one.id)
+    assert stored is not None and stored.lease != 0
+    await finish(registry, one)
+    stored = await etcd.get(KEY + one.id)
+    assert stored is not None and stored.lease == 0
+    assert (await registry.get(one.name)).state == State.STORED
+
+
+async def test_a_watcher_sees_every_state_until_the_last(registry: SessionRegistry) -> None:
+    one, _ = await registry.create(session(1))
+
+    async def watch() -> list[State]:
+        return [change.state async for change in registry.watch(one.name)]
+
+    watcher = asyncio.create_task(watch())
+    for state in (State.RECORDING, State.STORING):
+        await asyncio.sleep(0.05)
+        registry.publish(one.changed(state=state))
+    await asyncio.sleep(0.05)
+    await finish(registry, one)
+    assert await watcher == [State.PREPARING, State.RECORDING, State.STORING, State.STORED]
+
+
+async def test_etcd_away_refuses_new_work_and_learns_the_end_of_the_running_when_it_is_back(
+    registry: SessionRegistry, etcd: Etcd, etcd_server: EmbeddedEtcd
+) -> None:
+    one, _ = await registry.create(session(1))
+    assert etcd_server.process is not None
+    etcd_server.process.kill()
+    await etcd_server.wait()
+    with pytest.raises(Unavailable):
+        await registry.create(session(2, pid=8))
+    registry.publish(one.changed(state=State.STORED))
+    assert (await registry.get(one.name)).state == State.STORED
+    settling = asyncio.create_task(registry.settled(one.id))
+    await asyncio.sleep(0.5)
+    assert not settling.done()
+    await etcd_server.start()
+    await settling
+    stored = await etcd.get(KEY + one.id)
+    assert stored is not None and stored.lease == 0 and b"STORED" in stored.value
+
+
+async def test_a_lease_that_etcd_forgot_is_replaced_and_the_session_written_again(
+    registry: SessionRegistry, etcd: Etcd
+) -> None:
+    one, _ = await registry.create(session(1))
+    before = await etcd.get(KEY + one.id)
+    assert before is not None
+    await etcd.revoke(before.lease)
+    assert await etcd.get(KEY + one.id) is None
+    while (after := await etcd.get(KEY + one.id)) is None:
+        await asyncio.sleep(0.05)
+    assert after.lease not in (0, before.lease)
+
+
+async def test_lists_are_paged_newest_first(registry: SessionRegistry, etcd: Etcd) -> None:
+    for number in range(5):
+        await finish(registry, (await registry.create(session(number)))[0])
+    other = SessionRegistry(etcd, "n2", ttl_s=2)
+    await other.start(b"{}")
+    await other.create(session(9, node="n2"))
+    names: list[str] = []
+    token = ""
+    while True:
+        page, token = await registry.page("", 2, token)
+        names += [one.id for one in page]
+        if not token:
+            break
+    assert names == ["s004", "s003", "s002", "s001", "s000"]
+    everywhere: list[str] = []
+    while True:
+        page, token = await registry.page("nodes/-", 4, token)
+        everywhere += [one.node for one in page]
+        if not token:
+            break
+    assert sorted(everywhere) == ["n1"] * 5 + ["n2"]
+    assert (await registry.get("nodes/n2/sessions/s009")).node == "n2"
+    await other.close()
+
+
+async def test_wrong_names_pages_and_tokens_are_refused(registry: SessionRegistry) -> None:
+    with pytest.raises(NotFound):
+        await registry.get("nodes/n1/sessions/none")
+    for parent, size, token in (("n1", 0, ""), ("nodes/n1/x", 0, ""), ("", -1, ""), ("", 0, "/elsewhere")):
+        with pytest.raises(InvalidArgument):
+            await registry.page(parent, size, token)
