@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,18 +209,20 @@ class Etcd:
         with suppress(_LeaseGone):
             await self._call(lambda c: rpc.LeaseStub(c).LeaseRevoke, rpc.LeaseRevokeRequest(ID=lease))
 
-    async def observe(self, key: str) -> AsyncIterator[KeyValue | None]:
+    async def observe(self, key: str) -> AsyncGenerator[KeyValue | None, None]:
         """The present value of a key, then each later one (changes close together may come as one).
 
         While etcd is away it waits; afterwards it goes on with the value that is true then.
         """
-        async for state in self._states(key, b""):
-            yield state.get(key)
+        async with aclosing(self._states(key, b"")) as states:
+            async for state in states:
+                yield state.get(key)
 
-    async def observe_prefix(self, prefix: str) -> AsyncIterator[dict[str, KeyValue]]:
+    async def observe_prefix(self, prefix: str) -> AsyncGenerator[dict[str, KeyValue], None]:
         """All keys below a prefix as they are now, then again after each change; like `observe`."""
-        async for state in self._states(prefix, _after(prefix)):
-            yield dict(state)
+        async with aclosing(self._states(prefix, _after(prefix))) as states:
+            async for state in states:
+                yield dict(state)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -228,7 +230,7 @@ class Etcd:
         for channel in channels:
             await channel.close()
 
-    async def _states(self, start: str, end: bytes) -> AsyncIterator[dict[str, KeyValue]]:
+    async def _states(self, start: str, end: bytes) -> AsyncGenerator[dict[str, KeyValue], None]:
         pauses = Backoff(most_s=2.0)
         while True:
             try:
@@ -237,13 +239,14 @@ class Etcd:
                 state = {kv.key: kv for kv in map(_key_value, reply.kvs)}
                 yield state
                 pauses.reset()
-                async for events in self._events(start, end, int(reply.header.revision) + 1):
-                    _apply(state, events)
-                    yield state
+                async with aclosing(self._events(start, end, int(reply.header.revision) + 1)) as changes:
+                    async for events in changes:
+                        _apply(state, events)
+                        yield state
             except Unavailable:
                 await pauses.pause()
 
-    async def _events(self, start: str, end: bytes, revision: int) -> AsyncIterator[Sequence[Any]]:
+    async def _events(self, start: str, end: bytes, revision: int) -> AsyncGenerator[Sequence[Any], None]:
         call = rpc.WatchStub(self._channel()).Watch()
         create = rpc.WatchCreateRequest(key=start.encode(), range_end=end, start_revision=revision)
         try:

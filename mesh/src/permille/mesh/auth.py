@@ -1,0 +1,107 @@
+"""Who may call what: roles from the client's certificate, one table of methods for each service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from permille.mesh.call_interceptor import CallInterceptor, Context
+from permille.mesh.errors import PermissionDenied, Unauthenticated
+
+
+class Role(StrEnum):
+    """What a certificate's owner is; written in the certificate's organizational unit (OU)."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    AGENT = "agent"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True)
+class Access:
+    """The roles that may call a method; `needs` is the one to ask for."""
+
+    needs: Role
+    roles: frozenset[Role]
+
+
+# Reading: everyone with a certificate.
+VIEW = Access(Role.VIEWER, frozenset(Role))
+# Starting and stopping work through the API that people and other systems use.
+OPERATE = Access(Role.OPERATOR, frozenset({Role.OPERATOR, Role.EXTERNAL, Role.AGENT}))
+# Things that people with responsibility do and other systems do not, such as deleting.
+OPERATE_LOCAL = Access(Role.OPERATOR, frozenset({Role.OPERATOR, Role.AGENT}))
+# What permille's own services ask of each other.
+INTERNAL = Access(Role.AGENT, frozenset({Role.AGENT}))
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: the certificate's common name and its roles."""
+
+    name: str
+    roles: frozenset[Role]
+
+
+class AuthInterceptor(CallInterceptor):
+    """Refuses callers without the role that a method needs; a method that no table names is refused to all but agents.
+
+    `secure` False: plain text on loopback, where everyone on this machine may do everything.
+    """
+
+    def __init__(self, *, secure: bool) -> None:
+        self._secure = secure
+        self._table: dict[str, Access] = {}
+
+    def allow(self, table: Mapping[str, Access]) -> None:
+        """Adds methods, by their full name `/package.Service/Method`."""
+        self._table.update(table)
+
+    @asynccontextmanager
+    async def around(self, method: str, context: Context) -> AsyncIterator[None]:
+        """Checks before the call. Raises `Unauthenticated` or `PermissionDenied`."""
+        if self._secure:
+            require(caller_of(context), method, self._table.get(method, INTERNAL))
+        yield
+
+
+def require(caller: Caller, method: str, access: Access) -> None:
+    """Raises `PermissionDenied` naming the role needed when none of the caller's roles suffices."""
+    if caller.roles & access.roles:
+        return
+    roles = ", ".join(sorted(caller.roles)) or "none"
+    action = method.rpartition("/")[2]
+    raise PermissionDenied(
+        f"{caller.name} may not call {action}: it needs the role {access.needs}, the certificate has {roles}",
+        reason="ROLE_MISSING",
+        help=f"use a certificate with the role {access.needs} (`permille certs user NAME --role {access.needs}`)",
+        metadata={"caller": caller.name, "roles": roles, "needs": str(access.needs), "method": method},
+    )
+
+
+def caller_of(context: Context) -> Caller:
+    """The caller by its verified certificate. Raises `Unauthenticated` when it has shown none."""
+    shown: Mapping[str, Any] = context.auth_context()
+    pem = shown.get("x509_pem_cert")
+    if not pem:
+        raise Unauthenticated(
+            "the caller has shown no certificate",
+            reason="CERTIFICATE_MISSING",
+            help="set tls_ca, tls_cert and tls_key; `permille certs` creates them",
+        )
+    return _caller(bytes(pem[0]))
+
+
+@lru_cache(maxsize=1024)
+def _caller(pem: bytes) -> Caller:
+    subject = x509.load_pem_x509_certificate(pem).subject
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    units = {str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)}
+    return Caller(names[0] if names else "unnamed", frozenset(role for role in Role if role.value in units))

@@ -1,0 +1,177 @@
+"""Channels to other services: found through etcd, with TLS, deadlines, retries and trace propagation."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from opentelemetry.instrumentation import grpc as instrumentation
+from permille.mesh import discovery
+from permille.mesh.certs import server_name
+from permille.mesh.config import MeshConfig
+from permille.mesh.credentials import channel_credentials
+from permille.mesh.discovery import Endpoint
+from permille.mesh.errors import Unavailable
+from permille.mesh.etcd import Etcd
+from permille.mesh.plaintext import require_loopback
+
+MOST_MESSAGE_BYTES = 16 << 20
+# A stream may last as long as the longest recording and its decoding.
+_STREAM_TIMEOUT_S = 3600.0
+# How long a channel to replicas that are gone stays open for the calls still on it.
+_RETIRED_S = 60.0
+
+# Starts are idempotent by request_id, so every method may be tried again (gRPC retry design, A6).
+_SERVICE_CONFIG = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+}
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    ("grpc.enable_retries", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),
+)
+
+# Not typed by its authors.
+_tracing: Callable[[], list[Any]] = instrumentation.aio_client_interceptors
+
+
+class Channels:
+    """The channels of one process, shared by its calls: one for each replica set, round robin over its members."""
+
+    def __init__(self, config: MeshConfig, etcd: Etcd) -> None:
+        self._config = config
+        self._etcd = etcd
+        self._credentials = channel_credentials(config)
+        self._open: dict[str, tuple[str, grpc.aio.Channel]] = {}
+        self._known: dict[str, list[Endpoint]] = {}
+        self._retired: set[asyncio.Task[None]] = set()
+
+    async def to(self, service: str, instance: str | None = None) -> grpc.aio.Channel:
+        """A channel to any replica of a service, or to one instance (a controller's instance is its node).
+
+        Calls without a deadline get `call_timeout_s`, streams an hour; UNAVAILABLE is tried up to five times.
+        While etcd is away, the replicas known last are used. Raises `Unavailable` when nobody serves.
+        """
+        target = _target([endpoint.address for endpoint in await self._endpoints(service, instance)])
+        name = f"{service}/{instance or ''}"
+        known = self._open.get(name)
+        if known is not None:
+            if known[0] == target:
+                return known[1]
+            self._retire(known[1])
+        channel = self._connect(service, target)
+        self._open[name] = (target, channel)
+        return channel
+
+    async def close(self) -> None:
+        """Closes all channels; calls still running on them end."""
+        for task in list(self._retired):
+            task.cancel()
+        await asyncio.gather(*self._retired, return_exceptions=True)
+        opened, self._open = self._open, {}
+        for _, channel in opened.values():
+            await channel.close()
+
+    async def _endpoints(self, service: str, instance: str | None) -> list[Endpoint]:
+        try:
+            self._known[service] = await discovery.resolve(self._etcd, service)
+        except Unavailable:
+            if not self._known.get(service):
+                raise
+        found = [endpoint for endpoint in self._known[service] if instance in (None, endpoint.instance)]
+        if not found:
+            raise _nobody(service, instance)
+        return found
+
+    def _connect(self, service: str, target: str) -> grpc.aio.Channel:
+        interceptors: Sequence[Any] = [*_deadlines(self._config.call_timeout_s), *_tracing()]
+        if self._credentials is None:
+            for address in target.removeprefix("ipv4:").split(","):
+                require_loopback(address, what=f"call {service} at")
+            return grpc.aio.insecure_channel(target, options=_OPTIONS, interceptors=interceptors)
+        options = (*_OPTIONS, ("grpc.ssl_target_name_override", server_name(service)))
+        return grpc.aio.secure_channel(target, self._credentials, options=options, interceptors=interceptors)
+
+    def _retire(self, channel: grpc.aio.Channel) -> None:
+        async def close() -> None:
+            try:
+                await asyncio.sleep(_RETIRED_S)
+            finally:
+                await channel.close()
+
+        task = asyncio.create_task(close(), name="retired-channel")
+        self._retired.add(task)
+        task.add_done_callback(self._retired.discard)
+
+
+def _target(addresses: list[str]) -> str:
+    numeric = [address for address in addresses if _is_ipv4(address)]
+    if numeric:
+        return "ipv4:" + ",".join(sorted(numeric))
+    return random.choice(addresses)  # noqa: S311 - spreads load, guards nothing
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0]).version == 4
+    except ValueError:
+        return False
+
+
+def _nobody(service: str, instance: str | None) -> Unavailable:
+    who = f"{service} on {instance}" if instance else service
+    return Unavailable(
+        f"no {who} is running",
+        reason="SERVICE_ABSENT",
+        help=f"start it (`permille up`, or permille-{service} on its machine); `permille doctor` shows what runs",
+        metadata={"service": service, "instance": instance or ""},
+        retry_after_s=2.0,
+    )
+
+
+def _with_timeout(details: Any, timeout_s: float) -> Any:
+    if details.timeout is not None:
+        return details
+    return grpc.aio.ClientCallDetails(
+        details.method, timeout_s, details.metadata, details.credentials, details.wait_for_ready
+    )
+
+
+def _deadlines(unary_s: float) -> list[Any]:
+    """Interceptors that give a deadline to each call that has none."""
+
+    class Unary(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+            return await continuation(_with_timeout(details, unary_s), request)
+
+    class ServerStream(grpc.aio.UnaryStreamClientInterceptor):
+        async def intercept_unary_stream(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+            return await continuation(_with_timeout(details, _STREAM_TIMEOUT_S), request)
+
+    class ClientStream(grpc.aio.StreamUnaryClientInterceptor):
+        async def intercept_stream_unary(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+            return await continuation(_with_timeout(details, _STREAM_TIMEOUT_S), requests)
+
+    return [Unary(), ServerStream(), ClientStream()]

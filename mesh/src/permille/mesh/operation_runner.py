@@ -1,0 +1,191 @@
+"""Runs operations, one's own and those of owners that died, each to its end and by one process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import structlog
+from google.protobuf.message import Message
+from permille.mesh.backoff import until_available
+from permille.mesh.errors import PermilleError
+from permille.mesh.interceptor import unexpected
+from permille.mesh.operations import Operation, OperationStore, operation_id
+
+_log = structlog.get_logger(__name__)
+_RETRY_S = 1.0
+_Request = TypeVar("_Request", bound=Message)
+
+
+class Job(Generic[_Request]):
+    """One operation being worked on. All writes wait for etcd where it is away."""
+
+    def __init__(self, store: OperationStore, operation: Operation, request: _Request) -> None:
+        self.operation = operation
+        self.request = request
+        # Set when somebody has asked for the end; the work then ends soon by raising `Cancelled`.
+        self.cancel_requested = asyncio.Event()
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        """`operations/<id>`."""
+        return self.operation.name
+
+    async def progress(self, stage: str, completed: int = 0, total: int = 0, unit: str = "") -> None:
+        """Shows how far the work is. Raises `Aborted` when another process has taken the operation over."""
+        await until_available(lambda: self._store.update(self.name, stage, completed, total, unit))
+
+    async def save(self, checkpoint: bytes) -> None:
+        """Writes what a successor needs to go on. Raises `Aborted` as `progress` does."""
+        await until_available(lambda: self._store.save(self.name, checkpoint))
+
+    async def saved(self) -> bytes:
+        """What was saved last, perhaps by a process that died; empty at the very beginning."""
+        return await until_available(lambda: self._store.checkpoint(self.name))
+
+
+class OperationRunner(Generic[_Request]):
+    """Runs `work` for each operation. After a crash it begins again, with `Job.saved`, and must not do things twice.
+
+    A `PermilleError` fails the operation, anything else fails it as a defect with an id in the log. The end of this
+    process gives its operations free for another replica, or for its successor.
+    """
+
+    def __init__(
+        self,
+        store: OperationStore,
+        request_type: type[_Request],
+        work: Callable[[Job[_Request]], Awaitable[Message]],
+        *,
+        most_at_once: int = 256,
+    ) -> None:
+        self._store = store
+        self._request_type = request_type
+        self._work = work
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(most_at_once)
+        self._starting = 0
+        self._changed = asyncio.Event()
+
+    async def start(self, request: _Request, request_id: str) -> Operation:
+        """Creates the operation and begins to work on it, or returns the one that the request_id made before.
+
+        Raises what `OperationStore.create` raises.
+        """
+        self._starting += 1
+        try:
+            operation, created = await self._store.create(request, request_id)
+            if created:
+                self._launch(operation)
+        finally:
+            self._starting -= 1
+            self._changed.set()
+        return operation
+
+    async def run(self) -> None:
+        """Takes over operations without an owner, now and whenever one dies; until cancelled."""
+        observer = asyncio.create_task(self._adopt())
+        try:
+            await observer
+        finally:
+            observer.cancel()
+            for task in list(self._running.values()):
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    async def _adopt(self) -> None:
+        pending: dict[str, bytes] = {}
+        owners: dict[str, bytes] = {}
+
+        async def follow(prefix: str, into: dict[str, bytes]) -> None:
+            async for state in self._store.etcd.observe_prefix(prefix):
+                into.clear()
+                into.update({key.removeprefix(prefix): kv.value for key, kv in state.items()})
+                self._changed.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow(self._store.keys.pending, pending))
+            group.create_task(follow(self._store.keys.owners, owners))
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for identity in sorted(pending):
+                    try:
+                        await self._settle(identity, owners.get(identity))
+                    except PermilleError as error:
+                        _log.warning("cannot take an operation over now", operation=identity, error=error.message)
+                        await asyncio.sleep(_RETRY_S)
+                        self._changed.set()
+
+    async def _settle(self, identity: str, owner: bytes | None) -> None:
+        name = f"operations/{identity}"
+        if owner is None:
+            # Also one that runs here, when the lease was lost while etcd was away.
+            if await self._store.claim(name) and identity not in self._running:
+                await self._take_over(name)
+        elif owner == self._store.owner and identity not in self._running and not self._starting:
+            # Created here, but the answer was lost on its way.
+            await self._take_over(name)
+
+    async def _take_over(self, name: str) -> None:
+        operation = await self._store.get(name)
+        if not operation.done:
+            _log.info("taking over an operation", operation=name, stage=operation.progress.stage)
+            self._launch(operation)
+
+    def _launch(self, operation: Operation) -> None:
+        identity = operation_id(operation.name)
+        task = asyncio.create_task(self._to_the_end(operation), name=operation.name)
+        self._running[identity] = task
+        task.add_done_callback(lambda _: self._running.pop(identity, None))
+
+    async def _to_the_end(self, operation: Operation) -> None:
+        request = self._request_type()
+        operation.request.Unpack(request)
+        job = Job(self._store, operation, request)
+        watcher = asyncio.create_task(self._watch_for_cancel(job))
+        try:
+            async with self._slots:
+                await self._attempt(job)
+        except asyncio.CancelledError:
+            with suppress(PermilleError):
+                await self._store.release(operation.name)
+            raise
+        finally:
+            watcher.cancel()
+
+    async def _attempt(self, job: Job[_Request]) -> None:
+        try:
+            response = await self._work(job)
+        except PermilleError as error:
+            if error.reason == "OPERATION_TAKEN":
+                _log.info("another process has taken the operation over", operation=job.name)
+                return
+            failure = error
+            _log.info("operation failed", operation=job.name, reason=error.reason, error=error.message)
+            await self._write_end(job, lambda: self._store.fail(job.name, failure))
+        except Exception as error:
+            error_id = secrets.token_hex(6)
+            _log.exception("unexpected error", operation=job.name, error_id=error_id, exc_info=error)
+            defect = unexpected(self._store.service, error_id)
+            await self._write_end(job, lambda: self._store.fail(job.name, defect))
+        else:
+            await self._write_end(job, lambda: self._store.finish(job.name, response))
+
+    async def _write_end(self, job: Job[_Request], write: Callable[[], Awaitable[Operation]]) -> None:
+        try:
+            await until_available(write)
+        except PermilleError as error:
+            if error.reason != "OPERATION_TAKEN":
+                raise
+
+    async def _watch_for_cancel(self, job: Job[_Request]) -> None:
+        key = self._store.keys.cancels + operation_id(job.name)
+        async for flag in self._store.etcd.observe(key):
+            if flag is not None:
+                job.cancel_requested.set()
+                return

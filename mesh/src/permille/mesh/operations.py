@@ -1,0 +1,381 @@
+"""Long-running operations (AIP-151) in etcd: they outlive the call, the process and the replica that began them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from permille.api.operation.v1 import operation_pb2
+from permille.mesh.errors import Aborted, Code, InvalidArgument, NotFound, PermilleError, Unavailable, error_of
+from permille.mesh.etcd import Compare, Delete, Etcd, Get, KeyValue, Op, Put, exists, missing, unchanged, value_is
+from permille.mesh.lease import Lease
+
+Operation = operation_pb2.Operation
+_Ops = list[Op]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_OPERATION_ID = re.compile(r"[0-9a-f]{12}-[0-9a-f]{8}")
+_PREFIX = "operations/"
+DEFAULT_PAGE_SIZE = 50
+MOST_PAGE_SIZE = 1000
+
+
+class OperationKeys:
+    """Where the parts of one service's operations are in etcd."""
+
+    def __init__(self, service: str) -> None:
+        self.records = f"/permille/v1/operations/{service}/"
+        self.requests = f"/permille/v1/requests/{service}/"
+        self.pending = f"/permille/v1/pending/{service}/"
+        self.owners = f"/permille/v1/owners/{service}/"
+        self.cancels = f"/permille/v1/cancels/{service}/"
+
+
+class OperationStore:
+    """The operations of one service, shared by its replicas.
+
+    An unfinished operation is owned by one process at a time through a leased key: only the owner changes it. What is
+    finished is kept for `retention_s` and then vanishes, with its request_id.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        service: str,
+        *,
+        lease: Lease,
+        draining: asyncio.Event | None = None,
+        retention_s: int = 7 * 24 * 3600,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.etcd = etcd
+        self.service = service
+        self.keys = OperationKeys(service)
+        self.owner = secrets.token_hex(8).encode()
+        self.lease = lease
+        self._draining = draining or asyncio.Event()
+        self._retention_s = retention_s
+        self._clock_ns = clock_ns
+
+    async def create(
+        self, request: Message, request_id: str, progress: operation_pb2.Progress | None = None
+    ) -> tuple[Operation, bool]:
+        """A new operation owned by this process, or the one that this `request_id` made before; True when it is new.
+
+        An empty `request_id` always makes a new one. Raises `InvalidArgument` for a malformed request_id or one that
+        was used for another request, and `Unavailable` without etcd.
+        """
+        asked = packed(request)
+        known_as = require_request_id(request_id) if request_id else secrets.token_hex(16)
+        lease = await self.lease.granted()
+        now_ns = self._clock_ns()
+        identity = f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
+        operation = Operation(
+            name=_PREFIX + identity,
+            request_id=known_as,
+            create_time=_timestamp(now_ns),
+            update_time=_timestamp(now_ns),
+            progress=progress,
+            request=asked,
+        )
+        request_key = self.keys.requests + known_as
+        result = await self.etcd.txn(
+            [missing(request_key)],
+            [
+                Put(request_key, identity.encode()),
+                Put(self.keys.records + identity, operation.SerializeToString()),
+                Put(self.keys.pending + identity, b""),
+                Put(self.keys.owners + identity, self.owner, lease),
+            ],
+            [Get(request_key)],
+        )
+        if result.succeeded:
+            return operation, True
+        before = result.reads[0]
+        if before is None:
+            raise _changed(known_as)
+        existing = await self.get(_PREFIX + before.value.decode())
+        if existing.request.type_url != asked.type_url or existing.request.value != asked.value:
+            raise InvalidArgument(
+                f"the request_id {known_as!r} was used before for another request, {existing.name}",
+                reason="REQUEST_ID_REUSED",
+                help="use a new request_id for each new request, and the same one only to repeat the same request",
+                metadata={"request_id": known_as, "operation": existing.name},
+            )
+        return existing, False
+
+    async def get(self, name: str) -> Operation:
+        """The operation as it is now. Raises `InvalidArgument` for a malformed name, `NotFound`, `Unavailable`."""
+        return _operation(await self._record(operation_id(name)), name)
+
+    async def list(self, page_size: int = 0, page_token: str = "") -> tuple[list[Operation], str]:
+        """The newest operations first, and the token of the next page ("" after the last).
+
+        `page_size` 0: 50; at most 1,000. Raises `InvalidArgument` for a negative size or a foreign token.
+        """
+        if page_size < 0:
+            raise InvalidArgument(
+                f"page_size is {page_size}", reason="PAGE_SIZE", help="use 0 for the default, or 1 to 1,000"
+            )
+        size = min(page_size or DEFAULT_PAGE_SIZE, MOST_PAGE_SIZE)
+        before = self.keys.records + _read_token(page_token) if page_token else ""
+        found = await self.etcd.prefix(self.keys.records, limit=size + 1, before=before, newest_first=True)
+        page = [Operation.FromString(kv.value) for kv in found[:size]]
+        more = len(found) > size
+        return page, _token(page[-1].name.removeprefix(_PREFIX)) if more else ""
+
+    async def wait(self, name: str, timeout_s: float | None = None, newer_than_ns: int = 0) -> Operation:
+        """The operation when it is done, or was changed after `newer_than_ns` (0: only done counts), or at the timeout.
+
+        Raises `Unavailable` when this process drains: the caller repeats the call, to another replica.
+        """
+        identity = operation_id(name)
+        latest = await self.get(name)
+        try:
+            async with asyncio.timeout(timeout_s):
+                latest = await self._until(identity, name, newer_than_ns)
+        except TimeoutError:
+            latest = await self.get(name)
+        return latest
+
+    async def cancel(self, name: str) -> Operation:
+        """Asks for the end of an operation; one that is done stays as it is. Raises `NotFound`."""
+        identity = operation_id(name)
+        await self.get(name)
+        await self.etcd.txn([exists(self.keys.pending + identity)], [Put(self.keys.cancels + identity, b"")])
+        return await self.get(name)
+
+    async def update(self, name: str, stage: str, completed: int = 0, total: int = 0, unit: str = "") -> Operation:
+        """Writes progress. Raises `Aborted` (OPERATION_TAKEN) when this process is not the owner any more."""
+
+        def change(operation: Operation) -> None:
+            operation.progress.CopyFrom(
+                operation_pb2.Progress(stage=stage, completed=completed, total=total, unit=unit)
+            )
+
+        return await self._change(operation_id(name), change, lambda _: [])
+
+    async def finish(self, name: str, response: Message) -> Operation:
+        """Ends an operation well, with its result. Raises `Aborted` when this process is not the owner any more."""
+
+        def change(operation: Operation) -> None:
+            operation.response.CopyFrom(packed(response))
+
+        return await self._end(operation_id(name), change)
+
+    async def fail(self, name: str, error: PermilleError) -> Operation:
+        """Ends an operation with an error. Raises `Aborted` when this process is not the owner any more."""
+
+        def change(operation: Operation) -> None:
+            operation.error.CopyFrom(
+                operation_pb2.Error(
+                    code=int(error.code),
+                    message=error.message,
+                    reason=error.reason,
+                    help=error.help,
+                    metadata=error.metadata,
+                )
+            )
+
+        return await self._end(operation_id(name), change)
+
+    async def checkpoint(self, name: str) -> bytes:
+        """What `save` wrote last; empty at first."""
+        pending = await self.etcd.get(self.keys.pending + operation_id(name))
+        return pending.value if pending else b""
+
+    async def save(self, name: str, checkpoint: bytes) -> None:
+        """Writes what a successor needs to go on. Raises `Aborted` when this process is not the owner any more."""
+        identity = operation_id(name)
+        pending = self.keys.pending + identity
+        await self._as_owner(identity, [exists(pending)], [Put(pending, checkpoint)])
+
+    async def claim(self, name: str) -> bool:
+        """Makes this process the owner of an unfinished operation that has none; False when another was first."""
+        identity = operation_id(name)
+        owner = self.keys.owners + identity
+        lease = await self.lease.granted()
+        free = [missing(owner), exists(self.keys.pending + identity)]
+        return (await self.etcd.txn(free, [Put(owner, self.owner, lease)])).succeeded
+
+    async def release(self, name: str) -> None:
+        """Gives an unfinished operation up, so that another process can claim it at once."""
+        owner = self.keys.owners + operation_id(name)
+        await self.etcd.txn([value_is(owner, self.owner)], [Delete(owner)])
+
+    async def _until(self, identity: str, name: str, newer_than_ns: int) -> Operation:
+        follower = asyncio.create_task(self._follow(identity, name, newer_than_ns))
+        drained = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait({follower, drained}, return_when=asyncio.FIRST_COMPLETED)
+            if follower.done():
+                return follower.result()
+            raise Unavailable(
+                f"this replica of {self.service} is shutting down",
+                reason="DRAINING",
+                help="call again; another replica, or this one after its restart, answers",
+                retry_after_s=1.0,
+            )
+        finally:
+            follower.cancel()
+            drained.cancel()
+            await asyncio.gather(follower, drained, return_exceptions=True)
+
+    async def _follow(self, identity: str, name: str, newer_than_ns: int) -> Operation:
+        async with aclosing(self.etcd.observe(self.keys.records + identity)) as changes:
+            async for record in changes:
+                operation = _operation(record, name)
+                changed_ns = operation.update_time.ToNanoseconds()
+                if operation.done or (newer_than_ns and changed_ns > newer_than_ns):
+                    return operation
+        raise AssertionError("an observer never ends by itself")
+
+    async def _record(self, identity: str) -> KeyValue | None:
+        return await self.etcd.get(self.keys.records + identity)
+
+    async def _end(self, identity: str, change: Callable[[Operation], None]) -> Operation:
+        retention = await self.etcd.grant(self._retention_s)
+
+        def done(operation: Operation) -> None:
+            change(operation)
+            operation.done = True
+
+        def tidy(operation: Operation) -> _Ops:
+            return [
+                Put(self.keys.requests + operation.request_id, identity.encode(), retention),
+                Delete(self.keys.pending + identity),
+                Delete(self.keys.owners + identity),
+                Delete(self.keys.cancels + identity),
+            ]
+
+        return await self._change(identity, done, tidy, retention)
+
+    async def _change(
+        self,
+        identity: str,
+        change: Callable[[Operation], None],
+        more: Callable[[Operation], _Ops],
+        lease: int = 0,
+    ) -> Operation:
+        record = await self._record(identity)
+        operation = _operation(record, _PREFIX + identity)
+        if record is None or operation.done:
+            raise _taken(operation.name)
+        change(operation)
+        # Strictly later than before, whatever the clock does: waiters compare.
+        last_ns = operation.update_time.ToNanoseconds()
+        operation.update_time.CopyFrom(_timestamp(max(self._clock_ns(), last_ns + 1)))
+        write = Put(self.keys.records + identity, operation.SerializeToString(), lease)
+        await self._as_owner(identity, [unchanged(write.key, record.mod_revision)], [write, *more(operation)])
+        return operation
+
+    async def _as_owner(self, identity: str, compares: Sequence[Compare], then: Sequence[Op]) -> None:
+        owner = self.keys.owners + identity
+        fenced = [value_is(owner, self.owner), *compares]
+        if (await self.etcd.txn(fenced, then)).succeeded:
+            return
+        # The lease may have run out while etcd was away: who comes first owns it again.
+        if await self.claim(_PREFIX + identity) and (await self.etcd.txn(fenced, then)).succeeded:
+            return
+        raise _taken(_PREFIX + identity)
+
+
+def require_request_id(request_id: str) -> str:
+    """The request_id, if it is well formed. Raises `InvalidArgument`."""
+    if not _REQUEST_ID.fullmatch(request_id):
+        raise InvalidArgument(
+            f"the request_id {request_id[:200]!r} is malformed",
+            reason="REQUEST_ID",
+            help="use 1 to 128 letters, digits and . _ : -, beginning with a letter or digit; a UUID is fine",
+        )
+    return request_id
+
+
+def operation_id(name: str) -> str:
+    """The id in `operations/<id>`. Raises `InvalidArgument`."""
+    identity = name.removeprefix(_PREFIX)
+    if not name.startswith(_PREFIX) or not _OPERATION_ID.fullmatch(identity):
+        raise InvalidArgument(
+            f"{name[:200]!r} does not name an operation",
+            reason="OPERATION_NAME",
+            help="the name of an operation is `operations/<id>`, as the start call returned it",
+        )
+    return identity
+
+
+def operation_error(operation: Operation) -> PermilleError | None:
+    """Why an operation failed, as the error that its work raised; None when it did not."""
+    if not operation.HasField("error"):
+        return None
+    failed = operation.error
+    metadata: Mapping[str, str] = dict(failed.metadata)
+    code = failed.code or int(Code.UNKNOWN)
+    return error_of(code, failed.message, reason=failed.reason, help=failed.help, metadata=metadata)
+
+
+def packed(message: Message) -> AnyMessage:
+    """The message as Any, always with the same bytes for the same content."""
+    wrapped = AnyMessage()
+    wrapped.Pack(message, deterministic=True)
+    return wrapped
+
+
+def _operation(record: KeyValue | None, name: str) -> Operation:
+    if record is None:
+        raise NotFound(
+            f"there is no {name}",
+            reason="OPERATION_NOT_FOUND",
+            help="finished operations are kept for a week; `permille sessions` lists what was recorded",
+            metadata={"operation": name},
+        )
+    return Operation.FromString(record.value)
+
+
+def _taken(name: str) -> Aborted:
+    return Aborted(
+        f"{name} is owned by another process or done",
+        reason="OPERATION_TAKEN",
+        help="nothing to do: the other one goes on with it",
+        metadata={"operation": name},
+    )
+
+
+def _changed(request_id: str) -> Aborted:
+    return Aborted(
+        f"the request {request_id!r} changed at the same time",
+        reason="CONCURRENT_CHANGE",
+        help="try again",
+        retry_after_s=0.1,
+    )
+
+
+def _timestamp(ns: int) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromNanoseconds(ns)
+    return stamp
+
+
+def _token(identity: str) -> str:
+    return base64.urlsafe_b64encode(identity.encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        identity = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        identity = ""
+    if not _OPERATION_ID.fullmatch(identity):
+        raise InvalidArgument(
+            "the page_token is not one that this list has given",
+            reason="PAGE_TOKEN",
+            help="pass next_page_token of the page before, unchanged, or nothing for the first page",
+        )
+    return identity

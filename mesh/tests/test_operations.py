@@ -1,0 +1,278 @@
+"""Operations against a real etcd: idempotent, paged, waited for, cancelled, and owned by one process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from permille.api.decoder.v1 import decoder_pb2
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import Aborted, InvalidArgument, NotFound, Unavailable
+from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
+from permille.mesh.operation_runner import Job, OperationRunner
+from permille.mesh.operations import OperationStore, operation_error
+
+Request = decoder_pb2.DecodeRequest
+Result = decoder_pb2.DecodeResult
+
+
+async def replica(etcd: Etcd, draining: asyncio.Event | None = None) -> OperationStore:
+    """A process's view of the operations, with a lease of its own."""
+    lease = Lease(etcd, ttl_s=2)
+    await lease.start()
+    return OperationStore(etcd, "decoder", lease=lease, draining=draining)
+
+
+def die(store: OperationStore) -> None:
+    """As after kill -9: the lease is not kept alive any more, nothing is given back."""
+    assert store.lease._task is not None
+    store.lease._task.cancel()
+
+
+async def test_a_repeated_request_id_returns_the_same_operation(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    first, created = await store.create(Request(session="s"), "r1")
+    again, created_again = await store.create(Request(session="s"), "r1")
+    assert (created, created_again) == (True, False)
+    assert first == again
+    assert (await store.create(Request(session="s"), "r2"))[0].name != first.name
+
+
+async def test_of_fifty_concurrent_starts_with_one_request_id_one_creates(etcd: Etcd) -> None:
+    stores = [await replica(etcd) for _ in range(5)]
+    results = await asyncio.gather(*(stores[n % 5].create(Request(session="s"), "same") for n in range(50)))
+    assert sum(created for _, created in results) == 1
+    assert len({operation.name for operation, _ in results}) == 1
+
+
+async def test_a_request_id_cannot_be_used_for_another_request(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    first, _ = await store.create(Request(session="s"), "r1")
+    with pytest.raises(InvalidArgument) as caught:
+        await store.create(Request(session="other"), "r1")
+    assert caught.value.reason == "REQUEST_ID_REUSED"
+    assert caught.value.metadata["operation"] == first.name
+
+
+@pytest.mark.parametrize("request_id", ["-x", "a b", "ä", "x" * 129, "a/b"])
+async def test_a_malformed_request_id_is_refused(etcd: Etcd, request_id: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await (await replica(etcd)).create(Request(), request_id)
+
+
+@pytest.mark.parametrize("name", ["", "operations/", "operations/../x", "000000000000-00000000", "operations/ABC"])
+async def test_a_malformed_name_is_refused(etcd: Etcd, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await (await replica(etcd)).get(name)
+
+
+async def test_an_unknown_operation_is_not_found(etcd: Etcd) -> None:
+    with pytest.raises(NotFound):
+        await (await replica(etcd)).get("operations/000000000000-00000000")
+
+
+async def test_pages_cover_all_operations_newest_first_while_new_ones_come(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    names = []
+    for number in range(7):
+        names.append((await store.create(Request(session=str(number)), f"r{number}"))[0].name)
+        await asyncio.sleep(0.002)
+    seen: list[str] = []
+    token = ""
+    while True:
+        page, token = await store.list(3, token)
+        assert len(page) <= 3
+        seen += [operation.name for operation in page]
+        await store.create(Request(), "")
+        if not token:
+            break
+    assert seen == names[::-1]
+
+
+@pytest.mark.parametrize("token", ["x", "!!!", "b3BlcmF0aW9ucw=="])
+async def test_a_foreign_page_token_is_refused(etcd: Etcd, token: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await (await replica(etcd)).list(3, token)
+
+
+async def test_waiting_ends_when_the_operation_does_or_when_it_changed(etcd: Etcd) -> None:
+    store, other = await replica(etcd), await replica(etcd)
+    operation, _ = await store.create(Request(), "r")
+    changed = asyncio.create_task(other.wait(operation.name, 20, newer_than_ns=operation.update_time.ToNanoseconds()))
+    done = asyncio.create_task(other.wait(operation.name, 20))
+    await store.update(operation.name, "DECODING", 1, 2, "segments")
+    assert (await changed).progress.completed == 1
+    assert not done.done()
+    await store.finish(operation.name, Result(calls=5))
+    result = Result()
+    assert (await done).done
+    assert (await done).response.Unpack(result)
+    assert result.calls == 5
+
+
+async def test_waiting_returns_the_unfinished_operation_at_the_timeout(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    operation, _ = await store.create(Request(), "r")
+    assert not (await store.wait(operation.name, 0.1)).done
+
+
+async def test_waiting_ends_when_the_process_drains(etcd: Etcd) -> None:
+    draining = asyncio.Event()
+    store = await replica(etcd, draining)
+    operation, _ = await store.create(Request(), "r")
+    waiting = asyncio.create_task(store.wait(operation.name, 30))
+    await asyncio.sleep(0)
+    draining.set()
+    with pytest.raises(Unavailable):
+        await waiting
+
+
+async def test_only_the_owner_may_change_an_operation(etcd: Etcd) -> None:
+    store, other = await replica(etcd), await replica(etcd)
+    operation, _ = await store.create(Request(), "r")
+    for change in (
+        other.update(operation.name, "X"),
+        other.finish(operation.name, Result()),
+        other.save(operation.name, b""),
+    ):
+        with pytest.raises(Aborted, match="owned by another"):
+            await change
+    await store.finish(operation.name, Result())
+    with pytest.raises(Aborted):
+        await store.finish(operation.name, Result())
+
+
+async def test_what_is_done_will_vanish_with_its_request_id(etcd: Etcd) -> None:
+    lease = Lease(etcd, ttl_s=2)
+    await lease.start()
+    store = OperationStore(etcd, "decoder", lease=lease, retention_s=2)
+    operation, _ = await store.create(Request(), "r")
+    await store.finish(operation.name, Result())
+    assert (await store.create(Request(), "r"))[0].done
+    async for state in etcd.observe_prefix("/permille/v1/"):
+        if not [key for key in state if "/decoder/" in key]:
+            break
+
+
+async def test_a_runner_works_finishes_and_fails(etcd: Etcd) -> None:
+    store = await replica(etcd)
+
+    async def work(job: Job[Request]) -> Result:
+        await job.progress("DECODING", 1, 2, "segments")
+        if job.request.session == "bad":
+            raise NotFound("no session bad", reason="SESSION_NOT_FOUND", help="look", metadata={"session": "bad"})
+        if job.request.session == "defect":
+            raise ZeroDivisionError("secret")
+        return Result(session=job.request.session)
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    results = {}
+    for session in ("good", "bad", "defect"):
+        operation = await runner.start(Request(session=session), session)
+        results[session] = await store.wait(operation.name, 20)
+    good = Result()
+    assert results["good"].response.Unpack(good)
+    assert good.session == "good"
+    error = operation_error(results["bad"])
+    assert isinstance(error, NotFound)
+    assert (error.reason, error.help, error.metadata) == ("SESSION_NOT_FOUND", "look", {"session": "bad"})
+    defect = operation_error(results["defect"])
+    assert defect is not None
+    assert defect.reason == "UNEXPECTED"
+    assert "secret" not in defect.message
+    running.cancel()
+
+
+async def test_another_replica_goes_on_where_a_killed_one_was(etcd: Etcd) -> None:
+    dying, heir = await replica(etcd), await replica(etcd)
+    stuck = asyncio.Event()
+
+    async def begin(job: Job[Request]) -> Result:
+        await job.save(b"half way")
+        stuck.set()
+        await asyncio.Event().wait()
+        return Result()
+
+    async def go_on(job: Job[Request]) -> Result:
+        assert await job.saved() == b"half way"
+        return Result(session="by the heir")
+
+    operation = await OperationRunner(dying, Request, begin).start(Request(), "r")
+    await stuck.wait()
+    runner = asyncio.create_task(OperationRunner(heir, Request, go_on).run())
+    die(dying)
+    result = Result()
+    assert (await heir.wait(operation.name, 30)).response.Unpack(result)
+    assert result.session == "by the heir"
+    with pytest.raises(Aborted):
+        await dying.finish(operation.name, Result(session="by the dead"))
+    runner.cancel()
+
+
+async def test_a_draining_replica_gives_its_operations_away_at_once(etcd: Etcd) -> None:
+    leaving, heir = await replica(etcd), await replica(etcd)
+    started = asyncio.Event()
+
+    async def forever(_: Job[Request]) -> Result:
+        started.set()
+        await asyncio.Event().wait()
+        return Result()
+
+    async def quick(_: Job[Request]) -> Result:
+        return Result()
+
+    runner = OperationRunner(leaving, Request, forever)
+    task = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    await started.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    heirs = asyncio.create_task(OperationRunner(heir, Request, quick).run())
+    assert (await heir.wait(operation.name, 20)).done
+    heirs.cancel()
+
+
+async def test_a_cancel_reaches_the_work_whichever_replica_got_it(etcd: Etcd) -> None:
+    store, other = await replica(etcd), await replica(etcd)
+
+    async def until_cancelled(job: Job[Request]) -> Result:
+        await job.cancel_requested.wait()
+        return Result(session="stopped")
+
+    runner = OperationRunner(store, Request, until_cancelled)
+    operation = await runner.start(Request(), "r")
+    assert not (await other.cancel(operation.name)).done
+    assert (await store.wait(operation.name, 20)).done
+    assert (await other.cancel(operation.name)).done
+    assert await etcd.prefix("/permille/v1/cancels/") == []
+
+
+async def test_work_survives_the_death_of_etcd(etcd: Etcd, etcd_server: EmbeddedEtcd) -> None:
+    store = await replica(etcd)
+    runs: list[str] = []
+    down = asyncio.Event()
+
+    async def work(job: Job[Request]) -> Result:
+        runs.append(job.name)
+        await down.wait()
+        await job.progress("STORING")
+        return Result(session="kept")
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    assert etcd_server.process is not None
+    etcd_server.process.kill()
+    await etcd_server.wait()
+    down.set()
+    with pytest.raises(Unavailable):
+        await store.create(Request(), "new")
+    await asyncio.sleep(3)
+    await etcd_server.start()
+    result = Result()
+    assert (await store.wait(operation.name, 30)).response.Unpack(result)
+    assert result.session == "kept"
+    assert runs == [operation.name]
+    running.cancel()

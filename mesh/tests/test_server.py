@@ -1,0 +1,389 @@
+"""The bootstrap with real gRPC and a real etcd: errors, health, reflection, metrics, drain, TLS, roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from permille.api.allocator.v1 import allocator_pb2, allocator_pb2_grpc
+from permille.mesh import certs
+from permille.mesh.auth import OPERATE, VIEW, Access, Role
+from permille.mesh.channels import Channels
+from permille.mesh.config import MeshConfig
+from permille.mesh.discovery import resolve, wait_for
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import (
+    Code,
+    DeadlineExceeded,
+    FailedPrecondition,
+    PermilleError,
+    ResourceExhausted,
+    Unavailable,
+)
+from permille.mesh.etcd import Etcd
+from permille.mesh.interceptor import from_rpc_error
+from permille.mesh.server import ServerContext, serve
+
+Request = allocator_pb2.PlanBuffersRequest
+Response = allocator_pb2.PlanBuffersResponse
+# Not typed by their authors.
+health_stub: Callable[[grpc.aio.Channel], Any] = health_pb2_grpc.HealthStub
+reflection_stub: Callable[[grpc.aio.Channel], Any] = reflection_pb2_grpc.ServerReflectionStub
+
+Plan = Callable[[Request, Any], Awaitable[Response]]
+
+
+class Allocator(allocator_pb2_grpc.AllocatorServiceServicer):
+    """Answers with what the test says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def PlanBuffers(  # noqa: N802
+        self, request: Request, context: Any
+    ) -> Response:
+        return await self._plan(request, context)
+
+
+@asynccontextmanager
+async def allocator(
+    config: MeshConfig, plan: Plan, *, access: Access = OPERATE, instance: str = "a1"
+) -> AsyncIterator[ServerContext]:
+    """Serves an allocator by `permille.mesh.server.serve` and drains it at the end."""
+    ready: asyncio.Future[ServerContext] = asyncio.get_running_loop().create_future()
+
+    async def setup(context: ServerContext) -> None:
+        context.add(
+            allocator_pb2_grpc.add_AllocatorServiceServicer_to_server,
+            Allocator(plan),
+            allocator_pb2.DESCRIPTOR.services_by_name["AllocatorService"],
+            {"PlanBuffers": access},
+        )
+        ready.set_result(context)
+
+    task = asyncio.create_task(serve("allocator", config, setup, instance=instance))
+    waited: set[asyncio.Future[Any]] = {task, ready}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    try:
+        yield ready.result()
+    finally:
+        ready.result().end(0)
+        assert await task == 0
+
+
+async def echo(request: Request, _: Any) -> Response:
+    return Response(total_bytes=request.budget_bytes)
+
+
+async def call(channels: Channels, request: Request | None = None, **options: Any) -> Response:
+    """One PlanBuffers through discovery; failures as `PermilleError`."""
+    stub = allocator_pb2_grpc.AllocatorServiceStub(await channels.to("allocator"))
+    try:
+        return await stub.PlanBuffers(request or Request(), **options)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+
+
+@pytest.fixture
+async def channels(mesh_config: MeshConfig, etcd: Etcd) -> Any:
+    opened = Channels(mesh_config, etcd)
+    yield opened
+    await opened.close()
+
+
+async def test_a_call_finds_its_server_by_discovery(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    async with allocator(mesh_config, echo):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        assert (await call(channels, Request(budget_bytes=7))).total_bytes == 7
+    assert await resolve(etcd, "allocator") == []
+
+
+async def test_an_error_arrives_whole(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    async def full(_: Request, __: Any) -> Response:
+        raise ResourceExhausted(
+            "the store has 3 bytes left",
+            reason="STORE_FULL",
+            help="delete sessions",
+            metadata={"left": "3"},
+            retry_after_s=2.5,
+        )
+
+    async with allocator(mesh_config, full):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        with pytest.raises(ResourceExhausted) as caught:
+            await call(channels)
+    error = caught.value
+    assert (error.message, error.reason, error.help) == ("the store has 3 bytes left", "STORE_FULL", "delete sessions")
+    assert (error.metadata, error.retry_after_s) == ({"left": "3"}, 2.5)
+
+
+async def test_a_defect_is_logged_with_an_id_and_tells_the_client_the_id_alone(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(_: Request, __: Any) -> Response:
+        raise ZeroDivisionError("secret detail")
+
+    async with allocator(mesh_config, broken):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        with pytest.raises(PermilleError) as caught:
+            await call(channels)
+    assert caught.value.code == Code.INTERNAL
+    assert "secret" not in str(caught.value.message) + caught.value.help
+    error_id = caught.value.metadata["error_id"]
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if error_id in line]
+    assert lines
+    assert "secret detail" in json.dumps(lines[0])
+
+
+async def test_health_and_reflection_name_the_services(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    async with allocator(mesh_config, echo):
+        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        async with grpc.aio.insecure_channel(endpoint.address) as channel:
+            for service in ("", "permille.allocator.v1.AllocatorService"):
+                reply = await health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+                assert reply.status == health_pb2.HealthCheckResponse.SERVING
+            stream = reflection_stub(channel).ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+            )
+            names = {s.name for reply in [r async for r in stream] for s in reply.list_services_response.service}
+    assert "permille.allocator.v1.AllocatorService" in names
+
+
+async def test_metrics_count_calls_by_method_and_code(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    async def sometimes(request: Request, _: Any) -> Response:
+        if request.budget_bytes == 13:
+            raise FailedPrecondition("thirteen", reason="THIRTEEN")
+        return Response()
+
+    async with allocator(mesh_config.model_copy(update={"metrics": "127.0.0.1:0"}), sometimes):
+        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+
+        def scrape(code: str) -> float:
+            with urllib.request.urlopen(f"http://{endpoint.metadata['metrics']}/metrics") as page:
+                text = page.read().decode()
+            method = "/permille.allocator.v1.AllocatorService/PlanBuffers"
+            pattern = rf'permille_calls_total{{code="{code}",method="{method}"}} (\S+)'
+            found = re.search(pattern, text)
+            return float(found.group(1)) if found else 0.0
+
+        before = await asyncio.to_thread(scrape, "OK"), await asyncio.to_thread(scrape, "FAILED_PRECONDITION")
+        for budget in (1, 13, 2):
+            try:
+                await call(channels, Request(budget_bytes=budget))
+            except FailedPrecondition:
+                assert budget == 13
+        after = await asyncio.to_thread(scrape, "OK"), await asyncio.to_thread(scrape, "FAILED_PRECONDITION")
+    assert (after[0] - before[0], after[1] - before[1]) == (2, 1)
+
+
+async def test_a_drain_lets_running_calls_finish(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request, _: Any) -> Response:
+        begun.set()
+        await go_on.wait()
+        return Response(total_bytes=request.budget_bytes)
+
+    async with allocator(mesh_config, slow) as context:
+        await wait_for(etcd, "allocator", timeout_s=10)
+        running = asyncio.create_task(call(channels, Request(budget_bytes=5)))
+        await begun.wait()
+        context.end(0)
+        await context.draining.wait()
+        go_on.set()
+        assert (await running).total_bytes == 5
+
+
+async def test_sigterm_drains(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    async with allocator(mesh_config, echo) as context:
+        await wait_for(etcd, "allocator", timeout_s=10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.shield(context.ended) == 0
+
+
+async def test_the_end_of_a_background_task_by_error_ends_the_process_with_1(mesh_config: MeshConfig) -> None:
+    async def fails() -> None:
+        raise RuntimeError("no")
+
+    async def setup(context: Any) -> None:
+        context.spawn(fails())
+
+    assert await serve("allocator", mesh_config, setup) == 1
+
+
+async def test_a_call_without_a_deadline_gets_one(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    seen: list[float] = []
+
+    async def remember(_: Request, context: Any) -> Response:
+        seen.append(context.time_remaining())
+        return Response()
+
+    config = mesh_config.model_copy(update={"call_timeout_s": 20.0})
+    channels = Channels(config, etcd)
+    async with allocator(config, remember):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        await call(channels)
+        await call(channels, timeout=50)
+    assert 10 < seen[0] < 22
+    assert 40 < seen[1] < 55
+    await channels.close()
+
+
+async def test_a_deadline_that_passes_is_an_error_of_its_own(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels
+) -> None:
+    async def never(_: Request, __: Any) -> Response:
+        await asyncio.sleep(60)
+        return Response()
+
+    async with allocator(mesh_config, never):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        with pytest.raises(DeadlineExceeded):
+            await call(channels, timeout=0.2)
+
+
+async def test_unavailable_is_tried_again(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    attempts: list[int] = []
+
+    async def third(_: Request, __: Any) -> Response:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise Unavailable("not yet", reason="WARMING_UP")
+        return Response(total_bytes=9)
+
+    async with allocator(mesh_config, third):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        assert (await call(channels)).total_bytes == 9
+    assert len(attempts) == 3
+
+
+async def test_a_trace_goes_through(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    seen: list[str] = []
+
+    async def remember(_: Request, context: Any) -> Response:
+        seen.extend(value for key, value in context.invocation_metadata() if key == "traceparent")
+        return Response()
+
+    async with allocator(mesh_config, remember):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        await call(channels)
+    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[13]", seen[0])
+
+
+async def test_while_etcd_is_away_the_replicas_known_last_are_called(
+    mesh_config: MeshConfig, etcd: Etcd, etcd_server: EmbeddedEtcd, channels: Channels
+) -> None:
+    async with allocator(mesh_config, echo):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        await call(channels)
+        await etcd_server.stop()
+        assert (await call(channels, Request(budget_bytes=3))).total_bytes == 3
+
+
+async def test_nobody_there_says_what_to_start(channels: Channels) -> None:
+    with pytest.raises(Unavailable, match="no allocator is running") as caught:
+        await channels.to("allocator")
+    assert "permille up" in caught.value.help
+
+
+@pytest.mark.parametrize("setting", ["listen", "metrics"])
+async def test_plain_text_off_loopback_is_refused(mesh_config: MeshConfig, setting: str) -> None:
+    with pytest.raises(FailedPrecondition) as caught:
+        async with allocator(mesh_config.model_copy(update={setting: "0.0.0.0:0"}), echo):
+            pass
+    assert caught.value.reason == "TLS_REQUIRED"
+    assert "permille certs" in caught.value.help
+
+
+async def test_a_port_in_use_is_named(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    async with allocator(mesh_config, echo):
+        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+
+        async def nothing(_: Any) -> None:
+            return
+
+        with pytest.raises(FailedPrecondition, match=re.escape(endpoint.address)):
+            await serve("allocator", mesh_config.model_copy(update={"listen": endpoint.address}), nothing)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    folder = tmp_path / "certs"
+    certs.create_authority(folder)
+    certs.issue_service(folder, ["allocator"], node="n1")
+    for role in Role:
+        certs.issue_user(folder, f"{role.value}-user", roles=[role])
+    return folder
+
+
+def secured(config: MeshConfig, folder: Path, name: str) -> MeshConfig:
+    files = {"tls_ca": folder / "ca.crt", "tls_cert": folder / f"{name}.crt", "tls_key": folder / f"{name}.key"}
+    return config.model_copy(update=files)
+
+
+@pytest.mark.parametrize(
+    ("access", "allowed"),
+    [
+        (VIEW, {Role.VIEWER, Role.OPERATOR, Role.AGENT, Role.EXTERNAL}),
+        (OPERATE, {Role.OPERATOR, Role.AGENT, Role.EXTERNAL}),
+    ],
+)
+async def test_each_role_may_do_what_the_table_says(
+    mesh_config: MeshConfig, etcd: Etcd, authority: Path, access: Access, allowed: set[Role]
+) -> None:
+    async with allocator(secured(mesh_config, authority, "n1"), echo, access=access):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        for role in Role:
+            channels = Channels(secured(mesh_config, authority, f"{role.value}-user"), etcd)
+            if role in allowed:
+                assert (await call(channels, Request(budget_bytes=1))).total_bytes == 1
+            else:
+                with pytest.raises(PermilleError, match=f"needs the role {access.needs}") as caught:
+                    await call(channels)
+                assert caught.value.code == Code.PERMISSION_DENIED
+                assert caught.value.metadata["caller"] == f"{role.value}-user"
+            await channels.close()
+
+
+async def test_who_shows_no_certificate_or_one_of_another_authority_gets_no_connection(
+    mesh_config: MeshConfig, etcd: Etcd, authority: Path, tmp_path: Path
+) -> None:
+    stranger = tmp_path / "stranger"
+    certs.create_authority(stranger)
+    certs.issue_user(stranger, "mallory", roles=[Role.OPERATOR])
+    mixed = secured(mesh_config, stranger, "mallory").model_copy(update={"tls_ca": authority / "ca.crt"})
+    async with allocator(secured(mesh_config, authority, "n1"), echo):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        for config in (mesh_config, mixed):
+            channels = Channels(config, etcd)
+            with pytest.raises(PermilleError) as caught:
+                await call(channels, timeout=5)
+            assert caught.value.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+            await channels.close()
+
+
+async def test_a_user_certificate_cannot_pass_for_a_service(
+    mesh_config: MeshConfig, etcd: Etcd, authority: Path
+) -> None:
+    async with allocator(secured(mesh_config, authority, "operator-user"), echo):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        channels = Channels(secured(mesh_config, authority, "viewer-user"), etcd)
+        with pytest.raises(PermilleError) as caught:
+            await call(channels, timeout=5)
+        assert caught.value.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+        await channels.close()
