@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import structlog
 from google.protobuf.message import Message
+from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import until_available
 from permille.mesh.errors import PermilleError
 from permille.mesh.interceptor import unexpected
@@ -44,7 +45,7 @@ class Job(Generic[_Request]):
         await until_available(lambda: self._store.save(self.name, checkpoint))
 
     async def saved(self) -> bytes:
-        """What was saved last, perhaps by a process that died; empty at the very beginning."""
+        """What was saved last, perhaps by a process that died; at first the checkpoint of the start."""
         return await until_available(lambda: self._store.checkpoint(self.name))
 
 
@@ -71,14 +72,17 @@ class OperationRunner(Generic[_Request]):
         self._starting = 0
         self._changed = asyncio.Event()
 
-    async def start(self, request: _Request, request_id: str) -> Operation:
+    async def start(
+        self, request: _Request, request_id: str, progress: Progress | None = None, *, checkpoint: bytes = b""
+    ) -> Operation:
         """Creates the operation and begins to work on it, or returns the one that the request_id made before.
 
+        `checkpoint`: what `Job.saved` gives until the work saves something else.
         Raises what `OperationStore.create` raises.
         """
         self._starting += 1
         try:
-            operation, created = await self._store.create(request, request_id)
+            operation, created = await self._store.create(request, request_id, progress, checkpoint=checkpoint)
             if created:
                 self._launch(operation)
         finally:

@@ -66,14 +66,18 @@ class OperationStore:
         self._clock_ns = clock_ns
 
     async def create(
-        self, request: Message, request_id: str, progress: operation_pb2.Progress | None = None
+        self,
+        request: Message,
+        request_id: str,
+        progress: operation_pb2.Progress | None = None,
+        *,
+        checkpoint: bytes = b"",
     ) -> tuple[Operation, bool]:
         """A new operation owned by this process, or the one that this `request_id` made before; True when it is new.
 
-        An empty `request_id` always makes a new one. Raises `InvalidArgument` for a malformed request_id or one that
+        An empty `request_id` always makes a new one. `checkpoint`: what `checkpoint()` gives to the worker. Raises `InvalidArgument` for a malformed request_id or one that
         was used for another request, and `Unavailable` without etcd.
         """
-        asked = packed(request)
         known_as = require_request_id(request_id) if request_id else secrets.token_hex(16)
         lease = await self.lease.granted()
         now_ns = self._clock_ns()
@@ -84,7 +88,7 @@ class OperationStore:
             create_time=_timestamp(now_ns),
             update_time=_timestamp(now_ns),
             progress=progress,
-            request=asked,
+            request=packed(request),
         )
         request_key = self.keys.requests + known_as
         result = await self.etcd.txn(
@@ -92,7 +96,7 @@ class OperationStore:
             [
                 Put(request_key, identity.encode()),
                 Put(self.keys.records + identity, operation.SerializeToString()),
-                Put(self.keys.pending + identity, b""),
+                Put(self.keys.pending + identity, checkpoint),
                 Put(self.keys.owners + identity, self.owner, lease),
             ],
             [Get(request_key)],
@@ -102,15 +106,17 @@ class OperationStore:
         before = result.reads[0]
         if before is None:
             raise _changed(known_as)
-        existing = await self.get(_PREFIX + before.value.decode())
-        if existing.request.type_url != asked.type_url or existing.request.value != asked.value:
-            raise InvalidArgument(
-                f"the request_id {known_as!r} was used before for another request, {existing.name}",
-                reason="REQUEST_ID_REUSED",
-                help="use a new request_id for each new request, and the same one only to repeat the same request",
-                metadata={"request_id": known_as, "operation": existing.name},
-            )
-        return existing, False
+        return _same_request(await self.get(_PREFIX + before.value.decode()), request), False
+
+    async def find(self, request: Message, request_id: str) -> Operation | None:
+        """The operation that this request made before, if any.
+
+        Raises `InvalidArgument` as `create` does, `Unavailable` without etcd.
+        """
+        if not request_id:
+            return None
+        known = await self.etcd.get(self.keys.requests + require_request_id(request_id))
+        return _same_request(await self.get(_PREFIX + known.value.decode()), request) if known else None
 
     async def get(self, name: str) -> Operation:
         """The operation as it is now. Raises `InvalidArgument` for a malformed name, `NotFound`, `Unavailable`."""
@@ -337,6 +343,17 @@ def _operation(record: KeyValue | None, name: str) -> Operation:
             metadata={"operation": name},
         )
     return Operation.FromString(record.value)
+
+
+def _same_request(existing: Operation, request: Message) -> Operation:
+    if existing.request == packed(request):
+        return existing
+    raise InvalidArgument(
+        f"the request_id {existing.request_id!r} was used before for another request, {existing.name}",
+        reason="REQUEST_ID_REUSED",
+        help="use a new request_id for each new request, and the same one only to repeat the same request",
+        metadata={"request_id": existing.request_id, "operation": existing.name},
+    )
 
 
 def _taken(name: str) -> Aborted:
