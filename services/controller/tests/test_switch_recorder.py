@@ -83,12 +83,14 @@ async def test_every_thread_of_the_target_alternates_between_in_and_out(
     by_thread: dict[int, list[SwitchRecord]] = collections.defaultdict(list)
     for record in sorted(records, key=lambda record: record.time):
         by_thread[record.tid].append(record)
+    doubled = 0
     for events in by_thread.values():
-        operations = [event.operation for event in events]
-        assert all(before != after for before, after in itertools.pairwise(operations))
-        # A thread leaves the core that it came to.
-        stays = itertools.pairwise(events)
-        assert all(came.cpu == left.cpu for came, left in stays if (came.operation, left.operation) == (IN, OUT))
+        for before, after in itertools.pairwise(events):
+            doubled += before.operation == after.operation
+            # A thread leaves the core that it came to.
+            assert (before.operation, after.operation) != (IN, OUT) or before.cpu == after.cpu
+    # Some kernels do not report switches away from some tasks of their own: then an arrival is missing, and counted.
+    assert doubled <= counts.unseen < len(records) / 100
     assert threads_of(target.pid) <= set(by_thread)
 
 
@@ -98,15 +100,18 @@ async def test_a_core_runs_one_thread_at_a_time(
     path = tmp_path / "switches"
     await recorder.begin("one", [target.pid], path)
     await asyncio.sleep(0.5)
-    await recorder.end("one")
-    on_core: dict[int, int | None] = {}
+    counts = await recorder.end("one")
+    on_core: dict[int, int] = {}
+    unannounced = 0
     for record in sorted(switch_records.parse(path.read_bytes()), key=lambda record: record.time):
+        running = on_core.pop(record.cpu, 0)
         if record.operation == OUT:
-            assert on_core.get(record.cpu, record.tid) == record.tid
-            on_core[record.cpu] = None
+            unannounced += running != record.tid
         else:
-            assert on_core.get(record.cpu) is None
+            assert running == 0
             on_core[record.cpu] = record.tid
+    # The first departure of each core is from before the session.
+    assert unannounced <= counts.unseen + (os.cpu_count() or 1)
 
 
 async def test_threads_born_during_the_session_are_recorded_from_their_first_arrival(
@@ -116,12 +121,12 @@ async def test_threads_born_during_the_session_are_recorded_from_their_first_arr
     path = tmp_path / "switches"
     await recorder.begin("one", [target.pid], path)
     await asyncio.sleep(0.5)
-    await recorder.end("one")
+    counts = await recorder.end("one")
     records = sorted(switch_records.parse(path.read_bytes()), key=lambda record: record.time)
     first = {record.tid: record.operation for record in reversed(records)}
     young = set(first) - before
     assert len(young) >= 3
-    assert {first[tid] for tid in young} == {IN}
+    assert sum(first[tid] == OUT for tid in young) <= counts.unseen
 
 
 async def test_two_sessions_at_once_each_get_their_own_target(

@@ -6,6 +6,8 @@
  */
 #include <uapi/linux/sched.h>
 
+#define KNOWN (1ULL << 32)
+
 struct switch_record {
     u64 time_ns; /* CLOCK_MONOTONIC */
     u32 cpu;
@@ -16,12 +18,14 @@ struct switch_record {
 
 struct target {
     u64 dropped;
+    u64 unseen;    /* arrivals by a switch that the kernel did not report; some kernels hide some tasks */
     u64 recording; /* 0 until all its threads are known: no departure without its arrival */
 };
 
 BPF_HASH(targets, u32, struct target, 4096);
 BPF_HASH(threads, u32, u32, 131072);
 BPF_RINGBUF_OUTPUT(records, RING_PAGES);
+BPF_PERCPU_ARRAY(running, u64, 1); /* who came last, and that somebody did */
 
 static __always_inline void record(struct target *target, u32 pid, u32 tid, u32 operation)
 {
@@ -44,13 +48,19 @@ TRACEPOINT_PROBE(sched, sched_switch)
     u64 id = bpf_get_current_pid_tgid();
     u32 pid = id >> 32, tid = id, next = args->next_pid;
     struct target *target = targets.lookup(&pid);
-    u32 *owner;
+    u32 zero = 0, *owner;
+    u64 *last = running.lookup(&zero);
 
+    if (!last)
+        return 0;
     if (target) {
+        if (target->recording && *last && *last != (KNOWN | args->prev_pid))
+            lock_xadd(&target->unseen, 1);
         record(target, pid, tid, 0);
         if (!threads.lookup(&tid))
             threads.update(&tid, &pid);
     }
+    *last = KNOWN | next;
     owner = threads.lookup(&next);
     if (owner) {
         pid = *owner;

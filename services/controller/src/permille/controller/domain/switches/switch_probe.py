@@ -2,7 +2,7 @@
 
 Commands are JSON lines on stdin, one answer line on stdout for each:
 `{"begin": ID, "pids": [...], "path": FILE}` -> `{"begun": ID}`; records are appended to FILE while it runs;
-`{"end": ID}` -> `{"ended": ID, "count": N, "dropped": N}`. The first line out is `{"ready": true}` or
+`{"end": ID}` -> `{"ended": ID, "count": N, "dropped": N, "unseen": N}`. The first line out is `{"ready": true}` or
 `{"unavailable": WHY, "fix": COMMAND}`. It ends with its parent or when stdin closes. Records are 24 bytes as in the
 archive, with CLOCK_MONOTONIC nanoseconds in place of the TSC. While no session runs, nothing is attached to the kernel.
 """
@@ -136,6 +136,7 @@ class Probe:
     def begin(self, name: str, pids: list[int], path: str) -> None:
         session = Session(pids, path)
         if not self.sessions:
+            self.bpf["running"].clear()
             for tracepoint in TRACEPOINTS:
                 self.bpf.attach_tracepoint(tp=tracepoint, fn_name="tracepoint__" + tracepoint.replace(":", "__"))
         self.sessions[name] = session
@@ -143,14 +144,14 @@ class Probe:
             self.by_pid[pid] = session
             targets, key = self.bpf["targets"], ctypes.c_uint32(pid)
             # Threads born from now on are known to the kernel's side, those there are listed, and only then it records.
-            targets[key] = targets.Leaf(0, 0)
+            targets[key] = targets.Leaf(0, 0, 0)
             for tid in threads_of(pid):
                 self.bpf["threads"][ctypes.c_uint32(tid)] = ctypes.c_uint32(pid)
-            targets[key] = targets.Leaf(0, 1)
+            targets[key] = targets.Leaf(0, 0, 1)
 
-    def end(self, name: str) -> tuple[int, int]:
+    def end(self, name: str) -> dict[str, object]:
         session = self.sessions.pop(name)
-        dropped = sum(self.forget(pid) for pid in session.pids)
+        losses = [self.forget(pid) for pid in session.pids]
         if not self.sessions:
             for tracepoint in TRACEPOINTS:
                 self.bpf.detach_tracepoint(tp=tracepoint)
@@ -158,16 +159,17 @@ class Probe:
         for pid in session.pids:
             del self.by_pid[pid]
         session.file.close()
-        return session.count, dropped
+        dropped, unseen = (sum(loss) for loss in zip(*losses, strict=True))
+        return {"ended": name, "count": session.count, "dropped": dropped, "unseen": unseen}
 
-    def forget(self, pid: int) -> int:
+    def forget(self, pid: int) -> tuple[int, int]:
         key = ctypes.c_uint32(pid)
-        dropped = int(self.bpf["targets"][key].dropped)
+        target = self.bpf["targets"][key]
         del self.bpf["targets"][key]
         threads = self.bpf["threads"]
         for tid in [tid for tid, owner in threads.items() if owner.value == pid]:
             del threads[tid]
-        return dropped
+        return int(target.dropped), int(target.unseen)
 
     def drain(self) -> None:
         for record in self.ring.drain():
@@ -217,8 +219,7 @@ def serve(probe: Probe) -> None:
                 probe.begin(command["begin"], command["pids"], command["path"])
                 say({"begun": command["begin"]})
             else:
-                count, dropped = probe.end(command["end"])
-                say({"ended": command["end"], "count": count, "dropped": dropped})
+                say(probe.end(command["end"]))
         except Exception as error:
             say({"failed": f"{type(error).__name__}: {error}"})
 

@@ -16,14 +16,19 @@ PROBE = Path(__file__).with_name("switch_probe.py")
 # BCC is bound to the system's interpreter.
 INTERPRETER = "/usr/bin/python3"
 ANSWER_S = 60
+KEPT = "; records until then are kept"
 
 
 @dataclass(frozen=True)
 class SwitchCounts:
-    """Records written and records dropped of one session; `unavailable` says why there are none or not all."""
+    """Records of one session: written, dropped because the ring was full, and arrivals that the kernel did not report.
+
+    `unavailable` says why there are none or not all.
+    """
 
     count: int
     dropped: int
+    unseen: int
     unavailable: str = ""
 
 
@@ -72,15 +77,18 @@ class SwitchRecorder:
         """No more records for the session; the file is complete afterwards."""
         async with self._lock:
             if session not in self._active:
-                return SwitchCounts(0, 0, "the switch recorder ended during the session; records until then are kept")
+                return SwitchCounts(
+                    0, 0, 0, "the switch recorder ended during the session; records until then are kept"
+                )
             self._active.discard(session)
             try:
                 answer = await self._ask({"end": session})
             except ProbeError as error:
-                return SwitchCounts(0, 0, f"{error}; records until then are kept")
+                return SwitchCounts(0, 0, 0, f"{error}{KEPT}")
             if "failed" in answer:
-                return SwitchCounts(0, 0, f"the switch recorder failed: {answer['failed']}")
-            return SwitchCounts(int(str(answer["count"])), int(str(answer["dropped"])))
+                return SwitchCounts(0, 0, 0, f"the switch recorder failed: {answer['failed']}")
+            count, dropped, unseen = (int(str(answer[name])) for name in ("count", "dropped", "unseen"))
+            return SwitchCounts(count, dropped, unseen)
 
     async def close(self) -> None:
         process, self._process = self._process, None
