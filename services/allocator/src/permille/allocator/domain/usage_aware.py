@@ -124,7 +124,8 @@ def fill(usages: Sequence[Usage], room: int, smallest: int, useful: int) -> dict
             sizes[unit] += part
             given += part
         if not given:
-            sizes[max(hungry, key=lambda unit: weights[unit])] += PAGE
+            # What is left is too little to divide: a page for whoever is furthest below its part.
+            sizes[max(hungry, key=lambda unit: weights[unit] / sizes[unit])] += PAGE
             given = PAGE
         left -= given
         hungry = [unit for unit in hungry if sizes[unit] < useful]
