@@ -75,8 +75,9 @@ class OperationStore:
     ) -> tuple[Operation, bool]:
         """A new operation owned by this process, or the one that this `request_id` made before; True when it is new.
 
-        An empty `request_id` always makes a new one. `checkpoint`: what `checkpoint()` gives to the worker. Raises `InvalidArgument` for a malformed request_id or one that
-        was used for another request, and `Unavailable` without etcd.
+        An empty `request_id` always makes a new one. `checkpoint`: what `checkpoint()` gives to the worker.
+        Raises `InvalidArgument` for a malformed request_id or one that was used for another request, and `Unavailable`
+        without etcd.
         """
         known_as = require_request_id(request_id) if request_id else secrets.token_hex(16)
         lease = await self.lease.granted()

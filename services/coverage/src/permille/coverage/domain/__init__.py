@@ -1,0 +1,1 @@
+"""What to record, where and for how long: no wire, no etcd, no clock."""

@@ -1,0 +1,136 @@
+"""Which processes a target means."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from permille.coverage.domain.node import Node, Process
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
+
+MOST_PIDS = 64
+_LARGEST_PID = 1 << 22
+
+
+@dataclass(frozen=True)
+class Target:
+    """A wish: processes by number, or else by exact name; on one node, or on all for ""."""
+
+    node: str = ""
+    pids: tuple[int, ...] = ()
+    process_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises `InvalidArgument` for a target that names nothing or cannot exist."""
+        if not self.pids and not self.process_name:
+            raise InvalidArgument(
+                "the target names no process",
+                reason="TARGET_EMPTY",
+                help="give pids or a process name (--pid or --name)",
+            )
+        if len(self.pids) > MOST_PIDS:
+            raise InvalidArgument(
+                f"{len(self.pids)} pids are more than one request may name ({MOST_PIDS})",
+                reason="TARGET_TOO_LARGE",
+                help="name the process instead: all processes of one name are recorded together",
+            )
+        for pid in self.pids:
+            if not 0 < pid < _LARGEST_PID:
+                raise InvalidArgument(
+                    f"{pid} cannot be a pid",
+                    reason="PID_OUT_OF_RANGE",
+                    help=f"a pid is 1 to {_LARGEST_PID - 1}",
+                    metadata={"pid": str(pid)},
+                )
+
+
+@dataclass(frozen=True)
+class Match:
+    """The processes of one node that a target means."""
+
+    node: Node
+    processes: tuple[Process, ...]
+
+
+def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
+    """Where the target is. Several processes of one name all belong to it.
+
+    Raises `NotFound` for a pid that does not run or a name that nobody has (with the nearest names),
+    `FailedPrecondition` for a process that runs and cannot be recorded, `InvalidArgument` when a pid could be on
+    several nodes.
+    """
+    if target.pids:
+        return [_by_pid(target, nodes)]
+    return _by_name(target.process_name, nodes)
+
+
+def _by_pid(target: Target, nodes: Sequence[Node]) -> Match:
+    pids = tuple(dict.fromkeys(target.pids))
+    candidates = [node for node in nodes if any(p.pid in pids for p in (*node.recordable, *node.others))]
+    if len(candidates) > 1:
+        names = ", ".join(node.name for node in candidates)
+        raise InvalidArgument(
+            f"pid {pids[0]} exists on several nodes: {names}",
+            reason="NODE_AMBIGUOUS",
+            help="say which node is meant (--node)",
+            metadata={"nodes": names},
+        )
+    if not candidates:
+        raise _no_such_pid(pids[0], nodes)
+    node = candidates[0]
+    recordable = {process.pid: process for process in node.recordable}
+    others = {process.pid: process for process in node.others}
+    for pid in pids:
+        if pid in others and pid not in recordable:
+            raise _not_recordable(others[pid], node)
+        if pid not in recordable:
+            raise _no_such_pid(pid, [node])
+    return Match(node, tuple(recordable[pid] for pid in pids))
+
+
+def _by_name(name: str, nodes: Sequence[Node]) -> list[Match]:
+    matches = [Match(node, found) for node in nodes if (found := tuple(p for p in node.recordable if p.name == name))]
+    if matches:
+        return matches
+    for node in nodes:
+        for process in node.others:
+            if process.name == name:
+                raise _not_recordable(process, node)
+    raise _no_such_name(name, nodes)
+
+
+def _no_such_pid(pid: int, nodes: Sequence[Node]) -> NotFound:
+    where = ", ".join(node.name for node in nodes)
+    return NotFound(
+        f"no process with pid {pid} is running on {where}",
+        reason="PROCESS_NOT_FOUND",
+        help="check the number; `permille run -- CMD` starts a program ready to be recorded and prints its pid",
+        metadata={"pid": str(pid), "nodes": where},
+    )
+
+
+def _not_recordable(process: Process, node: Node) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"process {process.pid} ({process.name}) on {node.name} runs, but was not started ready to be recorded",
+        reason="PROCESS_NOT_RECORDABLE",
+        help="start it with `permille run -- CMD`; `permille doctor` says what else this machine can record",
+        metadata={"pid": str(process.pid), "name": process.name, "node": node.name},
+    )
+
+
+def _no_such_name(name: str, nodes: Sequence[Node]) -> NotFound:
+    names = sorted({process.name for node in nodes for process in node.recordable})
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        way_out = f"did you mean {' or '.join(near)}?"
+    elif names:
+        way_out = f"recordable now: {', '.join(names[:20])}"
+    else:
+        way_out = "nothing is recordable now: start a program with `permille run -- CMD`"
+    return NotFound(
+        f"no recordable process is named {name!r}",
+        reason="PROCESS_NOT_FOUND",
+        help=way_out,
+        metadata={"name": name, "nearest": ", ".join(near)},
+    )

@@ -1,0 +1,1 @@
+"""CoverageService on the wire, and the work behind its operations."""

@@ -1,0 +1,60 @@
+"""CoverageService on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
+from permille.api.operation.v1 import operation_pb2
+from permille.coverage.service.planner import Planner
+from permille.mesh.auth import OPERATE, VIEW, Access
+from permille.mesh.operation_runner import OperationRunner
+from permille.mesh.operation_service import OperationMethods
+from permille.mesh.operations import OperationStore
+
+ACCESS: dict[str, Access] = {
+    "PlanCoverage": VIEW,
+    "StartCoverage": OPERATE,
+    "GetOperation": VIEW,
+    "ListOperations": VIEW,
+    "WaitOperation": VIEW,
+    "CancelOperation": OPERATE,
+}
+
+
+class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceServicer):
+    """Plans and starts; what a start begins is worked on by `CoverageWork`."""
+
+    def __init__(
+        self,
+        operations: OperationStore,
+        planner: Planner,
+        runner: OperationRunner[coverage_pb2.StartCoverageRequest],
+    ) -> None:
+        super().__init__(operations)
+        self._planner = planner
+        self._runner = runner
+
+    async def PlanCoverage(  # noqa: N802
+        self, request: coverage_pb2.PlanCoverageRequest, context: Any
+    ) -> coverage_pb2.PlanCoverageResponse:
+        """What StartCoverage would do, at which cost."""
+        return coverage_pb2.PlanCoverageResponse(plan=await self._planner.plan(request.coverage))
+
+    async def StartCoverage(  # noqa: N802
+        self, request: coverage_pb2.StartCoverageRequest, context: Any
+    ) -> coverage_pb2.StartCoverageResponse:
+        """Plans, so that a wish that cannot be fulfilled fails at once, and begins.
+
+        A repeated request_id finds its operation even when the target is long gone.
+        """
+        operation = await self._operations.find(request, request.request_id)
+        if operation is None:
+            state = coverage_pb2.CoverageState(plan=await self._planner.plan(request.coverage))
+            operation = await self._runner.start(
+                request,
+                request.request_id,
+                operation_pb2.Progress(stage="PLANNING"),
+                checkpoint=state.SerializeToString(deterministic=True),
+            )
+        return coverage_pb2.StartCoverageResponse(operation=operation)

@@ -1,0 +1,97 @@
+"""Asks the nodes what they can record and lets the domain plan."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+
+import grpc
+from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
+from permille.api.coverage.v1 import coverage_pb2
+from permille.coverage.domain.node import Node
+from permille.coverage.domain.plan import plan
+from permille.coverage.domain.target import Target
+from permille.coverage.service.rate_store import RateStore
+from permille.coverage.service.wire import node_of, plan_message, wish_of
+from permille.mesh import discovery
+from permille.mesh.channels import Channels
+from permille.mesh.errors import Code, NotFound, PermilleError, Unavailable
+from permille.mesh.etcd import Etcd
+from permille.mesh.interceptor import from_rpc_error
+
+_ANSWER_S = 5.0
+_AT_ONCE = 64
+_AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+
+
+class Planner:
+    """Plans without doing anything."""
+
+    def __init__(self, etcd: Etcd, channels: Channels, rates: RateStore, *, longest_ms: int) -> None:
+        self._etcd = etcd
+        self._channels = channels
+        self._rates = rates
+        self._longest_ms = longest_ms
+
+    async def plan(self, request: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
+        """What a start would do.
+
+        Raises what the domain's `plan` raises, `NotFound` for an unknown node, `Unavailable` without controllers or
+        etcd.
+        """
+        wish = wish_of(request)
+        nodes, unreachable = await self._nodes(wish.target)
+        names = {process.name for node in nodes for process in node.recordable}
+        rates = await self._rates.of("vpt", names)
+        return plan_message(plan(wish, nodes, rates, longest_ms=self._longest_ms), unreachable)
+
+    async def _nodes(self, target: Target) -> tuple[list[Node], list[str]]:
+        running = [endpoint.instance for endpoint in await discovery.resolve(self._etcd, "controller")]
+        if not running:
+            raise Unavailable(
+                "no controller is running, so nothing can be recorded",
+                reason="SERVICE_ABSENT",
+                help="start everything with `permille up`, or permille-controller on each node",
+                retry_after_s=2.0,
+            )
+        if target.node:
+            if target.node not in running:
+                raise _unknown_node(target.node, running)
+            return [await self._ask(target.node, target)], []
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(name: str) -> Node | PermilleError:
+            async with slots:
+                try:
+                    return await self._ask(name, target)
+                except PermilleError as error:
+                    if error.code not in _AWAY:
+                        raise
+                    return error
+
+        answers = dict(zip(running, await asyncio.gather(*map(ask, running)), strict=True))
+        nodes = [node for node in answers.values() if isinstance(node, Node)]
+        if not nodes:
+            raise next(error for error in answers.values() if isinstance(error, PermilleError))
+        return nodes, [name for name, answer in answers.items() if isinstance(answer, PermilleError)]
+
+    async def _ask(self, name: str, target: Target) -> Node:
+        stub = controller_pb2_grpc.ControllerServiceStub(await self._channels.to("controller", name))
+        request = controller_pb2.GetNodeRequest(
+            name=f"nodes/{name}", pids=target.pids, process_name="" if target.pids else target.process_name
+        )
+        try:
+            answer = await stub.GetNode(request, timeout=_ANSWER_S)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        return node_of(name, answer.node)
+
+
+def _unknown_node(name: str, running: list[str]) -> NotFound:
+    near = difflib.get_close_matches(name, running, n=3, cutoff=0.5)
+    return NotFound(
+        f"no controller of node {name} is running",
+        reason="NODE_NOT_FOUND",
+        help=f"did you mean {' or '.join(near)}?" if near else f"nodes running now: {', '.join(sorted(running)[:20])}",
+        metadata={"node": name, "nearest": ", ".join(near)},
+    )

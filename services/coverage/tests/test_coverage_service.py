@@ -1,0 +1,575 @@
+"""CoverageService as its own process, on a real etcd and real gRPC.
+
+The controller and the decoder behind it are small servicers of the same API in this test, served by the mesh's own
+bootstrap, so that each can be made slow, broken or absent at will; the real ones meet it in the whole-mesh tests.
+"""
+
+# ruff: noqa: N802 - the methods are named as gRPC names them
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
+from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
+from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
+from permille.api.operation.v1 import operation_pb2
+from permille.mesh import discovery
+from permille.mesh.auth import INTERNAL
+from permille.mesh.channels import Channels
+from permille.mesh.config import MeshConfig
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import (
+    Cancelled,
+    Code,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermilleError,
+    ResourceExhausted,
+    Unavailable,
+)
+from permille.mesh.etcd import Etcd
+from permille.mesh.interceptor import from_rpc_error
+from permille.mesh.operation_runner import Job, OperationRunner
+from permille.mesh.operation_service import OperationMethods
+from permille.mesh.operations import operation_error
+from permille.mesh.server import ServerContext, serve
+
+Session = controller_pb2.Session
+Operation = operation_pb2.Operation
+_Reply = TypeVar("_Reply")
+RAW_BYTES = 5 << 20
+
+
+class Controller(controller_pb2_grpc.ControllerServiceServicer):
+    """Sessions that record until `go_on` is set, as a real node's go on while its controller restarts."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.processes = {11: "redis-server", 12: "redis-server", 13: "gzip"}
+        self.others = {99: "nginx"}
+        self.sessions: dict[str, Session] = {}
+        self.by_request: dict[str, str] = {}
+        self.starts = 0
+        self.stops: list[str] = []
+        self.changed = asyncio.Condition()
+        self.go_on = asyncio.Event()
+        self.fail_with: tuple[str, str, str] | None = None
+        self.ends_after_plan = 0
+
+    async def GetNode(self, request: controller_pb2.GetNodeRequest, context: Any) -> controller_pb2.GetNodeResponse:
+        node = controller_pb2.Node(name=f"nodes/{self.node}", trace_budget_bytes=1 << 30)
+        for pid, name in self.processes.items():
+            node.processes.add(pid=pid, name=name)
+        for pid, name in self.others.items():
+            if pid in request.pids or name == request.process_name:
+                node.other_processes.add(pid=pid, name=name)
+        self.processes.pop(self.ends_after_plan, None)
+        return controller_pb2.GetNodeResponse(node=node)
+
+    async def StartSession(
+        self, request: controller_pb2.StartSessionRequest, context: Any
+    ) -> controller_pb2.StartSessionResponse:
+        known = self.by_request.get(request.request_id)
+        if known is None:
+            for pid in request.pids:
+                if pid not in self.processes:
+                    raise NotFound(f"no process {pid}", reason="PROCESS_NOT_FOUND", metadata={"pid": str(pid)})
+            self.starts += 1
+            known = f"nodes/{self.node}/sessions/{secrets.token_hex(4)}"
+            self.by_request[request.request_id] = known
+            session = Session(
+                name=known,
+                state=Session.STATE_RECORDING,
+                pids=request.pids,
+                period_ms=request.period_ms,
+                purpose=request.purpose,
+                backend=controller_pb2.BACKEND_VPT,
+                target_name=self.processes[request.pids[0]],
+            )
+            session.start_time.GetCurrentTime()
+            self.sessions[known] = session
+            self._task = asyncio.create_task(self._run(session))
+        return controller_pb2.StartSessionResponse(session=self.sessions[known])
+
+    async def StopSession(
+        self, request: controller_pb2.StopSessionRequest, context: Any
+    ) -> controller_pb2.StopSessionResponse:
+        self.stops.append(request.name)
+        self.go_on.set()
+        return controller_pb2.StopSessionResponse(session=self.sessions[request.name])
+
+    async def GetSession(
+        self, request: controller_pb2.GetSessionRequest, context: Any
+    ) -> controller_pb2.GetSessionResponse:
+        return controller_pb2.GetSessionResponse(session=self.sessions[request.name])
+
+    async def WatchSession(
+        self, request: controller_pb2.WatchSessionRequest, context: Any
+    ) -> AsyncIterator[controller_pb2.WatchSessionResponse]:
+        while True:
+            session = self.sessions[request.name]
+            yield controller_pb2.WatchSessionResponse(session=session)
+            if session.state in (Session.STATE_STORED, Session.STATE_FAILED):
+                return
+            async with self.changed:
+                await self.changed.wait()
+
+    async def _run(self, session: Session) -> None:
+        await self.go_on.wait()
+        session.end_time.GetCurrentTime()
+        session.raw_bytes = RAW_BYTES
+        await self._become(session, Session.STATE_STORING)
+        session.stored_bytes = 1 << 20
+        if self.fail_with is not None:
+            session.error_reason, session.error_message, session.error_help = self.fail_with
+        await self._become(session, Session.STATE_FAILED if self.fail_with else Session.STATE_STORED)
+
+    async def _become(self, session: Session, state: Session.State) -> None:
+        session.state = state
+        async with self.changed:
+            self.changed.notify_all()
+
+
+class Decoder:
+    """Decodes that go on until `go_on` is set; operations are the mesh's own."""
+
+    def __init__(self) -> None:
+        self.decoded: list[str] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.fail_with: PermilleError | None = None
+
+    async def work(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
+        self.decoded.append(job.request.session)
+        await job.progress("DECODING", 1, 3, "segments")
+        await self.go_on.wait()
+        if self.fail_with is not None:
+            raise self.fail_with
+        return decoder_pb2.DecodeResult(session=job.request.session, raw_bytes=RAW_BYTES, decode_ms=1500)
+
+
+class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
+    def __init__(self, context: ServerContext, runner: OperationRunner[decoder_pb2.DecodeRequest]) -> None:
+        super().__init__(context.operations)
+        self._runner = runner
+
+    async def Decode(self, request: decoder_pb2.DecodeRequest, context: Any) -> decoder_pb2.DecodeResponse:
+        return decoder_pb2.DecodeResponse(operation=await self._runner.start(request, request.request_id))
+
+
+@asynccontextmanager
+async def serving(
+    service: str, config: MeshConfig, setup: Callable[[ServerContext], Awaitable[None]], instance: str
+) -> AsyncIterator[ServerContext]:
+    contexts: list[ServerContext] = []
+
+    async def remember(context: ServerContext) -> None:
+        contexts.append(context)
+        await setup(context)
+
+    task = asyncio.create_task(serve(service, config, remember, instance=instance))
+    client = Etcd(config.etcd)
+    await discovery.wait_for(client, service, instance=instance, timeout_s=20)
+    await client.close()
+    try:
+        yield contexts[0]
+    finally:
+        contexts[0].end(0)
+        assert await task == 0
+
+
+@asynccontextmanager
+async def controller_serving(config: MeshConfig, controller: Controller) -> AsyncIterator[ServerContext]:
+    async def setup(context: ServerContext) -> None:
+        descriptor = controller_pb2.DESCRIPTOR.services_by_name["ControllerService"]
+        add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
+        context.add(add, controller, descriptor, {method.name: INTERNAL for method in descriptor.methods})
+
+    async with serving("controller", config, setup, controller.node) as context:
+        yield context
+
+
+@asynccontextmanager
+async def decoder_serving(config: MeshConfig, decoder: Decoder) -> AsyncIterator[ServerContext]:
+    async def setup(context: ServerContext) -> None:
+        descriptor = decoder_pb2.DESCRIPTOR.services_by_name["DecoderService"]
+        add = decoder_pb2_grpc.add_DecoderServiceServicer_to_server
+        runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, decoder.work)
+        methods = {method.name: INTERNAL for method in descriptor.methods}
+        servicer = DecoderService(context, runner)  # type: ignore[abstract]
+        context.add(add, servicer, descriptor, methods)
+        context.spawn(runner.run())
+
+    async with serving("decoder", config, setup, f"d-{secrets.token_hex(2)}") as context:
+        yield context
+
+
+class Coverage:
+    """The service under test as a process, and calls to it."""
+
+    def __init__(self, config: MeshConfig, etcd: Etcd, log: Path) -> None:
+        self._config = config
+        self._etcd = etcd
+        self._log = log
+        self.channels = Channels(config, etcd)
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        before = {endpoint.instance for endpoint in await discovery.resolve(self._etcd, "coverage")}
+        flags = ["--etcd", ",".join(self._config.etcd), "--lease-ttl-s", "2", "--node", "n1", "--metrics", "off"]
+        flags += ["--drain-s", "2", "--coverage-patience-s", "30", "--state-dir", str(self._config.state_dir)]
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "permille.coverage.main", *flags, stderr=log
+            )
+        async for state in self._etcd.observe_prefix("/permille/v1/services/coverage/"):
+            if {key.rpartition("/")[2] for key in state} - before:
+                return
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        assert self.process is not None
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        return await self.process.wait()
+
+    async def plan(self, **target: Any) -> coverage_pb2.Plan:
+        request = coverage_pb2.PlanCoverageRequest(coverage=wish(**target))
+        return (await self._call("PlanCoverage", request, coverage_pb2.PlanCoverageResponse)).plan
+
+    async def begin(self, request_id: str = "", **target: Any) -> Operation:
+        request = coverage_pb2.StartCoverageRequest(request_id=request_id, coverage=wish(**target))
+        return (await self._call("StartCoverage", request, coverage_pb2.StartCoverageResponse)).operation
+
+    async def wait(self, name: str) -> Operation:
+        """The finished operation; a replica that dies while we wait is no reason to give up."""
+        while True:
+            with suppress(Unavailable):
+                reply = await self._call(
+                    "WaitOperation", operation_pb2.WaitOperationRequest(name=name, timeout_ms=5000)
+                )
+                if reply.operation.done:
+                    return reply.operation
+            await asyncio.sleep(0.05)
+
+    async def until(self, name: str, stage: str) -> Operation:
+        while True:
+            with suppress(Unavailable):
+                reply = await self._call(
+                    "GetOperation",
+                    operation_pb2.GetOperationRequest(name=name),
+                    operation_pb2.GetOperationResponse,
+                )
+                if reply.operation.progress.stage == stage or reply.operation.done:
+                    return reply.operation
+            await asyncio.sleep(0.02)
+
+    async def cancel(self, name: str) -> Operation:
+        request = operation_pb2.CancelOperationRequest(name=name)
+        return (await self._call("CancelOperation", request, operation_pb2.CancelOperationResponse)).operation
+
+    async def _call(self, method: str, request: Any, reply: type[_Reply]) -> _Reply:
+        stub = coverage_pb2_grpc.CoverageServiceStub(await self.channels.to("coverage"))
+        try:
+            answer = await getattr(stub, method)(request, timeout=20)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        assert isinstance(answer, reply)
+        return answer
+
+
+def wish(
+    *, pids: tuple[int, ...] = (), name: str = "", node: str = "", period_ms: int = 100
+) -> coverage_pb2.CoverageRequest:
+    target = coverage_pb2.Target(node=node, pids=pids, process_name=name)
+    return coverage_pb2.CoverageRequest(target=target, purpose=coverage_pb2.PURPOSE_ON_DEMAND, period_ms=period_ms)
+
+
+def result_of(operation: Operation) -> coverage_pb2.CoverageResult:
+    assert operation_error(operation) is None, operation.error
+    result = coverage_pb2.CoverageResult()
+    assert operation.response.Unpack(result)
+    return result
+
+
+@pytest.fixture
+async def controller(mesh_config: MeshConfig) -> AsyncIterator[Controller]:
+    node = Controller("n1")  # type: ignore[abstract]
+    async with controller_serving(mesh_config, node):
+        yield node
+
+
+@pytest.fixture
+async def decoder(mesh_config: MeshConfig) -> AsyncIterator[Decoder]:
+    decoding = Decoder()
+    async with decoder_serving(mesh_config, decoding):
+        yield decoding
+
+
+@pytest.fixture
+async def coverage(mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path) -> AsyncIterator[Coverage]:
+    service = Coverage(mesh_config, etcd, tmp_path / "coverage.log")
+    await service.start()
+    yield service
+    await service.channels.close()
+    await service.stop()
+
+
+@pytest.fixture
+async def another(mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path) -> AsyncIterator[Coverage]:
+    """A second replica, not started yet."""
+    service = Coverage(mesh_config, etcd, tmp_path / "another.log")
+    yield service
+    await service.channels.close()
+    await service.stop()
+
+
+async def test_a_target_is_recorded_stored_and_decoded(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    decoder.go_on.clear()
+    operation = await coverage.begin("r1", pids=(13,))
+    assert (await coverage.until(operation.name, "RECORDING")).progress.total == 100
+    controller.go_on.set()
+    decoding = await coverage.until(operation.name, "DECODING")
+    assert not decoding.done
+    decoder.go_on.set()
+    result = result_of(await coverage.wait(operation.name))
+    (session,) = controller.sessions.values()
+    assert list(result.sessions) == [session.name]
+    assert decoder.decoded == [session.name]
+    assert (session.purpose, session.period_ms, list(session.pids)) == ("ON_DEMAND", 100, [13])
+    assert [list(node.pids) for node in result.plan.nodes] == [[13]]
+
+
+async def test_all_processes_of_a_name_are_recorded_together(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    operation = await coverage.begin(name="redis-server")
+    assert [list(node.pids) for node in result_of(await coverage.wait(operation.name)).plan.nodes] == [[11, 12]]
+
+
+async def test_a_plan_does_nothing_and_learns_from_what_was_done(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    first = await coverage.plan(pids=(13,))
+    assert (first.measured_sessions, controller.starts) == (0, 0)
+    assert first.expected_bytes > 0
+    operation = await coverage.begin(pids=(13,))
+    await coverage.until(operation.name, "RECORDING")
+    controller.go_on.set()
+    await coverage.wait(operation.name)
+    assert (await coverage.plan(pids=(13,))).measured_sessions == 1
+
+
+async def test_a_repeated_start_finds_its_operation_even_when_the_target_is_gone(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    operations = await asyncio.gather(*(coverage.begin("same", pids=(13,)) for _ in range(10)))
+    assert len({operation.name for operation in operations}) == 1
+    await coverage.wait(operations[0].name)
+    del controller.processes[13]
+    assert (await coverage.begin("same", pids=(13,))).name == operations[0].name
+    assert (controller.starts, len(decoder.decoded)) == (1, 1)
+    with pytest.raises(InvalidArgument, match="used before for another request"):
+        await coverage.begin("same", pids=(11,))
+
+
+@pytest.mark.parametrize("stage", ["RECORDING", "DECODING"])
+async def test_a_killed_coverage_goes_on_where_it_was_and_doubles_nothing(
+    coverage: Coverage, controller: Controller, decoder: Decoder, stage: str
+) -> None:
+    decoder.go_on.clear()
+    if stage == "DECODING":
+        controller.go_on.set()
+    operation = await coverage.begin("r1", pids=(13,))
+    assert not (await coverage.until(operation.name, stage)).done
+    await coverage.kill()
+    controller.go_on.set()
+    decoder.go_on.set()
+    await coverage.start()
+    result = result_of(await coverage.wait(operation.name))
+    assert (controller.starts, len(decoder.decoded), len(result.sessions)) == (1, 1, 1)
+
+
+async def test_a_second_replica_takes_over_at_once_from_one_that_drains(
+    coverage: Coverage, controller: Controller, decoder: Decoder, another: Coverage
+) -> None:
+    operation = await coverage.begin("r1", pids=(13,))
+    await coverage.until(operation.name, "RECORDING")
+    await another.start()
+    assert await coverage.stop() == 0
+    controller.go_on.set()
+    result_of(await another.wait(operation.name))
+    assert controller.starts == 1
+
+
+async def test_a_controller_that_is_away_for_a_while_is_waited_for(
+    coverage: Coverage, decoder: Decoder, mesh_config: MeshConfig
+) -> None:
+    node = Controller("n1")  # type: ignore[abstract]
+    async with controller_serving(mesh_config, node):
+        operation = await coverage.begin("r1", pids=(13,))
+        await coverage.until(operation.name, "RECORDING")
+    node.go_on.set()
+    async with controller_serving(mesh_config, node):
+        result_of(await coverage.wait(operation.name))
+    assert node.starts == 1
+
+
+async def test_a_decoder_that_dies_is_waited_for_and_decodes_once(
+    coverage: Coverage, controller: Controller, mesh_config: MeshConfig
+) -> None:
+    controller.go_on.set()
+    first, second = Decoder(), Decoder()
+    first.go_on.clear()
+    async with decoder_serving(mesh_config, first):
+        operation = await coverage.begin("r1", pids=(13,))
+        await coverage.until(operation.name, "DECODING")
+        while not first.decoded:
+            await asyncio.sleep(0.02)
+    async with decoder_serving(mesh_config, second):
+        result_of(await coverage.wait(operation.name))
+    assert first.decoded == second.decoded
+    assert len(second.decoded) == 1
+
+
+async def test_an_etcd_that_dies_loses_no_operation(
+    coverage: Coverage, controller: Controller, decoder: Decoder, etcd_server: EmbeddedEtcd
+) -> None:
+    operation = await coverage.begin("r1", pids=(13,))
+    await coverage.until(operation.name, "RECORDING")
+    assert etcd_server.process is not None
+    etcd_server.process.kill()
+    await etcd_server.wait()
+    with pytest.raises(Unavailable) as caught:
+        await coverage.begin("r2", pids=(11,))
+    assert caught.value.reason == "ETCD_UNAVAILABLE"
+    controller.go_on.set()
+    await asyncio.sleep(3)
+    await etcd_server.start()
+    result_of(await coverage.wait(operation.name))
+    assert (controller.starts, len(decoder.decoded)) == (1, 1)
+
+
+async def test_a_cancel_while_recording_stops_the_session_and_keeps_what_it_has(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    operation = await coverage.begin("r1", pids=(13,))
+    await coverage.until(operation.name, "RECORDING")
+    await coverage.cancel(operation.name)
+    error = operation_error(await coverage.wait(operation.name))
+    (session,) = controller.sessions.values()
+    assert isinstance(error, Cancelled)
+    assert error.metadata == {"sessions": session.name}
+    assert controller.stops == [session.name]
+    assert session.state == Session.STATE_STORED
+    assert decoder.decoded == []
+
+
+async def test_a_cancel_while_decoding_names_what_is_kept(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    decoder.go_on.clear()
+    operation = await coverage.begin("r1", pids=(13,))
+    await coverage.until(operation.name, "DECODING")
+    await coverage.cancel(operation.name)
+    error = operation_error(await coverage.wait(operation.name))
+    assert isinstance(error, Cancelled)
+    assert error.metadata["sessions"] == next(iter(controller.sessions))
+
+
+async def test_a_session_that_fails_fails_the_operation_with_its_own_words(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    controller.fail_with = ("STORE_FULL", "the store is full", "delete sessions")
+    error = operation_error(await coverage.wait((await coverage.begin(pids=(13,))).name))
+    assert error is not None
+    assert (error.reason, error.help) == ("STORE_FULL", "delete sessions")
+    assert "the store is full" in error.message
+
+
+async def test_a_decode_that_fails_fails_the_operation_with_its_own_words(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    decoder.fail_with = ResourceExhausted("no room for tables", reason="STORE_FULL", help="delete sessions")
+    error = operation_error(await coverage.wait((await coverage.begin(pids=(13,))).name))
+    assert isinstance(error, ResourceExhausted)
+    assert error.metadata["session"] == next(iter(controller.sessions))
+
+
+async def test_when_one_node_cannot_begin_the_others_are_stopped(
+    coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
+) -> None:
+    other = Controller("n2")  # type: ignore[abstract]
+
+    async def refuses(request: Any, context: Any) -> controller_pb2.StartSessionResponse:
+        raise FailedPrecondition("n2 has no room", reason="SHARED_MEMORY_FULL", help="enlarge /dev/shm")
+
+    other.StartSession = refuses  # type: ignore[method-assign]
+    async with controller_serving(mesh_config, other):
+        operation = await coverage.wait((await coverage.begin(name="redis-server")).name)
+    error = operation_error(operation)
+    assert error is not None
+    assert error.reason == "SHARED_MEMORY_FULL"
+    assert controller.stops == list(controller.sessions)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ({"pids": (5,)}, NotFound("no process with pid 5", reason="", help="permille run")),
+        ({"pids": (99,)}, FailedPrecondition("was not started ready", reason="", help="permille run -- CMD")),
+        ({"name": "redis"}, NotFound("no recordable process is named 'redis'", reason="", help="redis-server")),
+        ({"name": "nginx"}, FailedPrecondition("was not started ready", reason="", help="permille run -- CMD")),
+        (
+            {"pids": (13,), "period_ms": 60_001},
+            InvalidArgument("60001 ms is outside 1 ms to 60000 ms", reason="", help="choose 1 to"),
+        ),
+        ({}, InvalidArgument("names no process", reason="", help="--pid or --name")),
+        ({"pids": (13,), "node": "nodes/n9"}, NotFound("no controller of node n9", reason="", help="n1")),
+        ({"pids": (13,), "node": "n1"}, InvalidArgument("does not name a node", reason="", help="nodes/<name>")),
+    ],
+)
+async def test_a_wish_that_cannot_be_fulfilled_says_why_and_what_to_do(
+    coverage: Coverage, controller: Controller, target: dict[str, Any], error: PermilleError
+) -> None:
+    for call in (coverage.plan, coverage.begin):
+        with pytest.raises(type(error), match=error.message) as caught:
+            await call(**target)
+        assert error.help in caught.value.help
+
+
+async def test_a_process_that_ended_meanwhile_says_so(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.ends_after_plan = 13
+    error = operation_error(await coverage.wait((await coverage.begin(pids=(13,))).name))
+    assert error is not None
+    assert (error.code, error.reason) == (Code.NOT_FOUND, "TARGET_ENDED")
+
+
+async def test_without_any_controller_the_way_out_is_named(coverage: Coverage) -> None:
+    with pytest.raises(Unavailable, match="no controller is running") as caught:
+        await coverage.plan(pids=(13,))
+    assert "permille up" in caught.value.help

@@ -1,0 +1,151 @@
+"""Who is recorded, for how long and at which cost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.period import DEFAULT_MS, LONGEST_MS, Purpose, period_for
+from permille.coverage.domain.plan import Wish, plan
+from permille.coverage.domain.rates import DECODE_FLOOR_MS, Observation, Rates
+from permille.coverage.domain.target import MOST_PIDS, Target, match
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
+
+N1 = Node(
+    "n1",
+    recordable=(Process(11, "redis-server"), Process(12, "redis-server"), Process(13, "gzip")),
+    others=(Process(99, "nginx"),),
+    trace_budget_bytes=1 << 30,
+)
+N2 = Node("n2", recordable=(Process(13, "gzip"), Process(21, "redis-server")))
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_without_a_wish_the_purpose_decides_the_period(purpose: Purpose) -> None:
+    assert period_for(purpose, 0) == DEFAULT_MS[purpose]
+
+
+@pytest.mark.parametrize("asked", [1, 500, LONGEST_MS])
+def test_a_period_within_the_limits_is_kept(asked: int) -> None:
+    assert period_for(Purpose.ANOMALY, asked) == asked
+
+
+@pytest.mark.parametrize("asked", [-1, LONGEST_MS + 1])
+def test_a_period_outside_the_limits_is_refused_with_the_limits(asked: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"{asked} ms is outside 1 ms to 60000 ms"):
+        period_for(Purpose.ON_DEMAND, asked)
+
+
+def test_all_processes_of_a_name_on_all_nodes_are_meant() -> None:
+    found = match(Target(process_name="redis-server"), [N1, N2])
+    assert [(m.node.name, [p.pid for p in m.processes]) for m in found] == [("n1", [11, 12]), ("n2", [21])]
+
+
+def test_pids_are_meant_once_each_in_the_order_given() -> None:
+    (found,) = match(Target(pids=(12, 11, 12)), [N1])
+    assert [p.pid for p in found.processes] == [12, 11]
+
+
+def test_a_pid_that_does_not_run_is_not_found() -> None:
+    with pytest.raises(NotFound, match="no process with pid 5 is running on n1, n2"):
+        match(Target(pids=(5,)), [N1, N2])
+
+
+@pytest.mark.parametrize("target", [Target(pids=(99,)), Target(process_name="nginx")])
+def test_a_running_process_that_cannot_be_recorded_says_how_to_start_it(target: Target) -> None:
+    with pytest.raises(FailedPrecondition, match=r"99 \(nginx\)") as caught:
+        match(target, [N1])
+    assert "permille run -- CMD" in caught.value.help
+
+
+def test_a_pid_on_two_nodes_asks_for_the_node() -> None:
+    with pytest.raises(InvalidArgument, match="several nodes: n1, n2"):
+        match(Target(pids=(13,)), [N1, N2])
+
+
+def test_a_name_that_nobody_has_brings_the_nearest() -> None:
+    with pytest.raises(NotFound) as caught:
+        match(Target(process_name="redis-serve"), [N1])
+    assert caught.value.help == "did you mean redis-server?"
+    with pytest.raises(NotFound) as caught:
+        match(Target(process_name="zzz"), [N1])
+    assert caught.value.help == "recordable now: gzip, redis-server"
+    with pytest.raises(NotFound) as caught:
+        match(Target(process_name="zzz"), [Node("n3")])
+    assert "permille run" in caught.value.help
+
+
+@pytest.mark.parametrize("pids", [(0,), (-4,), (1 << 22,), tuple(range(1, MOST_PIDS + 2))])
+def test_pids_that_cannot_be_are_refused(pids: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArgument):
+        Target(pids=pids)
+
+
+def test_an_empty_target_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="names no process"):
+        Target()
+
+
+def test_a_process_being_recorded_is_refused_with_its_session() -> None:
+    busy = Node("n1", recordable=(Process(11, "a", session="nodes/n1/sessions/s1"),))
+    with pytest.raises(FailedPrecondition, match="nodes/n1/sessions/s1"):
+        plan(Wish(Target(pids=(11,))), [busy], {})
+
+
+def test_very_many_processes_become_several_sessions_that_hold_each_once() -> None:
+    crowd = Node("n1", recordable=tuple(Process(pid, "worker") for pid in range(1, 151)))
+    made = plan(Wish(Target(process_name="worker")), [crowd], {})
+    assert [len(session.pids) for session in made.nodes] == [64, 64, 22]
+    assert sorted(pid for session in made.nodes for pid in session.pids) == list(range(1, 151))
+
+
+def test_the_estimate_follows_what_was_measured_and_says_so() -> None:
+    wish = Wish(Target(pids=(13,)), period_ms=1000)
+    assert plan(wish, [N1], {}).measured_sessions == 0
+    seen = Observation(
+        processes=1, recorded_ms=500, raw_bytes=50_000_000, lost_bytes=0, decode_ms=DECODE_FLOOR_MS + 1000
+    )
+    learnt = plan(wish, [N1], {"gzip": Rates().after(seen)})
+    assert (learnt.expected_bytes, learnt.measured_sessions) == (100_000_000, 1)
+    assert learnt.expected_decode_ms == DECODE_FLOOR_MS + 2000
+
+
+def test_no_more_is_expected_than_the_buffers_hold() -> None:
+    fast = {"gzip": Rates(bytes_per_second=1e12)}
+    assert plan(Wish(Target(pids=(13,))), [N1], fast).expected_bytes == N1.trace_budget_bytes
+    assert plan(Wish(Target(pids=(13,)), budget_bytes=5 << 20), [N1], fast).expected_bytes == 5 << 20
+
+
+@given(
+    sessions=st.lists(
+        st.builds(
+            Observation,
+            processes=st.integers(0, 100),
+            recorded_ms=st.integers(0, 60_000),
+            raw_bytes=st.integers(0, 1 << 40),
+            lost_bytes=st.integers(0, 1 << 40),
+            decode_ms=st.integers(0, 1 << 30),
+        ),
+        max_size=8,
+    ),
+    period_ms=st.integers(1, LONGEST_MS),
+    budget=st.integers(1, 1 << 40),
+)
+def test_whatever_was_seen_an_estimate_is_finite_and_within_the_budget(
+    sessions: list[Observation], period_ms: int, budget: int
+) -> None:
+    rates = Rates()
+    for seen in sessions:
+        rates = rates.after(seen)
+    expected = rates.expected_bytes(3, period_ms, budget)
+    assert 0 <= expected <= budget
+    assert rates.expected_decode_ms(expected) >= DECODE_FLOOR_MS
+
+
+@given(st.integers(1, 60_000), st.integers(1 << 20, 1 << 36))
+def test_a_steady_target_is_estimated_exactly(recorded_ms: int, raw_bytes: int) -> None:
+    rates = Rates()
+    for _ in range(3):
+        rates = rates.after(Observation(1, recorded_ms, raw_bytes, 0, 5000))
+    assert abs(rates.expected_bytes(1, recorded_ms, 0) - raw_bytes) <= 1
