@@ -135,7 +135,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
             session.error_reason, session.error_message, session.error_help = self.fail_with
         await self._become(session, Session.STATE_FAILED if self.fail_with else Session.STATE_STORED)
 
-    async def _become(self, session: Session, state: Session.State) -> None:
+    async def _become(self, session: Session, state: Session.State.ValueType) -> None:
         session.state = state
         async with self.changed:
             self.changed.notify_all()
@@ -258,11 +258,10 @@ class Coverage:
 
     async def wait(self, name: str) -> Operation:
         """The finished operation; a replica that dies while we wait is no reason to give up."""
+        request = operation_pb2.WaitOperationRequest(name=name, timeout_ms=5000)
         while True:
             with suppress(Unavailable):
-                reply = await self._call(
-                    "WaitOperation", operation_pb2.WaitOperationRequest(name=name, timeout_ms=5000)
-                )
+                reply = await self._call("WaitOperation", request, operation_pb2.WaitOperationResponse)
                 if reply.operation.done:
                     return reply.operation
             await asyncio.sleep(0.05)
