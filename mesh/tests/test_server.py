@@ -209,6 +209,78 @@ async def test_a_drain_lets_running_calls_finish(mesh_config: MeshConfig, etcd: 
         assert (await running).total_bytes == 5
 
 
+@asynccontextmanager
+async def counting(config: MeshConfig) -> AsyncIterator[None]:
+    """Serves one method that streams 0, 1 and then fails, and that no table of roles names."""
+
+    async def count(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield b"0"
+        yield b"1"
+        if request == b"for ever":
+            await asyncio.Event().wait()
+        raise ResourceExhausted("no more numbers", reason="NUMBERS", help="buy some")
+
+    async def setup(context: ServerContext) -> None:
+        methods: dict[str, Any] = {"Count": grpc.unary_stream_rpc_method_handler(count)}
+        context.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Numbers", methods),))
+        contexts.append(context)
+
+    contexts: list[ServerContext] = []
+    task = asyncio.create_task(serve("allocator", config, setup))
+    try:
+        yield
+    finally:
+        contexts[0].end(0)
+        assert await task == 0
+
+
+async def test_a_stream_ends_with_its_error_after_what_it_gave(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels
+) -> None:
+    async with counting(mesh_config):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        channel = await channels.to("allocator")
+        stream: Any = channel.unary_stream("/test.Numbers/Count")
+        seen: list[bytes] = []
+        with pytest.raises(grpc.RpcError) as caught:
+            async for number in stream(b""):
+                seen += [number]
+        error = from_rpc_error(caught.value)
+    assert seen == [b"0", b"1"]
+    assert (error.reason, error.help) == ("NUMBERS", "buy some")
+
+
+async def test_a_stream_that_its_client_leaves_makes_no_noise(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with counting(mesh_config):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        stream: Any = (await channels.to("allocator")).unary_stream("/test.Numbers/Count")
+        call = stream(b"for ever")
+        async for number in call:
+            if number == b"1":
+                break
+        call.cancel()
+        await asyncio.sleep(0.5)
+    noise = [line for line in capfd.readouterr().err.splitlines() if '"error"' in line or "Traceback" in line]
+    assert noise == []
+
+
+async def test_a_method_that_no_table_names_is_for_agents_alone(
+    mesh_config: MeshConfig, etcd: Etcd, authority: Path
+) -> None:
+    async with counting(secured(mesh_config, authority, "n1")):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        for name, allowed in (("operator-user", False), ("agent-user", True)):
+            channels = Channels(secured(mesh_config, authority, name), etcd)
+            stream: Any = (await channels.to("allocator")).unary_stream("/test.Numbers/Count")
+            with pytest.raises(grpc.RpcError) as caught:
+                async for _ in stream(b""):
+                    pass
+            assert from_rpc_error(caught.value).reason == ("NUMBERS" if allowed else "ROLE_MISSING")
+            await channels.close()
+
+
 async def test_sigterm_drains(mesh_config: MeshConfig, etcd: Etcd) -> None:
     async with allocator(mesh_config, echo) as context:
         await wait_for(etcd, "allocator", timeout_s=10)

@@ -247,7 +247,8 @@ class Etcd:
                 await pauses.pause()
 
     async def _events(self, start: str, end: bytes, revision: int) -> AsyncGenerator[Sequence[Any], None]:
-        call = rpc.WatchStub(self._channel()).Watch()
+        # A member cut off from its cluster ends the watch instead of staying silent.
+        call = rpc.WatchStub(self._channel()).Watch(metadata=(("hasleader", "true"),))
         create = rpc.WatchCreateRequest(key=start.encode(), range_end=end, start_revision=revision)
         try:
             await call.write(rpc.WatchRequest(create_request=create))
