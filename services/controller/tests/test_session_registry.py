@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from permille.controller.domain.session import Session, State
@@ -11,6 +12,7 @@ from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
 
 KEY = "/permille/v1/nodes/n1/sessions/"
 
@@ -21,10 +23,23 @@ def session(number: int, *, request: str = "", pid: int = 7, node: str = "n1") -
 
 @pytest.fixture
 async def registry(etcd: Etcd) -> AsyncIterator[SessionRegistry]:
-    registry = SessionRegistry(etcd, "n1", ttl_s=2)
+    async with registry_of(etcd, "n1") as registry:
+        yield registry
+
+
+@asynccontextmanager
+async def registry_of(etcd: Etcd, node: str) -> AsyncIterator[SessionRegistry]:
+    lease = Lease(etcd, 2)
+    await lease.start()
+    registry = SessionRegistry(etcd, lease, node)
     await registry.start(b"{}")
     yield registry
     await registry.close()
+    await lease.close()
+
+
+async def created(registry: SessionRegistry, one: Session) -> tuple[Session, bool]:
+    return await registry.create(one.request_id, lambda: one)
 
 
 async def finish(registry: SessionRegistry, one: Session) -> Session:
@@ -35,24 +50,24 @@ async def finish(registry: SessionRegistry, one: Session) -> Session:
 
 
 async def test_a_repeated_start_finds_the_first_session(registry: SessionRegistry) -> None:
-    first, created = await registry.create(session(1, request="same"))
-    assert created
-    assert await registry.create(session(2, request="same")) == (first, False)
+    first, new = await created(registry, session(1, request="same"))
+    assert new
+    assert await created(registry, session(2, request="same")) == (first, False)
     await finish(registry, first)
-    again, created = await registry.create(session(3, request="same"))
-    assert not created and again.state == State.STORED
+    again, new = await created(registry, session(3, request="same"))
+    assert not new and again.state == State.STORED
 
 
 async def test_fifty_starts_at_once_with_one_request_id_are_one_session(registry: SessionRegistry) -> None:
-    results = await asyncio.gather(*(registry.create(session(n, request="same")) for n in range(50)))
+    results = await asyncio.gather(*(created(registry, session(n, request="same")) for n in range(50)))
     assert len({one.name for one, _ in results}) == 1
-    assert sum(created for _, created in results) == 1
+    assert sum(new for _, new in results) == 1
 
 
 async def test_fifty_starts_at_once_of_one_target_are_one_session_and_forty_nine_errors(
     registry: SessionRegistry, etcd: Etcd
 ) -> None:
-    results = await asyncio.gather(*(registry.create(session(n)) for n in range(50)), return_exceptions=True)
+    results = await asyncio.gather(*(created(registry, session(n)) for n in range(50)), return_exceptions=True)
     (winner,) = [result[0] for result in results if not isinstance(result, BaseException)]
     for refused in results:
         if isinstance(refused, BaseException):
@@ -62,16 +77,16 @@ async def test_fifty_starts_at_once_of_one_target_are_one_session_and_forty_nine
 
 
 async def test_a_target_is_free_again_when_its_recording_is_over(registry: SessionRegistry) -> None:
-    first, _ = await registry.create(session(1))
+    first, _ = await created(registry, session(1))
     registry.publish(first.changed(state=State.STORING))
-    second, created = await registry.create(session(2))
-    assert created and second.id == "s002"
+    second, new = await created(registry, session(2))
+    assert new and second.id == "s002"
 
 
 async def test_an_active_session_is_under_a_lease_and_a_finished_one_is_not(
     registry: SessionRegistry, etcd: Etcd
 ) -> None:
-    one, _ = await registry.create(session(1))
+    one, _ = await created(registry, session(1))
     stored = await etcd.get(KEY + one.id)
     assert stored is not None and stored.lease != 0
     await finish(registry, one)
@@ -81,7 +96,7 @@ async def test_an_active_session_is_under_a_lease_and_a_finished_one_is_not(
 
 
 async def test_a_watcher_sees_every_state_until_the_last(registry: SessionRegistry) -> None:
-    one, _ = await registry.create(session(1))
+    one, _ = await created(registry, session(1))
 
     async def watch() -> list[State]:
         return [change.state async for change in registry.watch(one.name)]
@@ -98,12 +113,12 @@ async def test_a_watcher_sees_every_state_until_the_last(registry: SessionRegist
 async def test_etcd_away_refuses_new_work_and_learns_the_end_of_the_running_when_it_is_back(
     registry: SessionRegistry, etcd: Etcd, etcd_server: EmbeddedEtcd
 ) -> None:
-    one, _ = await registry.create(session(1))
+    one, _ = await created(registry, session(1))
     assert etcd_server.process is not None
     etcd_server.process.kill()
     await etcd_server.wait()
     with pytest.raises(Unavailable):
-        await registry.create(session(2, pid=8))
+        await created(registry, session(2, pid=8))
     registry.publish(one.changed(state=State.STORED))
     assert (await registry.get(one.name)).state == State.STORED
     settling = asyncio.create_task(registry.settled(one.id))
@@ -118,7 +133,7 @@ async def test_etcd_away_refuses_new_work_and_learns_the_end_of_the_running_when
 async def test_a_lease_that_etcd_forgot_is_replaced_and_the_session_written_again(
     registry: SessionRegistry, etcd: Etcd
 ) -> None:
-    one, _ = await registry.create(session(1))
+    one, _ = await created(registry, session(1))
     before = await etcd.get(KEY + one.id)
     assert before is not None
     await etcd.revoke(before.lease)
@@ -130,27 +145,23 @@ async def test_a_lease_that_etcd_forgot_is_replaced_and_the_session_written_agai
 
 async def test_lists_are_paged_newest_first(registry: SessionRegistry, etcd: Etcd) -> None:
     for number in range(5):
-        await finish(registry, (await registry.create(session(number)))[0])
-    other = SessionRegistry(etcd, "n2", ttl_s=2)
-    await other.start(b"{}")
-    await other.create(session(9, node="n2"))
-    names: list[str] = []
+        await finish(registry, (await created(registry, session(number)))[0])
+    assert await listed(registry, "", 2) == ["s004", "s003", "s002", "s001", "s000"]
+    async with registry_of(etcd, "n2") as other:
+        await created(other, session(9, node="n2"))
+        assert (await registry.get("nodes/n2/sessions/s009")).node == "n2"
+        assert sorted(await listed(registry, "nodes/-", 4)) == ["s000", "s001", "s002", "s003", "s004", "s009"]
+        assert await listed(registry, "nodes/n2", 0) == ["s009"]
+
+
+async def listed(registry: SessionRegistry, parent: str, size: int) -> list[str]:
+    ids: list[str] = []
     token = ""
     while True:
-        page, token = await registry.page("", 2, token)
-        names += [one.id for one in page]
+        page, token = await registry.page(parent, size, token)
+        ids += [one.id for one in page]
         if not token:
-            break
-    assert names == ["s004", "s003", "s002", "s001", "s000"]
-    everywhere: list[str] = []
-    while True:
-        page, token = await registry.page("nodes/-", 4, token)
-        everywhere += [one.node for one in page]
-        if not token:
-            break
-    assert sorted(everywhere) == ["n1"] * 5 + ["n2"]
-    assert (await registry.get("nodes/n2/sessions/s009")).node == "n2"
-    await other.close()
+            return ids
 
 
 async def test_wrong_names_pages_and_tokens_are_refused(registry: SessionRegistry) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -42,10 +42,10 @@ class Written:
 class SessionRegistry:
     """Creates, publishes, reads, lists and watches sessions of node `node`."""
 
-    def __init__(self, etcd: Etcd, node: str, *, ttl_s: int) -> None:
+    def __init__(self, etcd: Etcd, lease: Lease, node: str) -> None:
         self._etcd = etcd
         self._node = node
-        self._lease = Lease(etcd, ttl_s)
+        self._lease = lease
         self._active: dict[str, Session] = {}
         self._written: dict[str, Written] = {}
         self._changed = asyncio.Event()
@@ -55,7 +55,6 @@ class SessionRegistry:
 
     async def start(self, node_text: bytes) -> None:
         """Begins the mirror; `node_text` describes this node to whoever lists nodes, for as long as it lives."""
-        await self._lease.start()
         await self._lease.put(f"{PREFIX}/nodes/{self._node}", node_text)
         self._task = asyncio.create_task(self._mirror(), name="session-mirror")
 
@@ -66,19 +65,19 @@ class SessionRegistry:
                 await self._task
         with contextlib.suppress(PermilleError):
             await self._sync()
-        await self._lease.close()
 
-    async def create(self, session: Session) -> tuple[Session, bool]:
-        """The session and True, or the one that its request_id created before and False.
+    async def create(self, request_id: str, make: Callable[[], Session]) -> tuple[Session, bool]:
+        """The session that `make` returns and True, or the one that the request_id created before and False.
 
         Raises FailedPrecondition (ALREADY_TRACED) while another session records one of its processes, Unavailable
-        without etcd.
+        without etcd, and what `make` raises; starts are one after the other.
         """
         async with self._creating:
             while True:
-                earlier = await self._by_request(session.request_id)
+                earlier = await self._by_request(request_id)
                 if earlier is not None:
                     return earlier, False
+                session = make()
                 self._refuse_busy(session)
                 if await self._claim(session):
                     self._active[session.id] = session

@@ -39,7 +39,8 @@ class ProbeError(Exception):
 class SwitchRecorder:
     """One probe process for all sessions of a controller; started at the first need, again after it died."""
 
-    def __init__(self, cache: Path, *, interpreter: str = INTERPRETER) -> None:
+    def __init__(self, cache: Path, *, interpreter: str = INTERPRETER, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._cache = cache
         self._interpreter = interpreter
         self._process: asyncio.subprocess.Process | None = None
@@ -58,6 +59,10 @@ class SwitchRecorder:
         """Loads the BPF program ahead of the first session; False when it cannot be, see `unavailable` and `fix`."""
         async with self._lock:
             return await self._ensure()
+
+    async def warm_up(self) -> None:
+        """Like `prepare`, for whoever does not ask how it went."""
+        await self.prepare()
 
     async def begin(self, session: str, pids: Sequence[int], path: Path) -> str:
         """Appends the records of `pids` to `path` from now on; returns "" or why there will be none."""
@@ -104,6 +109,9 @@ class SwitchRecorder:
             await process.wait()
 
     async def _ensure(self) -> bool:
+        if not self._enabled:
+            self.unavailable, self.fix = "switched off by the setting controller.switches", "controller.switches = true"
+            return False
         if self.pid is not None:
             return True
         self._active.clear()

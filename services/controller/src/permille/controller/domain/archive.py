@@ -1,0 +1,270 @@
+"""The session archive, written into a local folder: segments, maps, code, switches, and the manifest that names them.
+
+The format is described in docs/design/0002-session-archive.md. A folder with a manifest is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from permille.controller.domain.recording import ImageChange, ProcessRecording
+from permille.controller.domain.session import Session
+from permille.controller.domain.switches.switch_recorder import SwitchCounts
+from permille.controller.domain.switches.switch_records import SwitchRecord, pack
+
+VERSION = 1
+COMPRESSION_LEVEL = 3
+MANIFEST = "manifest.json"
+MAPS = "maps.json"
+CODE = "code.bin.zst"
+SWITCHES = "switches.bin"
+# Not part of the archive: where the binaries are on this machine.
+BINARIES = "binaries.json"
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file of the archive: its size as stored, the size and SHA-256 of its content before compression."""
+
+    stored_bytes: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SwitchesOfSession:
+    """The switch records, stamped with the TSC, and what is known about their completeness."""
+
+    records: Sequence[SwitchRecord]
+    counts: SwitchCounts
+
+
+@dataclass(frozen=True)
+class SourceBinary:
+    """A file that the binary repository has to have: its key there, and where it is on this machine."""
+
+    key: str
+    path: str
+
+
+@dataclass(frozen=True)
+class MappedBinary:
+    """A mapped file: its build id ("" for none), itself, and its separate debug file where this machine has it."""
+
+    build_id: str
+    binary: SourceBinary
+    debug: SourceBinary | None
+
+
+# By pid, path and the build id that was mapped ("" unknown); None when the file cannot be had any more.
+FindBinary = Callable[[int, str, str], MappedBinary | None]
+
+
+def write_archive(
+    folder: Path,
+    session: Session,
+    recordings: Sequence[ProcessRecording],
+    switches: SwitchesOfSession,
+    find_binary: FindBinary,
+) -> dict[str, Any]:
+    """Writes everything, the manifest last; returns the manifest. Raises OSError, for example when the disk is full."""
+    segments = list(write_segments(folder, session, recordings))
+    maps, code, binaries = write_maps(folder, session, recordings, find_binary)
+    manifest = {
+        "version": VERSION,
+        "session": session.name,
+        "session_id": session.id,
+        "node": session.node,
+        "backend": "vpt",
+        "purpose": session.purpose,
+        "request_id": session.request_id,
+        "target": {
+            "pids": list(session.pids),
+            "name": session.target_name,
+            "command_line": list(session.command_line),
+        },
+        "start_ns": session.start_ns,
+        "end_ns": session.end_ns,
+        "period_ms": session.period_ms,
+        "stop_reason": session.stop_reason,
+        "clock": asdict(recordings[0].realtime()),
+        "pt": packet_options(session, recordings[0]),
+        "segments": segments,
+        "switches": write_switches(folder, session, switches),
+        "maps": maps,
+        "code": code,
+    }
+    write_whole(folder / BINARIES, json.dumps(binaries).encode())
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return manifest
+
+
+def write_segments(folder: Path, session: Session, recordings: Sequence[ProcessRecording]) -> Iterator[dict[str, Any]]:
+    streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
+    for index, (recording, stream) in enumerate(streams):
+        file = f"segment-{index}.pt.zst"
+        written = write_compressed(folder / file, recording.packets(stream))
+        yield {
+            "index": index,
+            "key": raw_key(session, file),
+            "kind": "thread",
+            "pid": recording.pid,
+            "tid": stream.tid,
+            "thread_name": stream.thread_name,
+            "size_bytes": written.size_bytes,
+            "stored_bytes": written.stored_bytes,
+            "sha256": written.sha256,
+            "buffer_bytes": stream.buffer_bytes,
+            "full": stream.full,
+            "lost_bytes": stream.lost_bytes,
+            "lost_blocks": stream.lost_blocks,
+            "epochs": [list(epoch) for epoch in stream.epochs],
+            "first_tsc": stream.first_tsc,
+            "last_tsc": stream.last_tsc,
+        }
+
+
+def write_maps(
+    folder: Path, session: Session, recordings: Sequence[ProcessRecording], find_binary: FindBinary
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """maps.json and code.bin.zst: their entries in the manifest, and the binaries to upload, path by key."""
+    binaries: dict[str, str] = {}
+    code = CodeFile(folder / CODE)
+    with code:
+        processes = [
+            {
+                "pid": recording.pid,
+                "comm": session.target_name,
+                "executable": session.command_line[0] if session.command_line else "",
+                "changes": [
+                    change_entry(recording.pid, change, code, find_binary, binaries)
+                    for change in recording.image_changes()
+                ],
+            }
+            for recording in recordings
+        ]
+    text = json.dumps({"version": VERSION, "processes": processes}).encode()
+    write_whole(folder / MAPS, text)
+    maps = {"key": raw_key(session, MAPS), "sha256": hashlib.sha256(text).hexdigest()}
+    return maps, {"key": raw_key(session, CODE), "size_bytes": code.size, "sha256": code.digest.hexdigest()}, binaries
+
+
+def change_entry(
+    pid: int, change: ImageChange, code: CodeFile, find_binary: FindBinary, binaries: dict[str, str]
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "epoch": change.epoch,
+        "tsc": change.tsc,
+        "event": change.event,
+        "address": change.address,
+        "size_bytes": change.size_bytes,
+        "offset": change.offset,
+        "path": change.path,
+        "build_id": change.build_id,
+        "binary": "",
+        "code_offset": 0,
+    }
+    if change.event == "code":
+        entry["code_offset"] = code.append(change.code)
+    elif change.event == "map" and change.path.startswith("/"):
+        mapped = find_binary(pid, change.path, change.build_id)
+        if mapped is not None:
+            entry["build_id"], entry["binary"] = mapped.build_id, mapped.binary.key
+            for source in (mapped.binary, mapped.debug):
+                if source is not None:
+                    binaries[source.key] = source.path
+    return entry
+
+
+def write_switches(folder: Path, session: Session, switches: SwitchesOfSession) -> dict[str, Any]:
+    data, counts = pack(switches.records), switches.counts
+    write_whole(folder / SWITCHES, data)
+    return {
+        "key": raw_key(session, SWITCHES),
+        "count": len(switches.records),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "dropped": counts.dropped,
+        "unseen": counts.unseen,
+        "unavailable": counts.unavailable,
+    }
+
+
+def packet_options(session: Session, recording: ProcessRecording) -> dict[str, Any]:
+    model, options = recording.model(), session.options
+    return {
+        "family": model.family,
+        "model": model.model,
+        "stepping": model.stepping,
+        "psb_freq": options.psb_freq,
+        "mtc_freq": options.mtc_freq,
+        "tsc": options.tsc,
+        "mtc": options.mtc,
+        "cyc": options.cyc,
+        "return_compression": options.return_compression,
+        "tsc_ctc_ratio": list(model.tsc_ctc_ratio),
+        "nominal_ratio": model.nominal_ratio,
+    }
+
+
+class CodeFile:
+    """code.bin.zst while it is written: `size` and `digest` of what went in."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def append(self, code: bytes) -> int:
+        """The offset that the bytes have in the uncompressed file."""
+        offset = self.size
+        self._file.write(self._compressor.compress(code))
+        self.digest.update(code)
+        self.size += len(code)
+        return offset
+
+    def __enter__(self) -> CodeFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.write(self._compressor.flush())
+
+
+def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
+    digest, size = hashlib.sha256(), 0
+    compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
+    with path.open("wb") as file:
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            file.write(compressor.compress(piece))
+        file.write(compressor.flush())
+        return Written(file.tell(), size, digest.hexdigest())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file has its whole content or is not there, also after a power cut."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def raw_key(session: Session, file: str) -> str:
+    return f"raw/{session.id}/{file}"
+
+
+def archive_files(folder: Path) -> list[Path]:
+    """What to upload, the manifest last."""
+    segments = sorted(folder.glob("segment-*.pt.zst"))
+    return [*segments, *(folder / name for name in (SWITCHES, MAPS, CODE, MANIFEST))]

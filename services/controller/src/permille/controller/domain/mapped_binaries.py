@@ -1,0 +1,51 @@
+"""From a mapping of a process to the file behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from permille.controller.domain.archive import MappedBinary, SourceBinary
+from permille.controller.domain.binaries import BinaryIdentity, identify
+
+PROC = Path("/proc")
+Stamp = tuple[int, int, int, int]
+
+
+class MappedBinaries:
+    """Finds the files; what a file is called is remembered for as long as the file does not change."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._known: dict[Stamp, BinaryIdentity] = {}
+
+    def find(self, pid: int, path: str, build_id: str) -> MappedBinary | None:
+        """None when the file is gone, unreadable, or by now another one than what was mapped."""
+        process = self._proc / str(pid)
+        inside = process / "root" / path.lstrip("/")
+        for candidate in (Path(path), inside):
+            # A process in a container has its own root; the file of that name out here is another one then.
+            if candidate != inside and not build_id and not same_file(candidate, inside, process):
+                continue
+            identity = self._identity(candidate)
+            if identity is not None and build_id in ("", identity.build_id):
+                debug = SourceBinary(identity.debug_key, str(identity.debug)) if identity.debug else None
+                return MappedBinary(identity.build_id, SourceBinary(identity.key, str(candidate)), debug)
+        return None
+
+    def _identity(self, path: Path) -> BinaryIdentity | None:
+        try:
+            stat = path.stat()
+            stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if stamp not in self._known:
+                self._known[stamp] = identify(path)
+            return self._known[stamp]
+        except OSError:
+            return None
+
+
+def same_file(outside: Path, inside: Path, process: Path) -> bool:
+    """Also true when the process is gone, so that nothing can be said against it."""
+    try:
+        return outside.samefile(inside)
+    except OSError:
+        return not process.exists()
