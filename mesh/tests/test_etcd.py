@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 
 import pytest
-from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh import certs
+from permille.mesh.auth import Role
+from permille.mesh.backoff import until_available
+from permille.mesh.config import MeshConfig
+from permille.mesh.embedded_etcd import EmbeddedEtcd, etcd_binary
 from permille.mesh.errors import FailedPrecondition, Unavailable
-from permille.mesh.etcd import Delete, Etcd, Get, Put, exists, missing, unchanged, value_is
+from permille.mesh.etcd import Delete, Etcd, Get, Put, connect, exists, missing, unchanged, value_is
 
 
 async def test_what_is_put_can_be_read_and_deleted(etcd: Etcd) -> None:
@@ -97,6 +103,33 @@ async def test_a_second_endpoint_is_tried_when_the_first_is_dead(etcd_server: Em
         await client.get("/a")
     assert await client.get("/a") is None
     await client.close()
+
+
+async def test_an_etcd_with_mutual_tls_is_used_with_a_certificate_alone(tmp_path: Path) -> None:
+    certs.create_authority(tmp_path)
+    server = certs.issue_service(tmp_path, ["etcd"], node="etcd")
+    user = certs.issue_user(tmp_path, "coverage", roles=[Role.AGENT])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+    process = await asyncio.create_subprocess_exec(
+        str(etcd_binary()),
+        *("--data-dir", str(tmp_path / "data"), "--log-level=error", "--unsafe-no-fsync"),
+        *("--listen-client-urls", f"https://{endpoint}", "--advertise-client-urls", f"https://{endpoint}"),
+        *("--listen-peer-urls", "http://127.0.0.1:0", "--client-cert-auth"),
+        *("--cert-file", str(server.certificate), "--key-file", str(server.key)),
+        *("--trusted-ca-file", str(tmp_path / "ca.crt")),
+    )
+    authority = tmp_path / "ca.crt"
+    known = connect(MeshConfig(etcd=(endpoint,), etcd_ca=authority, etcd_cert=user.certificate, etcd_key=user.key))
+    stranger = connect(MeshConfig(etcd=(endpoint,), etcd_ca=authority))
+    assert await until_available(lambda: known.put("/a", b"1")) > 0
+    with pytest.raises(Unavailable):
+        await stranger.get("/a")
+    await known.close()
+    await stranger.close()
+    process.terminate()
+    await process.wait()
 
 
 def test_plain_text_to_another_machine_is_refused() -> None:

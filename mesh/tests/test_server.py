@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -447,6 +448,25 @@ async def test_who_shows_no_certificate_or_one_of_another_authority_gets_no_conn
                 await call(channels, timeout=5)
             assert caught.value.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
             await channels.close()
+
+
+async def test_metrics_are_as_closed_as_the_calls(mesh_config: MeshConfig, etcd: Etcd, authority: Path) -> None:
+    config = secured(mesh_config, authority, "n1").model_copy(update={"metrics": "127.0.0.1:0"})
+    async with allocator(config, echo):
+        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        url = f"https://{endpoint.metadata['metrics']}/metrics"
+
+        def scrape(with_certificate: bool) -> str:
+            trust = ssl.create_default_context(cafile=str(authority / "ca.crt"))
+            if with_certificate:
+                trust.load_cert_chain(authority / "viewer-user.crt", authority / "viewer-user.key")
+            with urllib.request.urlopen(url, context=trust, timeout=10) as page:
+                text: bytes = page.read()
+            return text.decode()
+
+        assert "permille_calls_total" in await asyncio.to_thread(scrape, True)
+        with pytest.raises(OSError, match=r"certificate required|handshake|closed|reset"):
+            await asyncio.to_thread(scrape, False)
 
 
 async def test_a_user_certificate_cannot_pass_for_a_service(

@@ -23,8 +23,8 @@ from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
-from permille.mesh import discovery
-from permille.mesh.auth import INTERNAL
+from permille.mesh import certs, discovery
+from permille.mesh.auth import INTERNAL, Role
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
 from permille.mesh.embedded_etcd import EmbeddedEtcd
@@ -35,6 +35,7 @@ from permille.mesh.errors import (
     InvalidArgument,
     NotFound,
     PermilleError,
+    PermissionDenied,
     ResourceExhausted,
     Unavailable,
 )
@@ -229,6 +230,9 @@ class Coverage:
         before = {endpoint.instance for endpoint in await discovery.resolve(self._etcd, "coverage")}
         flags = ["--etcd", ",".join(self._config.etcd), "--lease-ttl-s", "2", "--node", "n1", "--metrics", "off"]
         flags += ["--drain-s", "2", "--coverage-patience-s", "30", "--state-dir", str(self._config.state_dir)]
+        for key in ("tls_ca", "tls_cert", "tls_key"):
+            if (file := getattr(self._config, key)) is not None:
+                flags += [f"--{key.replace('_', '-')}", str(file)]
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "permille.coverage.main", *flags, stderr=log
@@ -375,6 +379,46 @@ async def test_a_plan_does_nothing_and_learns_from_what_was_done(
     controller.go_on.set()
     await coverage.wait(operation.name)
     assert (await coverage.plan(pids=(13,))).measured_sessions == 1
+
+
+async def test_fifty_starts_at_once_all_come_to_their_end(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(1000, 1050), "worker")
+    controller.go_on.set()
+    begun = await asyncio.gather(*(coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes))
+    results = [result_of(operation) for operation in await asyncio.gather(*(coverage.wait(o.name) for o in begun))]
+    assert len({session for result in results for session in result.sessions}) == 50
+    assert (controller.starts, len(decoder.decoded)) == (50, 50)
+
+
+async def test_with_tls_an_operator_may_start_and_a_viewer_may_only_look(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path
+) -> None:
+    folder = tmp_path / "certs"
+    certs.create_authority(folder)
+    certs.issue_service(folder, ["coverage", "controller", "decoder"], node="n1")
+    for role in (Role.OPERATOR, Role.VIEWER):
+        certs.issue_user(folder, role.value, roles=[role])
+
+    def secured(name: str) -> MeshConfig:
+        files = {"tls_ca": folder / "ca.crt", "tls_cert": folder / f"{name}.crt", "tls_key": folder / f"{name}.key"}
+        return mesh_config.model_copy(update=files)
+
+    node, decoder = Controller("n1"), Decoder()  # type: ignore[abstract]
+    node.go_on.set()
+    service = Coverage(secured("n1"), etcd, tmp_path / "coverage.log")
+    async with controller_serving(secured("n1"), node), decoder_serving(secured("n1"), decoder):
+        await service.start()
+        operator, viewer = (Coverage(secured(name), etcd, tmp_path / "no.log") for name in ("operator", "viewer"))
+        operation = await operator.begin(pids=(13,))
+        result_of(await viewer.wait(operation.name))
+        assert (await viewer.plan(pids=(13,))).expected_bytes > 0
+        with pytest.raises(PermissionDenied, match="needs the role operator"):
+            await viewer.begin(pids=(13,))
+        assert await service.stop() == 0
+    for client in (service, operator, viewer):
+        await client.channels.close()
 
 
 async def test_a_repeated_start_finds_its_operation_even_when_the_target_is_gone(

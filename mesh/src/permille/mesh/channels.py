@@ -49,6 +49,7 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
 )

@@ -48,6 +48,12 @@ _tracing: Callable[[], grpc.aio.ServerInterceptor] = instrumentation.aio_server_
 _health: Any = health
 _add_health: Callable[[Any, grpc.aio.Server], None] = health_pb2_grpc.add_HealthServicer_to_server
 _enable_reflection: Callable[[Sequence[str], grpc.aio.Server], None] = reflection.enable_server_reflection
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    # Channels ping every 30 s also while a long wait is silent; the default takes that for abuse after 3 pings.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
 
 Setup = Callable[["ServerContext"], Awaitable[None]]
 
@@ -73,7 +79,7 @@ class ServerContext:
                 ErrorInterceptor(service),
                 self.auth,
             ],
-            options=(("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES)),
+            options=_OPTIONS,
         )
         self.added: list[str] = []
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
