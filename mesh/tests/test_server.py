@@ -114,6 +114,16 @@ async def test_a_call_finds_its_server_by_discovery(mesh_config: MeshConfig, etc
     assert await resolve(etcd, "allocator") == []
 
 
+async def test_thousands_of_calls_at_once_are_all_answered(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels
+) -> None:
+    async with allocator(mesh_config, echo):
+        await wait_for(etcd, "allocator", timeout_s=10)
+        stub = allocator_pb2_grpc.AllocatorServiceStub(await channels.to("allocator"))
+        calls = [stub.PlanBuffers(Request(budget_bytes=number)) for number in range(3000)]
+        assert [reply.total_bytes for reply in await asyncio.gather(*calls)] == list(range(3000))
+
+
 async def test_an_error_arrives_whole(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
     async def full(_: Request, __: Any) -> Response:
         raise ResourceExhausted(

@@ -53,6 +53,9 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     # Channels ping every 30 s also while a long wait is silent; the default takes that for abuse after 3 pings.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Beyond 1,000 calls that wait to be taken gRPC cancels new ones without a word; a large mesh starts all at once.
+    ("grpc.server.max_pending_requests", 20_000),
+    ("grpc.server.max_pending_requests_hard_limit", 30_000),
 )
 
 Setup = Callable[["ServerContext"], Awaitable[None]]
