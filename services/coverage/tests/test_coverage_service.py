@@ -85,7 +85,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         if known is None:
             for pid in request.pids:
                 if pid not in self.processes:
-                    raise NotFound(f"no process {pid}", reason="PROCESS_NOT_FOUND", metadata={"pid": str(pid)})
+                    raise NotFound(f"no process {pid}", reason="NO_SUCH_PROCESS", metadata={"pid": str(pid)})
             self.starts += 1
             known = f"nodes/{self.node}/sessions/{secrets.token_hex(4)}"
             self.by_request[request.request_id] = known

@@ -104,7 +104,7 @@ def _no_such_pid(pid: int, nodes: Sequence[Node]) -> NotFound:
     where = ", ".join(node.name for node in nodes)
     return NotFound(
         f"no process with pid {pid} is running on {where}",
-        reason="PROCESS_NOT_FOUND",
+        reason="NO_SUCH_PROCESS",
         help="check the number; `permille run -- CMD` starts a program ready to be recorded and prints its pid",
         metadata={"pid": str(pid), "nodes": where},
     )
@@ -113,7 +113,7 @@ def _no_such_pid(pid: int, nodes: Sequence[Node]) -> NotFound:
 def _not_recordable(process: Process, node: Node) -> FailedPrecondition:
     return FailedPrecondition(
         f"process {process.pid} ({process.name}) on {node.name} runs, but was not started ready to be recorded",
-        reason="PROCESS_NOT_RECORDABLE",
+        reason="NOT_RECORDABLE",
         help="start it with `permille run -- CMD`; `permille doctor` says what else this machine can record",
         metadata={"pid": str(process.pid), "name": process.name, "node": node.name},
     )
@@ -130,7 +130,7 @@ def _no_such_name(name: str, nodes: Sequence[Node]) -> NotFound:
         way_out = "nothing is recordable now: start a program with `permille run -- CMD`"
     return NotFound(
         f"no recordable process is named {name!r}",
-        reason="PROCESS_NOT_FOUND",
+        reason="NO_SUCH_PROCESS",
         help=way_out,
         metadata={"name": name, "nearest": ", ".join(near)},
     )
