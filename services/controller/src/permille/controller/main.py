@@ -1,0 +1,112 @@
+"""The process `permille-controller`: one on each node."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
+from permille.controller.domain.journal import Journal
+from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.switches.switch_recorder import SwitchRecorder
+from permille.controller.domain.vpt_backend import VptBackend
+from permille.controller.service.controller_service import ControllerService
+from permille.controller.service.node_description import NodeDescription
+from permille.controller.service.session_registry import SessionRegistry
+from permille.controller.service.session_runner import Parts
+from permille.controller.service.sessions import Sessions
+from permille.mesh.auth import INTERNAL, OPERATE_LOCAL, VIEW
+from permille.mesh.config import MeshConfig
+from permille.mesh.server import ServerContext, run
+from pydantic import BaseModel, ConfigDict, Field
+
+PLUGIN = Path(__file__).with_name("vpt") / "libpermille-vpt.so"
+ACCESS = {
+    "StartSession": INTERNAL,
+    "StopSession": OPERATE_LOCAL,
+    "GetSession": VIEW,
+    "ListSessions": VIEW,
+    "WatchSession": VIEW,
+    "GetNode": VIEW,
+}
+
+
+def default_vpt_dir() -> Path:
+    return Path(f"/dev/shm/permille-{os.geteuid()}/vpt")  # noqa: S108 - private to this user, made with mode 0700
+
+
+class ControllerSettings(BaseModel):
+    """The table `[controller]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Memory for the trace buffers of one session.")
+    max_period_ms: int = Field(default=60_000, ge=1, description="The longest recording that may be asked for.")
+    vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
+    switches: bool = Field(default=True, description="Record when threads come onto a core and leave it (needs root).")
+
+
+class ControllerConfig(MeshConfig):
+    """The mesh's settings and the controller's own."""
+
+    controller: ControllerSettings = ControllerSettings()
+
+
+async def setup(context: ServerContext) -> None:
+    """Finds what an earlier controller left, and serves."""
+    config = context.config
+    if not isinstance(config, ControllerConfig):
+        raise TypeError("the controller needs a ControllerConfig")
+    settings = config.controller
+    registry = SessionRegistry(context.etcd, context.lease, config.node)
+    switches = SwitchRecorder(config.state_dir / "cache" / "kernel-headers", enabled=settings.switches)
+    parts = Parts(
+        registry=registry,
+        journal=Journal(config.state_dir / "controller" / config.node / "sessions"),
+        backend=VptBackend(settings.vpt_dir),
+        switches=switches,
+        binaries=MappedBinaries(),
+        channels=context.channels,
+        store=context.store,
+    )
+    sessions = Sessions(
+        parts,
+        config.node,
+        default_budget_bytes=settings.budget_bytes,
+        max_period_ms=settings.max_period_ms,
+    )
+    description = NodeDescription(
+        config.node,
+        plugin=PLUGIN,
+        vpt_dir=settings.vpt_dir,
+        budget_bytes=settings.budget_bytes,
+        registry=registry,
+        switches=switches,
+        etcd=context.etcd,
+        store=context.store,
+        store_url=config.store_url,
+    )
+    context.add(
+        controller_pb2_grpc.add_ControllerServiceServicer_to_server,
+        ControllerService(config.node, sessions, description),
+        controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
+        ACCESS,
+    )
+    await registry.start(json.dumps({"node": config.node, "cores": os.cpu_count()}).encode())
+    context.on_shutdown(registry.close)
+    context.on_shutdown(switches.close)
+    context.on_shutdown(sessions.close)
+    sessions.resume()
+    context.spawn(sessions.collect_garbage())
+    # Compiling the probe takes a second or more, which the first session should not wait for.
+    context.spawn(switches.warm_up())
+
+
+def main() -> None:
+    """Serves until it is asked to end."""
+    raise SystemExit(run("controller", ControllerConfig, setup, instance=lambda config: str(config.node)))
+
+
+if __name__ == "__main__":
+    main()

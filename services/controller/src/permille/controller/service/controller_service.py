@@ -1,0 +1,54 @@
+"""ControllerService: messages to sessions and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from permille.api.controller.v1 import controller_pb2 as pb
+from permille.api.controller.v1 import controller_pb2_grpc as rpc
+from permille.controller.service.node_description import NodeDescription
+from permille.controller.service.session_message import from_message, to_message
+from permille.controller.service.sessions import Sessions
+from permille.mesh.errors import NotFound
+
+
+class ControllerService(rpc.ControllerServiceServicer):
+    """Runs recordings on one node."""
+
+    def __init__(self, node: str, sessions: Sessions, description: NodeDescription) -> None:
+        self._node = node
+        self._sessions = sessions
+        self._description = description
+
+    async def StartSession(self, request: pb.StartSessionRequest, context: Any) -> pb.StartSessionResponse:  # noqa: N802
+        session = await self._sessions.start(from_message(request))
+        return pb.StartSessionResponse(session=to_message(session))
+
+    async def StopSession(self, request: pb.StopSessionRequest, context: Any) -> pb.StopSessionResponse:  # noqa: N802
+        return pb.StopSessionResponse(session=to_message(await self._sessions.stop(request.name)))
+
+    async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.GetSessionResponse:  # noqa: N802
+        return pb.GetSessionResponse(session=to_message(await self._sessions.registry.get(request.name)))
+
+    async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:  # noqa: N802
+        page, token = await self._sessions.registry.page(request.parent, request.page_size, request.page_token)
+        return pb.ListSessionsResponse(sessions=[to_message(session) for session in page], next_page_token=token)
+
+    async def WatchSession(  # noqa: N802
+        self, request: pb.WatchSessionRequest, context: Any
+    ) -> AsyncIterator[pb.WatchSessionResponse]:
+        async for session in self._sessions.registry.watch(request.name):
+            yield pb.WatchSessionResponse(session=to_message(session))
+
+    async def GetNode(self, request: pb.GetNodeRequest, context: Any) -> pb.GetNodeResponse:  # noqa: N802
+        if request.name not in ("", f"nodes/{self._node}"):
+            raise NotFound(
+                f"this is the controller of nodes/{self._node}, not of {request.name}",
+                reason="OTHER_NODE",
+                help="leave the name empty, or ask that node's controller",
+                metadata={"node": self._node},
+            )
+        recordable = self._sessions.processes()
+        node = await self._description.message(recordable, request.pids, request.process_name)
+        return pb.GetNodeResponse(node=node)

@@ -1,0 +1,106 @@
+"""What GetNode says about this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+from permille.api.controller.v1 import controller_pb2 as pb
+from permille.controller.domain import capabilities, processes
+from permille.controller.domain.capabilities import Capability, probed
+from permille.controller.domain.recording import RecordableProcess
+from permille.controller.domain.switches.switch_recorder import SwitchRecorder
+from permille.controller.service.session_registry import SessionRegistry
+from permille.mesh.errors import PermilleError
+from permille.mesh.etcd import Etcd
+
+if TYPE_CHECKING:
+    from permille.mesh.store import ObjectStore
+
+
+class NodeDescription:
+    """Looks anew at every call: what is missing may have been installed meanwhile."""
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        plugin: Path,
+        vpt_dir: Path,
+        budget_bytes: int,
+        registry: SessionRegistry,
+        switches: SwitchRecorder,
+        etcd: Etcd,
+        store: ObjectStore,
+        store_url: str,
+    ) -> None:
+        self._node = node
+        self._plugin = plugin
+        self._vpt_dir = vpt_dir
+        self._budget_bytes = budget_bytes
+        self._registry = registry
+        self._switches = switches
+        self._etcd = etcd
+        self._store = store
+        self._store_url = store_url
+
+    async def message(self, recordable: Sequence[RecordableProcess], pids: Sequence[int], process_name: str) -> pb.Node:
+        """The node, with those of `pids` and of the processes named `process_name` that cannot be recorded."""
+        known = {process.pid for process in recordable}
+        asked = [process for pid in pids if (process := processes.describe(pid)) is not None]
+        if process_name:
+            asked += await asyncio.to_thread(processes.named, process_name)
+        others = {process.pid: process for process in asked if process.pid not in known}
+        return pb.Node(
+            name=f"nodes/{self._node}",
+            cores=os.cpu_count() or 1,
+            memory_bytes=psutil.virtual_memory().total,
+            trace_budget_bytes=min(self._budget_bytes, capabilities.free_bytes(self._vpt_dir) // 2),
+            capabilities=[capability_message(capability) for capability in await self._capabilities()],
+            processes=[self._process(process) for process in recordable],
+            other_processes=[self._process(process) for process in others.values()],
+            launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
+        )
+
+    def _process(self, process: RecordableProcess) -> pb.Process:
+        session = self._registry.recording(process.pid)
+        return pb.Process(
+            pid=process.pid,
+            name=process.name,
+            command_line=process.command_line,
+            threads=process.threads,
+            session=session.name if session else "",
+        )
+
+    async def _capabilities(self) -> list[Capability]:
+        own = await asyncio.to_thread(capabilities.machine, self._plugin, self._vpt_dir)
+        return [*own, await self._bpf(), await self._etcd_reachable(), await self._store_reachable()]
+
+    async def _bpf(self) -> Capability:
+        await self._switches.prepare()
+        why_not = self._switches.unavailable
+        return probed("bpf", why_not, self._switches.fix, lambda: "switch records are recorded")
+
+    async def _etcd_reachable(self) -> Capability:
+        try:
+            await self._etcd.get("/permille/v1/ready")
+        except PermilleError as error:
+            return probed("etcd", error.message, error.help)
+        return probed("etcd", "", "", lambda: ", ".join(self._etcd.endpoints))
+
+    async def _store_reachable(self) -> Capability:
+        try:
+            await self._store.exists("permille")
+        except PermilleError as error:
+            return probed("store", error.message, error.help)
+        return probed("store", "", "", lambda: self._store_url)
+
+
+def capability_message(capability: Capability) -> pb.Capability:
+    return pb.Capability(
+        name=capability.name, available=capability.available, detail=capability.detail, fix=capability.fix
+    )

@@ -1,0 +1,78 @@
+"""Sessions as messages."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from permille.api.controller.v1 import controller_pb2 as pb
+from permille.controller.domain.session import Session, TraceOptions
+from permille.controller.domain.session_request import SessionRequest
+
+
+def to_message(session: Session) -> pb.Session:
+    return pb.Session(
+        name=session.name,
+        state=pb.Session.State.Value(f"STATE_{session.state}"),
+        backend=pb.BACKEND_VPT,
+        pids=session.pids,
+        purpose=session.purpose,
+        period_ms=session.period_ms,
+        budget_bytes=session.budget_bytes,
+        options=options_message(session.options),
+        request_id=session.request_id,
+        create_time=timestamp(session.create_ns),
+        start_time=timestamp(session.start_ns),
+        end_time=timestamp(session.end_ns),
+        stop_reason=session.stop_reason,
+        expected_bytes=session.expected_bytes,
+        raw_bytes=session.raw_bytes,
+        stored_bytes=session.stored_bytes,
+        lost_bytes=session.lost_bytes,
+        segments=session.segments,
+        target_name=session.target_name,
+        command_line=session.command_line,
+        error_reason=session.error_reason,
+        error_message=session.error_message,
+        error_help=session.error_help,
+    )
+
+
+def options_message(options: TraceOptions) -> pb.TraceOptions:
+    return pb.TraceOptions(
+        psb_freq=options.psb_freq,
+        mtc_freq=options.mtc_freq,
+        tsc=options.tsc,
+        mtc=options.mtc,
+        cyc=options.cyc,
+        return_compression=options.return_compression,
+    )
+
+
+def timestamp(ns: int) -> Timestamp | None:
+    """None for an unknown time."""
+    if not ns:
+        return None
+    message = Timestamp()
+    message.FromNanoseconds(ns)
+    return message
+
+
+def from_message(request: pb.StartSessionRequest) -> SessionRequest:
+    """The wish; options that are not given are the defaults, those given are taken literally."""
+    options = TraceOptions()
+    if request.HasField("options"):
+        options = TraceOptions(
+            psb_freq=request.options.psb_freq,
+            mtc_freq=request.options.mtc_freq,
+            tsc=request.options.tsc,
+            mtc=request.options.mtc,
+            cyc=request.options.cyc,
+            return_compression=request.options.return_compression,
+        )
+    return SessionRequest(
+        request_id=request.request_id,
+        pids=list(request.pids),
+        period_ms=request.period_ms,
+        purpose=request.purpose,
+        budget_bytes=request.budget_bytes,
+        options=options,
+    )

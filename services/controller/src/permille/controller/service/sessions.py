@@ -1,0 +1,130 @@
+"""Starts, stops and resumes the sessions of this node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Sequence
+
+from permille.controller.domain import processes, session_request
+from permille.controller.domain.recording import RecordableProcess
+from permille.controller.domain.session import Session, parse_name
+from permille.controller.domain.session_request import SessionRequest
+from permille.controller.service.session_registry import SessionRegistry, already_traced
+from permille.controller.service.session_runner import Parts, SessionRunner
+from permille.mesh.errors import FailedPrecondition
+
+GARBAGE_S = 60.0
+
+
+class Sessions:
+    """The node's sessions as things that can be started and stopped."""
+
+    def __init__(self, parts: Parts, node: str, *, default_budget_bytes: int, max_period_ms: int) -> None:
+        self._parts = parts
+        self._node = node
+        self._default_budget_bytes = default_budget_bytes
+        self._max_period_ms = max_period_ms
+        self._runners: dict[str, SessionRunner] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def registry(self) -> SessionRegistry:
+        return self._parts.registry
+
+    async def start(self, request: SessionRequest) -> Session:
+        """The new session, or the one that this request_id started before.
+
+        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition (NOT_RECORDABLE, ALREADY_TRACED),
+        ResourceExhausted (SHARED_MEMORY_FULL), AlreadyExists (REQUEST_ID_REUSED), Unavailable (etcd).
+        """
+        session_request.check(request, max_period_ms=self._max_period_ms)
+        request_id = request.request_id or secrets.token_hex(16)
+        session, created = await self.registry.create(request_id, lambda: self._new(request, request_id))
+        if created:
+            self._run(SessionRunner(self._parts, session), session)
+        else:
+            session_request.check_repeated(request, session)
+        return session
+
+    async def stop(self, name: str) -> Session:
+        """Ends a recording before its period is over; a session past its recording is left as it is."""
+        node, session_id = parse_name(name)
+        session = await self.registry.get(name)
+        if node != self._node:
+            raise FailedPrecondition(
+                f"{name} runs on another node than {self._node}",
+                reason="OTHER_NODE",
+                help=f"ask the controller of {node}",
+            )
+        runner = self._runners.get(session_id)
+        if runner is not None:
+            runner.stop()
+        return session
+
+    def resume(self) -> None:
+        """Carries on what an earlier controller of this node left unfinished."""
+        for session in self._parts.journal.unfinished():
+            self.registry.adopt(session)
+            self._run(SessionRunner(self._parts, session, resumed=True), session)
+
+    def processes(self) -> list[RecordableProcess]:
+        return list(self._parts.backend.processes())
+
+    async def close(self) -> None:
+        """Leaves the sessions to the next controller: recordings end by their own timers, the journal has the rest."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def collect_garbage(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            known = {session.id for session in self.registry.active()}
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._parts.backend.collect_garbage, known)
+            await asyncio.sleep(GARBAGE_S)
+
+    def _new(self, request: SessionRequest, request_id: str) -> Session:
+        targets = self._targets(request.pids)
+        free = self._parts.backend.free_bytes()
+        budget = request.budget_bytes or min(self._default_budget_bytes, free // 2)
+        session_request.check_memory(budget, free)
+        now = time.time()
+        return Session(
+            node=self._node,
+            # Sorts by time, which is how sessions are listed.
+            id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(4)}",
+            request_id=request_id,
+            pids=tuple(request.pids),
+            purpose=request.purpose or "ON_DEMAND",
+            period_ms=request.period_ms,
+            budget_bytes=budget,
+            options=request.options,
+            target_name=targets[0].name,
+            command_line=targets[0].command_line,
+            create_ns=int(now * 1e9),
+        )
+
+    def _targets(self, pids: Sequence[int]) -> list[RecordableProcess]:
+        recordable = {process.pid: process for process in self._parts.backend.processes()}
+        for pid in pids:
+            process = recordable.get(pid)
+            if process is None:
+                raise processes.not_recordable(pid)
+            if process.session:
+                own = next((one.name for one in self.registry.active() if one.id == process.session), "")
+                raise already_traced(pid, own or f"session {process.session} of another controller")
+        return [recordable[pid] for pid in pids]
+
+    def _run(self, runner: SessionRunner, session: Session) -> None:
+        self._runners[session.id] = runner
+        task = asyncio.create_task(runner.run(), name=session.name)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, session.id))
+
+    def _ended(self, task: asyncio.Task[None], session_id: str) -> None:
+        self._tasks.discard(task)
+        self._runners.pop(session_id, None)

@@ -1,0 +1,349 @@
+"""Sessions of a real program under the real recorder, through allocator, controller, etcd and object store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from permille.api.controller.v1 import controller_pb2 as pb
+from permille.controller.domain.switches.switch_records import parse
+from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermilleError,
+    ResourceExhausted,
+    Unavailable,
+)
+from permille.mesh.etcd import Etcd
+
+STORED, STORING, RECORDING, FAILED = (
+    pb.Session.STATE_STORED,
+    pb.Session.STATE_STORING,
+    pb.Session.STATE_RECORDING,
+    pb.Session.STATE_FAILED,
+)
+# Eight times 02 82: Intel SDM volume 3, "Packet Stream Boundary (PSB) Packet".
+PSB = bytes.fromhex("0282" * 8)
+
+Target = subprocess.Popen[bytes]
+
+
+def manifest_of(node: Any, session: pb.Session) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(stored(node, f"raw/{session_id(session)}/manifest.json"))
+    return manifest
+
+
+def stored(node: Any, key: str) -> bytes:
+    return (Path(node.config.store_url.removeprefix("file://")) / key).read_bytes()
+
+
+def decompressed(node: Any, key: str) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(stored(node, key))
+
+
+def session_id(session: pb.Session) -> str:
+    return session.name.rpartition("/")[2]
+
+
+def journal(node: Any) -> list[str]:
+    folder = node.config.state_dir / "controller" / node.config.node / "sessions"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+async def journal_emptied(node: Any) -> None:
+    """The journal forgets a session when etcd has its end, a moment after a watcher saw it."""
+    while journal(node):
+        await asyncio.sleep(0.02)
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, target_program: Path) -> None:
+    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING")
+
+    assert (session.state, session.stop_reason) == (STORED, "PERIOD")
+    assert session.raw_bytes > 10_000 and session.segments >= 4 and session.expected_bytes > 0
+    manifest = manifest_of(node, session)
+    assert (manifest["session"], manifest["purpose"], manifest["request_id"]) == (session.name, "PROFILING", "r1")
+    assert manifest["target"]["pids"] == [target.pid]
+    assert 280e6 < manifest["end_ns"] - manifest["start_ns"] < 2e9
+    for segment in manifest["segments"]:
+        raw = decompressed(node, segment["key"])
+        assert raw.startswith(PSB)
+        assert (len(raw), hashlib.sha256(raw).hexdigest()) == (segment["size_bytes"], segment["sha256"])
+        assert segment["pid"] == target.pid and segment["epochs"][0][0] == 0
+    assert sum(segment["size_bytes"] for segment in manifest["segments"]) == session.raw_bytes
+    maps = json.loads(stored(node, manifest["maps"]["key"]))
+    mapped = {change["path"]: change for change in maps["processes"][0]["changes"] if change["event"] == "map"}
+    program = mapped[str(target_program)]
+    assert decompressed(node, program["binary"]) == target_program.read_bytes()
+    assert hashlib.sha256(decompressed(node, manifest["code"]["key"])).hexdigest() == manifest["code"]["sha256"]
+    # Nothing stays behind, and the program can be recorded again.
+    await journal_emptied(node)
+    assert (await node.trace(target.pid)).state == STORED
+
+
+async def test_switch_records_are_of_the_target_and_lie_in_the_session(node: Any, target: Target) -> None:
+    session = await node.trace(target.pid)
+    manifest = manifest_of(node, session)
+    switches = manifest["switches"]
+    if switches["unavailable"]:
+        pytest.skip(switches["unavailable"])
+    records = parse(stored(node, switches["key"]))
+    assert len(records) == switches["count"] > 100
+    assert {record.pid for record in records} == {target.pid}
+    tids = {record.tid for record in records}
+    assert len({segment["tid"] for segment in manifest["segments"]} & tids) >= 3
+    clock = manifest["clock"]
+    inside = [record for record in records if clock["tsc0"] <= record.time <= clock["tsc1"]]
+    assert len(inside) > 0.5 * len(records)
+    assert [record.time for record in records] == sorted(record.time for record in records)
+
+
+async def test_a_thread_that_is_switched_out_executes_nothing(node: Any, target: Target) -> None:
+    """The two clocks agree: a segment begins and ends while its thread is on a core, within the stated bound."""
+    manifest = manifest_of(node, await node.trace(target.pid, period_ms=500))
+    if manifest["switches"]["unavailable"]:
+        pytest.skip(manifest["switches"]["unavailable"])
+    clock = manifest["clock"]
+    ticks_per_us = (clock["tsc1"] - clock["tsc0"]) / (clock["ns1"] - clock["ns0"]) * 1000
+    records = parse(stored(node, manifest["switches"]["key"]))
+    for segment in manifest["segments"]:
+        own = [record for record in records if record.tid == segment["tid"]]
+        stays = [(a.time, b.time) for a, b in itertools.pairwise(own) if (a.operation, b.operation) == (1, 0)]
+        last = segment["last_tsc"]
+        if not stays or not stays[0][0] < last < stays[-1][1]:
+            continue
+        distance = min(max(begin - last, last - end, 0) for begin, end in stays)
+        assert distance / ticks_per_us < 100
+
+
+async def test_the_states_are_seen_in_order(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid)
+    states = [change.state for change in await node.states_of(session.name)]
+    assert states == sorted(states)
+    assert set(states) >= {RECORDING, STORED}
+    listed = await (await node.controller()).ListSessions(pb.ListSessionsRequest())
+    assert [one.name for one in listed.sessions] == [session.name]
+
+
+async def test_fifty_starts_with_one_request_id_are_one_session(node: Any, target: Target) -> None:
+    starts = await asyncio.gather(*(node.begin(target.pid, request_id="same") for _ in range(50)))
+    assert len({session.name for session in starts}) == 1
+    assert (await node.end_of(starts[0].name)).state == STORED
+    with pytest.raises(AlreadyExists):
+        await node.begin(target.pid, request_id="same", period_ms=1)
+
+
+async def test_fifty_starts_of_one_target_are_one_session_and_clear_refusals(node: Any, target: Target) -> None:
+    starts = await asyncio.gather(
+        *(node.begin(target.pid, request_id=f"r{n}") for n in range(50)), return_exceptions=True
+    )
+    (winner,) = [start for start in starts if isinstance(start, pb.Session)]
+    for refused in starts:
+        if isinstance(refused, BaseException):
+            assert isinstance(refused, FailedPrecondition) and refused.reason == "ALREADY_TRACED"
+            assert winner.name in refused.message
+    assert (await node.end_of(winner.name)).state == STORED
+    listed = await (await node.controller()).ListSessions(pb.ListSessionsRequest())
+    assert [one.name for one in listed.sessions] == [winner.name]
+    await journal_emptied(node)
+
+
+async def test_a_session_can_be_stopped_early(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=30_000)
+    await node.until(session.name, RECORDING)
+    await asyncio.sleep(0.2)
+    await (await node.controller()).StopSession(pb.StopSessionRequest(name=session.name))
+    ended = await node.end_of(session.name)
+    assert (ended.state, ended.stop_reason) == (STORED, "STOPPED")
+    assert ended.end_time.ToNanoseconds() - ended.start_time.ToNanoseconds() < 10e9
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+async def test_what_a_target_did_before_it_ended_is_stored(node: Any, target: Target, how: str) -> None:
+    session = await node.begin(target.pid, period_ms=30_000)
+    await node.until(session.name, RECORDING)
+    await asyncio.sleep(0.3)
+    if how == "kill":
+        target.kill()
+    else:
+        assert target.stdin is not None
+        target.stdin.close()
+    await asyncio.to_thread(target.wait)
+    ended = await node.end_of(session.name)
+    assert (ended.state, ended.stop_reason) == (STORED, "TARGET_EXITED")
+    manifest = manifest_of(node, ended)
+    assert ended.raw_bytes > 10_000
+    assert manifest["clock"]["tsc1"] > manifest["clock"]["tsc0"]
+    assert not (node.vpt_dir / str(target.pid)).exists()
+
+
+async def test_the_controllers_death_ends_nothing_early_and_loses_nothing(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=1000)
+    await node.until(session.name, RECORDING)
+    probes = children_of(node.processes["controller"].pid)
+    await node.kill("controller")
+    await asyncio.sleep(1)
+    assert not any(alive(probe) for probe in probes)
+    await node.start("controller")
+    ended = await node.end_of(session.name)
+    assert (ended.state, ended.stop_reason) == (STORED, "CONTROLLER_LOST")
+    manifest = manifest_of(node, ended)
+    assert 0.9e9 < manifest["end_ns"] - manifest["start_ns"] < 2e9
+    assert ended.raw_bytes > 10_000
+    assert "the controller ended" in manifest["switches"]["unavailable"]
+    await journal_emptied(node)
+    assert (await node.trace(target.pid)).state == STORED
+
+
+async def test_a_controller_that_is_back_before_the_period_is_over_sees_its_end(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=8000)
+    await node.until(session.name, RECORDING)
+    await node.kill("controller")
+    await node.start("controller")
+    ended = await node.end_of(session.name)
+    assert (ended.state, ended.stop_reason) == (STORED, "PERIOD")
+
+
+async def test_etcd_away_refuses_new_work_and_the_running_session_is_stored(
+    node: Any, target: Target, etcd: Etcd, etcd_server: EmbeddedEtcd
+) -> None:
+    session = await node.begin(target.pid, period_ms=1000)
+    await node.until(session.name, RECORDING)
+    assert etcd_server.process is not None
+    etcd_server.process.kill()
+    await etcd_server.wait()
+    with pytest.raises(Unavailable):
+        await node.begin(target.pid, request_id="later")
+    await asyncio.sleep(1)
+    await etcd_server.start()
+    ended = await node.end_of(session.name)
+    assert (ended.state, ended.stop_reason) == (STORED, "PERIOD")
+    while (kept := await etcd.get(f"/permille/v1/{session.name}")) is None or b"STORED" not in kept.value:
+        await asyncio.sleep(0.05)
+    assert kept.lease == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+async def test_a_full_store_keeps_the_session_until_there_is_room(node: Any, target: Target) -> None:
+    store = node.config.state_dir / "store"
+    store.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", store], check=True)
+    try:
+        session = await node.begin(target.pid)
+        waiting = await node.until(session.name, STORING, with_reason=True)
+        assert waiting.error_message and waiting.error_help
+        # The target is free meanwhile.
+        assert journal(node) == [session_id(session)]
+        subprocess.run(["mount", "-o", "remount,size=64m", store], check=True)
+        ended = await node.end_of(session.name)
+        assert (ended.state, ended.error_reason) == (STORED, "")
+        assert manifest_of(node, ended)["segments"]
+    finally:
+        subprocess.run(["umount", store], check=True)
+
+
+async def test_a_target_that_is_not_there_or_not_ready_is_refused(node: Any, target: Target) -> None:
+    with pytest.raises(NotFound, match="no process 4000000"):
+        await node.begin(4_000_000)
+    with pytest.raises(FailedPrecondition) as refused:
+        await node.begin(os.getpid())
+    assert refused.value.reason == "NOT_RECORDABLE" and "permille run" in refused.value.help
+
+
+@pytest.mark.parametrize(
+    ("wish", "error"),
+    [
+        ({"period_ms": 10**9}, InvalidArgument),
+        ({"period_ms": -400}, InvalidArgument),
+        ({"purpose": "FUN"}, InvalidArgument),
+        ({"budget_bytes": 1 << 50}, ResourceExhausted),
+    ],
+)
+async def test_an_impossible_wish_is_refused(
+    node: Any, target: Target, wish: dict[str, object], error: type[PermilleError]
+) -> None:
+    with pytest.raises(error) as refused:
+        await node.begin(target.pid, **wish)
+    assert refused.value.help
+    assert journal(node) == []
+
+
+async def test_a_budget_too_small_for_the_threads_fails_the_session_with_the_way_out(node: Any, target: Target) -> None:
+    session = await node.trace(target.pid, budget_bytes=1 << 20)
+    assert (session.state, session.error_reason) == (FAILED, "BUDGET_TOO_SMALL")
+    assert "budget_bytes" in session.error_help
+    assert (await node.trace(target.pid)).state == STORED
+
+
+async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
+    node: Any, target: Target, target_program: Path
+) -> None:
+    controller = await node.controller()
+    description = (await controller.GetNode(pb.GetNodeRequest(pids=[os.getpid(), target.pid, 4_000_000]))).node
+    capabilities = {capability.name: capability for capability in description.capabilities}
+    assert set(capabilities) >= {"intel_pt", "kmod", "bpf", "qemu", "vpt", "tracefs", "etcd", "store", "shared_memory"}
+    assert all(capability.available or capability.fix for capability in capabilities.values())
+    assert all(capabilities[name].available for name in ("qemu", "vpt", "etcd", "store"))
+    assert [process.pid for process in description.processes] == [target.pid]
+    assert [process.pid for process in description.other_processes] == [os.getpid()]
+    with subprocess.Popen([*description.launch_prefix, target_program], stdin=subprocess.PIPE) as second:
+        await node.recordable(second)
+        second.communicate(b"")
+
+
+async def test_two_targets_are_recorded_at_once(node: Any, target: Target, target_program: Path) -> None:
+    with node.running(target_program) as other:
+        await node.recordable(other)
+        both = await asyncio.gather(node.trace(target.pid), node.trace(other.pid))
+    assert [session.state for session in both] == [STORED, STORED]
+    assert [list(session.pids) for session in both] == [[target.pid], [other.pid]]
+
+
+async def test_one_session_can_have_two_processes(node: Any, target: Target, target_program: Path) -> None:
+    with node.running(target_program) as other:
+        await node.recordable(other)
+        session = await node.trace(target.pid, pids=[other.pid])
+        assert session.state == STORED
+        assert {segment["pid"] for segment in manifest_of(node, session)["segments"]} == {target.pid, other.pid}
+
+
+async def test_a_drained_controller_leaves_its_sessions_to_the_next(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=1000)
+    await node.until(session.name, RECORDING)
+    await node.kill("controller", signal.SIGTERM)
+    await node.start("controller")
+    assert (await node.end_of(session.name)).state == STORED
+
+
+async def test_what_killed_programs_left_is_removed(node: Any, target: Target) -> None:
+    target.kill()
+    await asyncio.to_thread(target.wait)
+    assert (node.vpt_dir / str(target.pid)).exists()
+    await node.kill("controller")
+    await node.start("controller")
+    while (node.vpt_dir / str(target.pid)).exists():
+        await asyncio.sleep(0.05)
