@@ -50,7 +50,7 @@ class VptBackend:
         for control in self._controls():
             process = describe(control.pid) if control.alive() else None
             if process is not None:
-                session = control.session if control.state in BUSY else ""
+                session = control.session if control.busy() else ""
                 found.append(
                     RecordableProcess(process.pid, process.name, process.command_line, process.threads, session)
                 )
@@ -72,7 +72,7 @@ class VptBackend:
             control = Control(self._folder / str(pid))
         except (OSError, ValueError):
             return None
-        return VptRecording(control) if control.session == session_id and control.state in BUSY else None
+        return VptRecording(control) if control.session == session_id and control.busy() else None
 
     def free_bytes(self) -> int:
         return free_bytes(self._folder)
@@ -81,7 +81,7 @@ class VptBackend:
         for control in self._controls():
             if control.alive():
                 continue
-            unread = control.state in BUSY and control.session
+            unread = control.busy() and control.session
             if control.session in sessions and unread:
                 continue
             age = time.time() - (control.folder / "control").stat().st_mtime
@@ -114,12 +114,17 @@ class Control:
         return int(self.page.pid)
 
     @property
-    def state(self) -> vpt.State:
-        return vpt.State(self.page.state)
+    def state(self) -> int:
+        """A `vpt_layout.State`, or whatever else a broken process wrote."""
+        return int(self.page.state)
 
     @property
     def session(self) -> str:
         return bytes(self.page.session).decode(errors="replace")
+
+    def busy(self) -> bool:
+        """Whether it belongs to a session: claimed, recording, or with data that nobody has read yet."""
+        return self.page.state in BUSY
 
     def alive(self) -> bool:
         """Whether the process that made the page lives; its number may belong to another by now."""

@@ -18,6 +18,7 @@ from permille.controller.domain.recording import Backend, ProcessRecording, Reco
 from permille.controller.domain.session import Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
+from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.buffer_planner import BufferPlan, plan_buffers
 from permille.controller.service.session_registry import SessionRegistry
@@ -78,6 +79,7 @@ class SessionRunner:
         except Exception as error:
             _log.exception("a session met an unexpected error", session=self._session.name)
             await self._fail(entry, Internal(f"unexpected error: {error!r}", reason="UNEXPECTED", help="see the log"))
+        session_metrics.count(self._session)
         await self._parts.registry.settled(self._session.id)
         entry.remove()
 
