@@ -1,0 +1,125 @@
+/* The session's streams: fixed pieces of shared memory, one a thread; a full one stops, as ToPA's STOP bit does. */
+#include "recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vpt_stream *streams[VPT_MAX_STREAMS];
+
+static struct vpt_stream *create(uint32_t index, uint64_t size)
+{
+    char path[320];
+    snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, index);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0)
+        return NULL;
+    /* Allocated now, so that a full /dev/shm refuses the session instead of killing the process later. */
+    int failed = posix_fallocate(file, 0, (off_t)(VPT_PAGE + size));
+    void *memory = failed ? MAP_FAILED : mmap(NULL, VPT_PAGE + size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (failed)
+        errno = failed;
+    if (memory == MAP_FAILED)
+        return NULL;
+    struct vpt_stream *stream = memory;
+    stream->magic = VPT_MAGIC;
+    stream->version = VPT_VERSION;
+    stream->index = index;
+    stream->size_bytes = size;
+    return stream;
+}
+
+bool streams_create(char *error, size_t size)
+{
+    struct vpt_control *c = recorder.control;
+    for (uint32_t i = 0; i < c->planned_count && i < VPT_MAX_STREAMS; i++) {
+        streams[i] = create(i, c->planned[i].size_bytes);
+        if (!streams[i]) {
+            snprintf(error, size, "stream of %llu bytes: %s", (unsigned long long)c->planned[i].size_bytes, strerror(errno));
+            streams_remove();
+            return false;
+        }
+        c->streams = i + 1;
+    }
+    return true;
+}
+
+void streams_remove(void)
+{
+    for (uint32_t i = 0; i < VPT_MAX_STREAMS; i++) {
+        char path[320];
+        if (!streams[i])
+            continue;
+        munmap(streams[i], VPT_PAGE + streams[i]->size_bytes);
+        streams[i] = NULL;
+        snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, i);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, i);
+        unlink(path);
+    }
+}
+
+static void read_name(char name[16])
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/comm", (long)syscall(SYS_gettid));
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? 0 : read(file, name, 15);
+    if (file >= 0)
+        close(file);
+    name[got > 0 ? got - (name[got - 1] == '\n') : 0] = 0;
+}
+
+/* The piece planned for this thread, else one of the reserve. */
+void streams_take(struct thread *t)
+{
+    const struct vpt_control *c = recorder.control;
+    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    t->session = recorder.session;
+    t->previous = NULL;
+    t->recording = false;
+    t->stream = NULL;
+    t->epoch = 0;
+    t->frame = 0;
+    t->depth = 0;
+    pthread_mutex_lock(&lock);
+    for (int pass = 0; pass < 2 && !t->stream; pass++)
+        for (uint32_t i = 0; i < c->streams && !t->stream; i++)
+            if (streams[i] && !streams[i]->tid && c->planned[i].tid == (pass ? 0 : tid)) {
+                streams[i]->tid = tid;
+                t->stream = streams[i];
+            }
+    if (!t->stream)
+        recorder.control->unbuffered_threads++;
+    pthread_mutex_unlock(&lock);
+    if (!t->stream)
+        return;
+    read_name(t->stream->name);
+    t->stream->first_tsc = __rdtsc();
+    pt_begin(&t->writer, &recorder.config, (uint8_t *)t->stream + VPT_PAGE, t->stream->size_bytes);
+    t->branches = c->flags & VPT_BRANCH;
+    t->compress = !(c->flags & VPT_DISRETC);
+    t->recording = true;
+    if (c->flags & VPT_TRUTH)
+        truth_open(t);
+}
+
+void streams_settle(struct thread *t)
+{
+    if (!t->recording)
+        return;
+    t->recording = false;
+    if (pt_room(&t->writer))
+        pt_flush_tnt(&t->writer, __rdtsc());
+    t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
+    t->previous = NULL;
+    truth_close(t);
+    atomic_thread_fence(memory_order_release);
+    atomic_store(&t->outside, true);
+}

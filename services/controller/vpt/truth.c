@@ -1,0 +1,56 @@
+/* Truth mode: what really ran, for tests. */
+#include "recorder.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static FILE *blocks;
+static uint32_t next_id;
+
+void truth_create(void)
+{
+    char path[320];
+    snprintf(path, sizeof path, "%s/truth-blocks.bin", recorder.folder);
+    if (blocks)
+        fclose(blocks);
+    blocks = fopen(path, "we");
+    next_id = 0;
+}
+
+uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats)
+{
+    if (!blocks)
+        return 0;
+    pthread_mutex_lock(&lock);
+    uint32_t head[2] = {next_id++, count | (repeats ? VPT_TRUTH_REPEATS : 0)};
+    fwrite(head, sizeof head, 1, blocks);
+    fwrite(addresses, sizeof *addresses, count, blocks);
+    fflush(blocks);
+    pthread_mutex_unlock(&lock);
+    return head[0];
+}
+
+void truth_open(struct thread *t)
+{
+    char path[320];
+    snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, t->stream->index);
+    t->truth = fopen(path, "we");
+}
+
+void truth_block(struct thread *t, uint32_t id) { fwrite(&id, sizeof id, 1, t->truth); }
+
+void truth_trim(struct thread *t, uint64_t address)
+{
+    uint32_t entry = VPT_TRUTH_TRIM;
+    if (!t->truth)
+        return;
+    fwrite(&entry, sizeof entry, 1, t->truth);
+    fwrite(&address, sizeof address, 1, t->truth);
+}
+
+void truth_close(struct thread *t)
+{
+    if (t->truth)
+        fclose(t->truth);
+    t->truth = NULL;
+}
