@@ -1,0 +1,302 @@
+"""The object store in a folder.
+
+`<root>/<key>` is the content, byte by byte, so that every other tool reads it. `<root>/.checksums/<key>` holds the
+SHA-256 of it. A put writes into `<root>/.partial`, syncs, and renames. Because two renames are not one, the checksum
+file holds the old and the new sum during the change: whenever the power goes, what is there matches one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
+from permille.mesh.store.object_store import ObjectInfo, StoreUsage
+from permille.mesh.store.pieces import stream_of
+from permille.mesh.store.store_errors import damaged, full, no_object
+
+_CHUNK = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FolderStore:
+    """Objects as files below `root`, which is made when something is put."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._checksums = root / ".checksums"
+        self._partial = root / ".partial"
+
+    @property
+    def url(self) -> str:
+        """`file:///...`."""
+        return self._root.as_uri()
+
+    async def put_stream(self, key: str, data: AsyncIterable[bytes] | bytes) -> ObjectInfo:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            partial = await asyncio.to_thread(self._new_partial)
+        try:
+            digest, size = hashlib.sha256(), 0
+            async for piece in stream_of(data):
+                with self._errors(key):
+                    await asyncio.to_thread(_append, partial, piece)
+                digest.update(piece)
+                size += len(piece)
+            with self._errors(key):
+                return await asyncio.to_thread(self._publish, partial, key, size, digest.hexdigest())
+        finally:
+            await asyncio.to_thread(_discard, partial)
+
+    async def open_read(self, key: str) -> AsyncIterator[bytes]:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            file, allowed, size = await asyncio.to_thread(self._open, key)
+        digest = hashlib.sha256()
+        with file:
+            while True:
+                with self._errors(key):
+                    piece = await asyncio.to_thread(file.read, _CHUNK)
+                if not piece:
+                    break
+                digest.update(piece)
+                yield piece
+        if digest.hexdigest() not in allowed:
+            raise damaged(key, self.url, f"its {size:,} bytes do not have the SHA-256 that they were stored with")
+
+    async def get(self, key: str) -> bytes:
+        """See `ObjectStore`."""
+        return b"".join([piece async for piece in self.open_read(key)])
+
+    async def head(self, key: str) -> ObjectInfo:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            return await asyncio.to_thread(self._head, key)
+
+    async def exists(self, key: str) -> bool:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            return await asyncio.to_thread((self._root / key).is_file)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore`."""
+        valid_prefix(prefix)
+        with self._errors(prefix):
+            found = await asyncio.to_thread(lambda: list(self._walk(prefix)))
+        for info in found:
+            yield info
+
+    async def delete(self, key: str) -> bool:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            return await asyncio.to_thread(self._delete, key)
+
+    async def delete_prefix(self, prefix: str) -> StoreUsage:
+        """See `ObjectStore`."""
+        valid_folder(prefix)
+        objects = size = 0
+        async for info in self.list(prefix):
+            if await self.delete(info.key):
+                objects, size = objects + 1, size + info.size_bytes
+        return StoreUsage(objects, size)
+
+    async def sweep(self, older_than_s: float) -> int:
+        """See `ObjectStore`."""
+        with self._errors(""):
+            return await asyncio.to_thread(self._sweep, time.time() - older_than_s)
+
+    def table_location(self, name: str) -> tuple[str, dict[str, str]]:
+        """See `ObjectStore`."""
+        return str(self._root / "tables" / valid_key(name)), {}
+
+    def _new_partial(self) -> BinaryIO:
+        self._partial.mkdir(parents=True, exist_ok=True)
+        return (self._partial / secrets.token_hex(8)).open("xb")
+
+    def _publish(self, partial: BinaryIO, key: str, size: int, sha256: str) -> ObjectInfo:
+        partial.flush()
+        os.fsync(partial.fileno())
+        target, sums = self._root / key, self._checksums / key
+        with self._lock():
+            self._make_parent(target)
+            self._make_parent(sums)
+            self._write_sums(sums, [*(self._sums(key) if target.is_file() else []), sha256])
+            Path(partial.name).replace(target)
+            _sync_folder(target.parent)
+            self._write_sums(sums, [sha256])
+        return ObjectInfo(key, size, sha256, target.stat().st_mtime_ns)
+
+    def _write_sums(self, path: Path, sums: Sequence[str]) -> None:
+        partial = self._partial / f"{secrets.token_hex(8)}.sum"
+        try:
+            with partial.open("xb") as file:
+                file.write("".join(f"{value}\n" for value in dict.fromkeys(sums)).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    def _sums(self, key: str) -> Sequence[str]:
+        with suppress(FileNotFoundError):
+            return (self._checksums / key).read_text().split()
+        return []
+
+    def _make_parent(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent)) from None
+
+    def _open(self, key: str) -> tuple[BinaryIO, Sequence[str], int]:
+        for _ in range(100):
+            before = self._sums(key)
+            file = (self._root / key).open("rb")
+            allowed = self._sums(key)
+            # Between the two an object may have been replaced: then both old and new sums must be known.
+            if before == allowed:
+                break
+            file.close()
+        if not allowed:
+            file.close()
+            raise damaged(key, self.url, "its checksum is missing")
+        return file, allowed, os.fstat(file.fileno()).st_size
+
+    def _head(self, key: str) -> ObjectInfo:
+        status = (self._root / key).stat()
+        if not (self._root / key).is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        sums = self._sums(key)
+        if not sums:
+            raise damaged(key, self.url, "its checksum is missing")
+        if len(sums) > 1:
+            content = (self._root / key).open("rb")
+            with content:
+                sums = [hashlib.file_digest(content, "sha256").hexdigest()]
+        return ObjectInfo(key, status.st_size, sums[-1], status.st_mtime_ns)
+
+    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
+        start = self._root / prefix.rpartition("/")[0]
+        found = []
+        for folder, folders, files in os.walk(start):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in files:
+                key = (Path(folder) / name).relative_to(self._root).as_posix()
+                if key.startswith(prefix) and not name.startswith("."):
+                    found.append(key)
+        for key in sorted(found):
+            with suppress(FileNotFoundError):
+                status = (self._root / key).stat()
+                yield ObjectInfo(key, status.st_size, "", status.st_mtime_ns)
+
+    def _delete(self, key: str) -> bool:
+        target = self._root / key
+        if not target.is_file():
+            return False
+        with self._lock():
+            existed = target.exists()
+            target.unlink(missing_ok=True)
+            (self._checksums / key).unlink(missing_ok=True)
+            self._remove_empty(target.parent, self._root)
+            self._remove_empty((self._checksums / key).parent, self._checksums)
+        return existed
+
+    def _remove_empty(self, folder: Path, top: Path) -> None:
+        with suppress(OSError):
+            while folder != top:
+                folder.rmdir()
+                folder = folder.parent
+
+    def _sweep(self, before_s: float) -> int:
+        removed = 0
+        for path in self._partial.glob("*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < before_s:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        self._partial.mkdir(parents=True, exist_ok=True)
+        with (self._root / ".lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise no_object(key, self.url) from None
+        except OSError as error:
+            raise self._told(key, error) from error
+
+    def _told(self, key: str, error: OSError) -> PermilleError:
+        values = {"key": key, "store": self.url}
+        if error.errno in _NO_ROOM:
+            return full(key, self.url, error.strerror or "no space")
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            return PermissionDenied(
+                f"the object store {self.url} does not let {key or 'it'} be touched: {error.strerror}",
+                reason="STORE_DENIED",
+                help=f"give the user of this process (uid {os.getuid()}) the right to write below {self._root}",
+                metadata=values,
+            )
+        if isinstance(error, (IsADirectoryError, NotADirectoryError)) and not self._root.is_dir():
+            return FailedPrecondition(
+                f"the object store's folder {self._root} is no folder",
+                reason="STORE_NOT_A_FOLDER",
+                help="choose another store with --store file:///absolute/folder",
+                metadata=values,
+            )
+        if isinstance(error, (IsADirectoryError, NotADirectoryError)):
+            return InvalidArgument(
+                f"{key!r} cannot be an object: a folder of objects has its name, or an object the name of its folder",
+                reason="BAD_OBJECT_KEY",
+                help="choose a key that is not the beginning of another",
+                metadata=values,
+            )
+        return Unavailable(
+            f"the object store {self.url} cannot be used, {key}: {error.strerror or error}",
+            reason="STORE_UNAVAILABLE",
+            help=f"check the disk below {self._root}",
+            metadata=values,
+            retry_after_s=5,
+        )
+
+
+def _append(file: BinaryIO, piece: bytes) -> None:
+    file.write(piece)
+
+
+def _discard(partial: BinaryIO) -> None:
+    with suppress(OSError):
+        partial.close()
+    with suppress(OSError):
+        Path(partial.name).unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,82 @@
+"""What S3 and the way to it can fail with, in permille's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
+from permille.mesh.errors import Aborted, FailedPrecondition, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.store.store_errors import full, no_object
+
+# EntityTooLarge: no part of ours is larger than a server allows, so it means a quota (Swift says it so).
+_NO_ROOM = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge"}
+_DENIED = {
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "Forbidden",
+    "403",
+    "401",
+    "AccountProblem",
+}
+
+
+@dataclass(frozen=True)
+class S3Address:
+    """Where the store is, for messages."""
+
+    url: str
+    bucket: str
+    endpoint: str
+
+
+def told(  # noqa: PLR0911 - one return an error
+    error: Exception, key: str, address: S3Address
+) -> PermilleError:
+    """The error of our family for one of boto3's."""
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
+        return _denied(key, address, str(error))
+    if not isinstance(error, ClientError):
+        return _unavailable(key, address, str(error))
+    code = error.response.get("Error", {}).get("Code", "")
+    message = error.response.get("Error", {}).get("Message", "") or code
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    operation = error.operation_name
+    if code in _NO_ROOM or status in (507, 413):
+        return full(key, address.url, message)
+    if code in _DENIED or status in (401, 403):
+        return _denied(key, address, f"{code}: {message}")
+    if code == "NoSuchBucket" or (status == 404 and operation in ("HeadBucket", "ListObjectsV2", "PutObject")):
+        return FailedPrecondition(
+            f"the object store {address.url} has no bucket {address.bucket!r}",
+            reason="STORE_BUCKET_MISSING",
+            help=f"create it (aws s3 mb s3://{address.bucket}) or name another with --store",
+            metadata={"bucket": address.bucket, "store": address.url},
+        )
+    if code == "NoSuchUpload":
+        return Aborted(f"the upload of {key} is gone", reason="UPLOAD_GONE", metadata={"key": key})
+    if code in ("NoSuchKey", "404") or status == 404:
+        return no_object(key, address.url)
+    return _unavailable(key, address, f"{operation}: {code}: {message}")
+
+
+def _denied(key: str, address: S3Address, detail: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"the object store {address.url} refuses these credentials: {detail}",
+        reason="STORE_DENIED",
+        help="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read and write the bucket",
+        metadata={"key": key, "store": address.url},
+    )
+
+
+def _unavailable(key: str, address: S3Address, detail: str) -> Unavailable:
+    return Unavailable(
+        f"the object store {address.url} cannot be reached or does not answer properly: {detail}",
+        reason="STORE_UNAVAILABLE",
+        help=f"check the endpoint {address.endpoint or 'of the region'} and the network; the setting is --store",
+        metadata={"key": key, "store": address.url},
+        retry_after_s=5,
+    )
