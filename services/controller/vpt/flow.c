@@ -2,7 +2,7 @@
 #include "recorder.h"
 
 /* CPUX86State begins with the general registers in the order of their encoding. */
-enum { RDX = 2, RSP = 4, RSI = 6 };
+enum { RDX = 2, RSP = 4, RSI = 6, RDI = 7 };
 
 /* QEMU's x86-64 rt_sigframe: return address, ucontext, siginfo (Linux ABI). */
 enum {
@@ -25,8 +25,10 @@ static bool signal_frame(struct thread *t, const uint64_t *registers, struct int
     const uint8_t *frame = (const uint8_t *)(recorder.guest_base + sp);
     const int32_t *siginfo = (const int32_t *)(frame + FRAME_SIGINFO);
     out->ip = *(const uint64_t *)(frame + FRAME_RIP);
-    int number = siginfo[0], code = siginfo[2];
-    out->synchronous = code > 0 && (number == 4 || number == 5 || number == 7 || number == 8 || number == 11);
+    int number = (int)registers[RDI];
+    /* Without SA_SIGINFO QEMU leaves what was there before. */
+    bool by_itself = siginfo[0] != number || siginfo[2] > 0;
+    out->synchronous = by_itself && (number == 4 || number == 5 || number == 7 || number == 8 || number == 11);
     t->frame = sp;
     return true;
 }
