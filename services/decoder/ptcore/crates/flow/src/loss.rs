@@ -1,0 +1,79 @@
+//! Stretches of a stream that yielded no flow, and why.
+
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Bytes before the first PSB.
+    BeforeFirstPsb,
+    /// Bytes that are no packet.
+    UnknownPacket([u8; 4]),
+    /// The stream ends inside a packet.
+    TruncatedPacket,
+    /// No code is known at the address.
+    NoCode,
+    /// The bytes at the address are no instruction.
+    BadInstruction,
+    /// The packet (by its name) does not fit the code at the address.
+    UnexpectedPacket(&'static str),
+    /// A compressed return without its call.
+    EmptyReturnStack,
+    /// A compressed return that says "not taken".
+    BadReturn,
+    /// A branch target is needed, the packet has none.
+    SuppressedTarget,
+    /// Direct jumps lead back to themselves without any packet.
+    EndlessLoop,
+}
+
+impl Reason {
+    /// A short stable name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Reason::BeforeFirstPsb => "before-first-psb",
+            Reason::UnknownPacket(_) => "unknown-packet",
+            Reason::TruncatedPacket => "truncated-packet",
+            Reason::NoCode => "no-code",
+            Reason::BadInstruction => "bad-instruction",
+            Reason::UnexpectedPacket(_) => "unexpected-packet",
+            Reason::EmptyReturnStack => "empty-return-stack",
+            Reason::BadReturn => "bad-return",
+            Reason::SuppressedTarget => "suppressed-target",
+            Reason::EndlessLoop => "endless-loop",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::BeforeFirstPsb => f.write_str("no synchronization point before"),
+            Reason::UnknownPacket([a, b, c, d]) => write!(f, "no packet begins with {a:02x} {b:02x} {c:02x} {d:02x}"),
+            Reason::TruncatedPacket => f.write_str("the stream ends inside a packet"),
+            Reason::NoCode => f.write_str("no code is known at the address"),
+            Reason::BadInstruction => f.write_str("the bytes at the address are no instruction"),
+            Reason::UnexpectedPacket(name) => write!(f, "{name} does not fit the code at the address"),
+            Reason::EmptyReturnStack => f.write_str("a compressed return without its call"),
+            Reason::BadReturn => f.write_str("a compressed return that is not taken"),
+            Reason::SuppressedTarget => f.write_str("a branch target is suppressed"),
+            Reason::EndlessLoop => f.write_str("direct jumps lead back to themselves without a packet"),
+        }
+    }
+}
+
+/// A stretch that was recorded but yielded no flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Stream offset where decoding stopped.
+    pub offset: usize,
+    /// Bytes from there to where decoding went on.
+    pub size: usize,
+    pub reason: Reason,
+    /// Where the flow stood, 0 when unknown.
+    pub address: u64,
+    /// The epoch of the code image it stood in.
+    pub epoch: u32,
+    /// Times before and behind the stretch.
+    pub tsc0: u64,
+    pub tsc1: u64,
+}

@@ -1,0 +1,318 @@
+//! Bytes to packets.
+
+use crate::{Compression, Execution, Ip, Packet};
+use std::fmt;
+
+/// The sixteen bytes of a PSB packet.
+pub const PSB: [u8; 16] =
+    [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// No packet of the manual begins like this.
+    Unknown,
+    /// The data end inside the packet.
+    Truncated,
+}
+
+/// Bytes that are no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub offset: usize,
+    /// The first bytes at `offset`, zero beyond the end of the data.
+    pub bytes: [u8; 4],
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            ErrorKind::Unknown => "no packet begins with",
+            ErrorKind::Truncated => "the data end inside the packet that begins with",
+        };
+        let [a, b, c, d] = self.bytes;
+        write!(f, "at offset {:#x}: {what} {a:02x} {b:02x} {c:02x} {d:02x}", self.offset)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Reads packets one after another; as an iterator it yields `(offset, packet)` and ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    data: &'a [u8],
+    offset: usize,
+    /// Payload bytes of BIP packets while between BBP and BEP, else 0.
+    block_size: u8,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Reader { data, offset: 0, block_size: 0 }
+    }
+
+    /// Where the next packet begins.
+    #[inline(always)]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Goes on at `offset`, which must be a packet boundary, outside any BBP block.
+    pub fn seek(&mut self, offset: usize) {
+        self.offset = offset.min(self.data.len());
+        self.block_size = 0;
+    }
+
+    /// Goes on at the next PSB at or after the present offset and returns where it is; `None` leaves nothing to read.
+    pub fn synchronize(&mut self) -> Option<usize> {
+        let found = find_psb(self.data, self.offset);
+        self.seek(found.unwrap_or(self.data.len()));
+        found
+    }
+
+    /// The next packet, `None` at the end of the data. After an error the offset stays at the bad bytes.
+    #[inline(always)]
+    pub fn read(&mut self) -> Result<Option<Packet>, Error> {
+        let rest = &self.data[self.offset..];
+        let Some(&first) = rest.first() else {
+            return Ok(None);
+        };
+        if first & 1 == 0 && first != 2 && first != 0 && self.block_size == 0 {
+            self.offset += 1;
+            return Ok(Some(short_tnt(first)));
+        }
+        self.read_other(rest, first).map(Some)
+    }
+
+    fn read_other(&mut self, rest: &[u8], first: u8) -> Result<Packet, Error> {
+        let (packet, size) = match first {
+            0x00 => (Packet::Pad, 1),
+            0x02 => match extended(rest) {
+                Ok(found) => found,
+                Err(kind) => return Err(self.error(kind)),
+            },
+            0x19 => (Packet::Tsc(self.number(rest, 1, 7)?), 8),
+            0x59 => (Packet::Mtc(self.number(rest, 1, 1)? as u8), 2),
+            0x99 => match mode(self.number(rest, 1, 1)? as u8) {
+                Some(packet) => (packet, 2),
+                None => return Err(self.error(ErrorKind::Unknown)),
+            },
+            _ if first & 3 == 3 => self.cyc(rest, first)?,
+            _ if first & 1 == 1 => self.with_ip(rest, first)?,
+            _ if self.block_size != 0 && first & 7 == 4 => {
+                let size = self.block_size as usize;
+                (Packet::Bip { id: first >> 3, payload: self.number(rest, 1, size)? }, 1 + size)
+            }
+            _ => (short_tnt(first), 1),
+        };
+        match packet {
+            Packet::Bbp { size, .. } => self.block_size = size,
+            // OVF, PSB and a disabled trace end a block without BEP.
+            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => self.block_size = 0,
+            _ => {}
+        }
+        self.offset += size;
+        Ok(packet)
+    }
+
+    fn with_ip(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
+        let (compression, size) = match first >> 5 {
+            0 => (Compression::Suppressed, 0),
+            1 => (Compression::Update16, 2),
+            2 => (Compression::Update32, 4),
+            3 => (Compression::SignExtend48, 6),
+            4 => (Compression::Update48, 6),
+            6 => (Compression::Full, 8),
+            _ => return Err(self.error(ErrorKind::Unknown)),
+        };
+        let make = match first & 0x1f {
+            0x0d => Packet::Tip,
+            0x11 => Packet::TipPge,
+            0x01 => Packet::TipPgd,
+            0x1d => Packet::Fup,
+            _ => return Err(self.error(ErrorKind::Unknown)),
+        };
+        Ok((make(Ip { compression, payload: self.number(rest, 1, size)? }), 1 + size))
+    }
+
+    fn cyc(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
+        let mut value = u64::from(first >> 3);
+        let (mut more, mut shift, mut size) = (first & 4 != 0, 5, 1);
+        while more {
+            let Some(&byte) = rest.get(size) else {
+                return Err(self.error(ErrorKind::Truncated));
+            };
+            if shift > 63 {
+                return Err(self.error(ErrorKind::Unknown));
+            }
+            value |= u64::from(byte >> 1) << shift;
+            (more, shift, size) = (byte & 1 != 0, shift + 7, size + 1);
+        }
+        Ok((Packet::Cyc(value), size))
+    }
+
+    #[inline(always)]
+    fn number(&self, rest: &[u8], at: usize, size: usize) -> Result<u64, Error> {
+        number(rest, at, size).ok_or_else(|| self.error(ErrorKind::Truncated))
+    }
+
+    #[cold]
+    fn error(&self, kind: ErrorKind) -> Error {
+        let mut bytes = [0; 4];
+        for (to, from) in bytes.iter_mut().zip(&self.data[self.offset..]) {
+            *to = *from;
+        }
+        Error { kind, offset: self.offset, bytes }
+    }
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Result<(usize, Packet), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        match self.read() {
+            Ok(packet) => packet.map(|packet| Ok((offset, packet))),
+            Err(error) => {
+                self.seek(self.data.len());
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// The offset of the first whole PSB at or after `from`.
+pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while at + PSB.len() <= data.len() {
+        let window = &data[at..at + PSB.len()];
+        if window == PSB {
+            return Some(at);
+        }
+        // A PSB that begins inside the window holds an 82 at every other place up to its end.
+        at += if window[15] == 0x82 || window[15] == 0x02 { 1 } else { PSB.len() };
+    }
+    None
+}
+
+#[inline(always)]
+fn short_tnt(first: u8) -> Packet {
+    let count = (7 - first.leading_zeros() - 1) as u8;
+    Packet::Tnt { bits: u64::from(first >> 1) & ((1 << count) - 1), count }
+}
+
+#[inline(always)]
+fn number(rest: &[u8], at: usize, size: usize) -> Option<u64> {
+    if let Some(word) = rest.get(at..at + 8) {
+        let word = u64::from_le_bytes(word.try_into().ok()?);
+        return Some(if size < 8 { word & ((1 << (8 * size)) - 1) } else { word });
+    }
+    let bytes = rest.get(at..at + size)?;
+    let mut word = [0; 8];
+    word[..size].copy_from_slice(bytes);
+    Some(u64::from_le_bytes(word))
+}
+
+fn mode(byte: u8) -> Option<Packet> {
+    match byte >> 5 {
+        0 => {
+            let mode = match byte & 3 {
+                0 => Execution::Bits16,
+                1 => Execution::Bits64,
+                2 => Execution::Bits32,
+                _ => return None,
+            };
+            Some(Packet::ModeExec { mode, interrupt_flag: byte & 4 != 0 })
+        }
+        1 => Some(Packet::ModeTsx { in_transaction: byte & 1 != 0, aborted: byte & 2 != 0 }),
+        _ => None,
+    }
+}
+
+/// Packets that begin with 02.
+fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
+    let Some(&second) = rest.get(1) else {
+        return Err(ErrorKind::Truncated);
+    };
+    let payload = |at, size| number(rest, at, size).ok_or(ErrorKind::Truncated);
+    Ok(match second {
+        0xa3 => {
+            let word = payload(2, 6)?;
+            if word == 0 {
+                return Err(ErrorKind::Unknown);
+            }
+            let count = 63 - word.leading_zeros();
+            (Packet::Tnt { bits: word & !(1 << count), count: count as u8 }, 8)
+        }
+        0x43 => {
+            let word = payload(2, 6)?;
+            (Packet::Pip { cr3: word >> 1 << 5, non_root: word & 1 != 0 }, 8)
+        }
+        0xf3 => (Packet::Ovf, 2),
+        0x82 => {
+            let given = &rest[..rest.len().min(PSB.len())];
+            if given != &PSB[..given.len()] {
+                return Err(ErrorKind::Unknown);
+            }
+            if given.len() < PSB.len() {
+                return Err(ErrorKind::Truncated);
+            }
+            (Packet::Psb, PSB.len())
+        }
+        0x23 => (Packet::Psbend, 2),
+        0x03 => (Packet::Cbr { ratio: payload(2, 2)? as u8 }, 4),
+        0x83 => (Packet::TraceStop, 2),
+        0x73 => {
+            let word = payload(2, 5)?;
+            (Packet::Tma { ctc: word as u16, fast_counter: (word >> 24) as u16 & 0x1ff }, 7)
+        }
+        0xc8 => (Packet::Vmcs(payload(2, 5)? << 12), 7),
+        0xc3 => match rest.get(2) {
+            Some(0x88) => (Packet::Mnt(payload(3, 8)?), 11),
+            Some(_) => return Err(ErrorKind::Unknown),
+            None => return Err(ErrorKind::Truncated),
+        },
+        0x62 | 0xe2 => (Packet::Exstop { fup: second & 0x80 != 0 }, 2),
+        0xc2 => {
+            let word = payload(2, 8)?;
+            (Packet::Mwait { hints: word as u32, extensions: (word >> 32) as u32 }, 10)
+        }
+        0x22 => {
+            let word = payload(2, 2)?;
+            let (state, sub_state) = ((word >> 12) as u8 & 15, (word >> 8) as u8 & 15);
+            (Packet::Pwre { state, sub_state, hardware: word & 0x80 != 0 }, 4)
+        }
+        0xa2 => {
+            let word = payload(2, 5)?;
+            let (last, deepest, wake) = ((word >> 4) as u8 & 15, word as u8 & 15, (word >> 8) as u8 & 15);
+            (Packet::Pwrx { last, deepest, wake }, 7)
+        }
+        0x13 | 0x93 => {
+            let word = payload(2, 2)?;
+            let fup = word & 0x80 != 0;
+            if second & 0x80 != 0 {
+                return Err(ErrorKind::Unknown);
+            }
+            (Packet::Cfe { kind: word as u8 & 0x1f, vector: (word >> 8) as u8, fup }, 4)
+        }
+        0x53 => (Packet::Evd { kind: payload(2, 1)? as u8 & 0x3f, payload: payload(3, 8)? }, 11),
+        0x63 => {
+            let byte = payload(2, 1)? as u8;
+            (Packet::Bbp { kind: byte & 0x1f, size: if byte & 0x80 != 0 { 4 } else { 8 } }, 3)
+        }
+        0x33 | 0xb3 => (Packet::Bep { fup: second & 0x80 != 0 }, 2),
+        _ if second & 0x1f == 0x12 => {
+            let size = match second >> 5 & 3 {
+                0 => 4,
+                1 => 8,
+                _ => return Err(ErrorKind::Unknown),
+            };
+            (Packet::Ptw { payload: payload(2, size)?, size: size as u8, fup: second & 0x80 != 0 }, 2 + size)
+        }
+        _ => return Err(ErrorKind::Unknown),
+    })
+}
