@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -67,6 +68,7 @@ swift_dir = {folder}
 devices = {folder}/devices
 mount_check = false
 workers = 0
+max_clients = {clients}
 log_level = WARNING
 log_udp_host = 127.0.0.1
 log_udp_port = 9
@@ -91,10 +93,15 @@ direct_post_container(nodes[0], partition, "AUTH_test", container, headers=heade
 
 
 class SwiftServer:
-    """Four processes: proxy (which speaks S3), account, container and object server."""
+    """Four processes: proxy (which speaks S3), account, container and object server.
 
-    def __init__(self, folder: Path) -> None:
+    `one_at_a_time`: Swift looks whether an object exists, and writes it later, so two conditional puts at once both
+    succeed. Where the object server takes one request at a time they do not, at the price of slow large objects.
+    """
+
+    def __init__(self, folder: Path, *, one_at_a_time: bool = False) -> None:
         self.folder = folder
+        self._one_at_a_time = one_at_a_time
         self.endpoint = ""
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -104,8 +111,9 @@ class SwiftServer:
         (self.folder / "swift.conf").write_text(SWIFT_CONF)
         for kind in ("account", "container", "object"):
             port = free_port()
+            clients = 1 if self._one_at_a_time and kind == "object" else 1024
             self._ring(kind, port)
-            self._run(kind, STORAGE_CONF.format(port=port, folder=self.folder, kind=kind), port)
+            self._run(kind, STORAGE_CONF.format(port=port, folder=self.folder, kind=kind, clients=clients), port)
         port = free_port()
         filters = "".join(
             f"[filter:{name}]\nuse = egg:swift#{name}\n"
@@ -145,17 +153,30 @@ class SwiftServer:
         assert process.poll() is None, (self.folder / f"{kind}.log").read_text()
 
 
-@pytest.fixture(scope="session")
-def swift_server() -> Iterator[SwiftServer]:
-    """One server for the whole test run; each test takes a bucket of its own."""
+@contextlib.contextmanager
+def running_swift(*, one_at_a_time: bool) -> Iterator[SwiftServer]:
     folder = Path(tempfile.mkdtemp(prefix="permille-swift-"))
-    server = SwiftServer(folder)
+    server = SwiftServer(folder, one_at_a_time=one_at_a_time)
     try:
         server.start()
         yield server
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def swift_server() -> Iterator[SwiftServer]:
+    """One server for the whole test run; each test takes a bucket of its own."""
+    with running_swift(one_at_a_time=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def conditional_swift_server() -> Iterator[SwiftServer]:
+    """One whose conditional put is atomic, as that of Amazon's S3 is: what Delta's commits need."""
+    with running_swift(one_at_a_time=True) as server:
+        yield server
 
 
 @pytest.fixture
@@ -169,16 +190,30 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def s3_client(swift_server: SwiftServer, s3_credentials: None) -> Any:
     """A plain boto3 client, to look at and spoil what the store wrote."""
-    config = Config(s3={"addressing_style": "path"}, request_checksum_calculation="when_required")
-    return boto3.client("s3", endpoint_url=swift_server.endpoint, region_name="us-east-1", config=config)
+    return client_of(swift_server)
 
 
 @pytest.fixture
-def s3_url(swift_server: SwiftServer, s3_client: Any, request: pytest.FixtureRequest) -> str:
+def s3_url(swift_server: SwiftServer, s3_credentials: None) -> str:
     """The URL of a store in a new bucket."""
-    bucket = f"t{abs(hash(request.node.nodeid)) % 10**12}-{time.monotonic_ns()}"
-    s3_client.create_bucket(Bucket=bucket)
-    return f"s3://{bucket}/some/prefix?endpoint={swift_server.endpoint}"
+    return new_bucket(swift_server)
+
+
+@pytest.fixture
+def conditional_s3_url(conditional_swift_server: SwiftServer, s3_credentials: None) -> str:
+    """The URL of a store in a new bucket of a server that Delta tables can be on."""
+    return new_bucket(conditional_swift_server)
+
+
+def client_of(server: SwiftServer) -> Any:
+    config = Config(s3={"addressing_style": "path"}, request_checksum_calculation="when_required")
+    return boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1", config=config)
+
+
+def new_bucket(server: SwiftServer) -> str:
+    bucket = f"test-{secrets.token_hex(8)}"
+    client_of(server).create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/some/prefix?endpoint={server.endpoint}"
 
 
 def await_true(condition: Callable[[], object], timeout_s: float, what: str) -> None:

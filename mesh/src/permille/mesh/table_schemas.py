@@ -1,0 +1,122 @@
+"""The tables that sessions become: their columns, and which of them Delta keeps statistics of.
+
+`*_ns`: unix time in nanoseconds. Addresses are 64-bit patterns in signed columns, because Delta has no unsigned ones:
+those of the upper half of the address space are negative. `day` (UTC) and `session_id` are the partitions.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+PARTITIONS = ("day", "session_id")
+
+_TEXT, _LONG, _INT, _FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([*columns.items(), ("day", pa.date32())])
+
+
+SCHEMAS: dict[str, pa.Schema] = {
+    # One row for each decoded session. It is written last: a session in it has all its rows in the others.
+    "sessions": _schema(
+        session=_TEXT,
+        session_id=_TEXT,
+        node=_TEXT,
+        backend=_TEXT,
+        purpose=_TEXT,
+        target=_TEXT,
+        start_ns=_LONG,
+        end_ns=_LONG,
+        period_ms=_LONG,
+        stop_reason=_TEXT,
+        segments=_INT,
+        raw_bytes=_LONG,
+        stored_bytes=_LONG,
+        lost_bytes=_LONG,
+        instructions=_LONG,
+        calls=_LONG,
+    ),
+    # One row for each thread's or core's stream; core -1: a thread's.
+    "segments": _schema(
+        session_id=_TEXT,
+        segment=_INT,
+        pid=_INT,
+        tid=_INT,
+        thread=_TEXT,
+        core=_INT,
+        size_bytes=_LONG,
+        stored_bytes=_LONG,
+        lost_bytes=_LONG,
+        full=_FLAG,
+        instructions=_LONG,
+        branches=_LONG,
+        errors=_LONG,
+        first_ns=_LONG,
+        last_ns=_LONG,
+        psb=_LONG,
+        ovf=_LONG,
+        decode_ms=_LONG,
+    ),
+    # One row for each function that ran, over all segments; symbol_status says why a name is an address.
+    "functions": _schema(
+        session_id=_TEXT,
+        function=_INT,
+        name=_TEXT,
+        binary=_TEXT,
+        build_id=_TEXT,
+        address=_LONG,
+        size_bytes=_LONG,
+        symbol_status=_TEXT,
+        file=_TEXT,
+        line=_INT,
+        calls=_LONG,
+        self_instructions=_LONG,
+        total_instructions=_LONG,
+        self_ns=_LONG,
+        total_ns=_LONG,
+    ),
+    # One row for each call; `call` counts in the segment, `parent` is its caller's (-1: not seen), core -1: unknown.
+    "calls": _schema(
+        session_id=_TEXT,
+        segment=_INT,
+        pid=_INT,
+        tid=_INT,
+        call=_LONG,
+        parent=_LONG,
+        start_ns=_LONG,
+        end_ns=_LONG,
+        depth=_INT,
+        core=_INT,
+        function=_INT,
+        name=_TEXT,
+        file=_TEXT,
+        line=_INT,
+        self_instructions=_LONG,
+        total_instructions=_LONG,
+        begin_truncated=_FLAG,
+        end_truncated=_FLAG,
+        tail_call=_FLAG,
+        asynchronous=_FLAG,
+    ),
+    # How often control went from one address to another.
+    "edges": _schema(session_id=_TEXT, segment=_INT, from_address=_LONG, to_address=_LONG, kind=_TEXT, count=_LONG),
+    # What was executed but is not in the tables: why, and the setting that makes it less.
+    "losses": _schema(
+        session_id=_TEXT,
+        segment=_INT,
+        offset=_LONG,
+        size_bytes=_LONG,
+        start_ns=_LONG,
+        end_ns=_LONG,
+        reason=_TEXT,
+        address=_LONG,
+        knob=_TEXT,
+    ),
+}
+
+# Statistics stand in the transaction log, which outlives a deleted session: none of names or addresses.
+STATISTICS = {
+    name: ",".join(field.name for field in schema if field.name in ("start_ns", "end_ns", "first_ns", "last_ns"))
+    for name, schema in SCHEMAS.items()
+}

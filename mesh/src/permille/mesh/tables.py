@@ -1,0 +1,188 @@
+"""Delta tables on the object store: a session's rows in a table appear, change and go as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.store.object_store import ObjectStore, StoreUsage
+from permille.mesh.store.store_errors import full
+from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
+
+# Delta's own default of 15 gives up when a few processes commit at once.
+_MOST_RETRIES = 100
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
+_DENIED = re.compile(
+    r"permission denied|forbidden|accessdenied|invalidaccesskeyid|signaturedoesnotmatch", re.IGNORECASE
+)
+_Result = TypeVar("_Result")
+
+
+class Tables:
+    """The tables of `table_schemas.SCHEMAS` below `tables/` of a store.
+
+    Every method raises what `ObjectStore` raises for a store that is away, denied or full, and `Aborted` when too many
+    commits came between. On S3 the commits need a server whose conditional put (If-None-Match) is atomic.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def replace_session(
+        self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
+    ) -> None:
+        """One commit that puts these rows in the place of all that the table has of the session.
+
+        `batches` have the table's schema and are read in a thread, once; doing it again changes nothing. `decode_id`
+        is kept in the commit's metadata.
+        """
+        _require_session_id(session_id)
+        await self._call(table, lambda: self._replace(table, session_id, batches, decode_id))
+
+    async def delete_session(self, session_id: str) -> StoreUsage:
+        """Takes the session out of every table, then removes the files; what was freed."""
+        _require_session_id(session_id)
+        objects = size = 0
+        for table in SCHEMAS:
+            await self._call(table, lambda table=table: self._delete(table, session_id))  # type: ignore[misc]
+            marker = f"/session_id={session_id}/"
+            folders = {
+                info.key[: info.key.index(marker) + len(marker)]
+                async for info in self._store.list(f"tables/{table}/")
+                if marker in info.key
+            }
+            for folder in folders:
+                freed = await self._store.delete_prefix(folder)
+                objects, size = objects + freed.objects, size + freed.size_bytes
+        return StoreUsage(objects, size)
+
+    async def dataset(self, table: str) -> ds.Dataset:
+        """The table as it is now, as a pyarrow dataset; empty when nothing was ever written."""
+        return await self._call(table, lambda: self._dataset(table))
+
+    async def session(self, table: str, session_id: str) -> ds.Dataset:
+        """The session's rows in the table; read with the filter that comes with it, partitions are skipped."""
+        _require_session_id(session_id)
+        dataset = await self.dataset(table)
+        return dataset.filter(ds.field("session_id") == session_id)
+
+    def _open(self, table: str) -> DeltaTable | None:
+        uri, options = self._store.table_location(table)
+        try:
+            return DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            return None
+
+    def _create(self, table: str) -> DeltaTable:
+        uri, options = self._store.table_location(table)
+        if "://" not in uri:
+            Path(uri).mkdir(parents=True, exist_ok=True)
+        configuration = {"delta.dataSkippingStatsColumns": STATISTICS[table]} if STATISTICS[table] else {}
+        try:
+            return DeltaTable.create(
+                uri,
+                _schema(table),
+                mode="ignore",
+                name=table,
+                partition_by=list(PARTITIONS),
+                configuration=configuration or {"delta.dataSkippingNumIndexedCols": "0"},
+                storage_options=options,
+                # A retry would commit the creation on top of another's, and change the metadata under all writers.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError:
+            # Another process was first.
+            found = self._open(table)
+            if found is None:
+                raise
+            return found
+
+    def _replace(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
+        schema = _schema(table)
+        write_deltalake(
+            self._open(table) or self._create(table),
+            pa.RecordBatchReader.from_batches(schema, batches),
+            mode="overwrite",
+            predicate=f"session_id = '{session_id}'",
+            writer_properties=WriterProperties(compression="ZSTD"),
+            commit_properties=_commit(decode_id),
+        )
+
+    def _delete(self, table: str, session_id: str) -> None:
+        found = self._open(table)
+        if found is not None:
+            found.delete(f"session_id = '{session_id}'", commit_properties=_commit(""))
+
+    def _dataset(self, table: str) -> ds.Dataset:
+        schema = _schema(table)
+        found = self._open(table)
+        return ds.dataset(schema.empty_table()) if found is None else found.to_pyarrow_dataset(schema=schema)
+
+    async def _call(self, table: str, work: Callable[[], _Result]) -> _Result:
+        try:
+            return await asyncio.to_thread(work)
+        except (DeltaError, OSError) as error:
+            raise self._told(table, error) from error
+
+    def _told(self, table: str, error: Exception) -> PermilleError:
+        message, values = str(error), {"table": table, "store": self._store.url}
+        if isinstance(error, CommitFailedError):
+            return Aborted(
+                f"{_MOST_RETRIES} tries to commit to the table {table} lost against other writers",
+                reason="TABLE_CONTENDED",
+                help="try again when fewer sessions are decoded at once",
+                metadata=values,
+                retry_after_s=5,
+            )
+        if _NO_ROOM.search(message):
+            return full(f"tables/{table}", self._store.url, "no space left")
+        if _DENIED.search(message):
+            return PermissionDenied(
+                f"the object store {self._store.url} does not let the table {table} be touched",
+                reason="STORE_DENIED",
+                help="check the store's credentials and rights with `permille doctor`",
+                metadata=values,
+            )
+        first_line = message.partition("\n")[0] or repr(error)
+        return Unavailable(
+            f"the table {table} in {self._store.url} cannot be used now: {first_line}",
+            reason="STORE_UNAVAILABLE",
+            help="check the store with `permille doctor`",
+            metadata=values,
+            retry_after_s=5,
+        )
+
+
+def _schema(table: str) -> pa.Schema:
+    schema = SCHEMAS.get(table)
+    if schema is None:
+        raise NotFound(
+            f"there is no table {table!r}",
+            reason="NO_SUCH_TABLE",
+            help=f"the tables are {', '.join(SCHEMAS)}",
+            metadata={"table": table},
+        )
+    return schema
+
+
+def _commit(decode_id: str) -> CommitProperties:
+    return CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=_MOST_RETRIES)
+
+
+def _require_session_id(session_id: str) -> None:
+    if not _SESSION_ID.fullmatch(session_id):
+        raise InvalidArgument(
+            f"{session_id!r} is no session id",
+            reason="BAD_SESSION_ID",
+            help="a session id is letters, digits, '-', '_' and '.'; `permille sessions` lists those there are",
+            metadata={"session_id": session_id},
+        )

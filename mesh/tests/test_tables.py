@@ -1,0 +1,178 @@
+"""Delta tables: whole commits, nothing lost among writers, nothing doubled, really deleted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.store import open_store
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import Tables
+
+DAY = date(2026, 11, 21)
+# A writer process: for each session of its own, rows in two tables, the second time with other numbers.
+WRITER = """
+import asyncio, sys
+from datetime import date
+import pyarrow as pa
+from permille.mesh.store import open_store
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import Tables
+
+def losses(session_id, count, first):
+    rows = [{"session_id": session_id, "segment": 0, "offset": first + i, "size_bytes": 1, "start_ns": i, "end_ns": i,
+             "reason": "r", "address": 0, "knob": "", "day": date(2026, 11, 21)} for i in range(count)]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["losses"])
+
+async def run(url, writer, sessions):
+    tables = Tables(open_store(url))
+    for number in range(sessions):
+        session_id = f"w{writer}-{number}"
+        await tables.replace_session("losses", session_id, [losses(session_id, 7, 0)])
+        await tables.replace_session("losses", session_id, [losses(session_id, 5, 100)])
+
+asyncio.run(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return (tmp_path / "store").as_uri()
+    return str(request.getfixturevalue("conditional_s3_url"))
+
+
+@pytest.fixture
+def tables(url: str) -> Tables:
+    return Tables(open_store(url))
+
+
+def losses(session_id: str, offsets: Sequence[int], reason: str = "secret-reason") -> pa.RecordBatch:
+    rows = [
+        {
+            "session_id": session_id,
+            "segment": 0,
+            "offset": offset,
+            "size_bytes": 1,
+            "start_ns": offset,
+            "end_ns": offset,
+            "reason": reason,
+            "address": -1,
+            "knob": "",
+            "day": DAY,
+        }
+        for offset in offsets
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["losses"])
+
+
+async def offsets(tables: Tables, session_id: str) -> list[int]:
+    dataset = await tables.session("losses", session_id)
+    return sorted(row["offset"] for row in dataset.to_table(columns=["offset"]).to_pylist())
+
+
+async def test_a_table_never_written_is_empty(tables: Tables) -> None:
+    for name, schema in SCHEMAS.items():
+        dataset = await tables.dataset(name)
+        assert dataset.schema == schema
+        assert dataset.count_rows() == 0
+
+
+async def test_rows_of_a_session_are_replaced_as_a_whole(tables: Tables) -> None:
+    await tables.replace_session("losses", "s1", [losses("s1", [1, 2]), losses("s1", [3])])
+    await tables.replace_session("losses", "s2", [losses("s2", [9])])
+    assert await offsets(tables, "s1") == [1, 2, 3]
+    await tables.replace_session("losses", "s1", [losses("s1", [4])])
+    assert await offsets(tables, "s1") == [4]
+    assert await offsets(tables, "s2") == [9]
+    await tables.replace_session("losses", "s1", [])
+    assert await offsets(tables, "s1") == []
+    assert await offsets(tables, "s2") == [9]
+
+
+async def test_a_source_that_fails_changes_nothing(tables: Tables) -> None:
+    await tables.replace_session("losses", "s1", [losses("s1", [1])])
+
+    def broken() -> object:
+        yield losses("s1", [2])
+        raise OSError("the disk with the spilled rows is gone")
+
+    with pytest.raises(PermilleError):
+        await tables.replace_session("losses", "s1", broken())  # type: ignore[arg-type]
+    assert await offsets(tables, "s1") == [1]
+
+
+async def test_every_type_of_every_table_survives(tables: Tables) -> None:
+    for name, schema in SCHEMAS.items():
+        row = {field.name: DAY if field.name == "day" else sample(field.type) for field in schema}
+        row["session_id"] = "s1"
+        await tables.replace_session(name, "s1", [pa.RecordBatch.from_pylist([row], schema=schema)])
+        dataset = await tables.session(name, "s1")
+        assert dataset.schema == schema
+        assert dataset.to_table().to_pylist() == [row]
+
+
+async def test_concurrent_writers_lose_and_double_nothing(tables: Tables, url: str) -> None:
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, url, str(number), "4"]) for number in range(8)]
+    assert [writer.wait(240) for writer in writers] == [0] * 8
+    found = (await tables.dataset("losses")).to_table(columns=["session_id", "offset"]).to_pylist()
+    wanted = [(f"w{writer}-{number}", 100 + i) for writer in range(8) for number in range(4) for i in range(5)]
+    assert sorted((row["session_id"], row["offset"]) for row in found) == sorted(wanted)
+
+
+async def test_a_deleted_session_is_gone_from_the_store_too(tables: Tables, url: str) -> None:
+    store = open_store(url)
+    for session_id in ("s1", "s10"):
+        await tables.replace_session("losses", session_id, [losses(session_id, [1], reason=f"secret-{session_id}")])
+        await tables.replace_session("losses", session_id, [losses(session_id, [2], reason=f"secret-{session_id}")])
+    held = {info.key: info.size_bytes async for info in store.list("tables/") if "session_id=s1/" in info.key}
+    assert len(held) == 2, "the replaced file is there until the session is deleted"
+    freed = await tables.delete_session("s1")
+    assert (freed.objects, freed.size_bytes) == (2, sum(held.values()))
+    assert await offsets(tables, "s1") == []
+    assert await offsets(tables, "s10") == [2]
+    assert not [info.key async for info in store.list("tables/") if "session_id=s1/" in info.key]
+    again = await tables.delete_session("s1")
+    assert (again.objects, again.size_bytes) == (0, 0)
+
+
+async def test_the_transaction_log_knows_no_content(tables: Tables, url: str) -> None:
+    await tables.replace_session("losses", "s1", [losses("s1", [1], reason="secret-name")])
+    if url.startswith("file:"):
+        log = Path(url.removeprefix("file://")) / "tables/losses/_delta_log"
+        assert not any(b"secret-name" in file.read_bytes() for file in log.iterdir())
+
+
+@pytest.mark.parametrize("session_id", ["", "a'b", "../x", "a/b", "x" * 129])
+async def test_strange_session_ids_are_refused(tables: Tables, session_id: str) -> None:
+    for use in (tables.delete_session(session_id), tables.replace_session("losses", session_id, [])):
+        with pytest.raises(PermilleError) as error:
+            await use
+        assert (error.value.code, error.value.reason) == (Code.INVALID_ARGUMENT, "BAD_SESSION_ID")
+
+
+async def test_an_unknown_table_is_told_with_the_known(tables: Tables) -> None:
+    with pytest.raises(PermilleError) as error:
+        await tables.dataset("call")
+    assert error.value.code == Code.NOT_FOUND
+    assert "calls" in error.value.help
+
+
+async def test_a_store_that_is_away_is_told(s3_credentials: None) -> None:
+    with pytest.raises(PermilleError) as error:
+        await Tables(open_store("s3://bucket?endpoint=http://127.0.0.1:9")).dataset("calls")
+    assert error.value.code == Code.UNAVAILABLE
+
+
+def sample(kind: pa.DataType) -> object:
+    if pa.types.is_boolean(kind):
+        return True
+    if pa.types.is_string(kind):
+        return "operator new(unsigned long) 'ß"
+    return -(2**63) if kind == pa.int64() else 2**31 - 1
