@@ -3,10 +3,17 @@
 //! [`Flow`] walks the code of a [`CodeMemory`] along the packets of a stream and tells a [`Sink`] every block that ran.
 #![forbid(unsafe_code)]
 
+mod code;
+mod event;
+mod flow;
 mod loss;
 mod memory;
+mod returns;
 mod sink;
+mod time;
 
+pub use flow::{Flow, Statistics};
 pub use loss::{Loss, Reason};
 pub use memory::{CodeMemory, CodeSlice};
 pub use sink::{Block, BlockKind, DisableKind, Sink};
+pub use time::Config;

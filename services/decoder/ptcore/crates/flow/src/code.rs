@@ -1,0 +1,293 @@
+//! Decoded blocks of code, kept and linked.
+
+use crate::{CodeMemory, Reason};
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// How a block of code ends, before it is known where execution went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Linear,
+    Cond,
+    Jump,
+    Call,
+    IndirectJump,
+    IndirectCall,
+    Return,
+    Far,
+}
+
+/// What the address space and the execution mode look like: epoch and whether code is 32 bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View(u32);
+
+impl View {
+    pub fn new(epoch: u32, bits32: bool) -> Self {
+        View(epoch << 1 | u32::from(bits32))
+    }
+
+    pub fn bits32(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub fn epoch(self) -> u32 {
+        self.0 >> 1
+    }
+}
+
+const NO_VIEW: View = View(u32::MAX);
+
+/// Instructions up to and with the first branch.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeBlock {
+    pub start: u64,
+    pub last: u64,
+    pub end: u64,
+    /// Of a direct branch.
+    pub target: u64,
+    /// The blocks at `end` and at `target`, each in the view it was found in.
+    successors: [u32; 2],
+    views: [View; 2],
+    lengths: u32,
+    pub instructions: u16,
+    pub exit: Exit,
+}
+
+impl CodeBlock {
+    /// The first `count` instructions, which end with the one from `last` to `end`.
+    pub fn prefix(&self, count: u16, last: u64, end: u64) -> CodeBlock {
+        CodeBlock { instructions: count, last, end, ..*self }
+    }
+}
+
+/// Which way out of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Way {
+    Next = 0,
+    Target = 1,
+}
+
+/// The block that is not kept: one instruction over the border of two sections.
+pub const SCRATCH: u32 = 0;
+
+const MAX_INSTRUCTIONS: usize = 512;
+const MAX_LENGTH: usize = 15;
+const FRONT: usize = 1 << 12;
+
+/// Blocks by number. Numbers grow from 1; block 0 is the scratch block.
+pub struct CodeCache {
+    blocks: Vec<CodeBlock>,
+    lengths: Vec<u8>,
+    by_content: HashMap<(u64, u64), u32, BuildHasherDefault<AddressHasher>>,
+    /// Direct-mapped by address, in front of memory and map.
+    front: Vec<(u64, View, u32)>,
+}
+
+impl CodeCache {
+    pub fn new() -> Self {
+        let scratch = CodeBlock {
+            start: 0,
+            last: 0,
+            end: 0,
+            target: 0,
+            successors: [0; 2],
+            views: [NO_VIEW; 2],
+            lengths: 0,
+            instructions: 0,
+            exit: Exit::Linear,
+        };
+        CodeCache {
+            blocks: vec![scratch],
+            lengths: vec![0],
+            by_content: HashMap::default(),
+            front: vec![(0, NO_VIEW, 0); FRONT],
+        }
+    }
+
+    #[inline(always)]
+    pub fn block(&self, number: u32) -> &CodeBlock {
+        &self.blocks[number as usize]
+    }
+
+    #[inline(always)]
+    pub fn lengths(&self, block: &CodeBlock) -> &[u8] {
+        let start = block.lengths as usize;
+        &self.lengths[start..start + block.instructions as usize]
+    }
+
+    /// The block behind `number` on `way`, when it was linked in this view.
+    #[inline(always)]
+    pub fn linked(&self, number: u32, way: Way, view: View) -> Option<u32> {
+        let block = &self.blocks[number as usize];
+        (block.views[way as usize] == view).then_some(block.successors[way as usize])
+    }
+
+    /// The block at `address`, linked to `from` on `way`.
+    #[cold]
+    pub fn link<M: CodeMemory>(
+        &mut self,
+        memory: &M,
+        view: View,
+        from: u32,
+        way: Way,
+        address: u64,
+    ) -> Result<u32, Reason> {
+        let number = self.find(memory, view, address)?;
+        if from != SCRATCH && number != SCRATCH {
+            let block = &mut self.blocks[from as usize];
+            block.successors[way as usize] = number;
+            block.views[way as usize] = view;
+        }
+        Ok(number)
+    }
+
+    /// The block at `address`.
+    #[inline]
+    pub fn find<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
+        let slot = (address ^ address >> 12) as usize % FRONT;
+        let (known, in_view, number) = self.front[slot];
+        if known == address && in_view == view {
+            return Ok(number);
+        }
+        let number = self.find_by_content(memory, view, address)?;
+        if number != SCRATCH {
+            self.front[slot] = (address, view, number);
+        }
+        Ok(number)
+    }
+
+    fn find_by_content<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
+        let slice = memory.read(view.epoch(), address).filter(|slice| !slice.bytes.is_empty()).ok_or(Reason::NoCode)?;
+        let key = (slice.generation << 1 | u64::from(view.bits32()), address);
+        if let Some(&number) = self.by_content.get(&key) {
+            return Ok(number);
+        }
+        let bytes = &slice.bytes[..slice.bytes.len().min(MAX_INSTRUCTIONS * MAX_LENGTH)];
+        let lengths = self.lengths.len() as u32;
+        let kept = decode(bytes, address, view.bits32(), &mut self.lengths);
+        match kept {
+            Ok(block) => {
+                let number = self.blocks.len() as u32;
+                self.blocks.push(CodeBlock { lengths, ..block });
+                self.by_content.insert(key, number);
+                Ok(number)
+            }
+            Err(DecoderError::NoMoreBytes) => self.straddling(memory, view, address),
+            Err(_) => Err(Reason::BadInstruction),
+        }
+    }
+
+    /// One instruction whose bytes stand in more than one section.
+    fn straddling<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
+        let mut bytes = Vec::with_capacity(MAX_LENGTH);
+        while bytes.len() < MAX_LENGTH {
+            let next = address.wrapping_add(bytes.len() as u64);
+            let Some(slice) = memory.read(view.epoch(), next).filter(|slice| !slice.bytes.is_empty()) else { break };
+            bytes.extend(slice.bytes.iter().take(MAX_LENGTH - bytes.len()));
+        }
+        let mut lengths = Vec::new();
+        match decode_some(&bytes, address, view.bits32(), 1, &mut lengths) {
+            Ok(block) => {
+                self.lengths[0] = lengths[0];
+                self.blocks[SCRATCH as usize] = CodeBlock { lengths: 0, ..block };
+                Ok(SCRATCH)
+            }
+            Err(DecoderError::NoMoreBytes) if bytes.len() < MAX_LENGTH => Err(Reason::NoCode),
+            Err(_) => Err(Reason::BadInstruction),
+        }
+    }
+}
+
+fn decode(bytes: &[u8], address: u64, bits32: bool, lengths: &mut Vec<u8>) -> Result<CodeBlock, DecoderError> {
+    decode_some(bytes, address, bits32, MAX_INSTRUCTIONS, lengths)
+}
+
+fn decode_some(
+    bytes: &[u8],
+    address: u64,
+    bits32: bool,
+    most: usize,
+    lengths: &mut Vec<u8>,
+) -> Result<CodeBlock, DecoderError> {
+    let bitness = if bits32 { 32 } else { 64 };
+    let mut decoder = Decoder::with_ip(bitness, bytes, address, DecoderOptions::NONE);
+    let mut block = CodeBlock {
+        start: address,
+        last: address,
+        end: address,
+        target: 0,
+        successors: [0; 2],
+        views: [NO_VIEW; 2],
+        lengths: 0,
+        instructions: 0,
+        exit: Exit::Linear,
+    };
+    let mut instruction = Instruction::default();
+    while usize::from(block.instructions) < most {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            if block.instructions == 0 {
+                return Err(match decoder.last_error() {
+                    DecoderError::None => DecoderError::InvalidInstruction,
+                    error => error,
+                });
+            }
+            break;
+        }
+        block.last = block.end;
+        block.end = instruction.next_ip();
+        block.instructions += 1;
+        lengths.push(instruction.len() as u8);
+        block.exit = exit(&instruction);
+        if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
+            block.target = instruction.near_branch_target();
+        }
+        if block.exit != Exit::Linear {
+            break;
+        }
+    }
+    Ok(block)
+}
+
+/// Which instructions make packets (SDM table "Branch-related instructions and packets").
+fn exit(instruction: &Instruction) -> Exit {
+    match instruction.flow_control() {
+        FlowControl::Next | FlowControl::XbeginXabortXend | FlowControl::Exception => Exit::Linear,
+        FlowControl::ConditionalBranch => Exit::Cond,
+        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Exit::Jump,
+        FlowControl::IndirectBranch if instruction.is_jmp_near_indirect() => Exit::IndirectJump,
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Interrupt => Exit::Far,
+        FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Exit::Return,
+        FlowControl::Return => Exit::Far,
+        FlowControl::IndirectCall if instruction.is_call_near_indirect() => Exit::IndirectCall,
+        FlowControl::IndirectCall => Exit::Far,
+        FlowControl::Call if instruction.is_call_near() => Exit::Call,
+        FlowControl::Call => match instruction.code() {
+            Code::Syscall | Code::Sysenter | Code::Vmcall | Code::Vmlaunch | Code::Vmresume => Exit::Far,
+            _ if instruction.is_call_far() => Exit::Far,
+            _ => Exit::Linear,
+        },
+    }
+}
+
+/// Multiplicative hash: addresses are no adversaries beyond slowness.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}

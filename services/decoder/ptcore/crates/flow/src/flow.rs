@@ -1,0 +1,557 @@
+//! The walk: events and code to the blocks that ran.
+
+use crate::code::{CodeBlock, CodeCache, Exit, View, Way, SCRATCH};
+use crate::event::{Event, Events, Fault};
+use crate::returns::ReturnStack;
+use crate::time::Config;
+use crate::{Block, BlockKind, CodeMemory, DisableKind, Loss, Reason, Sink};
+use pt_packet::{find_psb, Execution};
+
+/// Counts over one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub packets: u64,
+    pub tnt_bits: u64,
+    pub instructions: u64,
+    pub conditional_branches: u64,
+    pub returns: u64,
+    pub compressed_returns: u64,
+    pub calls: u64,
+    pub psb: u64,
+    pub ovf: u64,
+    pub errors: u64,
+    pub lost_bytes: u64,
+}
+
+/// Decodes streams that ran through the code of one memory. Blocks are kept from stream to stream.
+pub struct Flow<M> {
+    memory: M,
+    code: CodeCache,
+}
+
+impl<M: CodeMemory> Flow<M> {
+    pub fn new(memory: M) -> Self {
+        Flow { memory, code: CodeCache::new() }
+    }
+
+    /// Decodes the stream of one thread. `epochs` are pairs of a stream offset and the epoch of the code image from
+    /// the packet at that offset on, by offset; epoch 0 before the first.
+    ///
+    /// Whatever cannot be decoded is told as a loss, and decoding goes on at the next PSB.
+    pub fn decode<S: Sink>(
+        &mut self,
+        data: &[u8],
+        config: &Config,
+        epochs: &[(usize, u32)],
+        sink: &mut S,
+    ) -> Statistics {
+        let mut walk = Walk {
+            memory: &self.memory,
+            code: &mut self.code,
+            events: Events::new(data, *config),
+            sink,
+            returns: ReturnStack::new(),
+            epochs,
+            epoch: 0,
+            bits32: false,
+            view: View::new(0, false),
+            enabled: false,
+            at: SCRATCH,
+            ip: 0,
+            stopped_at: None,
+            pending: None,
+            hare: Hare::default(),
+            statistics: Statistics::default(),
+        };
+        walk.stream(data);
+        let events = &walk.events;
+        Statistics {
+            packets: events.packets,
+            tnt_bits: events.tnt_bits,
+            psb: events.psb,
+            ovf: events.ovf,
+            ..walk.statistics
+        }
+    }
+}
+
+struct Walk<'w, 'd, M, S> {
+    memory: &'w M,
+    code: &'w mut CodeCache,
+    events: Events<'d>,
+    sink: &'w mut S,
+    returns: ReturnStack,
+    epochs: &'w [(usize, u32)],
+    epoch: u32,
+    bits32: bool,
+    view: View,
+    enabled: bool,
+    /// The block about to run, while enabled.
+    at: u32,
+    /// Where it begins, or the address that could not be read.
+    ip: u64,
+    /// Where tracing was last disabled.
+    stopped_at: Option<u64>,
+    pending: Option<Event>,
+    hare: Hare,
+    statistics: Statistics,
+}
+
+/// Brent's cycle detection over blocks that were left without using up any packet.
+#[derive(Clone, Copy, Default)]
+struct Hare {
+    tortoise: u64,
+    steps: u32,
+    power: u32,
+}
+
+impl Hare {
+    #[inline(always)]
+    fn rest(&mut self) {
+        self.power = 0;
+    }
+
+    /// Whether the block at `at` closes a cycle.
+    #[inline(always)]
+    fn steps_on(&mut self, at: u64) -> bool {
+        if self.power == 0 {
+            *self = Hare { tortoise: at, steps: 0, power: 1 };
+            return false;
+        }
+        if at == self.tortoise {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps == self.power {
+            *self = Hare { tortoise: at, steps: 0, power: self.power.saturating_mul(2) };
+        }
+        false
+    }
+}
+
+/// What a pending event means for the block about to run.
+enum Ahead {
+    Run,
+    Moved,
+    Stopped,
+}
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    fn stream(&mut self, data: &[u8]) {
+        let mut lost = Loss {
+            offset: 0,
+            size: 0,
+            reason: Reason::BeforeFirstPsb,
+            address: 0,
+            epoch: self.epochs.first().map_or(0, |&(_, epoch)| epoch),
+            tsc0: 0,
+            tsc1: 0,
+        };
+        let mut from = 0;
+        loop {
+            let psb = find_psb(data, from);
+            lost.size = psb.unwrap_or(data.len()) - lost.offset;
+            let Some(psb) = psb else {
+                return self.lose(lost);
+            };
+            self.forget();
+            self.enter_epoch(psb);
+            let synchronized = self.events.synchronize(psb);
+            self.lose(lost);
+            let Err(fault) = synchronized.and_then(|event| self.flow(event)) else {
+                return;
+            };
+            let now = self.events.time.now();
+            let again = self.events.passed_psb.filter(|&passed| passed > psb);
+            from = again.unwrap_or(self.events.position()).max(psb + 1);
+            lost = Loss {
+                offset: fault.offset.min(from),
+                size: 0,
+                reason: fault.reason,
+                address: self.ip,
+                epoch: self.epoch,
+                tsc0: now,
+                tsc1: now,
+            };
+            self.statistics.errors += 1;
+        }
+    }
+
+    fn lose(&mut self, lost: Loss) {
+        if lost.reason == Reason::BeforeFirstPsb && lost.size == 0 {
+            return;
+        }
+        self.statistics.lost_bytes += lost.size as u64;
+        self.sink.loss(&Loss { tsc1: self.events.time.now(), ..lost });
+    }
+
+    fn forget(&mut self) {
+        self.returns.clear();
+        self.hare.rest();
+        (self.enabled, self.pending, self.stopped_at, self.ip) = (false, None, None, 0);
+    }
+
+    /// From the status at a PSB to the end of the stream.
+    fn flow(&mut self, status: Event) -> Result<(), Fault> {
+        self.take_mode();
+        self.pending = Some(status);
+        loop {
+            let more = if self.enabled { self.walk()? } else { self.idle()? };
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// While tracing is disabled.
+    fn idle(&mut self) -> Result<bool, Fault> {
+        let event = match self.pending.take() {
+            Some(event) => event,
+            None => self.events.next()?,
+        };
+        match event {
+            Event::Enable { ip: Some(ip) } | Event::Status { ip: Some(ip) } => {
+                self.take_mode();
+                self.enter_epoch(self.events.last_offset);
+                self.enable(ip)?;
+            }
+            Event::Overflow { ip } => self.overflow(ip, None)?,
+            Event::End => return Ok(false),
+            Event::Status { ip: None } | Event::Disable { .. } => self.take_mode(),
+            _ => return Err(self.unexpected(&event)),
+        }
+        Ok(true)
+    }
+
+    fn enable(&mut self, ip: u64) -> Result<(), Fault> {
+        self.enabled = true;
+        self.events.passed_psb = None;
+        let resumed = self.stopped_at.take() == Some(ip);
+        self.sink.enabled(ip, resumed, self.events.time.now());
+        self.go(ip)
+    }
+
+    fn overflow(&mut self, ip: Option<u64>, from: Option<u64>) -> Result<(), Fault> {
+        self.sink.overflow(self.events.offset, from, self.events.time.now());
+        self.returns.clear();
+        self.take_mode();
+        self.enter_epoch(self.events.last_offset);
+        (self.enabled, self.stopped_at) = (false, None);
+        ip.map_or(Ok(()), |ip| self.enable(ip))
+    }
+
+    /// While tracing is enabled. False at the end of the stream.
+    fn walk(&mut self) -> Result<bool, Fault> {
+        loop {
+            if self.events.count == 0 {
+                match self.ahead()? {
+                    Ahead::Run => {}
+                    Ahead::Moved => continue,
+                    Ahead::Stopped => return Ok(true),
+                }
+            }
+            let number = self.at;
+            let block = *self.code.block(number);
+            match block.exit {
+                Exit::Cond if self.events.count != 0 => {
+                    self.events.count -= 1;
+                    self.hare.rest();
+                    if self.events.bits >> self.events.count & 1 != 0 {
+                        self.tell(&block, BlockKind::CondTaken, block.target);
+                        self.follow(number, Way::Target, block.target)?;
+                    } else {
+                        self.tell(&block, BlockKind::CondNotTaken, block.end);
+                        self.follow(number, Way::Next, block.end)?;
+                    }
+                }
+                Exit::Linear => {
+                    self.watch()?;
+                    self.tell(&block, BlockKind::Linear, block.end);
+                    self.follow(number, Way::Next, block.end)?;
+                }
+                Exit::Jump | Exit::Call => {
+                    if self.disables(&block) {
+                        return Ok(true);
+                    }
+                    self.watch()?;
+                    let call = block.exit == Exit::Call;
+                    self.tell(&block, if call { BlockKind::Call } else { BlockKind::Jump }, block.target);
+                    // A call of the next instruction only asks where it is; the processor does not compress its return.
+                    if call && block.target != block.end {
+                        self.returns.push(block.end, number);
+                    }
+                    self.follow(number, Way::Target, block.target)?;
+                }
+                Exit::Return if self.events.count != 0 => {
+                    self.events.count -= 1;
+                    self.hare.rest();
+                    self.compressed_return(&block)?;
+                }
+                _ => match self.transfer(number, &block)? {
+                    Ahead::Stopped if self.pending == Some(Event::End) => return Ok(false),
+                    Ahead::Stopped => return Ok(true),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn compressed_return(&mut self, block: &CodeBlock) -> Result<(), Fault> {
+        if self.events.bits >> self.events.count & 1 == 0 {
+            self.tell_before_last(block);
+            return Err(self.fault(Reason::BadReturn));
+        }
+        let Some((target, call)) = self.returns.pop() else {
+            self.tell_before_last(block);
+            return Err(self.fault(Reason::EmptyReturnStack));
+        };
+        self.statistics.compressed_returns += 1;
+        self.tell(block, BlockKind::Return, target);
+        // The scratch block of a call over a section border may be another by now.
+        if call == SCRATCH {
+            return self.go(target);
+        }
+        self.follow(call, Way::Next, target)
+    }
+
+    /// Looks at the next event when no branches are left: it may concern the block about to run.
+    fn ahead(&mut self) -> Result<Ahead, Fault> {
+        let event = match self.pending {
+            Some(event) => event,
+            None => {
+                let event = self.events.next()?;
+                if event == Event::Branches {
+                    return self.taken_up(self.ip).map(|()| Ahead::Moved);
+                }
+                self.pending = Some(event);
+                event
+            }
+        };
+        match event {
+            Event::Target { .. } | Event::Disable { .. } | Event::End => Ok(Ahead::Run),
+            Event::AsyncBranch { from, to } if self.runs_up_to(from, to) => {
+                let Some(to) = to else { return Err(self.fault(Reason::SuppressedTarget)) };
+                self.sink.interrupt(from, to, self.events.time.now());
+                self.taken_up(to).map(|()| Ahead::Moved)
+            }
+            Event::AsyncDisable { at, ip } if self.runs_up_to(at, ip) => {
+                self.stop(DisableKind::Asynchronous, at, ip, at);
+                Ok(Ahead::Stopped)
+            }
+            Event::AsyncBranch { .. } | Event::AsyncDisable { .. } => Ok(Ahead::Run),
+            Event::Overflow { ip } => {
+                self.pending = None;
+                self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped)
+            }
+            Event::Status { .. } => {
+                self.pending = None;
+                Ok(Ahead::Moved)
+            }
+            Event::Enable { .. } | Event::Branches => Err(self.unexpected(&event)),
+        }
+    }
+
+    /// Tells the instructions before `at` when it is in the block about to run.
+    fn runs_up_to(&mut self, at: u64, target: Option<u64>) -> bool {
+        let block = *self.code.block(self.at);
+        if at < block.start || at > block.last {
+            return false;
+        }
+        let mut count = 0;
+        let (mut last, mut end) = (block.start, block.start);
+        for &length in self.code.lengths(&block) {
+            if end >= at {
+                break;
+            }
+            last = end;
+            end += u64::from(length);
+            count += 1;
+        }
+        if end == at && count > 0 {
+            self.tell_part(&block, count, last, end, target.unwrap_or(0));
+        }
+        end == at
+    }
+
+    /// Whether a direct branch is what disables tracing.
+    #[inline(always)]
+    fn disables(&mut self, block: &CodeBlock) -> bool {
+        let Some(Event::Disable { ip: Some(ip) }) = self.pending else { return false };
+        if ip != block.target || self.events.count != 0 {
+            return false;
+        }
+        let kind = if block.exit == Exit::Call { BlockKind::Call } else { BlockKind::Jump };
+        self.tell(block, kind, ip);
+        self.stop(DisableKind::Synchronous, block.last, Some(ip), block.end);
+        true
+    }
+
+    /// A branch that needs a packet other than the branches at hand.
+    fn transfer(&mut self, number: u32, block: &CodeBlock) -> Result<Ahead, Fault> {
+        let event = match self.pending {
+            Some(event) => event,
+            // Targets may stand behind branches that come after them (SDM section "Deferred TIPs").
+            None => {
+                let event = self.events.next()?;
+                self.pending = Some(event);
+                event
+            }
+        };
+        let kind = match block.exit {
+            Exit::Cond if event == (Event::Disable { ip: Some(block.end) }) => BlockKind::CondNotTaken,
+            Exit::Cond => BlockKind::CondTaken,
+            Exit::Return => BlockKind::Return,
+            Exit::IndirectCall => BlockKind::IndirectCall,
+            Exit::IndirectJump => BlockKind::IndirectJump,
+            _ => BlockKind::Far,
+        };
+        match event {
+            Event::Target { ip: Some(ip) } if block.exit != Exit::Cond => {
+                self.tell(block, kind, ip);
+                if block.exit == Exit::IndirectCall {
+                    self.returns.push(block.end, number);
+                }
+                self.hare.rest();
+                self.taken_up(ip)?;
+                Ok(Ahead::Moved)
+            }
+            Event::Target { ip: None } if block.exit != Exit::Cond => {
+                self.tell_before_last(block);
+                Err(self.fault(Reason::SuppressedTarget))
+            }
+            Event::Disable { ip } if self.events.count == 0 => {
+                self.tell(block, kind, ip.unwrap_or(0));
+                self.stop(DisableKind::Synchronous, block.last, ip, block.end);
+                Ok(Ahead::Stopped)
+            }
+            Event::End => {
+                self.tell_before_last(block);
+                Ok(Ahead::Stopped)
+            }
+            _ => {
+                self.tell_before_last(block);
+                Err(self.unexpected(&event))
+            }
+        }
+    }
+
+    fn stop(&mut self, kind: DisableKind, at: u64, target: Option<u64>, stopped_at: u64) {
+        self.pending = None;
+        self.enabled = false;
+        self.stopped_at = Some(stopped_at);
+        self.hare.rest();
+        self.take_mode();
+        self.enter_epoch(self.events.last_offset);
+        self.sink.disabled(kind, at, target, self.events.time.now());
+    }
+
+    /// The pending event is used up; execution goes on at `ip`.
+    fn taken_up(&mut self, ip: u64) -> Result<(), Fault> {
+        let branches = self.pending.take().is_none();
+        self.events.passed_psb = None;
+        self.take_mode();
+        let view = self.view;
+        self.enter_epoch(self.events.last_offset);
+        if branches && view == self.view {
+            return Ok(());
+        }
+        self.hare.rest();
+        self.go(ip)
+    }
+
+    fn take_mode(&mut self) {
+        if let Some(mode) = self.events.mode.take() {
+            self.bits32 = mode != Execution::Bits64;
+            self.view = View::new(self.epoch, self.bits32);
+        }
+    }
+
+    /// Takes the code image as of the packet at `offset`.
+    #[inline(always)]
+    fn enter_epoch(&mut self, offset: usize) {
+        while let Some((&(from, epoch), rest)) = self.epochs.split_first() {
+            if from > offset {
+                break;
+            }
+            self.epochs = rest;
+            self.epoch = epoch;
+            self.view = View::new(epoch, self.bits32);
+        }
+    }
+
+    /// Goes on at `address`, which is on `way` out of block `from`.
+    #[inline(always)]
+    fn follow(&mut self, from: u32, way: Way, address: u64) -> Result<(), Fault> {
+        self.ip = address;
+        self.at = match self.code.linked(from, way, self.view) {
+            Some(number) => number,
+            None => match self.code.link(self.memory, self.view, from, way, address) {
+                Ok(number) => number,
+                Err(reason) => return Err(self.fault(reason)),
+            },
+        };
+        Ok(())
+    }
+
+    fn go(&mut self, address: u64) -> Result<(), Fault> {
+        self.ip = address;
+        self.at = self.code.find(self.memory, self.view, address).map_err(|reason| self.fault(reason))?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn watch(&mut self) -> Result<(), Fault> {
+        if self.hare.steps_on(self.ip) {
+            return Err(self.fault(Reason::EndlessLoop));
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, block: &CodeBlock, kind: BlockKind, target: u64) {
+        self.statistics.instructions += u64::from(block.instructions);
+        match kind {
+            BlockKind::CondTaken | BlockKind::CondNotTaken => self.statistics.conditional_branches += 1,
+            BlockKind::Return => self.statistics.returns += 1,
+            BlockKind::Call | BlockKind::IndirectCall => self.statistics.calls += 1,
+            _ => {}
+        }
+        let told = Block {
+            id: if self.at == SCRATCH { u32::MAX } else { self.at },
+            start: block.start,
+            last: block.last,
+            end: block.end,
+            instructions: block.instructions.into(),
+            kind,
+            target,
+            lengths: self.code.lengths(block),
+        };
+        self.sink.block(&told, self.events.time.now());
+    }
+
+    fn tell_part(&mut self, block: &CodeBlock, count: u16, last: u64, end: u64, target: u64) {
+        self.tell(&block.prefix(count, last, end), BlockKind::Interrupted, target);
+    }
+
+    /// The instructions of a block but its branch, which cannot be followed.
+    fn tell_before_last(&mut self, block: &CodeBlock) {
+        let count = block.instructions - 1;
+        if count == 0 {
+            return;
+        }
+        let before = u64::from(self.code.lengths(block)[usize::from(count) - 1]);
+        self.tell_part(block, count, block.last - before, block.last, block.last);
+        self.ip = block.last;
+    }
+
+    #[cold]
+    fn fault(&self, reason: Reason) -> Fault {
+        Fault { offset: self.events.offset, reason }
+    }
+
+    #[cold]
+    fn unexpected(&self, event: &Event) -> Fault {
+        self.fault(Reason::UnexpectedPacket(event.packet_name()))
+    }
+}

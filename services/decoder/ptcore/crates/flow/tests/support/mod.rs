@@ -1,0 +1,146 @@
+//! What the tests of the flow share: the reference data and a memory of plain sections.
+#![allow(dead_code)]
+
+use pt_flow::{Block, BlockKind, CodeMemory, CodeSlice, DisableKind, Loss, Sink};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Sections at fixed addresses, the same in every epoch; the later one wins.
+#[derive(Default)]
+pub struct Sections(pub BTreeMap<u64, Vec<u8>>);
+
+impl CodeMemory for Sections {
+    fn read(&self, _epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
+        let (base, bytes) = self.0.range(..=address).next_back()?;
+        let bytes = bytes.get((address - base) as usize..).filter(|bytes| !bytes.is_empty())?;
+        Some(CodeSlice { bytes, generation: *base })
+    }
+}
+
+/// Everything a sink is told, in words a test can compare.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    Block { start: u64, last: u64, instructions: u32, kind: BlockKind, target: u64 },
+    Enabled(u64),
+    Resumed(u64),
+    Disabled(DisableKind, u64, Option<u64>),
+    Interrupt(u64, u64),
+    Loss(Loss),
+    Overflow(usize, Option<u64>),
+}
+
+#[derive(Default)]
+pub struct Recorder {
+    pub told: Vec<Told>,
+    pub times: Vec<u64>,
+}
+
+impl Sink for Recorder {
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        assert_eq!(block.instructions as usize, block.lengths.len());
+        assert_eq!(block.end - block.start, block.lengths.iter().map(|&length| u64::from(length)).sum::<u64>());
+        assert_eq!(block.addresses().last(), Some(block.last));
+        let Block { start, last, instructions, kind, target, .. } = *block;
+        self.told.push(Told::Block { start, last, instructions, kind, target });
+        self.times.push(tsc);
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.told.push(if resumed { Told::Resumed(ip) } else { Told::Enabled(ip) });
+        self.times.push(tsc);
+    }
+
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.told.push(Told::Disabled(kind, at, target));
+        self.times.push(tsc);
+    }
+
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        self.told.push(Told::Interrupt(from, to));
+        self.times.push(tsc);
+    }
+
+    fn loss(&mut self, loss: &Loss) {
+        self.told.push(Told::Loss(*loss));
+    }
+
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.told.push(Told::Overflow(offset, from));
+        self.times.push(tsc);
+    }
+}
+
+/// The addresses of all instructions, and what went wrong.
+#[derive(Default)]
+pub struct Addresses {
+    pub addresses: Vec<u64>,
+    pub losses: Vec<Loss>,
+}
+
+impl Sink for Addresses {
+    fn block(&mut self, block: &Block<'_>, _tsc: u64) {
+        self.addresses.extend(block.addresses());
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, loss: &Loss) {
+        self.losses.push(*loss);
+    }
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+/// The folder of the reference data: `PERMILLE_SHARED/data`, or `shared/data` beside the repository. `None`, with a
+/// word on stderr, where there is none.
+pub fn reference_data() -> Option<PathBuf> {
+    let shared = match std::env::var_os("PERMILLE_SHARED") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../../../shared"),
+    };
+    let data = shared.join("data");
+    if !data.is_dir() {
+        eprintln!("skipped: no reference data at {}; set PERMILLE_SHARED", data.display());
+        return None;
+    }
+    Some(data)
+}
+
+/// The streams of every thread and the executable pages of a Griffin container (layout: README of the data; a record's size counts its head).
+pub struct Griffin {
+    pub streams: BTreeMap<u64, Vec<u8>>,
+    pub memory: Sections,
+}
+
+pub fn griffin(name: &str) -> Option<Griffin> {
+    let path = reference_data()?.join("pt/griffin").join(format!("{name}.griffin.gz"));
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    assert_eq!(u32_at(0), 0x51C0_FFEE);
+    let mut buffers = BTreeMap::new();
+    let mut memory = Sections::default();
+    let mut at = 8;
+    while at < bytes.len() {
+        let (kind, size) = (u32_at(at), u32_at(at + 4) as usize);
+        let body = at + 8;
+        match kind {
+            0 => {
+                let (pid, seq, length) = (u64_at(body + 8), u64_at(body + 16), u64_at(body + 24) as usize);
+                buffers.insert((pid, seq), bytes[body + 32..body + 32 + length].to_vec());
+            }
+            4 => {
+                let (base, length) = (u64_at(body + 8), u64_at(body + 16) as usize);
+                memory.0.insert(base, bytes[body + 24..body + 24 + length].to_vec());
+            }
+            _ => {}
+        }
+        at += size;
+    }
+    let mut streams = BTreeMap::<u64, Vec<u8>>::new();
+    for ((pid, _), buffer) in buffers {
+        streams.entry(pid).or_default().extend(buffer);
+    }
+    Some(Griffin { streams, memory })
+}
