@@ -1,0 +1,124 @@
+"""Reading a session archive from the object store into local files, each checked against its SHA-256."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, manifest_key, read_manifest
+from permille.mesh.errors import DataLoss, NotFound, PermilleError
+from permille.mesh.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class MapChange:
+    """One change of a process's image. `binary`: the key of the mapped file in the object store, "" for none."""
+
+    epoch: int
+    event: str
+    address: int
+    size_bytes: int
+    offset: int = 0
+    path: str = ""
+    build_id: str = ""
+    binary: str = ""
+    code_offset: int = 0
+
+
+class SessionArchive:
+    """One session as its recorder left it."""
+
+    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
+        self._store = store
+        self.manifest = manifest
+
+    @classmethod
+    async def open(cls, store: ObjectStore, session_id: str) -> SessionArchive:
+        """Raises `NotFound` for a session that is not (wholly) stored, `DataLoss` for a manifest that is damaged."""
+        key = manifest_key(session_id)
+        try:
+            text = await store.get(key)
+        except NotFound:
+            raise NotFound(
+                f"the session {session_id} is not in the object store {store.url}",
+                reason="SESSION_NOT_FOUND",
+                help="`permille sessions` lists those there are; a session appears when it is stored as a whole",
+                metadata={"session_id": session_id},
+            ) from None
+        return cls(store, read_manifest(text, key))
+
+    async def fetch_segment(self, segment: Segment, to: Path) -> None:
+        """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
+        await self._fetch(segment.key, segment.sha256, to)
+
+    async def fetch_code(self, to: Path) -> None:
+        """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
+        await self._fetch(self.manifest.code.key, self.manifest.code.sha256, to)
+
+    async def switches(self) -> bytes:
+        """The 24-byte switch records. Raises `DataLoss` when they are damaged."""
+        return await self._small(self.manifest.switches)
+
+    async def maps(self) -> dict[int, list[MapChange]]:
+        """The image changes of each process, by pid, in the order of their epochs. Raises `DataLoss`."""
+        key = self.manifest.maps.key
+        text = await self._small(self.manifest.maps)
+        try:
+            return {int(process["pid"]): _changes(process) for process in json.loads(text)["processes"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(key, f"it is no list of mappings: {error!r}") from None
+
+    async def _small(self, file: StoredFile) -> bytes:
+        data = await self._store.get(file.key)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise _damaged(file.key, "its SHA-256 is not the manifest's")
+        return data
+
+    async def _fetch(self, key: str, sha256: str, to: Path) -> None:
+        digest = hashlib.sha256()
+        with await asyncio.to_thread(to.open, "wb") as file:
+            async for piece in decompressed(self._store, key):
+                digest.update(piece)
+                await asyncio.to_thread(file.write, piece)
+        if digest.hexdigest() != sha256:
+            raise _damaged(key, "the SHA-256 of its content is not the manifest's")
+
+
+async def decompressed(store: ObjectStore, key: str) -> AsyncIterator[bytes]:
+    """The content of an object compressed with zstd, in pieces. Raises `DataLoss` when it is none or is cut off."""
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        async for piece in store.open_read(key):
+            yield await asyncio.to_thread(decompressor.decompress, piece)
+    except zstandard.ZstdError as error:
+        raise _damaged(key, f"it cannot be decompressed: {error}") from None
+    if not decompressor.eof:
+        raise _damaged(key, "the compressed stream is cut off")
+
+
+def is_lost(error: PermilleError) -> bool:
+    """Whether the error says that stored data are gone for good, rather than away for now."""
+    return isinstance(error, (DataLoss, NotFound))
+
+
+def _changes(process: dict[str, Any]) -> list[MapChange]:
+    known = MapChange.__dataclass_fields__
+    changes = [
+        MapChange(**{name: value for name, value in change.items() if name in known}) for change in process["changes"]
+    ]
+    return sorted(changes, key=lambda change: change.epoch)
+
+
+def _damaged(key: str, how: str) -> DataLoss:
+    return DataLoss(
+        f"{key} is damaged: {how}",
+        reason="ARCHIVE_DAMAGED",
+        help="restore it from a backup of the object store, or record again",
+        metadata={"key": key},
+    )

@@ -1,0 +1,152 @@
+"""Binaries by build id: fetched once, kept in a local folder, with the separate debug file where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+from permille.decoder.domain.archive import decompressed, is_lost
+from permille.decoder.domain.elf_identity import ElfIdentity, file_sha256, identify_elf
+from permille.mesh.errors import InvalidArgument, PermilleError
+from permille.mesh.store import ObjectStore
+
+DEBUG_FOLDER = Path("/usr/lib/debug")
+_LEVEL = 3
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LocalBinary:
+    """A binary on this machine; `missing` says why when there is no path."""
+
+    path: Path | None
+    debug_path: Path | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class UploadedBinary:
+    """What an upload became."""
+
+    key: str
+    build_id: str
+    size_bytes: int
+    existed: bool
+
+
+class BinaryRepository:
+    """`binaries/` of the object store, cached in `folder`; this machine's debug files are found as gdb finds them."""
+
+    def __init__(self, store: ObjectStore, folder: Path, *, debug_folder: Path = DEBUG_FOLDER) -> None:
+        self._store = store
+        self._folder = folder
+        self._debug_folder = debug_folder
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def fetch(self, key: str, mapped_as: str) -> LocalBinary:
+        """The binary `binaries/...`, which the program had mapped from the path `mapped_as`.
+
+        What is not in the store or is damaged there comes back as `missing`, with the reason. Raises what the store
+        raises when it is away.
+        """
+        path, reason = await self._cached(key)
+        if path is None:
+            return LocalBinary(None, missing=reason)
+        debug, _ = await self._cached(f"{key}.debug")
+        return LocalBinary(path, debug or await asyncio.to_thread(self._debug_here, path, mapped_as))
+
+    async def add(self, file: Path, *, debug: bool) -> UploadedBinary:
+        """Stores an ELF file under its build id, or its SHA-256 when it has none; once.
+
+        Raises `InvalidArgument` when it is no ELF, or a debug file without a build id to belong to.
+        """
+        identity = await asyncio.to_thread(identify_elf, file)
+        if debug and not identity.build_id:
+            raise InvalidArgument(
+                "this debug file has no build id, so no binary can be found for it",
+                reason="NO_BUILD_ID",
+                help="link the program with -Wl,--build-id before splitting off the debug file",
+            )
+        key = await self._key_of(file, identity) + (".debug" if debug else "")
+        size = (await asyncio.to_thread(file.stat)).st_size
+        if await self._store.exists(key):
+            return UploadedBinary(key, identity.build_id, size, existed=True)
+        await self._store.put_stream(key, compressed(file))
+        return UploadedBinary(key, identity.build_id, size, existed=False)
+
+    async def _key_of(self, file: Path, identity: ElfIdentity) -> str:
+        if identity.build_id:
+            return f"binaries/{identity.build_id}"
+        return f"binaries/sha256-{await asyncio.to_thread(file_sha256, file)}"
+
+    async def _cached(self, key: str) -> tuple[Path | None, str]:
+        path = self._folder / key.removeprefix("binaries/")
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if await asyncio.to_thread(path.is_file):
+                return path, ""
+            if not await self._store.exists(key):
+                return None, "the binary is not in the repository"
+            try:
+                await self._download(key, path)
+            except PermilleError as error:
+                if not is_lost(error):
+                    raise
+                return None, error.message
+        return path, ""
+
+    async def _download(self, key: str, path: Path) -> None:
+        await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+        partial = path.with_name(f"{secrets.token_hex(8)}.partial")
+        try:
+            with await asyncio.to_thread(partial.open, "xb") as file:
+                async for piece in decompressed(self._store, key):
+                    await asyncio.to_thread(file.write, piece)
+            await asyncio.to_thread(partial.replace, path)
+        finally:
+            await asyncio.to_thread(partial.unlink, missing_ok=True)
+
+    def _debug_here(self, path: Path, mapped_as: str) -> Path | None:
+        try:
+            identity = identify_elf(path)
+        except InvalidArgument:
+            return None
+        for candidate in _debug_candidates(identity, Path(mapped_as), self._debug_folder):
+            if candidate.is_file() and _belongs(candidate, identity):
+                return candidate
+        return None
+
+
+async def compressed(file: Path) -> AsyncIterator[bytes]:
+    """The file's content as one zstd frame, in pieces."""
+    compressor = zstandard.ZstdCompressor(_LEVEL).compressobj()
+    with await asyncio.to_thread(file.open, "rb") as source:
+        while piece := await asyncio.to_thread(source.read, _CHUNK):
+            packed = await asyncio.to_thread(compressor.compress, piece)
+            if packed:
+                yield packed
+    yield compressor.flush()
+
+
+def _debug_candidates(identity: ElfIdentity, mapped_as: Path, debug_folder: Path) -> list[Path]:
+    """In the order of GDB's manual, "Debugging Information in Separate Files"."""
+    found = []
+    if identity.build_id:
+        found.append(debug_folder / ".build-id" / identity.build_id[:2] / f"{identity.build_id[2:]}.debug")
+    if identity.debug_link and mapped_as.is_absolute():
+        folder = mapped_as.parent
+        found += [folder / identity.debug_link, folder / ".debug" / identity.debug_link]
+        found.append(debug_folder / folder.relative_to("/") / identity.debug_link)
+    return found
+
+
+def _belongs(candidate: Path, identity: ElfIdentity) -> bool:
+    # The path is from the machine that recorded: here it may be another version, or the stripped file itself.
+    try:
+        found = identify_elf(candidate)
+    except (InvalidArgument, OSError):
+        return False
+    return bool(identity.build_id) and found.build_id == identity.build_id and found.debug_link == ""

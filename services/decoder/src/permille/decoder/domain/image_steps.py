@@ -1,0 +1,70 @@
+"""The image of a process as steps that a worker can replay: which bytes were where, from which epoch on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from permille.decoder.domain.archive import MapChange
+from permille.decoder.domain.binary_repository import LocalBinary
+
+
+class StepKind(StrEnum):
+    """What a step does to the image."""
+
+    MAP = "map"
+    UNMAP = "unmap"
+    CODE = "code"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class ImageStep:
+    """One change. MAP: the file `path` (with `debug_path`) from `offset`; CODE: bytes at `offset` of the code file.
+
+    MISSING: memory whose content is not known, for the `reason`.
+    """
+
+    kind: StepKind
+    epoch: int
+    address: int
+    size: int
+    offset: int = 0
+    name: str = ""
+    path: str = ""
+    debug_path: str = ""
+    reason: str = ""
+
+
+def image_steps(
+    changes: Iterable[MapChange], binaries: Mapping[str, LocalBinary], *, code_missing: str = ""
+) -> list[ImageStep]:
+    """The steps of one process. `binaries` by key; `code_missing`: why there is no code file, "" when there is one."""
+    return [_step(change, binaries, code_missing) for change in changes]
+
+
+def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: str) -> ImageStep:
+    where = (change.epoch, change.address, change.size_bytes)
+    if change.event == "unmap":
+        return ImageStep(StepKind.UNMAP, *where)
+    if change.event == "code":
+        if code_missing:
+            return ImageStep(StepKind.MISSING, *where, name=change.path, reason=code_missing)
+        return ImageStep(StepKind.CODE, *where, offset=change.code_offset)
+    if not change.binary:
+        reason = (
+            "the file could not be read when it was recorded" if change.path.startswith("/") else "no file backs it"
+        )
+        return ImageStep(StepKind.MISSING, *where, name=change.path, reason=reason)
+    local = binaries.get(change.binary, LocalBinary(None, missing="the binary is not in the repository"))
+    if local.path is None:
+        return ImageStep(StepKind.MISSING, *where, name=change.path, reason=local.missing)
+    return ImageStep(
+        StepKind.MAP,
+        *where,
+        offset=change.offset,
+        name=change.path,
+        path=str(local.path),
+        debug_path=str(local.debug_path or ""),
+    )

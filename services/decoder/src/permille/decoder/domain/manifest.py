@@ -1,0 +1,164 @@
+"""The manifest of a session archive (docs/design/0002-session-archive.md), read and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, date, datetime
+from typing import Any
+
+from permille.mesh.errors import DataLoss, InvalidArgument
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+VERSION = 1
+_SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
+
+
+class _Part(BaseModel):
+    # A newer recorder may say more.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Clock(_Part):
+    """Two moments, each as TSC ticks and as unix ns."""
+
+    tsc0: int
+    ns0: int
+    tsc1: int
+    ns1: int
+
+    @property
+    def ns_per_tick(self) -> float:
+        """1 where the two moments are one."""
+        return (self.ns1 - self.ns0) / (self.tsc1 - self.tsc0) if self.tsc1 > self.tsc0 else 1.0
+
+    def ns(self, tsc: int) -> int:
+        """Unix ns of a TSC value on the line through both moments; 0 stays 0 (unknown)."""
+        return self.ns0 + round((tsc - self.tsc0) * self.ns_per_tick) if tsc else 0
+
+
+class PacketOptions(_Part):
+    """What the recorder's processor is and which packets it wrote."""
+
+    family: int
+    model: int
+    stepping: int
+    mtc_freq: int = 0
+    return_compression: bool = True
+    tsc_ctc_ratio: tuple[int, int] = (0, 0)
+    nominal_ratio: int = 0
+
+
+class Segment(_Part):
+    """One stream. `epochs`: from which offset on which image of the process holds."""
+
+    index: int = Field(ge=0)
+    key: str
+    kind: str = "thread"
+    pid: int
+    tid: int
+    thread_name: str = ""
+    size_bytes: int = Field(ge=0)
+    stored_bytes: int = 0
+    sha256: str
+    buffer_bytes: int = 0
+    full: bool = False
+    lost_bytes: int = 0
+    lost_blocks: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    first_tsc: int = 0
+    last_tsc: int = 0
+
+
+class StoredFile(_Part):
+    """Another file of the archive; `sha256` of its content before compression."""
+
+    key: str
+    sha256: str
+    size_bytes: int = 0
+
+
+class Switches(StoredFile):
+    """The switch records, or why there are none."""
+
+    count: int = 0
+    dropped: int = 0
+    unseen: int = 0
+    unavailable: str = ""
+
+
+class Target(_Part):
+    """What was recorded."""
+
+    pids: tuple[int, ...] = ()
+    name: str = ""
+    command_line: tuple[str, ...] = ()
+
+
+class Manifest(_Part):
+    """A whole session."""
+
+    version: int
+    session: str
+    session_id: str
+    node: str
+    backend: str
+    purpose: str = ""
+    request_id: str = ""
+    target: Target = Target()
+    start_ns: int
+    end_ns: int
+    period_ms: int = 0
+    stop_reason: str = ""
+    clock: Clock
+    pt: PacketOptions
+    segments: tuple[Segment, ...]
+    switches: Switches
+    maps: StoredFile
+    code: StoredFile
+
+    @property
+    def day(self) -> date:
+        """The UTC day in which the recording began: the partition of its rows."""
+        return datetime.fromtimestamp(self.start_ns / 1e9, UTC).date()
+
+
+def manifest_key(session_id: str) -> str:
+    """Where the manifest of a session is."""
+    return f"raw/{session_id}/manifest.json"
+
+
+def read_manifest(text: bytes, key: str) -> Manifest:
+    """Raises `DataLoss` naming the key and the field for text that is no manifest of a known version."""
+    try:
+        values: Any = json.loads(text)
+        if not isinstance(values, dict) or values.get("version") != VERSION:
+            raise _damaged(key, f"its version is not {VERSION}")
+        return Manifest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _damaged(key, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except ValueError as error:
+        raise _damaged(key, str(error)) from None
+
+
+def parse_session_name(name: str) -> tuple[str, str]:
+    """Node and id of `nodes/<node>/sessions/<id>`. Raises `InvalidArgument`."""
+    match = _SESSION.fullmatch(name)
+    if match is None:
+        raise InvalidArgument(
+            f"{name!r} is not the name of a session",
+            reason="INVALID_NAME",
+            help="a session is named nodes/<node>/sessions/<id>; `permille sessions` lists them",
+            metadata={"field": "session"},
+        )
+    return match[1], match[2]
+
+
+def _damaged(key: str, how: str) -> DataLoss:
+    return DataLoss(
+        f"the manifest {key} cannot be read: {how}",
+        reason="MANIFEST_DAMAGED",
+        help="record the session again, or decode with the version of permille that recorded it",
+        metadata={"key": key},
+    )

@@ -1,0 +1,74 @@
+"""Decodes segments in worker processes; one that kills its worker costs itself only."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing
+import signal
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Generic, TypeVar
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_PR_SET_PDEATHSIG = 1
+
+
+class WorkerDied(Exception):  # noqa: N818 - it tells what happened
+    """The worker process ended while it worked on this task alone."""
+
+
+class SegmentPool(Generic[_Task, _Result]):
+    """`work` runs in `workers` processes that are started when the first task comes. Close it at the end."""
+
+    def __init__(self, work: Callable[[_Task], _Result], workers: int) -> None:
+        self._work = work
+        self.workers = workers
+        self._shared: ProcessPoolExecutor | None = None
+        # Of the tasks that were there when a worker died one is to blame: they are repeated one by one.
+        self._alone = asyncio.Lock()
+
+    async def run(self, task: _Task) -> _Result:
+        """Raises what `work` raises, and `WorkerDied` when it ends the process."""
+        if self._shared is None:
+            self._shared = _executor(self.workers)
+        shared = self._shared
+        try:
+            return await asyncio.get_running_loop().run_in_executor(shared, self._work, task)
+        except BrokenProcessPool:
+            if self._shared is shared:
+                self._shared = None
+        return await self._run_alone(task)
+
+    async def _run_alone(self, task: _Task) -> _Result:
+        async with self._alone:
+            executor = _executor(1)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(executor, self._work, task)
+            except BrokenProcessPool:
+                raise WorkerDied from None
+            finally:
+                executor.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Ends the workers, also one in the middle of its task."""
+        if self._shared is None:
+            return
+        processes = list((self._shared._processes or {}).values())
+        self._shared.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        self._shared = None
+
+
+def _executor(workers: int) -> ProcessPoolExecutor:
+    # Not forked: gRPC's threads do not survive that.
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    # A worker dies with the service, and leaves Ctrl-C to it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

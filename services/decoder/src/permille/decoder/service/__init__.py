@@ -1,0 +1,1 @@
+"""The decoder between the wire and its domain."""

@@ -1,0 +1,165 @@
+"""SQL over the tables and over nothing else."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from permille.decoder.domain.query import QueryEngine, QueryLimits
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.store import open_store
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import Tables
+
+OUTSIDE = [
+    "COPY sessions TO '{file}'",
+    "COPY (SELECT 1) TO '{file}'",
+    "ATTACH '{file}' AS other",
+    "ATTACH ':memory:' AS other",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "EXPORT DATABASE '{file}'",
+    "IMPORT DATABASE '{file}'",
+    "SET memory_limit = '100GB'",
+    "RESET memory_limit",
+    "SET enable_external_access = true",
+    "PRAGMA database_list",
+    "CREATE TABLE mine AS SELECT 1",
+    "CREATE MACRO f() AS 1",
+    "CREATE SECRET s (TYPE s3)",
+    "INSERT INTO sessions SELECT * FROM sessions",
+    "DELETE FROM sessions",
+    "UPDATE sessions SET node = 'x'",
+    "DROP VIEW sessions",
+    "CALL duckdb_settings()",
+    "CHECKPOINT",
+    "SELECT 1; SELECT 2",
+    "",
+    "SELECT * FROM read_csv('{existing}')",
+    "SELECT * FROM read_text('{existing}')",
+    "SELECT * FROM read_blob('{existing}')",
+    "SELECT * FROM read_json('{existing}')",
+    "SELECT * FROM read_parquet('{existing}')",
+    "SELECT * FROM sniff_csv('{existing}')",
+    "SELECT * FROM '{existing}'",
+    "SELECT * FROM glob('/*')",
+    "SELECT * FROM read_csv('http://127.0.0.1:9/x')",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM query('COPY sessions TO ''{file}''')",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'",
+    "SELECT * FROM which_secret('s3://x', 's3')",
+    "SELECT * FROM datasets",
+    "SELECT * FROM connection",
+]
+
+
+@pytest.fixture
+async def tables(tmp_path: Path) -> Tables:
+    tables = Tables(open_store((tmp_path / "store").as_uri()))
+    for number in range(3):
+        rows = [row("functions", session_id=f"s{number}", function=i, name=f"f{i}", calls=i) for i in range(10)]
+        await tables.replace_session(
+            "functions", f"s{number}", [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["functions"])]
+        )
+    return tables
+
+
+def row(table: str, **values: object) -> dict[str, object]:
+    empty = {"string": "", "bool": False, "date32[day]": date(2026, 11, 21)}
+    return {field.name: empty.get(str(field.type), 0) for field in SCHEMAS[table]} | values
+
+
+async def answer(tables: Tables, sql: str, max_rows: int = 0, **limits: Any) -> tuple[pa.Table, bool]:
+    parts = [part async for part in QueryEngine(tables, QueryLimits(**limits)).run(sql, max_rows)]
+    assert not any(part.truncated for part in parts[:-1])
+    return pa.ipc.open_stream(b"".join(part.arrow_ipc for part in parts)).read_all(), parts[-1].truncated
+
+
+async def test_the_tables_are_views(tables: Tables) -> None:
+    found, truncated = await answer(tables, "SELECT name, sum(calls) AS n FROM functions GROUP BY name ORDER BY n DESC")
+    assert found.to_pylist()[0] == {"name": "f9", "n": 27}
+    assert found.num_rows == 10
+    assert not truncated
+    for name in SCHEMAS:
+        found, _ = await answer(tables, f"SELECT * FROM {name} WHERE session_id = 's1'")
+        assert found.num_rows == (10 if name == "functions" else 0)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH x AS (SELECT 1 AS a) SELECT a FROM x",
+        "FROM functions",
+        "VALUES (1)",
+        "DESCRIBE functions",
+        "SUMMARIZE functions",
+        "EXPLAIN SELECT * FROM functions",
+        "SELECT 1 -- ; a comment",
+        "SELECT ';'",
+    ],
+)
+async def test_what_only_reads_is_allowed(tables: Tables, sql: str) -> None:
+    found, _ = await answer(tables, sql)
+    assert found.num_rows > 0
+
+
+@pytest.mark.parametrize("sql", OUTSIDE)
+async def test_nothing_outside_the_tables_is_in_reach(tables: Tables, sql: str, tmp_path: Path) -> None:
+    existing, file = tmp_path / "existing.csv", tmp_path / "written"
+    existing.write_text("a,b\n1,2\n")
+    before = set(tmp_path.iterdir())
+    with pytest.raises(PermilleError) as error:
+        await answer(tables, sql.format(existing=existing, file=file))
+    assert (error.value.code, error.value.reason) == (Code.INVALID_ARGUMENT, "BAD_QUERY")
+    assert set(tmp_path.iterdir()) == before
+    found, _ = await answer(tables, "SELECT count(*) AS n FROM functions")
+    assert found.to_pylist() == [{"n": 30}]
+
+
+async def test_a_wrong_query_is_told_as_duckdb_tells_it(tables: Tables) -> None:
+    with pytest.raises(PermilleError, match=r"(?s)nam.*name") as error:
+        await answer(tables, "SELECT nam FROM functions")
+    assert error.value.reason == "BAD_QUERY"
+    assert "functions" in error.value.help
+
+
+async def test_time_is_bounded(tables: Tables) -> None:
+    endless = "SELECT count(*) FROM range(100000000000) t(x), range(1000) u(y) WHERE x * y % 7 = 1"
+    with pytest.raises(PermilleError) as error:
+        await answer(tables, endless, timeout_s=0.3)
+    assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "QUERY_TIMEOUT")
+
+
+async def test_memory_is_bounded(tables: Tables) -> None:
+    with pytest.raises(PermilleError) as error:
+        await answer(tables, "SELECT list(x) FROM range(1000000000) t(x)", memory_mib=64)
+    assert (error.value.code, error.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUERY_MEMORY")
+
+
+@pytest.mark.parametrize(("asked", "got", "more"), [(0, 10_000, True), (7, 7, True), (30_000, 20_000, False)])
+async def test_rows_are_bounded_and_it_says_so(tables: Tables, asked: int, got: int, more: bool) -> None:
+    found, truncated = await answer(tables, "SELECT * FROM range(20000)", asked)
+    assert (found.num_rows, truncated) == (got, more)
+
+
+async def test_exactly_as_many_rows_as_asked_for_are_all(tables: Tables) -> None:
+    found, truncated = await answer(tables, "SELECT * FROM range(50)", 50)
+    assert (found.num_rows, truncated) == (50, False)
+
+
+@pytest.mark.parametrize("asked", [-1, 10_000_001])
+async def test_max_rows_has_bounds(tables: Tables, asked: int) -> None:
+    with pytest.raises(PermilleError) as error:
+        await answer(tables, "SELECT 1", asked)
+    assert error.value.reason == "MAX_ROWS"
+
+
+async def test_a_caller_who_leaves_ends_the_query(tables: Tables) -> None:
+    engine = QueryEngine(tables, QueryLimits(), most_at_once=1)
+    running = engine.run("SELECT * FROM range(100000000000)", 10_000_000)
+    await anext(running)
+    await running.aclose()
+    assert [part async for part in engine.run("SELECT 1")]
