@@ -46,15 +46,32 @@ pub struct CodeBlock {
     pub end: u64,
     /// Of a direct branch.
     pub target: u64,
-    /// The blocks at `end` and at `target`, each in the view it was found in.
-    successors: [u32; 2],
-    views: [View; 2],
+    /// The blocks at `end` and at `target`.
+    links: [Link; 2],
     lengths: u32,
+    /// Its number; `u32::MAX` for the scratch block.
+    pub id: u32,
     pub instructions: u16,
     pub exit: Exit,
 }
 
+/// A following block, in the view it was found in.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    number: u32,
+    view: View,
+}
+
+const UNLINKED: Link = Link { number: SCRATCH, view: NO_VIEW };
+
 impl CodeBlock {
+    /// The block that follows on `way`, when it was linked in this view.
+    #[inline(always)]
+    pub fn linked(&self, way: Way, view: View) -> Option<u32> {
+        let link = self.links[way as usize];
+        (link.view == view).then_some(link.number)
+    }
+
     /// The first `count` instructions, which end with the one from `last` to `end`.
     pub fn prefix(&self, count: u16, last: u64, end: u64) -> CodeBlock {
         CodeBlock { instructions: count, last, end, ..*self }
@@ -92,9 +109,9 @@ impl CodeCache {
             last: 0,
             end: 0,
             target: 0,
-            successors: [0; 2],
-            views: [NO_VIEW; 2],
+            links: [UNLINKED; 2],
             lengths: 0,
+            id: u32::MAX,
             instructions: 0,
             exit: Exit::Linear,
         };
@@ -114,14 +131,8 @@ impl CodeCache {
     #[inline(always)]
     pub fn lengths(&self, block: &CodeBlock) -> &[u8] {
         let start = block.lengths as usize;
-        &self.lengths[start..start + block.instructions as usize]
-    }
-
-    /// The block behind `number` on `way`, when it was linked in this view.
-    #[inline(always)]
-    pub fn linked(&self, number: u32, way: Way, view: View) -> Option<u32> {
-        let block = &self.blocks[number as usize];
-        (block.views[way as usize] == view).then_some(block.successors[way as usize])
+        // Without a panic, so that it vanishes for a sink that does not look.
+        self.lengths.get(start..start + block.instructions as usize).unwrap_or_default()
     }
 
     /// The block at `address`, linked to `from` on `way`.
@@ -136,9 +147,7 @@ impl CodeCache {
     ) -> Result<u32, Reason> {
         let number = self.find(memory, view, address)?;
         if from != SCRATCH && number != SCRATCH {
-            let block = &mut self.blocks[from as usize];
-            block.successors[way as usize] = number;
-            block.views[way as usize] = view;
+            self.blocks[from as usize].links[way as usize] = Link { number, view };
         }
         Ok(number)
     }
@@ -170,7 +179,7 @@ impl CodeCache {
         match kept {
             Ok(block) => {
                 let number = self.blocks.len() as u32;
-                self.blocks.push(CodeBlock { lengths, ..block });
+                self.blocks.push(CodeBlock { lengths, id: number, ..block });
                 self.by_content.insert(key, number);
                 Ok(number)
             }
@@ -218,9 +227,9 @@ fn decode_some(
         last: address,
         end: address,
         target: 0,
-        successors: [0; 2],
-        views: [NO_VIEW; 2],
+        links: [UNLINKED; 2],
         lengths: 0,
+        id: u32::MAX,
         instructions: 0,
         exit: Exit::Linear,
     };

@@ -129,6 +129,23 @@ impl Hare {
     }
 }
 
+/// Blocks without any branch after which `Walk::branches` lets the cycle detection look.
+const STRAIGHT: u32 = 64;
+
+#[inline(always)]
+fn told<'b>(code: &'b CodeCache, block: &CodeBlock, kind: BlockKind, target: u64) -> Block<'b> {
+    Block {
+        id: block.id,
+        start: block.start,
+        last: block.last,
+        end: block.end,
+        instructions: block.instructions.into(),
+        kind,
+        target,
+        lengths: code.lengths(block),
+    }
+}
+
 /// What a pending event means for the block about to run.
 enum Ahead {
     Run,
@@ -243,6 +260,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// While tracing is enabled. False at the end of the stream.
     fn walk(&mut self) -> Result<bool, Fault> {
         loop {
+            if self.events.count != 0 {
+                self.branches();
+            }
             if self.events.count == 0 {
                 match self.ahead()? {
                     Ahead::Run => {}
@@ -294,6 +314,74 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 },
             }
         }
+    }
+
+    /// Runs along linked blocks as far as the branches at hand lead. Whatever is not plain is left to `walk`: a block
+    /// without its link, a return without its call, a long way without any branch.
+    fn branches(&mut self) {
+        let (bits, view, tsc) = (self.events.bits, self.view, self.events.time.now());
+        let (mut count, mut at) = (self.events.count, self.at);
+        let mut run = Statistics::default();
+        let mut straight = 0;
+        while count != 0 {
+            let block = self.code.block(at);
+            let (kind, target, next) = if block.exit == Exit::Cond {
+                let taken = bits >> (count - 1) & 1 != 0;
+                let Some(next) = block.linked(if taken { Way::Target } else { Way::Next }, view) else { break };
+                count -= 1;
+                straight = 0;
+                run.conditional_branches += 1;
+                if taken {
+                    (BlockKind::CondTaken, block.target, next)
+                } else {
+                    (BlockKind::CondNotTaken, block.end, next)
+                }
+            } else if block.exit == Exit::Return {
+                let Some((target, call)) = self.returns.peek() else { break };
+                let next = self.code.block(call).linked(Way::Next, view);
+                let Some(next) = next.filter(|_| call != SCRATCH && bits >> (count - 1) & 1 != 0) else { break };
+                self.returns.pop();
+                count -= 1;
+                straight = 0;
+                run.compressed_returns += 1;
+                run.returns += 1;
+                (BlockKind::Return, target, next)
+            } else {
+                let (kind, way, target) = match block.exit {
+                    Exit::Linear => (BlockKind::Linear, Way::Next, block.end),
+                    Exit::Jump => (BlockKind::Jump, Way::Target, block.target),
+                    Exit::Call => (BlockKind::Call, Way::Target, block.target),
+                    _ => break,
+                };
+                let Some(next) = block.linked(way, view) else { break };
+                straight += 1;
+                if straight > STRAIGHT {
+                    break;
+                }
+                if kind == BlockKind::Call {
+                    run.calls += 1;
+                    if target != block.end {
+                        self.returns.push(block.end, at);
+                    }
+                }
+                (kind, target, next)
+            };
+            run.instructions += u64::from(block.instructions);
+            self.sink.block(&told(self.code, block, kind, target), tsc);
+            at = next;
+        }
+        if count != self.events.count {
+            self.hare.rest();
+        }
+        self.events.count = count;
+        self.at = at;
+        self.ip = self.code.block(at).start;
+        let sum = &mut self.statistics;
+        sum.instructions += run.instructions;
+        sum.conditional_branches += run.conditional_branches;
+        sum.returns += run.returns;
+        sum.compressed_returns += run.compressed_returns;
+        sum.calls += run.calls;
     }
 
     #[inline(always)]
@@ -484,7 +572,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[inline(always)]
     fn follow(&mut self, from: u32, way: Way, address: u64) -> Result<(), Fault> {
         self.ip = address;
-        self.at = match self.code.linked(from, way, self.view) {
+        self.at = match self.code.block(from).linked(way, self.view) {
             Some(number) => number,
             None => match self.code.link(self.memory, self.view, from, way, address) {
                 Ok(number) => number,
@@ -517,17 +605,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             BlockKind::Call | BlockKind::IndirectCall => self.statistics.calls += 1,
             _ => {}
         }
-        let told = Block {
-            id: if self.at == SCRATCH { u32::MAX } else { self.at },
-            start: block.start,
-            last: block.last,
-            end: block.end,
-            instructions: block.instructions.into(),
-            kind,
-            target,
-            lengths: self.code.lengths(block),
-        };
-        self.sink.block(&told, self.events.time.now());
+        self.sink.block(&told(self.code, block, kind, target), self.events.time.now());
     }
 
     fn tell_part(&mut self, block: &CodeBlock, count: u16, last: u64, end: u64, target: u64) {

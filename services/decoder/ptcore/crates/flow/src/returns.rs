@@ -27,6 +27,11 @@ impl ReturnStack {
     }
 
     #[inline(always)]
+    pub fn peek(&self) -> Option<(u64, u32)> {
+        (self.depth != 0).then(|| self.entries[self.top % DEPTH])
+    }
+
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<(u64, u32)> {
         if self.depth == 0 {
             return None;
