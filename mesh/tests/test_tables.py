@@ -26,7 +26,7 @@ from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
 def losses(session_id, count, first):
-    rows = [{"session_id": session_id, "segment": 0, "offset": first + i, "size_bytes": 1, "start_ns": i, "end_ns": i,
+    rows = [{"session_id": session_id, "segment": 0, "stream_offset": first + i, "size_bytes": 1, "start_ns": i, "end_ns": i,
              "reason": "r", "address": 0, "knob": "", "day": date(2026, 11, 21)} for i in range(count)]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["losses"])
 
@@ -58,7 +58,7 @@ def losses(session_id: str, offsets: Sequence[int], reason: str = "secret-reason
         {
             "session_id": session_id,
             "segment": 0,
-            "offset": offset,
+            "stream_offset": offset,
             "size_bytes": 1,
             "start_ns": offset,
             "end_ns": offset,
@@ -74,7 +74,7 @@ def losses(session_id: str, offsets: Sequence[int], reason: str = "secret-reason
 
 async def offsets(tables: Tables, session_id: str) -> list[int]:
     dataset = await tables.session("losses", session_id)
-    return sorted(row["offset"] for row in dataset.to_table(columns=["offset"]).to_pylist())
+    return sorted(row["stream_offset"] for row in dataset.to_table(columns=["stream_offset"]).to_pylist())
 
 
 async def test_a_table_never_written_is_empty(tables: Tables) -> None:
@@ -121,9 +121,9 @@ async def test_every_type_of_every_table_survives(tables: Tables) -> None:
 async def test_concurrent_writers_lose_and_double_nothing(tables: Tables, url: str) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, url, str(number), "4"]) for number in range(8)]
     assert [writer.wait(240) for writer in writers] == [0] * 8
-    found = (await tables.dataset("losses")).to_table(columns=["session_id", "offset"]).to_pylist()
+    found = (await tables.dataset("losses")).to_table(columns=["session_id", "stream_offset"]).to_pylist()
     wanted = [(f"w{writer}-{number}", 100 + i) for writer in range(8) for number in range(4) for i in range(5)]
-    assert sorted((row["session_id"], row["offset"]) for row in found) == sorted(wanted)
+    assert sorted((row["session_id"], row["stream_offset"]) for row in found) == sorted(wanted)
 
 
 async def test_a_deleted_session_is_gone_from_the_store_too(tables: Tables, url: str) -> None:

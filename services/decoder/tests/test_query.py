@@ -88,6 +88,12 @@ async def test_the_tables_are_views(tables: Tables) -> None:
         assert found.num_rows == (10 if name == "functions" else 0)
 
 
+@pytest.mark.parametrize("table", SCHEMAS)
+async def test_every_column_is_a_plain_word_in_sql(tables: Tables, table: str) -> None:
+    found, _ = await answer(tables, f"SELECT {', '.join(SCHEMAS[table].names)} FROM {table}")
+    assert found.column_names == SCHEMAS[table].names
+
+
 @pytest.mark.parametrize(
     "sql",
     [

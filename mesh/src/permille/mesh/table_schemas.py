@@ -2,6 +2,7 @@
 
 `*_ns`: unix time in nanoseconds. Addresses are 64-bit patterns in signed columns, because Delta has no unsigned ones:
 those of the upper half of the address space are negative. `day` (UTC) and `session_id` are the partitions.
+No column is a word that SQL wants in quotes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         size_bytes=_LONG,
         stored_bytes=_LONG,
         lost_bytes=_LONG,
-        full=_FLAG,
+        buffer_full=_FLAG,
         instructions=_LONG,
         branches=_LONG,
         errors=_LONG,
@@ -63,7 +64,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         session_id=_TEXT,
         function=_INT,
         name=_TEXT,
-        binary=_TEXT,
+        module=_TEXT,
         build_id=_TEXT,
         address=_LONG,
         size_bytes=_LONG,
@@ -105,7 +106,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "losses": _schema(
         session_id=_TEXT,
         segment=_INT,
-        offset=_LONG,
+        stream_offset=_LONG,
         size_bytes=_LONG,
         start_ns=_LONG,
         end_ns=_LONG,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+from permille.decoder.domain.drained_sink import DrainedSink
 from permille.mesh.errors import DeadlineExceeded, InvalidArgument, PermilleError, ResourceExhausted, Unavailable
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -151,7 +150,7 @@ def _rows_wanted(max_rows: int) -> int:
 
 def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Iterator[QueryPart]:
     reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
-    sink = _Sink()
+    sink = DrainedSink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema) as writer:
         left, truncated = wanted, False
         for batch in reader:
@@ -163,26 +162,6 @@ def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Iter
             if truncated:
                 break
     yield QueryPart(sink.taken(), truncated)
-
-
-class _Sink(io.RawIOBase):
-    """A file that gives away what was written into it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._written = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._written += data
-        return len(data)
-
-    def taken(self) -> bytes:
-        data = bytes(self._written)
-        self._written.clear()
-        return data
 
 
 def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleError:

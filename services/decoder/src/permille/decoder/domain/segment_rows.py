@@ -82,7 +82,7 @@ def loss_batch(losses: pa.RecordBatch, segment: Segment, clock: Clock) -> pa.Rec
     return pa.record_batch(
         {
             "segment": _constant(segment.index, losses.num_rows),
-            "offset": _signed(losses["offset"]),
+            "stream_offset": _signed(losses["offset"]),
             "size_bytes": _signed(losses["size_bytes"]),
             "start_ns": ns_of(losses["start_tsc"], clock, segment),
             "end_ns": ns_of(losses["end_tsc"], clock, segment),

@@ -29,7 +29,7 @@ class Function:
     """One function of the session, summed over its segments; ticks are TSC."""
 
     name: str
-    binary: str
+    module: str
     address: int
     size_bytes: int
     symbol_status: str
@@ -97,7 +97,7 @@ class SessionMerge:
             self._functions.append(
                 Function(
                     name=row["name"],
-                    binary=row["binary"],
+                    module=row["binary"],
                     address=row["address"],
                     size_bytes=row["size"],
                     symbol_status=row["symbol_status"],
@@ -119,8 +119,8 @@ class SessionMerge:
             yield self._common() | {
                 "function": number,
                 "name": function.name,
-                "binary": function.binary,
-                "build_id": self.build_ids.get(function.binary, ""),
+                "module": function.module,
+                "build_id": self.build_ids.get(function.module, ""),
                 "address": _signed(function.address),
                 "size_bytes": function.size_bytes,
                 "symbol_status": function.symbol_status,
@@ -195,7 +195,7 @@ class SessionMerge:
     ) -> dict[str, Any]:
         return self._common() | {
             "segment": segment,
-            "offset": offset,
+            "stream_offset": offset,
             "size_bytes": size_bytes,
             "start_ns": start_ns,
             "end_ns": end_ns,
@@ -218,7 +218,7 @@ class SessionMerge:
                 "size_bytes": segment.size_bytes,
                 "stored_bytes": segment.stored_bytes,
                 "lost_bytes": self._lost_bytes(segment),
-                "full": segment.full,
+                "buffer_full": segment.full,
                 "instructions": stats.get("instructions", 0),
                 "branches": stats.get("conditional_branches", 0),
                 "errors": stats.get("errors", 0) if result else 1,

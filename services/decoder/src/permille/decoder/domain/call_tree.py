@@ -1,0 +1,50 @@
+"""Calls summed over equal call stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from permille.decoder.domain.session_rows import Call
+
+
+@dataclass
+class CallNode:
+    """One function in one call stack: what it did itself, over all calls with that stack."""
+
+    function: int
+    calls: int = 0
+    self_instructions: int = 0
+    self_ns: int = 0
+    children: dict[int, CallNode] = field(default_factory=dict)
+
+    def stacks(self, above: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], CallNode]]:
+        """Every node below this one with its stack, outermost function first."""
+        # Not recursive: stacks may be deeper than Python's.
+        pending = [(above, child) for child in reversed(self.children.values())]
+        while pending:
+            stack, node = pending.pop()
+            whole = (*stack, node.function)
+            yield whole, node
+            pending += [(whole, child) for child in reversed(node.children.values())]
+
+
+def call_tree(calls: Iterable[Call]) -> CallNode:
+    """The root (which is no function) over one thread's calls, given as they began, callers first."""
+    root = CallNode(-1)
+    open_calls = [(root, -1)]
+    for call in calls:
+        while len(open_calls) > 1 and open_calls[-1][1] >= call.depth:
+            open_calls.pop()
+        caller = open_calls[-1][0]
+        node = caller.children.get(call.function)
+        if node is None:
+            node = caller.children[call.function] = CallNode(call.function)
+        duration = call.end_ns - call.start_ns
+        node.calls += 1
+        node.self_instructions += call.self_instructions
+        node.self_ns += duration
+        if caller is not root:
+            caller.self_ns -= duration
+        open_calls.append((node, call.depth))
+    return root

@@ -1,0 +1,153 @@
+"""A decoded session as a file of another tool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import duckdb
+from permille.decoder.domain.session_rows import SessionRows, open_rows
+from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import Tables
+
+_PIECE_BYTES = 1 << 20
+
+
+class ExportFormat(StrEnum):
+    """The value is the end of the file's name."""
+
+    PERFETTO = "perfetto-trace"
+    SPEEDSCOPE = "speedscope.json"
+    FOLDED = "folded"
+    PPROF = "pb.gz"
+    CSV = "csv"
+    PARQUET = "parquet"
+    JSON = "json"
+
+
+_TABULAR = (ExportFormat.CSV, ExportFormat.PARQUET, ExportFormat.JSON)
+
+
+@dataclass(frozen=True)
+class ExportPiece:
+    """`omitted_calls` on the last piece."""
+
+    data: bytes
+    omitted_calls: int = 0
+
+
+@dataclass(frozen=True)
+class ExportWish:
+    """`table` for tabular formats, `max_calls` (0: all) for the others: the longest are kept."""
+
+    session_id: str
+    format: ExportFormat
+    table: str = ""
+    max_calls: int = 0
+
+    @property
+    def file_name(self) -> str:
+        """Of the whole."""
+        table = f"-{self.table or 'calls'}" if self.format in _TABULAR else ""
+        return f"{self.session_id}{table}.{self.format}"
+
+
+class SessionExports:
+    """Reads the tables, sorts in `scratch`."""
+
+    def __init__(self, tables: Tables, scratch: Path) -> None:
+        self._tables = tables
+        self._scratch = scratch
+
+    async def run(self, wish: ExportWish) -> AsyncGenerator[ExportPiece, None]:
+        """The file in pieces. Raises `InvalidArgument` for a wrong wish and `NotFound` for a session not decoded."""
+        _require_sense(wish)
+        datasets = {name: await self._tables.dataset(name) for name in SCHEMAS}
+        with ExitStack() as stack:
+            opening = open_rows(datasets, wish.session_id, self._scratch)
+            rows = await asyncio.to_thread(stack.enter_context, opening)
+            if rows is None:
+                raise _not_decoded(wish.session_id)
+            omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
+            pieces = _gathered(_pieces(wish, rows))
+            try:
+                while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                    yield ExportPiece(piece)
+            except (duckdb.Error, OSError) as error:
+                raise _table_changed(error) from error
+            yield ExportPiece(b"", omitted)
+
+
+def _pieces(wish: ExportWish, rows: SessionRows) -> Iterator[bytes]:
+    # Loaded when asked for: Perfetto's messages alone take a while.
+    from permille.decoder.domain.exports import folded, perfetto, pprof, speedscope, tabular  # noqa: PLC0415
+
+    table = wish.table or "calls"
+    writers: dict[ExportFormat, Callable[[], Iterator[bytes]]] = {
+        ExportFormat.PERFETTO: lambda: perfetto.perfetto(rows),
+        ExportFormat.SPEEDSCOPE: lambda: speedscope.speedscope(rows),
+        ExportFormat.FOLDED: lambda: folded.folded(rows),
+        ExportFormat.PPROF: lambda: pprof.pprof(rows),
+        ExportFormat.CSV: lambda: tabular.csv(rows, table),
+        ExportFormat.PARQUET: lambda: tabular.parquet(rows, table),
+        ExportFormat.JSON: lambda: tabular.json_rows(rows, table),
+    }
+    return writers[wish.format]()
+
+
+def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= _PIECE_BYTES:
+            yield bytes(held[:_PIECE_BYTES])
+            del held[:_PIECE_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _require_sense(wish: ExportWish) -> None:
+    if wish.table and wish.format not in _TABULAR:
+        raise InvalidArgument(
+            f"{wish.format.name} shows calls, not the table {wish.table!r}",
+            reason="EXPORT_TABLE",
+            help="leave the table away, or choose csv, parquet or json",
+            metadata={"field": "table"},
+        )
+    if wish.table and wish.table not in SCHEMAS:
+        raise InvalidArgument(
+            f"there is no table {wish.table!r}",
+            reason="EXPORT_TABLE",
+            help=f"the tables are {', '.join(SCHEMAS)}",
+            metadata={"field": "table"},
+        )
+    if wish.max_calls < 0 or (wish.max_calls and wish.format in _TABULAR):
+        raise InvalidArgument(
+            f"max_calls is {wish.max_calls} for {wish.format.name}",
+            reason="EXPORT_MAX_CALLS",
+            help="0 keeps all; only time lines and profiles can leave calls out: use a query with LIMIT for tables",
+            metadata={"field": "max_calls"},
+        )
+
+
+def _not_decoded(session_id: str) -> NotFound:
+    return NotFound(
+        f"the session {session_id} is not among the decoded ones",
+        reason="SESSION_NOT_DECODED",
+        help="`permille sessions` lists what there is; one that is still being decoded appears when it is whole",
+        metadata={"session_id": session_id},
+    )
+
+
+def _table_changed(error: Exception) -> Unavailable:
+    return Unavailable(
+        f"the session's rows could not be read to their end: {str(error).partition(chr(10))[0]}",
+        reason="TABLE_CHANGED",
+        help="the session was deleted or decoded again meanwhile, or the store is away: export it again",
+        retry_after_s=1,
+    )

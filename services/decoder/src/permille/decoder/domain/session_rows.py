@@ -1,0 +1,127 @@
+"""One decoded session read back from the tables, thread by thread, in bounded memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from permille.mesh.table_schemas import SCHEMAS
+
+_BATCH_ROWS = 1 << 16
+_MEMORY_MIB = 512
+
+
+class Call(NamedTuple):
+    """One call; `function` is the key of `SessionRows.functions`."""
+
+    depth: int
+    function: int
+    start_ns: int
+    end_ns: int
+    self_instructions: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a frame shows; a function without a symbol has its address as its name, `symbol_status` says why."""
+
+    name: str
+    module: str
+    file: str
+    line: int
+    address: int
+    symbol_status: str
+
+
+@dataclass(frozen=True)
+class Thread:
+    """The stream of one thread."""
+
+    segment: int
+    pid: int
+    tid: int
+    name: str
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.name or 'thread'} ({self.tid})"
+
+
+class SessionRows:
+    """`session` is its row in the table sessions. Blocking."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, session: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self.session = session
+        self._kept = ""
+
+    def threads(self) -> list[Thread]:
+        """In the order of their segments."""
+        rows = self._connection.execute("SELECT segment, pid, tid, thread FROM segments ORDER BY segment").fetchall()
+        return [Thread(*row) for row in rows]
+
+    def functions(self) -> dict[int, Function]:
+        """By their number in the session."""
+        rows = self._connection.execute(
+            "SELECT function, name, module, file, line, address, symbol_status FROM functions ORDER BY function"
+        ).fetchall()
+        return {number: Function(*rest) for number, *rest in rows}
+
+    def keep_longest(self, most: int) -> int:
+        """From now on `calls` tells only so many calls, the longest; returns how many are left out."""
+        total = int(self._connection.execute("SELECT count(*) FROM calls").fetchall()[0][0])
+        if total <= most:
+            return 0
+        self._connection.execute(
+            "CREATE TEMP TABLE kept AS SELECT segment, call FROM calls ORDER BY end_ns - start_ns DESC, call LIMIT ?",
+            [most],
+        ).fetchall()
+        self._kept = "SEMI JOIN kept USING (segment, call)"
+        return total - most
+
+    def calls(self, segment: int) -> Iterator[Call]:
+        """In the order in which they began, callers before what they call."""
+        rows = self._connection.sql(
+            f"SELECT depth, function, start_ns, end_ns, self_instructions FROM calls {self._kept}"  # noqa: S608
+            " WHERE segment = ? ORDER BY call",
+            params=[segment],
+        )
+        for batch in rows.to_arrow_reader(_BATCH_ROWS):
+            yield from map(Call._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    def table(self, name: str) -> pa.RecordBatchReader:
+        """All rows of the session in one table, in order."""
+        order = "ALL" if name != "calls" else "segment, call"
+        rows = self._connection.sql(f"SELECT * FROM {name} ORDER BY {order}")  # noqa: S608
+        reader: pa.RecordBatchReader = rows.to_arrow_reader(_BATCH_ROWS)
+        return reader
+
+
+@contextmanager
+def open_rows(datasets: Mapping[str, ds.Dataset], session_id: str, scratch: Path) -> Iterator[SessionRows | None]:
+    """`datasets`: every table. None when the session is not among the decoded ones. `scratch`: for sorting on disk."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="export-", dir=scratch)
+    connection = duckdb.connect(
+        ":memory:",
+        config={"memory_limit": f"{_MEMORY_MIB}MiB", "threads": "2", "temp_directory": folder},
+    )
+    try:
+        for name, dataset in datasets.items():
+            connection.register(name, dataset.filter(ds.field("session_id") == session_id))
+        columns = ", ".join(SCHEMAS["sessions"].names)
+        found = connection.execute(f"SELECT {columns} FROM sessions").fetchall()  # noqa: S608
+        session = dict(zip(SCHEMAS["sessions"].names, found[0], strict=True)) if found else None
+        yield SessionRows(connection, session) if session else None
+    finally:
+        connection.close()
+        shutil.rmtree(folder, ignore_errors=True)

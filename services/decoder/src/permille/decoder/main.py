@@ -1,0 +1,94 @@
+"""The process of the decoder service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
+from permille.decoder.domain.binary_repository import DEBUG_FOLDER, BinaryRepository
+from permille.decoder.domain.query import QueryEngine, QueryLimits
+from permille.decoder.domain.segment_decoder import SegmentResult, SegmentTask, decode_segment
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_decoder import SessionDecoder
+from permille.decoder.domain.session_export import SessionExports
+from permille.decoder.service.binary_upload import BinaryUpload
+from permille.decoder.service.decode_work import DecodeWork
+from permille.decoder.service.decoder_service import ACCESS, DecoderService
+from permille.decoder.service.scratch_folder import ScratchFolder
+from permille.decoder.service.session_deletion import SessionDeletion
+from permille.mesh.config import MeshConfig
+from permille.mesh.operation_runner import OperationRunner
+from permille.mesh.server import ServerContext, run
+from permille.mesh.tables import Tables
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class DecoderSettings(BaseModel):
+    """The table `[decoder]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workers: int = Field(default=0, ge=0, le=1024, description="Processes that decode segments; 0: one a core.")
+    decodes_at_once: int = Field(default=2, ge=1, le=64, description="Sessions that are decoded at the same time.")
+    query_memory_mib: int = Field(default=1024, ge=16, description="Memory of one query.")
+    query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
+    queries_at_once: int = Field(default=4, ge=1, le=256, description="Further queries wait.")
+    debug_folder: Path = Field(default=DEBUG_FOLDER, description="Where separate debug files are on this machine.")
+    store_patience_s: float = Field(
+        default=120.0, gt=0, description="How long a decode waits for a store that is away."
+    )
+
+
+class DecoderConfig(MeshConfig):
+    """The configuration of this process."""
+
+    decoder: DecoderSettings = DecoderSettings()
+
+
+async def setup(context: ServerContext) -> None:
+    """Puts the service together."""
+    config = context.config
+    settings = config.decoder if isinstance(config, DecoderConfig) else DecoderSettings()
+    cores = len(os.sched_getaffinity(0))
+    scratch = ScratchFolder(config.state_dir / "decoder" / "scratch", context.instance)
+    tables = Tables(context.store)
+    binaries = BinaryRepository(
+        context.store, config.state_dir / "decoder" / "binaries", debug_folder=settings.debug_folder
+    )
+    pool: SegmentPool[SegmentTask, SegmentResult] = SegmentPool(decode_segment, settings.workers or cores)
+    work = DecodeWork(
+        SessionDecoder(context.store, tables, binaries, pool), scratch.path, patience_s=settings.store_patience_s
+    )
+    runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work, most_at_once=settings.decodes_at_once)
+    limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores)
+    context.add(
+        decoder_pb2_grpc.add_DecoderServiceServicer_to_server,
+        DecoderService(
+            context.operations,
+            runner,
+            queries=QueryEngine(tables, limits, most_at_once=settings.queries_at_once),
+            exports=SessionExports(tables, scratch.path),
+            uploads=BinaryUpload(binaries, scratch.path),
+            deletion=SessionDeletion(context.store, tables, context.etcd, context.operations),
+        ),
+        decoder_pb2.DESCRIPTOR.services_by_name["DecoderService"],
+        ACCESS,
+    )
+    context.spawn(runner.run())
+
+    async def close() -> None:
+        pool.close()
+        await asyncio.to_thread(scratch.close)
+
+    context.on_shutdown(close)
+
+
+def main() -> None:
+    """The command `permille-decoder`."""
+    raise SystemExit(run("decoder", DecoderConfig, setup))
+
+
+if __name__ == "__main__":
+    main()

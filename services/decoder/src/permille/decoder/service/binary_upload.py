@@ -1,0 +1,45 @@
+"""Receiving a binary, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.mesh.errors import InvalidArgument
+
+_MOST_BYTES = 8 << 30
+
+
+class BinaryUpload:
+    """Keeps what comes in `scratch` until it is whole."""
+
+    def __init__(self, binaries: BinaryRepository, scratch: Path) -> None:
+        self._binaries = binaries
+        self._scratch = scratch
+
+    async def receive(
+        self, requests: AsyncIterator[decoder_pb2.UploadBinaryRequest]
+    ) -> decoder_pb2.UploadBinaryResponse:
+        """Stores a file. Raises `InvalidArgument` for nothing, too much, or what is no ELF file."""
+        await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-") as file:
+            size, debug = 0, False
+            async for request in requests:
+                debug = debug or request.debug
+                size += len(request.data)
+                if size > _MOST_BYTES:
+                    raise InvalidArgument(
+                        f"the file is larger than {_MOST_BYTES >> 30} GiB",
+                        reason="BINARY_TOO_LARGE",
+                        help="strip it (objcopy --strip-debug) and upload the debug file separately",
+                    )
+                await asyncio.to_thread(file.write, request.data)
+            await asyncio.to_thread(file.flush)
+            added = await self._binaries.add(Path(file.name), debug=debug)
+        return decoder_pb2.UploadBinaryResponse(
+            name=added.key, build_id=added.build_id, size_bytes=added.size_bytes, existed=added.existed
+        )

@@ -1,0 +1,62 @@
+"""Deleting a session for good: its recording, its rows, its record in etcd."""
+
+from __future__ import annotations
+
+import json
+
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.manifest import manifest_key, parse_session_name
+from permille.mesh.errors import FailedPrecondition, NotFound
+from permille.mesh.etcd import Etcd
+from permille.mesh.operations import OperationKeys, OperationStore
+from permille.mesh.store import ObjectStore, StoreUsage
+from permille.mesh.tables import Tables
+
+_FINAL = ("STORED", "FAILED")
+
+
+class SessionDeletion:
+    """Interrupted, it is ended by asking again."""
+
+    def __init__(self, store: ObjectStore, tables: Tables, etcd: Etcd, operations: OperationStore) -> None:
+        self._store = store
+        self._tables = tables
+        self._etcd = etcd
+        self._operations = operations
+
+    async def delete(self, name: str) -> StoreUsage:
+        """What was freed. Raises `NotFound`, `FailedPrecondition` while it is recorded, stored or decoded."""
+        _, session_id = parse_session_name(name)
+        record = await self._etcd.get(f"/permille/v1/{name}")
+        if record is not None and json.loads(record.value).get("state") not in _FINAL:
+            raise _busy(
+                name, "being recorded", "stop it with Ctrl-C in `permille trace`, or wait for its period to end"
+            )
+        await self._require_no_decode(name)
+        # Without its manifest nobody finds it any more, whatever happens from here on.
+        await self._store.delete(manifest_key(session_id))
+        rows = await self._tables.delete_session(session_id)
+        raw = await self._store.delete_prefix(f"raw/{session_id}/")
+        if record is not None:
+            await self._etcd.delete(f"/permille/v1/{name}")
+        if record is None and rows.objects + raw.objects == 0:
+            raise NotFound(
+                f"there is no session {name}",
+                reason="SESSION_NOT_FOUND",
+                help="`permille sessions` lists those there are",
+                metadata={"session": name},
+            )
+        return StoreUsage(rows.objects + raw.objects, rows.size_bytes + raw.size_bytes)
+
+    async def _require_no_decode(self, name: str) -> None:
+        pending = await self._etcd.prefix(OperationKeys("decoder").pending)
+        for entry in pending:
+            identity = entry.key.rpartition("/")[2]
+            operation = await self._operations.get(f"operations/{identity}")
+            request = decoder_pb2.DecodeRequest()
+            if not operation.done and operation.request.Unpack(request) and request.session == name:
+                raise _busy(name, "being decoded", f"wait for {operation.name} to end, or cancel it")
+
+
+def _busy(name: str, what: str, way_out: str) -> FailedPrecondition:
+    return FailedPrecondition(f"{name} is {what}", reason="SESSION_BUSY", help=way_out, metadata={"session": name})

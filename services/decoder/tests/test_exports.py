@@ -1,0 +1,218 @@
+"""A session in other tools' formats, read back by what reads them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+from permille.api.decoder.v1 import profile_pb2
+from permille.decoder.domain.call_nesting import nested_events
+from permille.decoder.domain.call_tree import call_tree
+from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
+from permille.decoder.domain.session_rows import Call
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.tables import Tables
+
+SESSION = "small"
+START_NS = 1_800_000_000_000_000_000
+FIND = "std::map<int, char; long>::find(int)"
+
+
+async def exported(tables: Tables, tmp_path: Path, wish: ExportWish) -> tuple[bytes, int]:
+    pieces = [piece async for piece in SessionExports(tables, tmp_path / "scratch").run(wish)]
+    assert list((tmp_path / "scratch").iterdir()) == []
+    return b"".join(piece.data for piece in pieces), pieces[-1].omitted_calls
+
+
+async def test_folded_stacks_add_up_to_the_time_that_was_spent(decoded: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED))
+    stacks = dict(line.rsplit(" ", 1) for line in data.decode().splitlines())
+    find = FIND.replace(";", ":")
+    assert stacks == {
+        "app;t0 (70);main": "200",
+        f"app;t0 (70);main;{find}": "600",
+        f"app;t0 (70);main;{find};0x7f0000001234": "200",
+        "app;t0 (70);strlen": "500",
+        f"app;t1 (71);{find}": "10",
+    }
+
+
+async def test_speedscope_has_a_well_nested_profile_for_each_thread(decoded: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE))
+    file = json.loads(data)
+    assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    frames = file["shared"]["frames"]
+    assert frames[1] == {"name": FIND, "file": "app.cc", "line": 40}
+    assert [profile["name"] for profile in file["profiles"]] == ["t0 (70)", "t1 (71)"]
+    for profile, calls in zip(file["profiles"], (7, 1), strict=True):
+        assert (profile["type"], profile["unit"]) == ("evented", "nanoseconds")
+        assert require_nested(profile["events"], profile["startValue"], profile["endValue"]) == calls
+        assert {event["frame"] for event in profile["events"]} <= set(range(len(frames)))
+    assert file["profiles"][0]["events"][0] == {"type": "O", "at": 0, "frame": 0}
+
+
+def require_nested(events: list[dict[str, Any]], start: int, end: int) -> int:
+    """The rules of speedscope's importer: times never go back, what closes is what opened last, all closes."""
+    stack, now, opened = [], start, 0
+    for event in events:
+        assert now <= event["at"] <= end
+        now = event["at"]
+        if event["type"] == "O":
+            stack.append(event["frame"])
+            opened += 1
+        else:
+            assert event["type"] == "C"
+            assert stack.pop() == event["frame"]
+    assert not stack
+    return opened
+
+
+async def test_perfetto_has_a_track_for_each_thread_and_a_slice_for_each_call(decoded: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PERFETTO))
+    trace = perfetto_trace_pb2.Trace.FromString(data)
+    names: dict[int, str] = {}
+    tracks: dict[int, str] = {}
+    stacks: dict[int, list[tuple[str, int]]] = {}
+    slices = []
+    for packet in trace.packet:
+        names |= {entry.iid: entry.name for entry in packet.interned_data.event_names}
+        if packet.HasField("track_descriptor") and packet.track_descriptor.HasField("thread"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor.thread.thread_name
+            stacks[packet.track_descriptor.uuid] = []
+        if packet.HasField("track_event"):
+            track, event = packet.track_event.track_uuid, packet.track_event
+            if event.type == event.TYPE_SLICE_BEGIN:
+                stacks[track].append((names[event.name_iid], packet.timestamp))
+            else:
+                depth = len(stacks[track]) - 1
+                name, begun = stacks[track].pop()
+                slices.append((tracks[track], depth, name, begun - START_NS, packet.timestamp - START_NS))
+    assert not any(stacks.values())
+    assert trace.packet[0].first_packet_on_sequence
+    assert sorted(slices) == sorted(
+        [
+            ("t0", 0, "main", 0, 1000),
+            ("t0", 1, FIND, 100, 400),
+            ("t0", 2, "0x7f0000001234", 150, 250),
+            ("t0", 2, "0x7f0000001234", 260, 260),
+            ("t0", 1, FIND, 400, 900),
+            ("t0", 2, "0x7f0000001234", 500, 600),
+            ("t0", 0, "strlen", 1000, 1500),
+            ("t1", 0, FIND, 50, 60),
+        ]
+    )
+
+
+async def test_the_longest_calls_are_kept_and_the_others_counted(decoded: Tables, tmp_path: Path) -> None:
+    data, omitted = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE, max_calls=3))
+    assert omitted == 5
+    (profile,) = json.loads(data)["profiles"]
+    opened = [(event["at"], event["frame"]) for event in profile["events"] if event["type"] == "O"]
+    assert opened == [(0, 0), (400, 1), (1000, 3)]
+    _, omitted = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE, max_calls=100))
+    assert omitted == 0
+
+
+async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    profile = profile_pb2.Profile.FromString(gzip.decompress(data))
+    text = list(profile.string_table)
+    assert [text[kind.type] for kind in profile.sample_type] == ["calls", "instructions", "time"]
+    names = {function.id: text[function.name] for function in profile.function}
+    where = {location.id: names[location.line[0].function_id] for location in profile.location}
+    samples = {tuple(where[number] for number in sample.location_id): list(sample.value) for sample in profile.sample}
+    assert samples[("0x7f0000001234", FIND, "main")] == [3, 11, 200]
+    assert samples[(FIND, "main")] == [2, 50, 600]
+    assert sum(value[0] for value in samples.values()) == 8
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go, for its pprof")
+async def test_go_reads_the_pprof_profile(decoded: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    (tmp_path / "profile.pb.gz").write_bytes(data)
+    shown = subprocess.run(
+        ["go", "tool", "pprof", "-top", "-sample_index=instructions", str(tmp_path / "profile.pb.gz")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "no such tool" in shown.stderr:
+        pytest.skip("this go has no pprof")
+    assert shown.returncode == 0, shown.stderr
+    flat = {" ".join(line.split()[5:]): line.split()[0] for line in shown.stdout.splitlines()[4:]}
+    assert flat["main"] == "10"
+    assert flat["strlen"] == "7"
+
+
+@pytest.mark.parametrize("table", ["", "functions", "losses"])
+async def test_tables_as_files(decoded: Tables, tmp_path: Path, table: str) -> None:
+    wanted = {"": 8, "functions": 4, "losses": 0}[table]
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.CSV, table))
+    assert len(list(csv.DictReader(io.StringIO(data.decode())))) == wanted
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PARQUET, table))
+    read = pq.read_table(io.BytesIO(data))
+    assert read.num_rows == wanted
+    data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.JSON, table))
+    rows = json.loads(data)
+    assert len(rows) == wanted
+    assert [row["name"] for row in rows] == (read["name"].to_pylist() if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (ExportWish("unknown", ExportFormat.FOLDED), "SESSION_NOT_DECODED"),
+        (ExportWish(SESSION, ExportFormat.CSV, "call"), "EXPORT_TABLE"),
+        (ExportWish(SESSION, ExportFormat.FOLDED, "calls"), "EXPORT_TABLE"),
+        (ExportWish(SESSION, ExportFormat.CSV, max_calls=1), "EXPORT_MAX_CALLS"),
+        (ExportWish(SESSION, ExportFormat.FOLDED, max_calls=-1), "EXPORT_MAX_CALLS"),
+    ],
+)
+async def test_a_wish_that_cannot_be_is_told(decoded: Tables, tmp_path: Path, wish: ExportWish, reason: str) -> None:
+    with pytest.raises(PermilleError) as error:
+        await exported(decoded, tmp_path, wish)
+    assert error.value.reason == reason
+    assert error.value.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
+    assert error.value.help
+
+
+@st.composite
+def threads(draw: st.DrawFn) -> list[Call]:
+    """Calls as a decoder tells them: nested, in the order in which they began; then some are left out."""
+    calls: list[Call] = []
+
+    def fill(depth: int, start: int, end: int) -> None:
+        at = start
+        while at < end and draw(st.booleans()) and len(calls) < 40:
+            begun = draw(st.integers(at, end))
+            ended = draw(st.integers(begun, end))
+            calls.append(Call(depth, draw(st.integers(0, 3)), begun, ended, draw(st.integers(0, 9))))
+            fill(depth + 1, begun, ended)
+            at = ended
+
+    fill(0, 0, 1000)
+    return [call for call in calls if draw(st.integers(0, 5))]
+
+
+@given(threads())
+def test_any_calls_nest(calls: list[Call]) -> None:
+    events = [{"type": "O" if e.begins else "C", "at": e.at_ns, "frame": e.function} for e in nested_events(calls)]
+    assert require_nested(events, 0, 1000) == len(calls)
+
+
+@given(threads())
+def test_a_call_tree_loses_nothing(calls: list[Call]) -> None:
+    nodes = [node for _, node in call_tree(calls).stacks()]
+    assert sum(node.calls for node in nodes) == len(calls)
+    assert sum(node.self_instructions for node in nodes) == sum(call.self_instructions for call in calls)
