@@ -85,6 +85,8 @@ pub struct Events<'a> {
     pub passed_psb: Option<usize>,
     /// Execution mode that comes with the last event.
     pub mode: Option<Execution>,
+    /// Offset from which on TNT packets are not joined with those before.
+    pub alone_from: usize,
     /// The next FUP only says where something happened.
     lone_fup: bool,
     pub packets: u64,
@@ -105,6 +107,7 @@ impl<'a> Events<'a> {
             last_offset: 0,
             passed_psb: None,
             mode: None,
+            alone_from: usize::MAX,
             lone_fup: false,
             packets: 0,
             tnt_bits: 0,
@@ -145,7 +148,14 @@ impl<'a> Events<'a> {
                     }
                     self.bits = bits;
                     self.count = count.into();
-                    self.tnt_bits += u64::from(count);
+                    // TNT packets one behind the other are as one.
+                    while self.count <= u64::BITS - 6 && self.reader.offset() < self.alone_from {
+                        let Some((bits, count)) = self.reader.read_short_tnt() else { break };
+                        self.packets += 1;
+                        self.bits = self.bits << count | bits;
+                        self.count += u32::from(count);
+                    }
+                    self.tnt_bits += u64::from(self.count);
                     return Ok(Event::Branches);
                 }
                 Packet::Tip(ip) => return Ok(Event::Target { ip: self.resolve(ip) }),

@@ -63,6 +63,7 @@ impl<M: CodeMemory> Flow<M> {
             hare: Hare::default(),
             statistics: Statistics::default(),
         };
+        walk.events.alone_from = epochs.first().map_or(usize::MAX, |&(from, _)| from);
         walk.stream(data);
         let events = &walk.events;
         Statistics {
@@ -565,6 +566,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.epochs = rest;
             self.epoch = epoch;
             self.view = View::new(epoch, self.bits32);
+            self.events.alone_from = rest.first().map_or(usize::MAX, |&(from, _)| from);
         }
     }
 

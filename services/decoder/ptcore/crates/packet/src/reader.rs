@@ -88,6 +88,19 @@ impl<'a> Reader<'a> {
         self.read_other(rest, first).map(Some)
     }
 
+    /// The branches of the next packet when that is a TNT of one byte; reads nothing else.
+    #[inline(always)]
+    pub fn read_short_tnt(&mut self) -> Option<(u64, u8)> {
+        match self.data.get(self.offset) {
+            Some(&first) if first & 1 == 0 && first > 2 && self.block_size == 0 => {
+                self.offset += 1;
+                let count = (6 - first.leading_zeros()) as u8;
+                Some((u64::from(first >> 1) & ((1 << count) - 1), count))
+            }
+            _ => None,
+        }
+    }
+
     fn read_other(&mut self, rest: &[u8], first: u8) -> Result<Packet, Error> {
         let (packet, size) = match first {
             0x00 => (Packet::Pad, 1),
@@ -201,7 +214,7 @@ pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
 
 #[inline(always)]
 fn short_tnt(first: u8) -> Packet {
-    let count = (7 - first.leading_zeros() - 1) as u8;
+    let count = (6 - first.leading_zeros()) as u8;
     Packet::Tnt { bits: u64::from(first >> 1) & ((1 << count) - 1), count }
 }
 
