@@ -87,3 +87,23 @@ fn the_others_decode_without_loss() {
         assert_eq!(statistics.tnt_bits, statistics.conditional_branches + statistics.compressed_returns);
     }
 }
+
+#[test]
+fn a_damaged_trace_loses_what_is_damaged_and_goes_on() {
+    let Some(griffin) = support::griffin("last") else { return };
+    let stream = griffin.streams.values().next().unwrap();
+    let mut flow = Flow::new(&griffin.memory);
+    let whole = flow.decode(stream, &Config::default(), &[], &mut Addresses::default()).instructions;
+    for round in 0..40 {
+        let mut damaged = stream.clone();
+        let at = round * damaged.len() / 40;
+        damaged[at] ^= 1 << (round % 8);
+        let mut sink = Addresses::default();
+        let statistics = flow.decode(&damaged, &Config::default(), &[], &mut sink);
+        let lost: usize = sink.losses.iter().map(|loss| loss.size).sum();
+        assert_eq!(statistics.lost_bytes, lost as u64);
+        assert!(sink.losses.iter().all(|loss| loss.offset + loss.size <= damaged.len()));
+        // At most the stretch between two PSBs (every tenth of this trace or so) may go with one damaged byte.
+        assert!(statistics.instructions > whole / 2, "round {round}: {statistics:?}");
+    }
+}

@@ -85,6 +85,15 @@ impl<'a> Reader<'a> {
             self.offset += 1;
             return Ok(Some(short_tnt(first)));
         }
+        if first == 0 {
+            self.offset += 1;
+            return Ok(Some(Packet::Pad));
+        }
+        if first & 0x1f == 0x0d {
+            let (packet, size) = self.with_ip(rest, first)?;
+            self.offset += size;
+            return Ok(Some(packet));
+        }
         self.read_other(rest, first).map(Some)
     }
 
@@ -132,6 +141,7 @@ impl<'a> Reader<'a> {
         Ok(packet)
     }
 
+    #[inline(always)]
     fn with_ip(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
         let (compression, size) = match first >> 5 {
             0 => (Compression::Suppressed, 0),
@@ -142,14 +152,15 @@ impl<'a> Reader<'a> {
             6 => (Compression::Full, 8),
             _ => return Err(self.error(ErrorKind::Unknown)),
         };
-        let make = match first & 0x1f {
-            0x0d => Packet::Tip,
-            0x11 => Packet::TipPge,
-            0x01 => Packet::TipPgd,
-            0x1d => Packet::Fup,
+        let ip = Ip { compression, payload: self.number(rest, 1, size)? };
+        let packet = match first & 0x1f {
+            0x0d => Packet::Tip(ip),
+            0x11 => Packet::TipPge(ip),
+            0x01 => Packet::TipPgd(ip),
+            0x1d => Packet::Fup(ip),
             _ => return Err(self.error(ErrorKind::Unknown)),
         };
-        Ok((make(Ip { compression, payload: self.number(rest, 1, size)? }), 1 + size))
+        Ok((packet, 1 + size))
     }
 
     fn cyc(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
