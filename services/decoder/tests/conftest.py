@@ -1,14 +1,23 @@
-"""A decoded session in real tables, small enough to know every row."""
+"""A decoded session in real tables and a stored one that is still to be decoded, small enough to know every row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+from permille.decoder.domain.elf_identity import identify_elf
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -92,3 +101,191 @@ async def decoded(store: ObjectStore, new_row: Callable[..., dict[str, Any]]) ->
             )
             await tables.replace_session(name, session_id, [batch])
     return tables
+
+
+# Two functions, of which one calls the other twice; no library, so that every instruction is known.
+SOURCE = """
+    .globl _start
+    .type _start, @function
+_start:
+    call outer
+    mov $60, %eax
+    syscall
+    .size _start, . - _start
+    .type outer, @function
+outer:
+    call inner
+    call inner
+    ret
+    .size outer, . - outer
+    .type inner, @function
+inner:
+    test %edi, %edi
+    je 1f
+    nop
+1:  ret
+    .size inner, . - inner
+"""
+INSTRUCTIONS, TICKS = 12, 2000
+FIRST_TSC = 1000
+
+
+@dataclass(frozen=True)
+class Program:
+    """An ELF file: where its code is mapped, and the packets of one run of it."""
+
+    path: Path
+    build_id: str
+    address: int
+    size: int
+    offset: int
+    symbols: dict[str, int]
+
+    def packets(self) -> bytes:
+        """Intel SDM volume 3, "Packet Definitions": the run takes every branch and compresses its returns."""
+        return b"".join(
+            [
+                bytes.fromhex("0282") * 8,  # PSB
+                _tsc(FIRST_TSC),
+                bytes.fromhex("9901"),  # MODE.Exec: 64 bit
+                bytes.fromhex("0223"),  # PSBEND
+                b"\xd1" + self.symbols["_start"].to_bytes(8, "little"),  # TIP.PGE with the whole address
+                bytes([0b1110]),  # TNT: the branch in inner, its return
+                _tsc(FIRST_TSC + 500),
+                bytes([0b11110]),  # TNT: the same again, the return of outer
+                _tsc(FIRST_TSC + TICKS),
+                b"\x01",  # TIP.PGD without an address: the system call
+            ]
+        )
+
+
+def _tsc(value: int) -> bytes:
+    return b"\x19" + value.to_bytes(7, "little")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    folder = tmp_path_factory.mktemp("program")
+    source, path = folder / "small.s", folder / "small"
+    source.write_text(SOURCE)
+    options = ["-g", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1"]
+    subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
+        table = elf.get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        symbols = {symbol.name: symbol["st_value"] for symbol in table.iter_symbols() if symbol.name}
+        offset = code["p_offset"] & ~0xFFF
+        address = code["p_vaddr"] - (code["p_offset"] - offset)
+        size = (code["p_memsz"] + code["p_offset"] - offset + 0xFFF) & ~0xFFF
+    return Program(path, identify_elf(path).build_id, address, size, offset, symbols)
+
+
+@pytest.fixture
+def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Stores a session of some runs of the program, as a controller does; returns the manifest."""
+
+    async def put(
+        session_id: str = "s1",
+        *,
+        binary: Path | None = program.path,
+        runs: Sequence[bytes] = (program.packets(), program.packets()),
+        switches: bytes = b"",
+        changes: Sequence[dict[str, Any]] | None = None,
+        code: bytes = b"",
+        **manifest_changes: Any,
+    ) -> dict[str, Any]:
+        key = f"binaries/{program.build_id}" if binary else ""
+        if binary:
+            await store.put_stream(key, zstandard.compress(binary.read_bytes()))
+        mapping = {
+            "epoch": 1,
+            "tsc": 0,
+            "event": "map",
+            "address": program.address,
+            "size_bytes": program.size,
+            "offset": program.offset,
+            "path": "/usr/bin/small",
+            "build_id": program.build_id,
+            "binary": key,
+            "code_offset": 0,
+        }
+        listed = [mapping] if changes is None else list(changes)
+        process = {"pid": 7, "comm": "small", "executable": "/usr/bin/small", "changes": listed}
+        maps = json.dumps({"version": 1, "processes": [process]}).encode()
+        files = {"maps.json": maps, "switches.bin": switches, "code.bin.zst": zstandard.compress(code)}
+        segments = []
+        for index, run in enumerate(runs):
+            files[f"segment-{index}.pt.zst"] = zstandard.compress(run)
+            segments.append(
+                {
+                    "index": index,
+                    "key": f"raw/{session_id}/segment-{index}.pt.zst",
+                    "kind": "thread",
+                    "pid": 7,
+                    "tid": 70 + index,
+                    "thread_name": f"t{index}",
+                    "size_bytes": len(run),
+                    "stored_bytes": len(files[f"segment-{index}.pt.zst"]),
+                    "sha256": sha256(run),
+                    "buffer_bytes": 1 << 20,
+                    "full": False,
+                    "lost_bytes": 0,
+                    "lost_blocks": 0,
+                    "epochs": [[0, 1]],
+                    "first_tsc": FIRST_TSC,
+                    "last_tsc": FIRST_TSC + TICKS,
+                }
+            )
+        manifest = {
+            "version": 1,
+            "session": f"nodes/n/sessions/{session_id}",
+            "session_id": session_id,
+            "node": "n",
+            "backend": "vpt",
+            "purpose": "ON_DEMAND",
+            "request_id": "r",
+            "target": {"pids": [7], "name": "small", "command_line": ["small"]},
+            "start_ns": START_NS,
+            "end_ns": START_NS + TICKS,
+            "period_ms": 1,
+            "stop_reason": "PERIOD",
+            # A tick is a nanosecond.
+            "clock": {"tsc0": FIRST_TSC, "ns0": START_NS, "tsc1": FIRST_TSC + TICKS, "ns1": START_NS + TICKS},
+            "pt": {
+                "family": 6,
+                "model": 94,
+                "stepping": 3,
+                "psb_freq": 3,
+                "mtc_freq": 3,
+                "tsc": True,
+                "mtc": True,
+                "cyc": True,
+                "return_compression": True,
+                "tsc_ctc_ratio": [2, 1],
+                "nominal_ratio": 30,
+            },
+            "segments": segments,
+            "switches": {
+                "key": f"raw/{session_id}/switches.bin",
+                "count": len(switches) // 24,
+                "sha256": sha256(switches),
+                "dropped": 0,
+                "unavailable": "",
+            },
+            "maps": {"key": f"raw/{session_id}/maps.json", "sha256": sha256(maps)},
+            "code": {"key": f"raw/{session_id}/code.bin.zst", "size_bytes": len(code), "sha256": sha256(code)},
+        } | manifest_changes
+        for name, data in files.items():
+            await store.put_stream(f"raw/{session_id}/{name}", data)
+        await store.put_stream(f"raw/{session_id}/manifest.json", json.dumps(manifest).encode())
+        return manifest
+
+    return put
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

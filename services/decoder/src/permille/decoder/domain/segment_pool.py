@@ -11,6 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Generic, TypeVar
 
+from permille.mesh.errors import Unavailable
+
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _PR_SET_PDEATHSIG = 1
@@ -29,43 +31,55 @@ class SegmentPool(Generic[_Task, _Result]):
         self._shared: ProcessPoolExecutor | None = None
         # Of the tasks that were there when a worker died one is to blame: they are repeated one by one.
         self._alone = asyncio.Lock()
+        self._executors: set[ProcessPoolExecutor] = set()
+        self._closed = False
 
     async def run(self, task: _Task) -> _Result:
-        """Raises what `work` raises, and `WorkerDied` when it ends the process."""
+        """Raises what `work` raises, `WorkerDied` when it ends the process, `Unavailable` when the pool is closed."""
         if self._shared is None:
-            self._shared = _executor(self.workers)
+            self._shared = self._started(self.workers)
         shared = self._shared
         try:
             return await asyncio.get_running_loop().run_in_executor(shared, self._work, task)
         except BrokenProcessPool:
             if self._shared is shared:
                 self._shared = None
-        return await self._run_alone(task)
-
-    async def _run_alone(self, task: _Task) -> _Result:
+            self._executors.discard(shared)
         async with self._alone:
-            executor = _executor(1)
-            try:
-                return await asyncio.get_running_loop().run_in_executor(executor, self._work, task)
-            except BrokenProcessPool:
-                raise WorkerDied from None
-            finally:
-                executor.shutdown(wait=False, cancel_futures=True)
+            return await self._run_alone(task)
 
     def close(self) -> None:
         """Ends the workers, also one in the middle of its task."""
-        if self._shared is None:
-            return
-        processes = list((self._shared._processes or {}).values())
-        self._shared.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.kill()
-        self._shared = None
+        self._closed = True
+        for executor in self._executors:
+            processes = list((executor._processes or {}).values())
+            executor.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+        self._executors.clear()
 
+    async def _run_alone(self, task: _Task) -> _Result:
+        executor = self._started(1)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, self._work, task)
+        except BrokenProcessPool:
+            self._require_open()
+            raise WorkerDied from None
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+            self._executors.discard(executor)
 
-def _executor(workers: int) -> ProcessPoolExecutor:
-    # Not forked: gRPC's threads do not survive that.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
+    def _started(self, workers: int) -> ProcessPoolExecutor:
+        self._require_open()
+        # Not forked: gRPC's threads do not survive that.
+        spawn = multiprocessing.get_context("spawn")
+        executor = ProcessPoolExecutor(workers, spawn, initializer=_begin)
+        self._executors.add(executor)
+        return executor
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the decoder ends", reason="SHUTTING_DOWN", help="ask another replica", retry_after_s=1)
 
 
 def _begin() -> None:
