@@ -1,0 +1,119 @@
+"""What every command takes: which mesh, and whether a person or a program reads the answer."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+
+import typer
+from permille.mesh.config import MeshConfig, load
+from rich.console import Console
+
+_Parameters = ParamSpec("_Parameters")
+_PANEL = "Every command"
+
+_OPTIONS: dict[str, Any] = {
+    "as_json": Annotated[
+        bool, typer.Option("--json", help="Print JSON for programs instead of text.", rich_help_panel=_PANEL)
+    ],
+    "config_file": Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="TOML file with settings; else PERMILLE_CONFIG, ~/.config/permille/permille.toml, /etc/permille.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "state_dir": Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="State folder of the mesh, else PERMILLE_STATE_DIR.", rich_help_panel=_PANEL
+        ),
+    ],
+    "etcd": Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The mesh's etcd, else PERMILLE_ETCD, else the private one of `permille up`.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One run of the command."""
+
+    as_json: bool = False
+    config_file: Path | None = None
+    state_dir: Path | None = None
+    etcd: str | None = None
+
+    @cached_property
+    def config(self) -> MeshConfig:
+        """The settings. Raises `InvalidArgument` and `NotFound` as `permille.mesh.config.load` does."""
+        return load(MeshConfig, file=self.config_file, overrides=self.overrides)
+
+    @property
+    def overrides(self) -> dict[str, object]:
+        """The settings given as flags."""
+        given = {"state_dir": self.state_dir, "etcd": self.etcd}
+        return {key: value for key, value in given.items() if value is not None}
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output. A pipe gets lines as wide as they need to be."""
+        return console_for(sys.stdout.isatty())
+
+    @cached_property
+    def notes(self) -> Console:
+        """Standard error: progress, hints and warnings."""
+        return Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def print_json(self, value: object) -> None:
+        """One JSON document on standard output."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.flush()
+
+
+def console_for(terminal: bool) -> Console:
+    """A console on standard output; not on a terminal it is 160 columns wide."""
+    return Console(highlight=False) if terminal else Console(highlight=False, width=160)
+
+
+def command(
+    function: Callable[Concatenate[Invocation, _Parameters], None],
+) -> Callable[..., None]:
+    """A function of an `Invocation` and its own options as a command that also has the options of every command."""
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]
+    parameters = [
+        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own
+    ]
+    parameters += [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=annotation,
+            default=False if name == "as_json" else None,
+        )
+        for name, annotation in _OPTIONS.items()
+    ]
+
+    @wraps(function)
+    def run(**given: Any) -> None:
+        common = {name: given.pop(name) for name in _OPTIONS}
+        function(Invocation(**common), **given)  # type: ignore[call-arg]
+
+    del run.__wrapped__  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

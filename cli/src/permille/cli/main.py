@@ -1,0 +1,122 @@
+"""The command `permille`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from permille.cli import exit_codes
+from permille.cli.rendering.error_text import error_json, error_text
+from permille.mesh.errors import Internal, PermilleError
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "up": "permille.cli.commands.up",
+    "run": "permille.cli.commands.run",
+    "trace": "permille.cli.commands.trace",
+    "sessions": "permille.cli.commands.sessions",
+    "report": "permille.cli.commands.report",
+    "query": "permille.cli.commands.query",
+    "export": "permille.cli.commands.export",
+    "delete": "permille.cli.commands.delete",
+    "upload-binary": "permille.cli.commands.upload_binary",
+    "doctor": "permille.cli.commands.doctor",
+    "certs": "permille.cli.commands.certs",
+    "support-bundle": "permille.cli.commands.support_bundle",
+}
+
+
+class Commands(TyperGroup):
+    """Loads a command when it is named; the beginning of a name is enough where it is unique."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of use."""
+        return [name for name in COMMANDS if importlib.util.find_spec(COMMANDS[name]) is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name or of that beginning; None for an unknown one."""
+        meant = [cmd_name] if cmd_name in COMMANDS else [name for name in COMMANDS if name.startswith(cmd_name)]
+        if len(meant) != 1:
+            return None
+        loaded = typer.main.get_command(importlib.import_module(COMMANDS[meant[0]]).app)
+        loaded.name = meant[0]
+        return loaded
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="[bold]Exit codes[/bold]\n\n" + exit_codes.table(),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - reads files
+
+        typer.echo(f"permille {version('permille-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def permille(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What a running service did, function by function, during the half second you choose.
+
+    [bold]permille up[/bold] starts everything on this machine.
+    [bold]permille run -- CMD[/bold] starts a program ready to be traced,
+    [bold]permille trace --pid PID --for 500ms[/bold] records it,
+    [bold]permille report[/bold] shows what it did.
+
+    Settings come from options, then from PERMILLE_* variables, then from the configuration file.
+    """
+
+
+def main() -> None:
+    """Runs one command; every error ends as a message with a way out and an exit code."""
+    try:
+        app(prog_name="permille")
+    except PermilleError as error:
+        _end(error)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; the interpreter must not try to write the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(exit_codes.OK) from None
+    except Exception as error:
+        _end(_defect(error))
+
+
+def _end(error: PermilleError) -> None:
+    sys.stdout.flush()
+    if "--json" in sys.argv:
+        sys.stderr.write(json.dumps(error_json(error), ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(error_text(error) + "\n")
+    raise SystemExit(exit_codes.exit_code(error)) from None
+
+
+def _defect(error: Exception) -> Internal:
+    with tempfile.NamedTemporaryFile("w", prefix="permille-defect-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return Internal(
+        f"permille met an unexpected error: {type(error).__name__}: {error}",
+        reason="UNEXPECTED",
+        help=f"report it with {Path(file.name)} and `permille support-bundle`",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From data to text, tables and pages. Pure: no calls, no files, no clock."""

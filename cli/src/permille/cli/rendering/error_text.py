@@ -1,0 +1,30 @@
+"""An error as people and programs read it."""
+
+from __future__ import annotations
+
+from permille.mesh.errors import PermilleError
+
+
+def error_text(error: PermilleError) -> str:
+    """What happened, the stable word for it, and the way out; no trace of the program's inside."""
+    lines = [f"permille: {error.message}"]
+    if error.help:
+        lines.append(f"  what to do: {error.help}")
+    if error.retry_after_s is not None:
+        lines.append(f"  trying again after {error.retry_after_s:g} s can help")
+    if error.reason:
+        lines.append(f"  reason: {error.reason}")
+    return "\n".join(lines)
+
+
+def error_json(error: PermilleError) -> dict[str, object]:
+    """The same for programs: code, reason, message, help, metadata."""
+    return {
+        "error": {
+            "code": error.code.name,
+            "reason": error.reason,
+            "message": error.message,
+            "help": error.help,
+            "metadata": error.metadata,
+        }
+    }
