@@ -62,8 +62,10 @@ enum insn_class insn_classify(const uint8_t *bytes, size_t size, uint64_t addres
         return INSN_CALL;
     case 0xc2: case 0xc3:
         return INSN_RETURN;
-    case 0xca: case 0xcb: case 0xcc: case 0xcd: case 0xcf: case 0xf1:
+    case 0xca: case 0xcb: case 0xcf:
         return INSN_FAR;
+    case 0xcc: case 0xcd: case 0xf1:
+        return INSN_SYSTEM;
     case 0xff:
         return group5(second);
     case 0x6c ... 0x6f: case 0xa4 ... 0xa7: case 0xaa ... 0xaf:
@@ -73,7 +75,7 @@ enum insn_class insn_classify(const uint8_t *bytes, size_t size, uint64_t addres
             *target = next + displacement(bytes, size, 4);
             return INSN_COND;
         }
-        return second == 0x05 || second == 0x34 ? INSN_FAR : INSN_LINEAR;
+        return second == 0x05 || second == 0x34 ? INSN_SYSTEM : INSN_LINEAR;
     default:
         return INSN_LINEAR;
     }

@@ -14,7 +14,8 @@ enum insn_class {
     INSN_JUMP_INDIRECT,
     INSN_CALL_INDIRECT,
     INSN_RETURN,
-    INSN_FAR, /* leaves user mode: syscall, int, sysenter, far transfers */
+    INSN_FAR,    /* far jump, call, return, iret: stays in user mode here */
+    INSN_SYSTEM, /* leaves user mode: syscall, sysenter, int n */
 };
 
 /* The class of the instruction at `address`; *target for direct branches. */
