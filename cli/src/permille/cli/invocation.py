@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from permille.mesh.config import MeshConfig, load
 from rich.console import Console
 
-_Parameters = ParamSpec("_Parameters")
 _PANEL = "Every command"
 
 _OPTIONS: dict[str, Any] = {
@@ -89,9 +88,7 @@ def console_for(terminal: bool) -> Console:
     return Console(highlight=False) if terminal else Console(highlight=False, width=160)
 
 
-def command(
-    function: Callable[Concatenate[Invocation, _Parameters], None],
-) -> Callable[..., None]:
+def command(function: Callable[..., None]) -> Callable[..., None]:
     """A function of an `Invocation` and its own options as a command that also has the options of every command."""
     hints = get_type_hints(function, include_extras=True)
     own = list(inspect.signature(function).parameters.values())[1:]
@@ -111,7 +108,7 @@ def command(
     @wraps(function)
     def run(**given: Any) -> None:
         common = {name: given.pop(name) for name in _OPTIONS}
-        function(Invocation(**common), **given)  # type: ignore[call-arg]
+        function(Invocation(**common), **given)
 
     del run.__wrapped__  # type: ignore[attr-defined]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -174,6 +174,6 @@ def _require_own_rights(program: Path, user: int) -> None:
         raise FailedPrecondition(
             f"{program} is set-user-id or set-group-id: under trace it would run without the rights it needs",
             reason="SETUID",
-            help=f"run `permille run` as the owner of the program (uid {status.st_uid}), or trace a copy without the bit",
+            help=f"start it as its owner (uid {status.st_uid}), or start a copy without that bit",
             metadata={"program": str(program), "owner": str(status.st_uid)},
         )

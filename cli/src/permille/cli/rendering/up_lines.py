@@ -8,21 +8,16 @@ from permille.cli.supervision.events import Event, Happened
 def event_line(event: Event) -> str:
     """One line for people."""
     detail = f"  {event.detail}" if event.detail else ""
-    match event.happened:
-        case Happened.STARTED:
-            return f"{event.name:<11} started   pid {event.pid}{detail}"
-        case Happened.SERVING:
-            return f"{event.name:<11} serving   pid {event.pid}{detail}"
-        case Happened.ENDED:
-            return f"{event.name:<11} ended     {event.detail}; starting it again"
-        case Happened.KILLED:
-            return f"{event.name:<11} killed    pid {event.pid}{detail}"
-        case Happened.READY:
-            return f"ready: state in {event.detail}; Ctrl-C ends it\nnext: permille run -- CMD"
-        case Happened.DRAINING:
-            return "draining (a second Ctrl-C kills)"
-        case Happened.STOPPED:
-            return "stopped; `permille up` goes on where this left off"
+    forms = {
+        Happened.STARTED: f"{event.name:<11} started   pid {event.pid}{detail}",
+        Happened.SERVING: f"{event.name:<11} serving   pid {event.pid}{detail}",
+        Happened.ENDED: f"{event.name:<11} ended     {event.detail}; starting it again",
+        Happened.KILLED: f"{event.name:<11} killed    pid {event.pid}{detail}",
+        Happened.READY: f"ready: state in {event.detail}; Ctrl-C ends it\nnext: permille run -- CMD",
+        Happened.DRAINING: "draining (a second Ctrl-C kills)",
+        Happened.STOPPED: "stopped; `permille up` goes on where this left off",
+    }
+    return forms[event.happened]
 
 
 def event_json(event: Event) -> dict[str, object]:

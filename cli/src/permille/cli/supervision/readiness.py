@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import grpc
+import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from permille.mesh import discovery
 from permille.mesh.channels import Channels
@@ -13,6 +15,8 @@ from permille.mesh.discovery import Endpoint
 from permille.mesh.errors import PermilleError
 from permille.mesh.etcd import Etcd
 
+# Not typed by its authors.
+_health_stub: Callable[[grpc.aio.Channel], Any] = health_pb2_grpc.HealthStub
 _CHECK_S = 2.0
 _PAUSE_S = 0.1
 
@@ -33,7 +37,7 @@ async def serving(etcd: Etcd, channels: Channels, service: str, node: str) -> En
 
 async def healthy(channels: Channels, endpoint: Endpoint) -> bool:
     """Whether one instance answers its health check with SERVING."""
-    stub: Any = health_pb2_grpc.HealthStub(await channels.to(endpoint.service, endpoint.instance))
+    stub = _health_stub(await channels.to(endpoint.service, endpoint.instance))
     try:
         answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_CHECK_S)
     except grpc.RpcError:

@@ -1,0 +1,46 @@
+"""`permille query`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from permille.cli import tables
+from permille.cli.client import in_mesh
+from permille.cli.invocation import Invocation, command
+from permille.cli.rendering.answer_table import answer_table, plain
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@app.command()
+@command
+def query(
+    invocation: Invocation,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT; `-` reads it from standard input.")],
+    max_rows: Annotated[int, typer.Option(min=1, metavar="ROWS", help="At most so many rows.")] = 10_000,
+) -> None:
+    """Ask the tables with SQL (DuckDB's dialect), reading only.
+
+    The tables are sessions, segments, functions, calls, edges and losses: `permille query "DESCRIBE calls"` shows the
+    columns of one. Times are unix nanoseconds. Files and settings are out of reach; memory and time are limited.
+
+    [bold]Example[/bold]
+
+      permille query "SELECT name, max(end_ns - start_ns) AS longest FROM calls GROUP BY name ORDER BY 2 DESC LIMIT 10"
+    """
+    text = sys.stdin.read() if sql == "-" else sql
+    found = in_mesh(invocation.config, lambda client: tables.query(client, text, max_rows))
+    if invocation.as_json:
+        invocation.print_json(
+            {
+                "columns": found.table.column_names,
+                "rows": [plain(row) for row in found.rows],
+                "truncated": found.truncated,
+            }
+        )
+        return
+    invocation.console.print(answer_table(found.table.column_names, found.rows))
+    if found.truncated:
+        invocation.notes.print(f"there are more than {max_rows:,} rows: --max-rows, or `permille export` for all")

@@ -1,0 +1,200 @@
+"""`permille trace`."""
+
+from __future__ import annotations
+
+import secrets
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from permille.api.controller.v1 import controller_pb2
+from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
+from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.invocation import Invocation, command
+from permille.cli.operation_progress import OperationProgress
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.trace_lines import (
+    estimate_line,
+    next_lines,
+    operation_json,
+    plan_json,
+    unreachable_line,
+)
+from permille.cli.rendering.units import parse_duration_ms, parse_size
+from permille.mesh.errors import InvalidArgument
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_SMALLEST_PSB_BYTES, _LARGEST_PSB_BYTES = 2 << 10, 64 << 20
+# The node's own; they are only sent along when something is to be different.
+_DEFAULTS = controller_pb2.TraceOptions(psb_freq=3, mtc_freq=3, tsc=True, mtc=True, cyc=True, return_compression=True)
+# A clock packet every 2^15 ticks at most: the field has four bits.
+_LARGEST_MTC_FREQ = 15
+
+
+class Purpose(StrEnum):
+    """Why somebody looks; it decides the period where none is given."""
+
+    ON_DEMAND = "on-demand"
+    ANOMALY = "anomaly"
+    PROFILING = "profiling"
+
+
+_PURPOSES = {
+    Purpose.ON_DEMAND: coverage_pb2.PURPOSE_ON_DEMAND,
+    Purpose.ANOMALY: coverage_pb2.PURPOSE_ANOMALY,
+    Purpose.PROFILING: coverage_pb2.PURPOSE_PROFILING,
+}
+
+
+@app.command()
+@command
+def trace(
+    invocation: Invocation,
+    pid: Annotated[
+        list[int] | None, typer.Option("--pid", "-p", metavar="PID", help="A process; may be given more than once.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
+    ] = "",
+    period: Annotated[
+        str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: by purpose.")
+    ] = "",
+    purpose: Annotated[Purpose, typer.Option(help="Why; decides the default of --for.")] = Purpose.ON_DEMAND,
+    node: Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")] = "",
+    buffer: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Memory for trace buffers on each node: 64MiB, 1GiB. Default: the node's setting."
+        ),
+    ] = "",
+    cyc: Annotated[
+        bool,
+        typer.Option("--cyc/--no-cyc", help="Cycle-accurate times; without, fewer bytes.", rich_help_panel="Packets"),
+    ] = True,
+    mtc: Annotated[
+        bool, typer.Option("--mtc/--no-mtc", help="Clock packets between branches.", rich_help_panel="Packets")
+    ] = True,
+    mtc_freq: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=_LARGEST_MTC_FREQ,
+            help="A clock packet every 2^N crystal clocks.",
+            rich_help_panel="Packets",
+        ),
+    ] = _DEFAULTS.mtc_freq,
+    return_compression: Annotated[
+        bool,
+        typer.Option(
+            "--return-compression/--no-return-compression",
+            help="One bit for a return to its caller, instead of an address.",
+            rich_help_panel="Packets",
+        ),
+    ] = True,
+    psb_period: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="A synchronisation point every so many bytes, 2KiB to 64MiB: closer ones lose less when damaged.",
+            rich_help_panel="Packets",
+        ),
+    ] = "16KiB",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate what it would cost.")] = False,
+    request_id: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Makes a repetition find the same recording instead of starting another."),
+    ] = "",
+    patience_s: Annotated[
+        float,
+        typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
+    ] = 120.0,
+) -> None:
+    """Record what a program does, for a moment, and decode it.
+
+    First the expected bytes and decode time are printed, then the recording starts at once; it ends by itself after
+    its period. Ctrl-C cancels: what was recorded so far is kept.
+
+    A process that was started with `permille run` can be traced, as often as wanted. When a service dies meanwhile the
+    work goes on as soon as it is back; nothing is recorded or decoded twice.
+
+    [bold]Examples[/bold]
+
+      permille trace --pid 4711 --for 500ms
+
+      permille trace --name redis-server --for 2s --buffer 512MiB --no-cyc
+    """
+    if bool(pid) == bool(name):
+        raise InvalidArgument(
+            "give either --pid or --name" if not pid else "--pid and --name exclude each other",
+            reason="TARGET",
+            help="permille trace --pid PID --for 500ms; `permille doctor` lists what can be recorded now",
+        )
+    options = controller_pb2.TraceOptions(
+        psb_freq=_psb_freq(psb_period),
+        mtc_freq=mtc_freq,
+        tsc=True,
+        mtc=mtc,
+        cyc=cyc,
+        return_compression=return_compression,
+    )
+    wish = coverage_pb2.CoverageRequest(
+        target=coverage_pb2.Target(
+            node=f"nodes/{node.removeprefix('nodes/')}" if node else "", pids=pid or (), process_name=name
+        ),
+        purpose=_PURPOSES[purpose],
+        period_ms=parse_duration_ms(period) if period else 0,
+        budget_bytes=parse_size(buffer) if buffer else 0,
+    )
+    if options != _DEFAULTS:
+        wish.options.CopyFrom(options)
+
+    async def work(client: MeshClient) -> None:
+        coverage = await client.coverage()
+        plan = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
+        _tell_plan(invocation, plan)
+        if dry_run:
+            if invocation.as_json:
+                invocation.print_json({"plan": plan_json(plan)})
+            return
+        request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
+        started = (await answer(coverage.StartCoverage(request))).operation
+        with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
+            following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
+            done = await following.follow(started)
+        _tell_result(invocation, done)
+
+    in_mesh(invocation.config, work)
+
+
+def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:
+    if invocation.as_json:
+        return
+    invocation.notes.print(estimate_line(plan), markup=False)
+    left_out = unreachable_line(plan)
+    if left_out:
+        invocation.notes.print(left_out, markup=False)
+
+
+def _tell_result(invocation: Invocation, done: operation_pb2.Operation) -> None:
+    result = coverage_pb2.CoverageResult()
+    done.response.Unpack(result)
+    sessions = list(result.sessions)
+    if invocation.as_json:
+        invocation.print_json({"operation": operation_json(done), "plan": plan_json(result.plan), "sessions": sessions})
+        return
+    for line in next_lines(sessions):
+        invocation.console.print(line, markup=False, soft_wrap=True)
+
+
+def _psb_freq(period: str) -> int:
+    """RTIT_CTL.PSBFreq: a PSB every 2^(11 + n) bytes (Intel SDM volume 3, Processor Trace)."""
+    wanted = parse_size(period)
+    if not _SMALLEST_PSB_BYTES <= wanted <= _LARGEST_PSB_BYTES:
+        raise InvalidArgument(
+            f"--psb-period {period} is out of range",
+            reason="PSB_PERIOD",
+            help="choose 2KiB to 64MiB; it is rounded down to a power of two",
+        )
+    return wanted.bit_length() - 1 - 11

@@ -1,0 +1,95 @@
+"""What `permille trace` says: the cost before the start, how far it is, the next command."""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import MessageToDict
+from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
+from permille.cli.rendering.units import duration, size
+
+STAGES = {
+    "PLANNING": "planning",
+    "RECORDING": "recording",
+    "STORING": "storing",
+    "DECODING": "decoding",
+}
+
+
+def estimate_line(plan: coverage_pb2.Plan) -> str:
+    """What the recording is expected to cost."""
+    nodes = ", ".join(
+        f"{node.node.removeprefix('nodes/')} (pid {', '.join(map(str, node.pids))})" for node in plan.nodes
+    )
+    periods = {node.period_ms for node in plan.nodes}
+    period = duration(max(periods) * 1e6) if periods else "0 ms"
+    source = (
+        f"measured in {plan.measured_sessions} earlier sessions"
+        if plan.measured_sessions
+        else "a first guess: no earlier session of this program"
+    )
+    return (
+        f"{nodes}: {period}, about {size(plan.expected_bytes)} of trace, "
+        f"about {duration(plan.expected_decode_ms * 1e6)} to decode ({source})"
+    )
+
+
+def unreachable_line(plan: coverage_pb2.Plan) -> str:
+    """Which nodes are left out; empty when none is."""
+    if not plan.unreachable_nodes:
+        return ""
+    return "left out, they do not answer: " + ", ".join(plan.unreachable_nodes)
+
+
+def stage_text(progress: operation_pb2.Progress) -> str:
+    """The stage with how far it is: `storing 12.3 MiB`."""
+    word = STAGES.get(progress.stage, progress.stage.lower())
+    done, total = progress.completed, progress.total
+    if not done and not total:
+        return word
+    match progress.unit:
+        case "bytes":
+            text, whole = size(done), size(total)
+        case "ms":
+            text, whole = f"{done} ms", f"{total} ms"
+        case _:
+            text, whole = f"{done} {progress.unit}".strip(), str(total)
+    return f"{word} {text} of {whole}" if total else f"{word} {text}"
+
+
+def next_lines(sessions: list[str]) -> list[str]:
+    """The sessions, and what to type next."""
+    lines = [f"session {name}" for name in sessions]
+    if sessions:
+        lines.append(f"next: permille report {session_id(sessions[-1])}")
+    return lines
+
+
+def session_id(name: str) -> str:
+    """The id in `nodes/<node>/sessions/<id>`."""
+    return name.rpartition("/")[2]
+
+
+def plan_json(plan: coverage_pb2.Plan) -> dict[str, object]:
+    """For programs: fields as in the API, numbers as numbers."""
+    return {
+        "nodes": [
+            {
+                "node": node.node,
+                "pids": list(node.pids),
+                "period_ms": node.period_ms,
+                "budget_bytes": node.budget_bytes,
+                "expected_bytes": node.expected_bytes,
+            }
+            for node in plan.nodes
+        ],
+        "expected_bytes": plan.expected_bytes,
+        "expected_decode_ms": plan.expected_decode_ms,
+        "measured_sessions": plan.measured_sessions,
+        "unreachable_nodes": list(plan.unreachable_nodes),
+    }
+
+
+def operation_json(operation: operation_pb2.Operation) -> dict[str, object]:
+    """An operation's own fields, without what was asked for and answered."""
+    fields = MessageToDict(operation, preserving_proto_field_name=True)
+    return {key: value for key, value in fields.items() if key not in ("request", "response")}

@@ -1,0 +1,77 @@
+"""Numbers as people read them, and quantities as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from permille.mesh.errors import InvalidArgument
+
+_DURATION_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "min": 60_000.0}
+_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def parse_duration_ms(text: str) -> int:
+    """`500ms`, `1.5s`, `1m` as milliseconds. Raises `InvalidArgument`, also for less than a millisecond."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|min)", text.strip())
+    period_ms = float(found[1]) * _DURATION_MS[found[2]] if found else 0.0
+    if period_ms < 1:
+        raise InvalidArgument(
+            f"{text!r} is no duration of a millisecond or more",
+            reason="DURATION",
+            help="write a number and its unit: 500ms, 1.5s, 1m",
+            metadata={"value": text},
+        )
+    return round(period_ms)
+
+
+def parse_size(text: str) -> int:
+    """`64MiB`, `64M`, `1GiB`, `4096` as bytes; all units are powers of 1024. Raises `InvalidArgument`."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    size = int(float(found[1]) * _SIZE[found[2]]) if found else 0
+    if size < 1:
+        raise InvalidArgument(
+            f"{text!r} is no size",
+            reason="SIZE",
+            help="write bytes or a number with its unit: 64MiB, 1GiB",
+            metadata={"value": text},
+        )
+    return size
+
+
+def size(count: float) -> str:
+    """Bytes in the largest fitting unit: `12.3 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds in the largest fitting unit: `1.23 ms`."""
+    value = float(ns)
+    for unit in ("ns", "µs", "ms"):
+        if abs(value) < 1000:
+            return f"{value:.0f} {unit}" if unit == "ns" else f"{value:.2f} {unit}"
+        value /= 1000
+    return f"{value:.2f} s"
+
+
+def count(number: int) -> str:
+    """With thousands apart: `1,234,567`."""
+    return f"{number:,}"
+
+
+def share(part: float, whole: float) -> str:
+    """As percent: `12.3 %`; empty when there is no whole."""
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def moment(ns: int) -> str:
+    """Unix nanoseconds as UTC to the millisecond."""
+    if ns <= 0:
+        return ""
+    seconds, rest = divmod(ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1_000_000:03d}"
