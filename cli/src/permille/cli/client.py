@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -49,7 +49,7 @@ async def answer(call: Awaitable[_Result]) -> _Result:
         raise from_rpc_error(error) from None
 
 
-async def parts(stream: AsyncIterator[_Result]) -> AsyncIterator[_Result]:
+async def parts(stream: AsyncIterable[_Result]) -> AsyncIterator[_Result]:
     """The parts of a streamed answer. Raises the error that the server raised."""
     try:
         async for part in stream:

@@ -110,7 +110,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         common = {name: given.pop(name) for name in _OPTIONS}
         function(Invocation(**common), **given)
 
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

@@ -46,7 +46,7 @@ class OperationProgress:
     async def follow(self, operation: Operation) -> Operation:
         """The operation when it is done and well. Ctrl-C asks for its end, a second one stops waiting for it.
 
-        Raises the error that it failed with, `Cancelled`, or `Unavailable` when this gives up and the operation goes on.
+        Raises the error that it failed with, `Cancelled`, or `Unavailable` when this gives up; the operation goes on.
         """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()

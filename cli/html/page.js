@@ -1,0 +1,221 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const STEP = 200;
+
+const element = (name, text, className) => {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+};
+const count = (value) => value.toLocaleString("en");
+const size = (bytes) => {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (bytes < 1024) return `${unit === "B" ? bytes : bytes.toFixed(1)} ${unit}`;
+    bytes /= 1024;
+  }
+  return `${bytes.toFixed(1)} TiB`;
+};
+const duration = (ns) => {
+  for (const unit of ["ns", "µs", "ms"]) {
+    if (ns < 1000) return `${unit === "ns" ? ns : ns.toFixed(2)} ${unit}`;
+    ns /= 1000;
+  }
+  return `${ns.toFixed(2)} s`;
+};
+const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "");
+
+/** A table that sorts by a click; columns: {title, value(row), text(row), number, cell(row)}. */
+function table(target, columns, rows, sortedBy, limit) {
+  let column = sortedBy;
+  let descending = true;
+  const head = element("tr");
+  const body = element("tbody");
+  for (const one of columns) {
+    const cell = element("th", undefined, one.number ? "number" : "");
+    const button = element("button", one.title);
+    button.onclick = () => {
+      descending = column === one ? !descending : Boolean(one.number);
+      column = one;
+      draw();
+    };
+    cell.append(button);
+    one.head = cell;
+    head.append(cell);
+  }
+  const top = element("thead");
+  top.append(head);
+  target.append(top, body);
+  let shown = rows;
+  let most = limit;
+  function draw() {
+    for (const one of columns) one.head.removeAttribute("aria-sort");
+    column.head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    const sorted = [...shown].sort((a, b) => {
+      const [x, y] = [column.value(a), column.value(b)];
+      return (x < y ? -1 : x > y ? 1 : 0) * (descending ? -1 : 1);
+    });
+    body.replaceChildren(
+      ...sorted.slice(0, most).map((row) => {
+        const line = element("tr");
+        for (const one of columns) line.append(one.cell ? one.cell(row) : element("td", one.text(row), one.number ? "number" : ""));
+        return line;
+      }),
+    );
+  }
+  draw();
+  return {
+    show(wanted, number) {
+      shown = wanted;
+      most = number;
+      draw();
+    },
+  };
+}
+
+const numeric = (title, key, text) => ({ title, number: true, value: (row) => row[key], text: (row) => text(row[key]) });
+
+function functions() {
+  const whole = data.functions.reduce((sum, row) => sum + row.self_instructions, 0);
+  const self = numeric("self instructions", "self_instructions", count);
+  const columns = [
+    {
+      title: "function",
+      value: (row) => row.name,
+      cell: (row) => {
+        const cell = element("td", row.name, row.symbol_status.startsWith("none") ? "name nameless" : "name");
+        const place = row.file ? `${row.file}${row.line ? `:${row.line}` : ""}` : row.symbol_status.startsWith("none") ? row.symbol_status : "";
+        if (place) cell.append(element("small", place));
+        return cell;
+      },
+    },
+    { title: "module", value: (row) => row.module, text: (row) => row.module.split("/").pop() },
+    numeric("calls", "calls", count),
+    self,
+    { title: "%", number: true, value: (row) => row.self_instructions, text: (row) => share(row.self_instructions, whole) },
+    numeric("total instructions", "total_instructions", count),
+    numeric("self time", "self_ns", duration),
+    numeric("total time", "total_ns", duration),
+  ];
+  const shownTable = table(document.getElementById("function-table"), columns, data.functions, self, STEP);
+  const filter = document.getElementById("filter");
+  const more = document.getElementById("more");
+  let most = STEP;
+  const refresh = () => {
+    const wanted = filter.value.toLowerCase();
+    const rows = data.functions.filter((row) => `${row.name} ${row.module} ${row.file}`.toLowerCase().includes(wanted));
+    shownTable.show(rows, most);
+    document.getElementById("shown").textContent = `${count(Math.min(most, rows.length))} of ${count(rows.length)} functions`;
+    more.hidden = rows.length <= most;
+  };
+  filter.oninput = () => {
+    most = STEP;
+    refresh();
+  };
+  more.onclick = () => {
+    most *= 4;
+    refresh();
+  };
+  refresh();
+}
+
+function facts() {
+  document.title = `${data.session.target} ${data.session.session_id} - permille`;
+  document.getElementById("title").textContent = `permille: ${data.session.target}`;
+  const list = document.getElementById("facts");
+  for (const [name, value] of data.facts) list.append(element("dt", name), element("dd", value));
+  const notes = document.getElementById("notes");
+  for (const note of data.notes) {
+    const item = element("li", note.text);
+    if (note.way_out) item.append(element("small", note.way_out));
+    notes.append(item);
+  }
+}
+
+function losses() {
+  const lost = data.session.lost_bytes;
+  document.getElementById("loss-total").textContent = lost
+    ? `${size(lost)} of packets found no room: ${share(lost, lost + data.session.raw_bytes)} of all. What is lost is in no other table.`
+    : data.losses.length
+      ? "No packets were lost in the recording."
+      : "Nothing was lost.";
+  if (!data.losses.length) return;
+  const bytes = numeric("trace", "size_bytes", (value) => (value ? size(value) : ""));
+  table(
+    document.getElementById("loss-table"),
+    [
+      { title: "reason", value: (row) => row.reason, text: (row) => row.reason },
+      numeric("places", "places", count),
+      bytes,
+      numeric("time", "length_ns", (value) => (value ? duration(value) : "")),
+      { title: "what makes it less", value: (row) => row.knob, text: (row) => row.knob },
+    ],
+    data.losses,
+    bytes,
+    Infinity,
+  );
+}
+
+function threads() {
+  const instructions = numeric("instructions", "instructions", count);
+  table(
+    document.getElementById("thread-table"),
+    [
+      { title: "thread", value: (row) => row.thread, text: (row) => row.thread },
+      numeric("pid", "pid", String),
+      numeric("tid", "tid", String),
+      instructions,
+      numeric("branches", "branches", count),
+      numeric("trace", "size_bytes", size),
+      numeric("lost", "lost_bytes", (value) => (value ? size(value) : "0")),
+      numeric("errors", "errors", count),
+      { title: "buffer", value: (row) => row.buffer_full, text: (row) => (row.buffer_full ? "ran full" : "") },
+    ],
+    data.segments,
+    instructions,
+    Infinity,
+  );
+}
+
+/** The viewer calls this when it is there. */
+window.permilleShow = (speedscope) => {
+  const name = `${data.session.target} ${data.session.session_id}`;
+  speedscope.loadFileFromBase64(`${name}.speedscope.json`, document.getElementById("profile").textContent.trim());
+};
+
+let opened = false;
+function openViewer() {
+  if (opened) return;
+  opened = true;
+  if (!data.has_calls) {
+    document.getElementById("no-calls").hidden = false;
+    return;
+  }
+  const bytes = Uint8Array.from(atob(document.getElementById("viewer").textContent.trim()), (c) => c.charCodeAt(0));
+  const frame = element("iframe");
+  frame.title = "flame graph and time line";
+  frame.srcdoc = new TextDecoder().decode(bytes);
+  document.getElementById("pictures").append(frame);
+}
+
+function select(view) {
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const chosen = tab.dataset.view === view;
+    tab.setAttribute("aria-selected", String(chosen));
+    document.getElementById(tab.dataset.view).hidden = !chosen;
+  }
+  if (view === "pictures") openViewer();
+}
+
+facts();
+functions();
+losses();
+threads();
+for (const tab of document.querySelectorAll("[role=tab]")) {
+  tab.onclick = () => {
+    select(tab.dataset.view);
+    history.replaceState(null, "", `#${tab.dataset.view}`);
+  };
+}
+const asked = location.hash.slice(1);
+if (document.querySelector(`[data-view="${CSS.escape(asked)}"]`)) select(asked);

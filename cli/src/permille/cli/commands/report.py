@@ -1,0 +1,92 @@
+"""`permille report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from permille.cli.client import MeshClient, in_mesh
+from permille.cli.html_page import PageParts, read_page_parts, write_page
+from permille.cli.invocation import Invocation, command
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.report import Order, Report, report_json
+from permille.cli.rendering.report_text import report_text
+from permille.cli.report_data import decode, read_report
+from permille.cli.session_list import LATEST, chosen, list_sessions
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@app.command()
+@command
+def report(
+    invocation: Invocation,
+    session: Annotated[
+        str, typer.Argument(metavar="[SESSION]", help="A session's name, id, beginning of an id, or `latest`.")
+    ] = LATEST,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="So many functions; 0: all.")] = 15,
+    sort: Annotated[
+        Order | None, typer.Option(help="Only one table, sorted by this. Default: by self and by total.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page instead: tables, flame graph, time line, in one file without network."
+        ),
+    ] = None,
+    max_calls: Annotated[
+        int, typer.Option(min=0, metavar="N", help="With --html: keep the N longest calls; 0: all.")
+    ] = 200_000,
+    patience_s: Annotated[
+        float,
+        typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
+    ] = 120.0,
+) -> None:
+    """Show what a session's program did: functions by instructions and time, calls, losses.
+
+    `self` is a function alone, `total` includes what it calls. Each loss comes with the setting that makes it less.
+    A session that is stored and not decoded yet is decoded first.
+
+    [bold]Examples[/bold]
+
+      permille report
+
+      permille report latest --sort total-time --top 40
+
+      permille report latest --html report.html
+    """
+
+    async def work(client: MeshClient) -> tuple[Report, PageParts | None]:
+        listed = await list_sessions(client)
+        wanted = chosen(listed, session)
+        if wanted.state != "DECODED":
+            with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
+                await decode(client, wanted, display, patience_s=patience_s)
+            wanted = chosen(await list_sessions(client), wanted.session_id)
+        found = await read_report(client, wanted)
+        return found, await read_page_parts(client, found, max_calls) if html else None
+
+    found, parts = in_mesh(invocation.config, work)
+    if html is not None and parts is not None:
+        size_bytes = write_page(html, found, parts)
+        if invocation.as_json:
+            invocation.print_json(
+                {
+                    "session": found.session.name,
+                    "file": str(html),
+                    "size_bytes": size_bytes,
+                    "omitted_calls": parts.omitted_calls,
+                }
+            )
+            return
+        invocation.console.print(f"wrote {html}; it opens in any browser, without network", soft_wrap=True)
+        if parts.omitted_calls:
+            invocation.notes.print(f"{parts.omitted_calls:,} short calls are left out of the pictures: --max-calls 0")
+        return
+    if invocation.as_json:
+        invocation.print_json(report_json(found, sort or Order.SELF, top))
+        return
+    for part in report_text(found, [sort] if sort else [Order.SELF, Order.TOTAL], top):
+        invocation.console.print(part)
+    invocation.notes.print(f"next: permille report {found.session.session_id} --html report.html")

@@ -1,0 +1,90 @@
+"""Files that a command writes: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import AsyncIterable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from permille.mesh.errors import NotFound, PermilleError, PermissionDenied, ResourceExhausted
+
+
+def write_file(file: Path, pieces: Iterable[bytes]) -> int:
+    """Writes the pieces in the place of `file`; their size in bytes.
+
+    Raises `NotFound` for a missing folder, `PermissionDenied`, `ResourceExhausted` for a full disk.
+    """
+    draft = Draft(file)
+    with draft:
+        for piece in pieces:
+            draft.write(piece)
+    return draft.size_bytes
+
+
+async def write_file_from(file: Path, pieces: AsyncIterable[bytes]) -> int:
+    """As `write_file`, from pieces that arrive."""
+    draft = Draft(file)
+    with draft:
+        async for piece in pieces:
+            draft.write(piece)
+    return draft.size_bytes
+
+
+class Draft:
+    """A file beside the wanted one, which takes its place when the block ends well and vanishes otherwise."""
+
+    def __init__(self, file: Path) -> None:
+        self.size_bytes = 0
+        self._file = file.absolute()
+        self._descriptor = -1
+        self._draft = Path()
+
+    def __enter__(self) -> Draft:
+        try:
+            self._descriptor, name = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self._file.parent)
+        except OSError as error:
+            raise _cannot_write(self._file, error) from None
+        self._draft = Path(name)
+        return self
+
+    def write(self, piece: bytes) -> None:
+        """Raises `ResourceExhausted` for a full disk."""
+        view = memoryview(piece)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise _cannot_write(self._file, error) from None
+        self.size_bytes += len(piece)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        os.close(self._descriptor)
+        if kind is not None:
+            with suppress(OSError):
+                self._draft.unlink()
+            return
+        umask = os.umask(0)
+        os.umask(umask)
+        self._draft.chmod(0o666 & ~umask)
+        try:
+            self._draft.replace(self._file)
+        except OSError as error:
+            self._draft.unlink()
+            raise _cannot_write(self._file, error) from None
+
+
+def _cannot_write(file: Path, error: OSError) -> PermilleError:
+    message = f"cannot write {file}: {error.strerror}"
+    metadata = {"file": str(file)}
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceExhausted(
+            message, reason="DISK_FULL", help="make room, or write elsewhere with -o", metadata=metadata
+        )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+        return NotFound(
+            message, reason="OUTPUT_FOLDER", help=f"make the folder: mkdir -p {file.parent}", metadata=metadata
+        )
+    return PermissionDenied(message, reason="OUTPUT_DENIED", help="choose a file you may write", metadata=metadata)

@@ -1,0 +1,224 @@
+"""What a report says, before it becomes text or a page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class SessionFacts(Protocol):
+    """What a report needs to know of its session."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def purpose(self) -> str: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def period_ms(self) -> int: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def raw_bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def lost_bytes(self) -> int: ...
+    @property
+    def instructions(self) -> int: ...
+    @property
+    def calls(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """One function over all threads; `symbol_status` begins with `none` when the name is only an address."""
+
+    name: str
+    module: str
+    build_id: str
+    address: int
+    symbol_status: str
+    file: str
+    line: int
+    calls: int
+    self_instructions: int
+    total_instructions: int
+    self_ns: int
+    total_ns: int
+
+    @property
+    def nameless(self) -> bool:
+        """Whether no symbol covers it."""
+        return self.symbol_status.startswith("none")
+
+
+@dataclass(frozen=True)
+class SegmentRow:
+    """One thread's stream."""
+
+    segment: int
+    pid: int
+    tid: int
+    thread: str
+    core: int
+    size_bytes: int
+    stored_bytes: int
+    lost_bytes: int
+    buffer_full: bool
+    instructions: int
+    branches: int
+    errors: int
+    first_ns: int
+    last_ns: int
+    decode_ms: int
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """All losses of one reason; `knob`: what makes them fewer."""
+
+    reason: str
+    knob: str
+    places: int
+    size_bytes: int
+    length_ns: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One session, the functions by self instructions, the streams, the losses by size."""
+
+    session: SessionFacts
+    functions: list[FunctionRow]
+    segments: list[SegmentRow]
+    losses: list[LossRow]
+
+    @property
+    def self_instructions(self) -> int:
+        """All instructions that were decoded."""
+        return sum(row.self_instructions for row in self.functions)
+
+    @property
+    def self_ns(self) -> int:
+        """The time that is accounted to functions, over all threads."""
+        return sum(row.self_ns for row in self.functions)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a reader should know; `way_out` may be empty."""
+
+    text: str
+    way_out: str = ""
+
+
+class Order(StrEnum):
+    """What the functions are sorted by."""
+
+    SELF = "self"
+    TOTAL = "total"
+    SELF_TIME = "self-time"
+    TOTAL_TIME = "total-time"
+    CALLS = "calls"
+
+
+_KEYS = {
+    Order.SELF: lambda row: row.self_instructions,
+    Order.TOTAL: lambda row: row.total_instructions,
+    Order.SELF_TIME: lambda row: row.self_ns,
+    Order.TOTAL_TIME: lambda row: row.total_ns,
+    Order.CALLS: lambda row: row.calls,
+}
+
+
+def top(functions: Sequence[FunctionRow], order: Order, limit: int) -> list[FunctionRow]:
+    """The first by that order; 0: all."""
+    ranked = sorted(functions, key=_KEYS[order], reverse=True)
+    return ranked[:limit] if limit else ranked
+
+
+def notes(report: Report) -> list[Note]:
+    """Frames without symbols with the reason, streams that ran full, a target that ended early."""
+    found = _nameless(report)
+    full = sum(segment.buffer_full for segment in report.segments)
+    if full:
+        found.append(
+            Note(
+                f"the buffers of {full} of {len(report.segments)} threads ran full: what came later is missing",
+                "permille trace --buffer SIZE with a larger size, or a shorter --for",
+            )
+        )
+    if report.session.stop_reason == "TARGET_EXITED":
+        found.append(Note("the program ended before the period was over"))
+    if report.session.stop_reason == "CONTROLLER_LOST":
+        found.append(Note("the controller died during the recording, which ended by itself; what it recorded is here"))
+    if not report.functions:
+        found.append(
+            Note("nothing was executed, or nothing could be decoded: the target slept", "trace while it has work to do")
+        )
+    return found
+
+
+def _nameless(report: Report) -> list[Note]:
+    modules: dict[tuple[str, str], list[FunctionRow]] = defaultdict(list)
+    for row in report.functions:
+        if row.nameless:
+            reason = row.symbol_status.partition(":")[2].strip() or "it has no symbols"
+            modules[row.module or "code without a file", reason].append(row)
+    whole = report.self_instructions
+    ranked = sorted(modules.items(), key=lambda item: -sum(row.self_instructions for row in item[1]))
+    found = []
+    for (module, reason), rows in ranked:
+        weight = sum(row.self_instructions for row in rows)
+        part = f"{100 * weight / whole:.1f} % of the instructions" if whole else "no instructions"
+        found.append(
+            Note(
+                f"{module}: {len(rows)} functions without a name ({part}): {reason}",
+                "install its debug symbols (Debian: the package ending in -dbgsym) and trace again,"
+                " or give them later: permille upload-binary FILE --debug FILE.debug"
+                if rows[0].build_id
+                else "",
+            )
+        )
+    return found
+
+
+def report_json(report: Report, order: Order, limit: int) -> dict[str, Any]:
+    """For programs: fields as in the tables."""
+    session = report.session
+    return {
+        "session": {
+            "name": session.name,
+            "session_id": session.session_id,
+            "target": session.target,
+            "backend": session.backend,
+            "purpose": session.purpose,
+            "start_ns": session.start_ns,
+            "end_ns": session.end_ns,
+            "period_ms": session.period_ms,
+            "stop_reason": session.stop_reason,
+            "raw_bytes": session.raw_bytes,
+            "stored_bytes": session.stored_bytes,
+            "lost_bytes": session.lost_bytes,
+            "instructions": session.instructions,
+            "calls": session.calls,
+        },
+        "functions": [asdict(row) for row in top(report.functions, order, limit)],
+        "functions_total": len(report.functions),
+        "segments": [asdict(row) for row in report.segments],
+        "losses": [asdict(row) for row in report.losses],
+        "notes": [asdict(note) for note in notes(report)],
+    }

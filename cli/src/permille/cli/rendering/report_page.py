@@ -1,0 +1,33 @@
+"""A report as one HTML page: the built template with the session's data in it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from dataclasses import asdict
+
+from permille.cli.rendering.report import Order, Report, report_json
+from permille.cli.rendering.report_text import facts
+
+DATA, PROFILE = "{{DATA}}", "{{PROFILE}}"
+
+
+def report_page(template: str, report: Report, profile: bytes) -> str:
+    """`profile`: the session in speedscope's format."""
+    content = {
+        **report_json(report, Order.SELF, 0),
+        "facts": [[name, value] for name, value in facts(report)],
+        "has_calls": report.session.calls > 0,
+        "segments": [asdict(row) for row in report.segments],
+    }
+    packed = base64.b64encode(gzip.compress(profile, 6, mtime=0)).decode()
+    before, _, rest = template.partition(DATA)
+    between, _, after = rest.partition(PROFILE)
+    return "".join((before, in_script(content), between, packed, after))
+
+
+def in_script(content: object) -> str:
+    """JSON that cannot end the script element around it."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

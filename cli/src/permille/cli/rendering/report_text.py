@@ -1,0 +1,152 @@
+"""A report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from permille.cli.rendering.report import FunctionRow, Order, Report, notes, top
+from permille.cli.rendering.session_table import lost_text
+from permille.cli.rendering.units import count, duration, moment, share, size
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_TITLES = {
+    Order.SELF: "Top functions by self instructions",
+    Order.TOTAL: "Top functions by total instructions (with what they call)",
+    Order.SELF_TIME: "Top functions by self time",
+    Order.TOTAL_TIME: "Top functions by total time (with what they call)",
+    Order.CALLS: "Top functions by calls",
+}
+
+
+def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
+    """The session, one table of functions for each order, the losses, the notes."""
+    yield _head(report)
+    for order in orders:
+        if report.functions:
+            yield ""
+            yield _function_table(report, order, limit)
+    yield ""
+    yield from _losses(report)
+    for note in notes(report):
+        yield Text(f"note: {note.text}" + (f"\n      {note.way_out}" if note.way_out else ""))
+
+
+def _head(report: Report) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts(report):
+        table.add_row(name, Text(value))
+    return table
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """What the session was, each with its name."""
+    session = report.session
+    raw = session.raw_bytes
+    per_instruction = f", {8 * raw / session.instructions:.2f} bits an instruction" if session.instructions else ""
+    processes = len({segment.pid for segment in report.segments})
+    return [
+        ("session", session.name),
+        ("target", f"{session.target}; processes: {processes}, threads: {len(report.segments)}"),
+        (
+            "recorded",
+            f"{moment(session.start_ns)} UTC for {duration(session.end_ns - session.start_ns)}"
+            f" (asked for {duration(session.period_ms * 1e6)}; {stop_text(session.stop_reason)})",
+        ),
+        ("back end", backend_text(session.backend)),
+        ("trace", f"{size(raw)} of packets, {size(session.stored_bytes)} stored{per_instruction}"),
+        ("lost", lost_text(session.lost_bytes, raw)),
+        (
+            "executed",
+            f"{count(session.instructions)} instructions, {count(session.calls)} calls,"
+            f" {count(len(report.functions))} functions",
+        ),
+    ]
+
+
+def stop_text(stop_reason: str) -> str:
+    """Why a recording ended, in words."""
+    return {
+        "PERIOD": "the period was over",
+        "STOPPED": "it was stopped",
+        "TARGET_EXITED": "the program ended",
+        "CONTROLLER_LOST": "the controller died",
+    }.get(stop_reason, stop_reason.lower())
+
+
+def backend_text(backend: str) -> str:
+    """A back end with what it is."""
+    return {
+        "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not"
+    }.get(backend, backend)
+
+
+def _function_table(report: Report, order: Order, limit: int) -> Table:
+    ranked = top(report.functions, order, limit)
+    rest = len(report.functions) - len(ranked)
+    table = Table(
+        title=_TITLES[order],
+        title_justify="left",
+        title_style="bold",
+        caption=f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None,
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    table.add_column("FUNCTION", overflow="fold", ratio=3, min_width=24)
+    table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
+    for name in ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME"):
+        table.add_column(name, justify="right", no_wrap=True)
+    whole = report.self_instructions
+    for row in ranked:
+        table.add_row(
+            function_text(row),
+            Text(PurePath(row.module).name),
+            count(row.calls),
+            count(row.self_instructions),
+            share(row.self_instructions, whole).removesuffix(" %"),
+            count(row.total_instructions),
+            duration(row.self_ns),
+            duration(row.total_ns),
+        )
+    return table
+
+
+def function_text(row: FunctionRow) -> Text:
+    """The name, with its place in the source where it is known."""
+    text = Text(row.name, style="italic" if row.nameless else "")
+    if row.file:
+        text.append(f"  {PurePath(row.file).name}:{row.line}" if row.line else f"  {PurePath(row.file).name}", "dim")
+    return text
+
+
+def _losses(report: Report) -> Iterator[RenderableType]:
+    if not report.losses:
+        yield Text("Losses: none" if not report.session.lost_bytes else "Losses")
+        return
+    table = Table(
+        title="Losses: what was executed and is not in this report",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    table.add_column("REASON", overflow="fold", ratio=2)
+    for name in ("PLACES", "TRACE", "TIME"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("WHAT MAKES IT LESS", overflow="fold", ratio=2)
+    for loss in report.losses:
+        table.add_row(
+            Text(loss.reason),
+            count(loss.places),
+            size(loss.size_bytes) if loss.size_bytes else "",
+            duration(loss.length_ns) if loss.length_ns else "",
+            Text(loss.knob),
+        )
+    yield table

@@ -1,0 +1,84 @@
+"""What a report shows of one session, read from the tables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from permille.api.decoder.v1 import decoder_pb2
+from permille.cli.client import MeshClient, answer
+from permille.cli.operation_progress import OperationProgress
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.report import FunctionRow, LossRow, Report, SegmentRow
+from permille.cli.session_list import ListedSession
+from permille.cli.tables import Answer, query, text_literal
+from permille.mesh.errors import DataLoss, FailedPrecondition
+
+_MOST_ROWS = 10_000_000
+_FUNCTIONS = """
+SELECT name, module, build_id, address, symbol_status, file, line, calls, self_instructions, total_instructions,
+       self_ns, total_ns
+FROM functions WHERE session_id = $session
+ORDER BY self_instructions DESC, total_instructions DESC, name
+"""
+_SEGMENTS = """
+SELECT segment, pid, tid, thread, core, size_bytes, stored_bytes, lost_bytes, buffer_full, instructions, branches,
+       errors, first_ns, last_ns, decode_ms
+FROM segments WHERE session_id = $session ORDER BY segment
+"""
+_LOSSES = """
+SELECT reason, knob, count(*) AS places, CAST(sum(size_bytes) AS BIGINT) AS size_bytes,
+       CAST(sum(greatest(end_ns - start_ns, 0)) AS BIGINT) AS length_ns
+FROM losses WHERE session_id = $session
+GROUP BY reason, knob ORDER BY size_bytes DESC, places DESC, reason
+"""
+
+
+async def read_report(client: MeshClient, session: ListedSession) -> Report:
+    """All functions, streams and losses of a decoded session."""
+    functions, segments, losses = await asyncio.gather(
+        *(_rows(client, sql, session) for sql in (_FUNCTIONS, _SEGMENTS, _LOSSES))
+    )
+    return Report(
+        session=session,
+        functions=[FunctionRow(**row) for row in functions],
+        segments=[SegmentRow(**row) for row in segments],
+        losses=[LossRow(**row) for row in losses],
+    )
+
+
+async def _rows(client: MeshClient, sql: str, session: ListedSession) -> list[dict[str, Any]]:
+    found: Answer = await query(client, sql.replace("$session", text_literal(session.session_id)), _MOST_ROWS)
+    return found.rows
+
+
+async def decode(
+    client: MeshClient, session: ListedSession, display: ProgressDisplay, *, patience_s: float
+) -> decoder_pb2.DecodeResult:
+    """Decodes a session that is stored and not decoded, for example of a cancelled trace.
+
+    Raises `FailedPrecondition` while it is recorded, `DataLoss` when its recording failed, and what decoding raises.
+    """
+    if session.state == "FAILED":
+        raise DataLoss(
+            f"the recording of {session.name} failed: {session.error_message}",
+            reason="RECORDING_FAILED",
+            help=session.error_help or "record again; `permille support-bundle` collects the logs",
+            metadata={"session": session.name},
+        )
+    if session.state != "STORED":
+        raise FailedPrecondition(
+            f"{session.name} is {session.state.lower()}",
+            reason="SESSION_NOT_STORED",
+            help="wait until `permille sessions` shows it as stored or decoded",
+            metadata={"session": session.name},
+        )
+    decoder = await client.decoder()
+    # One decode however often somebody asks.
+    request = decoder_pb2.DecodeRequest(request_id=f"cli-{session.session_id}", session=session.name)
+    started = (await answer(decoder.Decode(request))).operation
+    following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)
+    done = await following.follow(started)
+    result = decoder_pb2.DecodeResult()
+    done.response.Unpack(result)
+    return result
