@@ -26,8 +26,9 @@ from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
 def losses(session_id, count, first):
-    rows = [{"session_id": session_id, "segment": 0, "stream_offset": first + i, "size_bytes": 1, "start_ns": i, "end_ns": i,
-             "reason": "r", "address": 0, "knob": "", "day": date(2026, 11, 21)} for i in range(count)]
+    common = {"session_id": session_id, "segment": 0, "size_bytes": 1, "reason": "r", "address": 0, "knob": ""}
+    rows = [common | {"stream_offset": first + i, "start_ns": i, "end_ns": i, "day": date(2026, 11, 21)}
+            for i in range(count)]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["losses"])
 
 async def run(url, writer, sessions):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +21,7 @@ from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 
 # Delta's own default of 15 gives up when a few processes commit at once.
 _MOST_RETRIES = 100
+_MOST_REPLACEMENTS = 20
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
 _DENIED = re.compile(
@@ -42,8 +45,8 @@ class Tables:
     ) -> None:
         """One commit that puts these rows in the place of all that the table has of the session.
 
-        `batches` have the table's schema and are read in a thread, once; doing it again changes nothing. `decode_id`
-        is kept in the commit's metadata.
+        `batches` have the table's schema and are read in a thread, again for each try; doing it again changes
+        nothing. `decode_id` is kept in the commit's metadata.
         """
         _require_session_id(session_id)
         await self._call(table, lambda: self._replace(table, session_id, batches, decode_id))
@@ -107,6 +110,17 @@ class Tables:
             return found
 
     def _replace(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
+        for tries_left in reversed(range(_MOST_REPLACEMENTS)):
+            try:
+                return self._replace_once(table, session_id, batches, decode_id)
+            except CommitFailedError:
+                # Another writer replaced the same session's rows meanwhile: Delta wants them read anew.
+                if not tries_left:
+                    raise
+                time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
+        return None
+
+    def _replace_once(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
         schema = _schema(table)
         write_deltalake(
             self._open(table) or self._create(table),

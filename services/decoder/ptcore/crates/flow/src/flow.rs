@@ -134,7 +134,7 @@ impl Hare {
 const STRAIGHT: u32 = 64;
 
 #[inline(always)]
-fn told<'b>(code: &'b CodeCache, block: &CodeBlock, kind: BlockKind, target: u64) -> Block<'b> {
+fn told<'b>(code: &'b CodeCache, block: &CodeBlock, kind: BlockKind, target: u64, epoch: u32) -> Block<'b> {
     Block {
         id: block.id,
         start: block.start,
@@ -142,6 +142,7 @@ fn told<'b>(code: &'b CodeCache, block: &CodeBlock, kind: BlockKind, target: u64
         end: block.end,
         instructions: block.instructions.into(),
         kind,
+        epoch,
         target,
         lengths: code.lengths(block),
     }
@@ -368,7 +369,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 (kind, target, next)
             };
             run.instructions += u64::from(block.instructions);
-            self.sink.block(&told(self.code, block, kind, target), tsc);
+            self.sink.block(&told(self.code, block, kind, target, self.epoch), tsc);
             at = next;
         }
         if count != self.events.count {
@@ -607,7 +608,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             BlockKind::Call | BlockKind::IndirectCall => self.statistics.calls += 1,
             _ => {}
         }
-        self.sink.block(&told(self.code, block, kind, target), self.events.time.now());
+        self.sink.block(&told(self.code, block, kind, target, self.epoch), self.events.time.now());
     }
 
     fn tell_part(&mut self, block: &CodeBlock, count: u16, last: u64, end: u64, target: u64) {

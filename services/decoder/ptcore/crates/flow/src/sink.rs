@@ -35,6 +35,8 @@ pub struct Block<'a> {
     pub end: u64,
     pub instructions: u32,
     pub kind: BlockKind,
+    /// The code image it was found in.
+    pub epoch: u32,
     /// Where execution went; 0 when tracing was disabled without saying.
     pub target: u64,
     /// Bytes of every instruction, in order; sums to `end - start`.

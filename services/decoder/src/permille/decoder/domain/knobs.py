@@ -20,8 +20,8 @@ def buffer_knob(buffer_bytes: int, recorded_bytes: int, lost_bytes: int) -> str:
 def decode_knob(reason: str) -> str:
     """For a stretch that could not be decoded."""
     known = {
-        "missing": "record on a machine where the binary is readable, or upload it: permille upload",
-        "no code": "record on a machine where the binary is readable, or upload it: permille upload",
+        "missing": "record on a machine where the binary is readable, or upload it: permille upload-binary",
+        "no-code": "record on a machine where the binary is readable, or upload it: permille upload-binary",
         "no file": "none: the code was gone before it could be copied",
         "synchronization": "permille trace with a smaller --psb-period",
         "overflow": "permille trace with fewer packets: --no-cyc",

@@ -11,12 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-from permille import ptcore
 from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.image_steps import ImageStep, StepKind
 from permille.decoder.domain.manifest import Clock, PacketOptions, Segment
 from permille.decoder.domain.ptcore_columns import arrow_batch
 from permille.decoder.domain.segment_rows import call_batches, edge_batch, loss_batch
+from permille.ptcore import Binary, Image, PtConfig, decode
 
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -55,7 +55,7 @@ def decode_segment(task: SegmentTask) -> SegmentResult:
     segment = task.segment
     with _mapped(task.raw) as packets, _mapped(task.code) as code:
         image = _image(task.steps, code)
-        decoded = ptcore.decode(packets, image, _config(task.options), list(segment.epochs))
+        decoded = decode(packets, image, _config(task.options), list(segment.epochs))
     result = SegmentResult(
         index=segment.index,
         functions=task.out / f"functions-{segment.index}.arrow",
@@ -87,8 +87,8 @@ def _write(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
             writer.write_batch(batch)
 
 
-def _config(options: PacketOptions) -> ptcore.PtConfig:
-    return ptcore.PtConfig(
+def _config(options: PacketOptions) -> PtConfig:
+    return PtConfig(
         options.family,
         options.model,
         options.stepping,
@@ -99,8 +99,8 @@ def _config(options: PacketOptions) -> ptcore.PtConfig:
     )
 
 
-def _image(steps: tuple[ImageStep, ...], code: memoryview) -> ptcore.Image:
-    image = ptcore.Image()
+def _image(steps: tuple[ImageStep, ...], code: memoryview) -> Image:
+    image = Image()
     for step in steps:
         where = (step.epoch, step.address, step.size)
         if step.kind == StepKind.UNMAP:
@@ -114,7 +114,7 @@ def _image(steps: tuple[ImageStep, ...], code: memoryview) -> ptcore.Image:
     return image
 
 
-def _map(image: ptcore.Image, step: ImageStep) -> None:
+def _map(image: Image, step: ImageStep) -> None:
     try:
         binary = _binary(step.path, step.debug_path)
     except (ValueError, OSError) as error:
@@ -125,8 +125,8 @@ def _map(image: ptcore.Image, step: ImageStep) -> None:
 
 
 @lru_cache(maxsize=256)
-def _binary(path: str, debug_path: str) -> ptcore.Binary:
-    return ptcore.Binary(path, debug_path or None)
+def _binary(path: str, debug_path: str) -> Binary:
+    return Binary(path, debug_path or None)
 
 
 @contextmanager

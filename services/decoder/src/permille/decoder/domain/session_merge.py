@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,9 +85,9 @@ class SessionMerge:
         """Every table with its rows, `sessions` last."""
         yield "segments", [_rows("segments", self._segment_rows())]
         yield "functions", [_rows("functions", self._function_rows())]
-        yield "calls", self._call_batches()
-        yield "edges", self._spilled("edges")
-        yield "losses", self._loss_batches()
+        yield "calls", _Again(self._call_batches)
+        yield "edges", _Again(lambda: self._spilled("edges"))
+        yield "losses", _Again(self._loss_batches)
         yield "sessions", [_rows("sessions", [self._session_row()])]
 
     def _number(self, row: Mapping[str, Any]) -> int:
@@ -271,6 +271,16 @@ class SessionMerge:
             for field in schema
         ]
         return pa.record_batch(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Batches that are made anew each time they are read: a commit may need several tries."""
+
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
 
 
 def _rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -1,0 +1,157 @@
+//! The functions that ran, and what they add up to.
+
+use pt_image::{Place, Role};
+use std::collections::{BTreeMap, HashMap};
+
+/// A function that ran, with its sums over all calls.
+#[derive(Clone, Debug)]
+pub struct FunctionTotals {
+    /// As the image numbers them.
+    pub space: u32,
+    pub function: Option<u32>,
+    /// Where it is entered, in the space's own addresses.
+    pub address: u64,
+    pub calls: u64,
+    pub self_instructions: u64,
+    /// Instructions with those of all calls below, recursion counted once.
+    pub total_instructions: u64,
+    /// TSC ticks.
+    pub self_ticks: u64,
+    pub total_ticks: u64,
+    pub(crate) role: Role,
+    /// How many calls are open.
+    pub(crate) open: u32,
+    /// The stretch of the trace in which the totals last grew, and what they were before it.
+    stretch: u32,
+    before: (u64, u64),
+}
+
+impl FunctionTotals {
+    /// Adds the totals of a call that no other call of the function is above of.
+    pub(crate) fn add_total(&mut self, stretch: u32, instructions: u64, ticks: u64) {
+        if self.stretch != stretch {
+            self.stretch = stretch;
+            self.before = (self.total_instructions, self.total_ticks);
+        }
+        self.total_instructions += instructions;
+        self.total_ticks += ticks;
+    }
+
+    /// A call turned out to be above all others of this stretch: its own total will hold theirs.
+    pub(crate) fn forget_stretch(&mut self, stretch: u32) {
+        if self.stretch == stretch {
+            (self.total_instructions, self.total_ticks) = self.before;
+        }
+    }
+}
+
+/// Functions by what the image knows, else by the addresses that were called.
+#[derive(Default)]
+pub struct Functions {
+    pub list: Vec<FunctionTotals>,
+    named: HashMap<(u32, u32), u32>,
+    /// Functions in code that nothing divides, by space and the space's own address.
+    found: BTreeMap<(u32, u64), Found>,
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    number: u32,
+    called: bool,
+}
+
+/// The function at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    pub function: u32,
+    /// The address is where it is entered.
+    pub entry: bool,
+}
+
+impl Functions {
+    /// The function at `address`. In code that nothing divides, `called` makes the address the entry of a function; any
+    /// other address belongs to the nearest entry before it.
+    pub fn at(&mut self, place: &Place, address: u64, called: bool) -> Entered {
+        let own = address.wrapping_sub(place.bias);
+        if let Some(function) = place.function {
+            let number = match self.named.get(&(place.space, function)) {
+                Some(&number) => number,
+                None => {
+                    let number = self.add(place, place.start.wrapping_sub(place.bias));
+                    self.named.insert((place.space, function), number);
+                    number
+                }
+            };
+            return Entered { function: number, entry: place.entry };
+        }
+        let first = place.start.wrapping_sub(place.bias);
+        let nearest = match self.found.range((place.space, first.min(own))..=(place.space, own)).next_back() {
+            Some((&(_, start), &found)) if start == own || !called => Some((start, found)),
+            _ => None,
+        };
+        match nearest {
+            Some((start, found)) => {
+                if called && !found.called {
+                    self.found.insert((place.space, start), Found { called, ..found });
+                }
+                Entered { function: found.number, entry: start == own && (called || found.called) }
+            }
+            None => {
+                let start = if called { own } else { first.min(own) };
+                let number = self.add(place, start);
+                self.found.insert((place.space, start), Found { number, called });
+                Entered { function: number, entry: called }
+            }
+        }
+    }
+
+    fn add(&mut self, place: &Place, address: u64) -> u32 {
+        self.list.push(FunctionTotals {
+            space: place.space,
+            function: place.function,
+            address,
+            calls: 0,
+            self_instructions: 0,
+            total_instructions: 0,
+            self_ticks: 0,
+            total_ticks: 0,
+            role: place.role,
+            open: 0,
+            stretch: 0,
+            before: (0, 0),
+        });
+        (self.list.len() - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bare(start: u64, end: u64) -> Place {
+        Place { space: 1, function: None, start, end, bias: 0x1000, entry: false, role: Role::Plain }
+    }
+
+    #[test]
+    fn calls_divide_code_that_has_no_symbols() {
+        let mut functions = Functions::default();
+        let place = bare(0x5000, 0x6000);
+        let whole = functions.at(&place, 0x5100, false);
+        assert!(!whole.entry);
+        assert_eq!(functions.list[whole.function as usize].address, 0x4000);
+        let called = functions.at(&place, 0x5200, true);
+        assert!(called.entry && called.function != whole.function);
+        assert_eq!(functions.list[called.function as usize].address, 0x4200);
+        assert_eq!(functions.at(&place, 0x5280, false), Entered { function: called.function, entry: false });
+        assert_eq!(functions.at(&place, 0x5200, false), called);
+        assert_eq!(functions.at(&place, 0x51ff, false), whole);
+    }
+
+    #[test]
+    fn another_stretch_of_bare_code_is_another_function() {
+        let mut functions = Functions::default();
+        let one = functions.at(&bare(0x5000, 0x6000), 0x5100, true);
+        let two = functions.at(&bare(0x7000, 0x8000), 0x7100, false);
+        assert_ne!(one.function, two.function);
+    }
+}

@@ -1,0 +1,15 @@
+//! Function calls, branch edges and losses from the flow of a Processor Trace stream.
+//!
+//! [`Calls`] is the [`pt_flow::Sink`] that follows the flow of one thread with a stack of calls. Every instruction that
+//! the flow tells is counted in exactly one call.
+
+mod calls;
+mod edges;
+mod functions;
+mod records;
+mod stack;
+
+pub use calls::{Calls, LossCause, LossRecord, Trace};
+pub use edges::{Edge, EdgeKind};
+pub use functions::FunctionTotals;
+pub use records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};

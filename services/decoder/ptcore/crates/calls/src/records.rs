@@ -1,0 +1,83 @@
+//! Calls as columns.
+
+/// The call began before the trace did.
+pub const BEGIN_TRUNCATED: u8 = 1;
+/// The call was not over when the trace or a gapless stretch of it ended.
+pub const END_TRUNCATED: u8 = 2;
+/// Entered by a jump: the caller's caller is the parent.
+pub const TAIL_CALL: u8 = 4;
+/// Entered by a signal, an interrupt or an exception.
+pub const ASYNCHRONOUS: u8 = 8;
+/// Ended by a jump or return to a frame further up: `longjmp`, C++ exception.
+pub const UNWOUND: u8 = 16;
+
+/// The parent of a call without one.
+pub const NO_PARENT: u32 = u32::MAX;
+
+/// One row for each call, in the order in which they became known; a parent that was found when its child returned
+/// stands behind the child.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// TSC ticks; 0 when unknown.
+    pub start_tsc: Vec<u64>,
+    pub end_tsc: Vec<u64>,
+    /// Number of callers that are known.
+    pub depth: Vec<u32>,
+    /// Number in the function table.
+    pub function: Vec<u32>,
+    /// The call instruction; of an asynchronous call the instruction before which it came; 0 when not seen.
+    pub call_address: Vec<u64>,
+    /// The first instruction that ran; of a call found later where it was returned to.
+    pub target: Vec<u64>,
+    /// Instructions of the call itself.
+    pub instructions: Vec<u64>,
+    /// With those of all calls below.
+    pub instructions_total: Vec<u64>,
+    pub flags: Vec<u8>,
+    /// Row of the caller.
+    pub parent: Vec<u32>,
+}
+
+/// What is known when a call begins.
+pub struct Opening {
+    pub start_tsc: u64,
+    pub depth: u32,
+    pub function: u32,
+    pub call_address: u64,
+    pub target: u64,
+    pub flags: u8,
+    pub parent: u32,
+}
+
+impl Records {
+    pub fn len(&self) -> usize {
+        self.function.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.function.is_empty()
+    }
+
+    pub(crate) fn open(&mut self, call: Opening) -> u32 {
+        let row = self.len() as u32;
+        self.start_tsc.push(call.start_tsc);
+        self.end_tsc.push(0);
+        self.depth.push(call.depth);
+        self.function.push(call.function);
+        self.call_address.push(call.call_address);
+        self.target.push(call.target);
+        self.instructions.push(0);
+        self.instructions_total.push(0);
+        self.flags.push(call.flags);
+        self.parent.push(call.parent);
+        row
+    }
+
+    pub(crate) fn close(&mut self, row: u32, tsc: u64, instructions: u64, total: u64, flags: u8) {
+        let row = row as usize;
+        self.end_tsc[row] = tsc;
+        self.instructions[row] = instructions;
+        self.instructions_total[row] = total;
+        self.flags[row] |= flags;
+    }
+}

@@ -1,0 +1,263 @@
+//! What becomes of the stack of calls, told as the flow layer tells it.
+
+use pt_calls::{Calls, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Reason, Sink};
+use pt_image::{Place, Role, Symbols};
+
+const MAIN: u64 = 0x1000;
+const WORK: u64 = 0x2000;
+const LEAF: u64 = 0x3000;
+const SETJMP: u64 = 0x4000;
+const LONGJMP: u64 = 0x5000;
+const HANDLER: u64 = 0x6000;
+const RESTORER: u64 = 0x7000;
+
+/// Every 0x1000 bytes are a function; above 0x8000 nothing divides the code.
+struct Pages;
+
+impl Symbols for Pages {
+    fn place(&self, _epoch: u32, address: u64) -> Place {
+        let bare = address >= 0x8000;
+        let start = if bare { 0x8000 } else { address & !0xfff };
+        Place {
+            space: 1,
+            function: (!bare).then_some((address >> 12) as u32),
+            start,
+            end: if bare { 0xffff } else { start + 0x1000 },
+            bias: 0,
+            entry: !bare && address == start,
+            role: match start {
+                SETJMP => Role::SetJump,
+                LONGJMP => Role::LongJump,
+                _ => Role::Plain,
+            },
+        }
+    }
+}
+
+struct Script {
+    calls: Calls<Pages>,
+    tsc: u64,
+}
+
+impl Script {
+    /// Begins in the midst of a function.
+    fn at(ip: u64) -> Script {
+        let mut script = Script { calls: Calls::new(Pages), tsc: 100 };
+        script.calls.enabled(ip, false, 100);
+        script
+    }
+
+    /// A block of `count` instructions of one byte each; each takes a tick.
+    fn block(&mut self, start: u64, count: u32, kind: BlockKind, target: u64) -> &mut Self {
+        let block = Block {
+            id: start as u32,
+            start,
+            last: start + u64::from(count) - 1,
+            end: start + u64::from(count),
+            instructions: count,
+            kind,
+            epoch: 1,
+            target,
+            lengths: &[1; 64][..count as usize],
+        };
+        self.calls.block(&block, self.tsc);
+        self.tsc += u64::from(count);
+        self
+    }
+
+    fn call(&mut self, start: u64, target: u64) -> &mut Self {
+        self.block(start, 4, BlockKind::Call, target)
+    }
+
+    fn ret(&mut self, start: u64, target: u64) -> &mut Self {
+        self.block(start, 2, BlockKind::Return, target)
+    }
+
+    fn jump(&mut self, start: u64, target: u64) -> &mut Self {
+        self.block(start, 3, BlockKind::IndirectJump, target)
+    }
+
+    fn system_call(&mut self, start: u64) -> &mut Self {
+        self.block(start, 2, BlockKind::Far, 0);
+        self.calls.disabled(DisableKind::Synchronous, start + 1, None, self.tsc);
+        self
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool) -> &mut Self {
+        self.calls.enabled(ip, resumed, self.tsc);
+        self
+    }
+
+    fn stopped(&mut self, at: u64) -> &mut Self {
+        self.calls.disabled(DisableKind::Asynchronous, at, None, self.tsc);
+        self
+    }
+
+    fn end(self) -> Trace {
+        self.calls.finish()
+    }
+}
+
+struct Row {
+    function: u64,
+    depth: u32,
+    parent: u32,
+    flags: u8,
+    own: u64,
+    total: u64,
+}
+
+fn rows(trace: &Trace) -> Vec<Row> {
+    let calls = &trace.records;
+    (0..calls.len())
+        .map(|row| Row {
+            function: trace.functions[calls.function[row] as usize].address,
+            depth: calls.depth[row],
+            parent: calls.parent[row],
+            flags: calls.flags[row],
+            own: calls.instructions[row],
+            total: calls.instructions_total[row],
+        })
+        .collect()
+}
+
+#[test]
+fn a_call_ends_with_its_return() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).ret(LEAF, WORK + 4).ret(WORK + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+    let trace = script.end();
+    let rows = rows(&trace);
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, LEAF]);
+    assert_eq!(rows.iter().map(|row| row.parent).collect::<Vec<_>>(), [NO_PARENT, 0, 1]);
+    assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(rows.iter().map(|row| row.own).collect::<Vec<_>>(), [7, 6, 2]);
+    assert_eq!(rows.iter().map(|row| row.total).collect::<Vec<_>>(), [15, 8, 2]);
+    assert_eq!(rows.iter().map(|row| row.flags).collect::<Vec<_>>(), [BEGIN_TRUNCATED | END_TRUNCATED, 0, 0]);
+    assert_eq!(trace.records.start_tsc, [100, 104, 108]);
+    assert_eq!(trace.records.end_tsc[1..], [112, 110]);
+    assert_eq!(trace.records.call_address, [0, MAIN + 3, WORK + 3]);
+}
+
+#[test]
+fn recursion_counts_once_in_the_total_of_its_function() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, WORK);
+    script.block(WORK, 2, BlockKind::CondNotTaken, WORK + 2).ret(WORK + 2, WORK + 0x14).ret(WORK + 0x14, MAIN + 4);
+    script.jump(MAIN + 4, MAIN);
+    let trace = script.end();
+    let work = trace.functions.iter().find(|function| function.address == WORK).unwrap();
+    assert_eq!((work.calls, work.self_instructions, work.total_instructions), (2, 12, 12));
+}
+
+#[test]
+fn a_jump_to_another_function_takes_the_place_of_the_call() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).jump(WORK, LEAF).ret(LEAF, MAIN + 4).jump(MAIN + 4, MAIN);
+    let rows = rows(&script.end());
+    assert_eq!((rows[2].function, rows[2].parent, rows[2].flags), (LEAF, 0, TAIL_CALL));
+    assert_eq!((rows[1].own, rows[1].total, rows[1].flags), (3, 3, 0));
+    assert_eq!(rows[0].own, 7);
+}
+
+#[test]
+fn a_return_out_of_the_trace_finds_the_caller() {
+    let mut script = Script::at(LEAF + 8);
+    script
+        .ret(LEAF + 8, WORK + 4)
+        .call(WORK + 4, LEAF)
+        .ret(LEAF, WORK + 8)
+        .ret(WORK + 8, MAIN + 4)
+        .jump(MAIN + 4, MAIN);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [LEAF, WORK, LEAF, MAIN]);
+    assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [2, 1, 2, 0]);
+    assert_eq!(rows.iter().map(|row| row.parent).collect::<Vec<_>>(), [1, 3, 1, NO_PARENT]);
+    assert_eq!(rows[3].total, 2 + 6 + 2 + 3);
+}
+
+#[test]
+fn longjmp_unwinds_to_the_call_of_setjmp() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, WORK).call(WORK, LONGJMP);
+    script.jump(LONGJMP, MAIN + 4).call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, SETJMP, WORK, LONGJMP, LEAF]);
+    assert_eq!([rows[2].flags, rows[3].flags], [UNWOUND, UNWOUND]);
+    assert_eq!((rows[4].depth, rows[4].parent), (1, 0));
+}
+
+#[test]
+fn an_exception_returns_into_the_call_that_catches() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).ret(LEAF, MAIN + 0x40).call(MAIN + 0x40, LEAF);
+    script.ret(LEAF, MAIN + 0x44);
+    let rows = rows(&script.end());
+    assert_eq!([rows[1].flags, rows[2].flags], [UNWOUND, UNWOUND]);
+    assert_eq!((rows[3].function, rows[3].parent), (LEAF, 0));
+}
+
+#[test]
+fn a_signal_is_a_call_of_the_code_it_interrupted() {
+    let mut script = Script::at(MAIN);
+    script.block(MAIN, 5, BlockKind::Interrupted, 0).stopped(MAIN + 5).enabled(HANDLER, false);
+    script.call(HANDLER, LEAF).ret(LEAF, HANDLER + 4).ret(HANDLER + 4, RESTORER + 9);
+    script.system_call(RESTORER + 9).enabled(MAIN + 5, false).call(MAIN + 5, LEAF).ret(LEAF, MAIN + 9);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, HANDLER, LEAF, RESTORER, LEAF]);
+    assert_eq!((rows[1].flags, rows[1].parent, rows[1].depth), (ASYNCHRONOUS, 0, 1));
+    assert_eq!((rows[3].flags, rows[3].parent), (TAIL_CALL, 0));
+    assert_eq!((rows[4].parent, rows[4].depth), (0, 1));
+}
+
+#[test]
+fn a_signal_in_a_system_call_goes_on_behind_it_or_makes_it_again() {
+    for resumes in [MAIN + 0x22, MAIN + 0x21] {
+        let mut script = Script::at(MAIN);
+        script.system_call(MAIN + 0x20).enabled(HANDLER, false).ret(HANDLER, RESTORER + 9);
+        script.system_call(RESTORER + 9).enabled(resumes, false).call(MAIN + 0x30, LEAF);
+        script.ret(LEAF, MAIN + 0x34);
+        let rows = rows(&script.end());
+        assert_eq!(rows.last().map(|row| (row.function, row.parent)), Some((LEAF, 0)));
+    }
+}
+
+#[test]
+fn a_system_call_changes_nothing() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).system_call(WORK).enabled(WORK + 2, true).ret(WORK + 2, MAIN + 4).jump(MAIN + 4, MAIN);
+    assert_eq!(rows(&script.end()).len(), 2);
+}
+
+#[test]
+fn a_loss_ends_all_calls() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).jump(WORK, WORK);
+    let loss = Loss { offset: 7, size: 9, reason: Reason::NoCode, address: WORK, epoch: 1, tsc0: 107, tsc1: 150 };
+    script.calls.loss(&loss);
+    script.tsc = 150;
+    script.enabled(LEAF + 8, false).ret(LEAF + 8, MAIN + 4).jump(MAIN + 4, MAIN);
+    let trace = script.end();
+    let rows = rows(&trace);
+    assert_eq!([rows[0].flags, rows[1].flags], [BEGIN_TRUNCATED | END_TRUNCATED, END_TRUNCATED]);
+    assert_eq!(trace.records.end_tsc[..2], [107, 107]);
+    assert_eq!((rows[2].function, rows[2].depth, rows[3].function, rows[3].depth), (LEAF, 1, MAIN, 0));
+    assert_eq!((trace.losses[0].offset, trace.losses[0].size, trace.losses[0].end_tsc), (7, 9, 150));
+}
+
+#[test]
+fn calls_divide_code_without_symbols() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, 0x8500).call(0x8500, 0x8600).ret(0x8600, 0x8504).ret(0x8504, MAIN + 4);
+    script.jump(MAIN + 4, MAIN);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, 0x8500, 0x8600]);
+    assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn a_call_inside_a_function_is_none() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, MAIN + 0x80).ret(MAIN + 0x80, MAIN + 4).call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    assert_eq!(rows(&script.end()).iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, LEAF]);
+}

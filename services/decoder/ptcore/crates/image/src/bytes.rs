@@ -1,0 +1,40 @@
+//! The content of a file, mapped or in memory.
+
+use memmap2::Mmap;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+
+pub enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    /// Maps a file; an empty one is no bytes.
+    pub fn open(path: &Path) -> io::Result<Bytes> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        if metadata.len() == 0 {
+            return Ok(Bytes::Owned(Vec::new()));
+        }
+        // SAFETY: the mapping is private and read-only. The files given here are the decoder's own copies by content
+        // id, never rewritten in place; a file that another process shortens ends this one with SIGBUS.
+        Ok(Bytes::Mapped(unsafe { Mmap::map(&file)? }))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}

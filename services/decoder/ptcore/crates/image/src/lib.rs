@@ -1,0 +1,23 @@
+//! The code that a process ran, by epoch, and the names of its functions.
+//!
+//! An [`Image`] is the address space of a process over its epochs: which bytes stood where, from files ([`Binary`]), or
+//! written at run time. It answers what the flow layer asks ([`pt_flow::CodeMemory`]) and what the call layer asks
+//! ([`Symbols`]). ELF files are taken as they come: whatever is damaged in them is left out.
+
+mod binary;
+mod bytes;
+mod flatten;
+mod image;
+mod lines;
+mod name;
+mod place;
+mod plt;
+mod symbols;
+mod unwind;
+
+pub use binary::{Binary, BinaryError, Function, Unpack};
+pub use bytes::Bytes;
+pub use image::{Description, Image, ImageError};
+pub use name::{demangle, Role};
+pub use place::{Place, Symbols};
+pub use symbols::Source;

@@ -1,0 +1,31 @@
+//! Which function an address is in.
+
+use crate::Role;
+
+/// What is known about a code address in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The binary, run-time code or missing mapping, by the image's own number.
+    pub space: u32,
+    /// The function in the space; `None` where nothing says how the code is divided.
+    pub function: Option<u32>,
+    /// Where the stretch of code around the address that belongs to the function (or to none) begins and ends.
+    pub start: u64,
+    pub end: u64,
+    /// Subtracted from an address it gives the address in the binary's own address space.
+    pub bias: u64,
+    /// The address is where the function is entered.
+    pub entry: bool,
+    pub role: Role,
+}
+
+/// Divides code into functions.
+pub trait Symbols {
+    fn place(&self, epoch: u32, address: u64) -> Place;
+}
+
+impl<S: Symbols + ?Sized> Symbols for &S {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        (**self).place(epoch, address)
+    }
+}

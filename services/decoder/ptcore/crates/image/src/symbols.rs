@@ -1,0 +1,83 @@
+//! Functions that the symbol tables of a file name.
+
+use crate::name::MAX_NAME;
+use object::{Object, ObjectSymbol, SymbolKind};
+
+/// Where a function is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// `.symtab` of the file itself.
+    Symtab,
+    /// `.symtab` of the separate debug file.
+    Debug,
+    /// `.symtab` of the compressed file in `.gnu_debugdata`.
+    MiniDebug,
+    /// `.dynsym`.
+    Dynsym,
+    /// A stub in the procedure linkage table.
+    Plt,
+    /// `.eh_frame`: bounds without a name.
+    Unwind,
+}
+
+impl Source {
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Symtab => "symtab",
+            Source::Debug => "debug",
+            Source::MiniDebug => "minidebug",
+            Source::Dynsym => "dynsym",
+            Source::Plt => "plt",
+            Source::Unwind => "none: stripped, bounds from the unwind table",
+        }
+    }
+}
+
+/// A function symbol; `name` stands at this place in the bytes of its file.
+#[derive(Clone, Copy, Debug)]
+pub struct Symbol {
+    pub address: u64,
+    pub size: u64,
+    pub source: Source,
+    pub binding: Binding,
+    pub name: (u64, u32),
+}
+
+/// In the order in which one of several names for one address is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Binding {
+    Global,
+    Weak,
+    Local,
+}
+
+/// The function symbols of the static symbol table of `file`, whose bytes are `data`.
+pub fn static_functions(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Symbol> {
+    file.symbols().filter_map(|symbol| function(&symbol, data, source)).collect()
+}
+
+pub fn dynamic_functions(file: &object::File<'_>, data: &[u8]) -> Vec<Symbol> {
+    file.dynamic_symbols().filter_map(|symbol| function(&symbol, data, Source::Dynsym)).collect()
+}
+
+fn function<'d>(symbol: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
+    if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
+        return None;
+    }
+    let binding = match (symbol.is_weak(), symbol.is_local()) {
+        (true, _) => Binding::Weak,
+        (_, true) => Binding::Local,
+        _ => Binding::Global,
+    };
+    let name = place_of(symbol.name_bytes().ok()?, data)?;
+    Some(Symbol { address: symbol.address(), size: symbol.size(), source, binding, name })
+}
+
+/// Where in `data` the part `name` stands.
+pub fn place_of(name: &[u8], data: &[u8]) -> Option<(u64, u32)> {
+    let offset = (name.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
+    if name.is_empty() || offset + name.len() > data.len() {
+        return None;
+    }
+    Some((offset as u64, name.len().min(MAX_NAME) as u32))
+}

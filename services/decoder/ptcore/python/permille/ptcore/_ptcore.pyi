@@ -1,0 +1,72 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from typing_extensions import Buffer
+
+class Column(Buffer):
+    """Numbers of one width (`B`, `I` or `Q`), read in place."""
+
+    def __len__(self) -> int: ...
+
+Text: TypeAlias = tuple[Column, Column]
+"""UTF-8: offsets (`I`, one more than there are rows) and bytes."""
+
+class Binary:
+    """An ELF file with its functions.
+
+    Raises OSError for a file that cannot be read, ValueError for one that is no ELF file.
+    """
+
+    def __init__(self, path: str | Path, debug_path: str | Path | None = None) -> None: ...
+    @property
+    def build_id(self) -> str: ...
+    @property
+    def symbol_status(self) -> str: ...
+    def functions(self) -> dict[str, Column | Text]: ...
+    def line(self, address: int) -> tuple[str, int] | None: ...
+
+class Image:
+    """The address space of a process. Changes come in the order of their epochs; ValueError for one that cannot be."""
+
+    def __init__(self) -> None: ...
+    def map(self, epoch: int, address: int, size: int, offset: int, binary: Binary, name: str) -> None: ...
+    def unmap(self, epoch: int, address: int, size: int) -> None: ...
+    def code(self, epoch: int, address: int, data: bytes) -> None: ...
+    def missing(self, epoch: int, address: int, size: int, name: str, reason: str) -> None: ...
+
+class PtConfig:
+    """What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine."""
+
+    def __init__(
+        self,
+        family: int,
+        model: int,
+        stepping: int,
+        mtc_freq: int,
+        tsc_ctc_ratio: tuple[int, int],
+        nominal_ratio: int,
+        return_compression: bool,
+    ) -> None: ...
+
+class Decoded:
+    """What a stream was decoded to; times are TSC ticks, 0 when unknown."""
+
+    def calls(self) -> dict[str, Column | Text]: ...
+    def functions(self) -> dict[str, Column | Text]: ...
+    def edges(self) -> dict[str, Column | Text]: ...
+    def losses(self) -> dict[str, Column | Text]: ...
+    @property
+    def stats(self) -> dict[str, int]: ...
+
+def decode(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Decoded:
+    """Decodes the stream of one thread without holding the GIL.
+
+    `epochs`: stream offset and the epoch of the image from there on. Whatever cannot be decoded is a row of the losses.
+    """
+
+def instructions(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Column:
+    """The addresses of all instructions in the order in which they ran."""
+
+def packets(data: Buffer) -> list[tuple[int, str]]:
+    """Offset and text of every packet; after bytes that are none it goes on at the next PSB."""

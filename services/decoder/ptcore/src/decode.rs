@@ -1,0 +1,296 @@
+//! `decode`, `instructions`, `packets`: from a stream to columns.
+
+use crate::column::{Column, Columns};
+use crate::image::Image;
+use pt_calls::{Calls, EdgeKind, LossCause, LossRecord, Records, Trace};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink, Statistics};
+use pt_packet::{find_psb, Reader};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
+#[pyclass(frozen, module = "permille.ptcore")]
+pub struct PtConfig(Config);
+
+#[pymethods]
+impl PtConfig {
+    #[new]
+    fn new(
+        family: u32,
+        model: u32,
+        stepping: u32,
+        mtc_freq: u8,
+        tsc_ctc_ratio: (u32, u32),
+        nominal_ratio: u8,
+        return_compression: bool,
+    ) -> Self {
+        // Return compression shows in the packets themselves; errata by model come with the complete decoder.
+        let _ = (family, model, stepping, return_compression);
+        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio })
+    }
+}
+
+#[pyclass(frozen, module = "permille.ptcore")]
+pub struct Decoded {
+    calls: Py<PyDict>,
+    functions: Py<PyDict>,
+    edges: Py<PyDict>,
+    losses: Py<PyDict>,
+    stats: Py<PyDict>,
+}
+
+#[pymethods]
+impl Decoded {
+    fn calls(&self, py: Python<'_>) -> Py<PyDict> {
+        self.calls.clone_ref(py)
+    }
+
+    fn functions(&self, py: Python<'_>) -> Py<PyDict> {
+        self.functions.clone_ref(py)
+    }
+
+    fn edges(&self, py: Python<'_>) -> Py<PyDict> {
+        self.edges.clone_ref(py)
+    }
+
+    fn losses(&self, py: Python<'_>) -> Py<PyDict> {
+        self.losses.clone_ref(py)
+    }
+
+    #[getter]
+    fn stats(&self, py: Python<'_>) -> Py<PyDict> {
+        self.stats.clone_ref(py)
+    }
+}
+
+/// A function as people see it.
+struct Described {
+    name: String,
+    binary: String,
+    size: u64,
+    symbol_status: String,
+    line: Option<(String, u32)>,
+}
+
+struct Everything {
+    trace: Trace,
+    statistics: Statistics,
+    described: Vec<Described>,
+    reasons: Vec<String>,
+}
+
+#[pyfunction]
+pub fn decode(
+    py: Python<'_>,
+    data: PyBuffer<u8>,
+    image: &Image,
+    config: &PtConfig,
+    epochs: Vec<(usize, u32)>,
+) -> PyResult<Decoded> {
+    let stream = bytes(&data)?;
+    let found = py.detach(|| {
+        let image = image.read();
+        let mut calls = Calls::new(&*image);
+        let statistics = Flow::new(&*image).decode(stream, &config.0, &epochs, &mut calls);
+        let trace = calls.finish();
+        let described = describe(&image, &trace);
+        let reasons = trace.losses.iter().map(|loss| reason(&image, loss)).collect();
+        Everything { trace, statistics, described, reasons }
+    });
+    let Everything { trace, statistics, described, reasons } = found;
+    Ok(Decoded {
+        stats: statistics_of(py, &statistics, trace.records.len())?,
+        functions: functions_of(py, &trace, &described)?,
+        edges: edges_of(py, &trace)?,
+        losses: losses_of(py, &trace, &reasons)?,
+        calls: calls_of(py, trace.records)?,
+    })
+}
+
+/// The stream's bytes; they must not change while it is decoded.
+fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
+    if !data.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the stream must be contiguous bytes"));
+    }
+    let count = data.item_count();
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the view holds `count` contiguous bytes and keeps them in place until it is released. Nothing writes to
+    // them: callers hand over read-only mappings of their own copies.
+    Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast(), count) })
+}
+
+fn describe(image: &pt_image::Image, trace: &Trace) -> Vec<Described> {
+    let mut described: Vec<_> = trace
+        .functions
+        .iter()
+        .map(|function| {
+            let known = image.describe(function.space, function.function, function.address);
+            Described {
+                name: known.name,
+                binary: known.binary,
+                size: known.size,
+                symbol_status: known.symbol_status,
+                line: None,
+            }
+        })
+        .collect();
+    let mut by_space = BTreeMap::<u32, Vec<usize>>::new();
+    for (number, function) in trace.functions.iter().enumerate() {
+        by_space.entry(function.space).or_default().push(number);
+    }
+    for (space, numbers) in by_space {
+        let Some(binary) = image.binary(space) else { continue };
+        let addresses: Vec<_> = numbers.iter().map(|&number| trace.functions[number].address).collect();
+        for (number, line) in numbers.into_iter().zip(binary.lines(&addresses)) {
+            described[number].line = line;
+        }
+    }
+    described
+}
+
+fn reason(image: &pt_image::Image, loss: &LossRecord) -> String {
+    match loss.cause {
+        LossCause::Overflow => "overflow: the processor could not write packets fast enough".to_owned(),
+        LossCause::Undecodable(Reason::NoCode) => {
+            let why = image.why_no_code(loss.epoch, loss.address);
+            format!("no-code: nothing is known at {:#x}: {why}", loss.address)
+        }
+        LossCause::Undecodable(reason) => format!("{}: {reason}", reason.name()),
+    }
+}
+
+fn statistics_of(py: Python<'_>, counts: &Statistics, calls: usize) -> PyResult<Py<PyDict>> {
+    let stats = PyDict::new(py);
+    for (name, count) in [
+        ("packets", counts.packets),
+        ("instructions", counts.instructions),
+        ("conditional_branches", counts.conditional_branches),
+        ("tnt_bits", counts.tnt_bits),
+        ("returns", counts.returns),
+        ("compressed_returns", counts.compressed_returns),
+        ("calls", calls as u64),
+        ("psb", counts.psb),
+        ("ovf", counts.ovf),
+        ("errors", counts.errors),
+        ("lost_bytes", counts.lost_bytes),
+    ] {
+        stats.set_item(name, count)?;
+    }
+    Ok(stats.unbind())
+}
+
+fn calls_of(py: Python<'_>, records: Records) -> PyResult<Py<PyDict>> {
+    let columns = Columns::new(py)
+        .u64("start_tsc", records.start_tsc)?
+        .u64("end_tsc", records.end_tsc)?
+        .u32("depth", records.depth)?
+        .u32("function", records.function)?
+        .u64("call_address", records.call_address)?
+        .u64("target", records.target)?
+        .u64("instructions", records.instructions)?
+        .u64("instructions_total", records.instructions_total)?
+        .u8("flags", records.flags)?
+        .u32("parent", records.parent)?;
+    Ok(columns.into_dict().unbind())
+}
+
+fn functions_of(py: Python<'_>, trace: &Trace, described: &[Described]) -> PyResult<Py<PyDict>> {
+    let totals = &trace.functions;
+    let file = |known: &'_ Described| known.line.as_ref().map_or("", |(file, _)| file.as_str()).to_owned();
+    let files: Vec<_> = described.iter().map(file).collect();
+    let lines = described.iter().map(|known| known.line.as_ref().map_or(0, |&(_, line)| line));
+    let columns = Columns::new(py)
+        .u32("index", (0..totals.len() as u32).collect())?
+        .text("name", described.iter().map(|known| known.name.as_str()))?
+        .text("binary", described.iter().map(|known| known.binary.as_str()))?
+        .u64("address", totals.iter().map(|function| function.address).collect())?
+        .u64("size", described.iter().map(|known| known.size).collect())?
+        .text("symbol_status", described.iter().map(|known| known.symbol_status.as_str()))?
+        .text("file", files.iter().map(String::as_str))?
+        .u32("line", lines.collect())?
+        .u64("calls", totals.iter().map(|function| function.calls).collect())?
+        .u64("self_instructions", totals.iter().map(|function| function.self_instructions).collect())?
+        .u64("total_instructions", totals.iter().map(|function| function.total_instructions).collect())?
+        .u64("self_ticks", totals.iter().map(|function| function.self_ticks).collect())?
+        .u64("total_ticks", totals.iter().map(|function| function.total_ticks).collect())?;
+    Ok(columns.into_dict().unbind())
+}
+
+fn edges_of(py: Python<'_>, trace: &Trace) -> PyResult<Py<PyDict>> {
+    let edges = &trace.edges;
+    let kind = |kind: EdgeKind| kind as u8;
+    let columns = Columns::new(py)
+        .u64("from", edges.iter().map(|(edge, _)| edge.from).collect())?
+        .u64("to", edges.iter().map(|(edge, _)| edge.to).collect())?
+        .u64("count", edges.iter().map(|&(_, count)| count).collect())?
+        .u8("kind", edges.iter().map(|(edge, _)| kind(edge.kind)).collect())?;
+    Ok(columns.into_dict().unbind())
+}
+
+fn losses_of(py: Python<'_>, trace: &Trace, reasons: &[String]) -> PyResult<Py<PyDict>> {
+    let losses = &trace.losses;
+    let columns = Columns::new(py)
+        .u64("offset", losses.iter().map(|loss| loss.offset).collect())?
+        .u64("size_bytes", losses.iter().map(|loss| loss.size).collect())?
+        .u64("start_tsc", losses.iter().map(|loss| loss.start_tsc).collect())?
+        .u64("end_tsc", losses.iter().map(|loss| loss.end_tsc).collect())?
+        .text("reason", reasons.iter().map(String::as_str))?
+        .u64("address", losses.iter().map(|loss| loss.address).collect())?;
+    Ok(columns.into_dict().unbind())
+}
+
+/// The addresses of all instructions.
+#[derive(Default)]
+struct Addresses(Vec<u64>);
+
+impl Sink for Addresses {
+    fn block(&mut self, block: &Block<'_>, _tsc: u64) {
+        self.0.extend(block.addresses());
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+#[pyfunction]
+pub fn instructions(
+    py: Python<'_>,
+    data: PyBuffer<u8>,
+    image: &Image,
+    config: &PtConfig,
+    epochs: Vec<(usize, u32)>,
+) -> PyResult<Column> {
+    let stream = bytes(&data)?;
+    let addresses = py.detach(|| {
+        let mut sink = Addresses::default();
+        Flow::new(&*image.read()).decode(stream, &config.0, &epochs, &mut sink);
+        sink.0
+    });
+    Ok(Column::u64(addresses))
+}
+
+#[pyfunction]
+pub fn packets(data: PyBuffer<u8>) -> PyResult<Vec<(usize, String)>> {
+    let stream = bytes(&data)?;
+    let mut told = Vec::new();
+    let mut reader = Reader::new(stream);
+    loop {
+        let offset = reader.offset();
+        match reader.read() {
+            Ok(Some(packet)) => told.push((offset, format!("{packet:?}"))),
+            Ok(None) => return Ok(told),
+            Err(error) => {
+                told.push((error.offset, format!("{error:?}")));
+                let Some(psb) = find_psb(stream, error.offset + 1) else { return Ok(told) };
+                reader.seek(psb);
+            }
+        }
+    }
+}

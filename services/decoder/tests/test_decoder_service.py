@@ -1,0 +1,221 @@
+"""The decoder as a process of the mesh, asked over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc.aio
+import psutil
+import pyarrow as pa
+import pytest
+from permille.api.decoder.v1 import decoder_pb2 as pb
+from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
+from permille.api.operation.v1 import operation_pb2
+from permille.decoder.main import setup
+from permille.mesh.channels import Channels
+from permille.mesh.config import MeshConfig
+from permille.mesh.discovery import wait_for
+from permille.mesh.errors import PermilleError
+from permille.mesh.etcd import Etcd
+from permille.mesh.interceptor import from_rpc_error
+from permille.mesh.server import serve
+from permille.mesh.store import ObjectStore, open_store
+from permille.mesh.tables import Tables
+
+SESSION = "nodes/n/sessions/s1"
+Stub: TypeAlias = "rpc.DecoderServiceAsyncStub"
+StoreSession = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+def store(mesh_config: MeshConfig) -> ObjectStore:
+    return open_store(mesh_config.store_url)
+
+
+@pytest.fixture
+async def decoder(mesh_config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
+    server = asyncio.create_task(serve("decoder", mesh_config, setup))
+    await wait_for(etcd, "decoder", timeout_s=20)
+    channels = Channels(mesh_config, etcd)
+    yield rpc.DecoderServiceStub(await channels.to("decoder"))
+    await channels.close()
+    server.cancel()
+    await asyncio.gather(server, return_exceptions=True)
+
+
+async def decoded(stub: Stub, request_id: str = "r1", session: str = SESSION) -> operation_pb2.Operation:
+    started = await stub.Decode(pb.DecodeRequest(request_id=request_id, session=session))
+    waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=started.operation.name), timeout=60)
+    assert waited.operation.done
+    return waited.operation
+
+
+async def query(stub: Stub, sql: str) -> list[dict[str, Any]]:
+    parts = [part async for part in stub.Query(pb.QueryRequest(sql=sql))]
+    return pa.ipc.open_stream(b"".join(part.arrow_ipc for part in parts)).read_all().to_pylist()
+
+
+async def reason_of(call: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        if isinstance(call, grpc.aio.UnaryStreamCall):
+            async for _ in call:
+                pass
+        else:
+            await call
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, PermilleError)
+    assert error.help, error
+    return error.reason
+
+
+async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSession, store: ObjectStore) -> None:
+    await store_session()
+    operation = await decoded(decoder)
+    result = pb.DecodeResult()
+    assert operation.response.Unpack(result), operation.error
+    assert (result.session, result.instructions, result.calls, result.functions) == (SESSION, 24, 8, 3)
+    assert operation.progress.completed == operation.progress.total == result.raw_bytes
+
+    top = await query(decoder, "SELECT name, self_instructions FROM functions ORDER BY self_instructions DESC LIMIT 1")
+    assert top == [{"name": "inner", "self_instructions": 12}]
+
+    exported = [part async for part in decoder.Export(pb.ExportRequest(session=SESSION, format=pb.FORMAT_FOLDED))]
+    assert exported[0].file_name == "s1.folded"
+    assert b"_start;outer;inner " in b"".join(part.data for part in exported)
+
+    deleted = await decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))
+    assert deleted.deleted_objects > 6
+    assert deleted.freed_bytes > 0
+    assert await query(decoder, "SELECT * FROM functions") == []
+    left = [info.key async for info in store.list() if "s1" in info.key]
+    assert left == []
+    assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_NOT_FOUND"
+
+
+async def test_the_same_request_is_one_operation(decoder: Stub, store_session: StoreSession) -> None:
+    await store_session()
+    request = pb.DecodeRequest(request_id="r1", session=SESSION)
+    answers = await asyncio.gather(*(decoder.Decode(request) for _ in range(5)))
+    assert len({answer.operation.name for answer in answers}) == 1
+    await decoded(decoder)
+    assert len(await query(decoder, "SELECT * FROM calls")) == 8
+
+
+async def test_a_session_that_is_not_there_fails_the_operation(decoder: Stub) -> None:
+    operation = await decoded(decoder)
+    assert (operation.error.reason, bool(operation.error.help)) == ("SESSION_NOT_FOUND", True)
+
+
+async def test_wrong_wishes_are_refused(decoder: Stub) -> None:
+    assert await reason_of(decoder.Decode(pb.DecodeRequest(session="s1"))) == "INVALID_NAME"
+    assert await reason_of(decoder.Query(pb.QueryRequest(sql="COPY calls TO '/tmp/x'"))) == "BAD_QUERY"
+    assert await reason_of(decoder.Export(pb.ExportRequest(session=SESSION))) == "EXPORT_FORMAT"
+    unknown = pb.ExportRequest(session=SESSION, format=pb.FORMAT_FOLDED)
+    assert await reason_of(decoder.Export(unknown)) == "SESSION_NOT_DECODED"
+    assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name="../x"))) == "INVALID_NAME"
+
+
+async def test_an_uploaded_binary_is_used(
+    decoder: Stub, store_session: StoreSession, store: ObjectStore, program: Any
+) -> None:
+    await store_session()
+    # The recorder named it, but never stored it.
+    await store.delete(f"binaries/{program.build_id}")
+    await decoded(decoder)
+    assert await query(decoder, "SELECT * FROM calls") == []
+
+    async def pieces() -> AsyncIterator[pb.UploadBinaryRequest]:
+        data = program.path.read_bytes()
+        for offset in range(0, len(data), 1000):
+            yield pb.UploadBinaryRequest(data=data[offset : offset + 1000])
+
+    uploaded = await decoder.UploadBinary(pieces())
+    assert (uploaded.name, uploaded.existed) == (f"binaries/{program.build_id}", False)
+    assert (await decoder.UploadBinary(pieces())).existed
+    await decoded(decoder, "r2")
+    assert len(await query(decoder, "SELECT * FROM calls")) == 8
+
+
+async def test_what_is_no_binary_is_refused(decoder: Stub) -> None:
+    async def pieces(data: bytes) -> AsyncIterator[pb.UploadBinaryRequest]:
+        yield pb.UploadBinaryRequest(data=data)
+
+    assert await reason_of(decoder.UploadBinary(pieces(b"text"))) == "NOT_AN_ELF"
+    assert await reason_of(decoder.UploadBinary(pieces(b""))) == "NOT_AN_ELF"
+
+
+async def test_a_session_that_is_still_recorded_is_not_deleted(
+    decoder: Stub, store_session: StoreSession, etcd: Etcd
+) -> None:
+    await store_session()
+    await etcd.put(f"/permille/v1/{SESSION}", b'{"state": "RECORDING"}')
+    assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_BUSY"
+    await etcd.put(f"/permille/v1/{SESSION}", b'{"state": "STORED"}')
+    await decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))
+    assert await etcd.get(f"/permille/v1/{SESSION}") is None
+
+
+async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(
+    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore, program: Any
+) -> None:
+    await store_session(runs=[program.packets() * 20_000] * 4)
+    first = await spawned(mesh_config)
+    await wait_for(etcd, "decoder", timeout_s=30)
+    channels = Channels(mesh_config, etcd)
+    stub = rpc.DecoderServiceStub(await channels.to("decoder"))
+    started = await stub.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))
+    await working(first.pid)
+    workers = psutil.Process(first.pid).children(recursive=True)
+    first.send_signal(signal.SIGKILL)
+    await first.wait()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+    assert not alive, "workers outlive their service"
+
+    second = await spawned(mesh_config)
+    try:
+        name = started.operation.name
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    stub = rpc.DecoderServiceStub(await channels.to("decoder"))
+                    waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name, timeout_ms=5000))
+                    if waited.operation.done:
+                        break
+                except (grpc.aio.AioRpcError, PermilleError):
+                    await asyncio.sleep(0.2)
+        assert not waited.operation.HasField("error"), waited.operation.error
+        tables = Tables(store)
+        assert (await tables.dataset("sessions")).count_rows() == 1
+        assert (await tables.dataset("calls")).count_rows() == 4 * 20_000 * 4
+        assert (await tables.dataset("segments")).count_rows() == 4
+    finally:
+        second.terminate()
+        await second.wait()
+        await channels.close()
+    scratch = mesh_config.state_dir / "decoder" / "scratch"
+    assert list(scratch.iterdir()) == []
+
+
+async def working(pid: int) -> None:
+    """Returns when a worker has been busy for a moment."""
+    async with asyncio.timeout(30):
+        while not any(child.cpu_times().user > 1 for child in psutil.Process(pid).children(recursive=True)):
+            await asyncio.sleep(0.02)
+
+
+async def spawned(config: MeshConfig) -> asyncio.subprocess.Process:
+    environment = {
+        **os.environ,
+        "PERMILLE_STATE_DIR": str(config.state_dir),
+        "PERMILLE_ETCD": ",".join(config.etcd),
+        "PERMILLE_LEASE_TTL_S": str(config.lease_ttl_s),
+        "PERMILLE_METRICS": "off",
+    }
+    command = Path(sys.executable).parent / "permille-decoder"
+    return await asyncio.create_subprocess_exec(str(command), env=environment)

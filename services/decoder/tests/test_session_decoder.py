@@ -1,0 +1,313 @@
+"""From a stored session to rows: exact where everything is there, counted losses where something is not."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.segment_decoder import SegmentResult, SegmentTask, decode_segment
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.store import ObjectStore
+from permille.mesh.tables import Tables
+
+START_NS = 1_800_000_000_000_000_000
+StoreSession = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SegmentPool[SegmentTask, SegmentResult]]:
+    pool = SegmentPool(decode_segment, 2)
+    yield pool
+    pool.close()
+
+
+class Bench:
+    """A decoder on a store, and its tables."""
+
+    def __init__(self, store: ObjectStore, pool: SegmentPool[SegmentTask, SegmentResult], folder: Path) -> None:
+        self.store = store
+        self.tables = Tables(store)
+        self.debug_folder = folder / "debug"
+        self._scratch = folder / "scratch"
+        self.binaries = BinaryRepository(store, folder / "binaries", debug_folder=self.debug_folder)
+        self._decoder = SessionDecoder(store, self.tables, self.binaries, pool)
+        self.progress: list[tuple[int, int]] = []
+
+    async def decode(self, session_id: str = "s1") -> DecodedSession:
+        async def progress(done: int, total: int) -> None:
+            self.progress.append((done, total))
+
+        decoded = await self._decoder.decode(session_id, self._scratch, "test", progress)
+        assert not self._scratch.exists()
+        return decoded
+
+    async def rows(self, table: str, session_id: str = "s1") -> list[dict[str, Any]]:
+        found = (await self.tables.session(table, session_id)).to_table().to_pylist()
+        order = {"calls": ("segment", "call"), "functions": ("function",), "segments": ("segment",)}.get(table, ())
+        return sorted(found, key=lambda row: tuple(row[name] for name in order))
+
+
+@pytest.fixture
+async def bench(
+    store: ObjectStore, pool: SegmentPool[SegmentTask, SegmentResult], tmp_path: Path
+) -> AsyncIterator[Bench]:
+    yield Bench(store, pool, tmp_path)
+
+
+async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSession, program: Any) -> None:
+    await store_session()
+    decoded = await bench.decode()
+    raw = 2 * len(program.packets())
+    assert (decoded.instructions, decoded.calls, decoded.functions, decoded.raw_bytes) == (24, 8, 3, raw)
+    assert decoded.lost_bytes == 0
+    assert bench.progress[0] == (0, raw)
+    assert bench.progress[-1] == (raw, raw)
+
+    functions = {row["name"]: row for row in await bench.rows("functions")}
+    assert {name: row["calls"] for name, row in functions.items()} == {"_start": 2, "outer": 2, "inner": 4}
+    assert {name: row["self_instructions"] for name, row in functions.items()} == {"_start": 6, "outer": 6, "inner": 12}
+    assert {name: row["total_instructions"] for name, row in functions.items()} == {
+        "_start": 24,
+        "outer": 18,
+        "inner": 12,
+    }
+    assert functions["outer"]["build_id"] == program.build_id
+    assert functions["outer"]["module"] == "/usr/bin/small"
+    assert Path(functions["inner"]["file"]).name == "small.s"
+    assert functions["inner"]["line"] > functions["outer"]["line"] > 0
+
+    calls = [row for row in await bench.rows("calls") if row["segment"] == 1]
+    assert [row["name"] for row in calls] == ["_start", "outer", "inner", "inner"]
+    assert [row["parent"] for row in calls] == [-1, 0, 1, 1]
+    assert [row["depth"] - calls[0]["depth"] for row in calls] == [0, 1, 2, 2]
+    assert [row["self_instructions"] for row in calls] == [3, 3, 3, 3]
+    assert [row["total_instructions"] for row in calls] == [12, 9, 3, 3]
+    assert {(row["pid"], row["tid"], row["core"]) for row in calls} == {(7, 71, -1)}
+    for row in calls:
+        assert START_NS <= row["start_ns"] <= row["end_ns"] <= START_NS + 2000
+        parent = calls[row["parent"]] if row["parent"] >= 0 else row
+        assert parent["start_ns"] <= row["start_ns"] <= row["end_ns"] <= parent["end_ns"]
+
+    (session,) = await bench.rows("sessions")
+    assert (session["instructions"], session["calls"], session["segments"], session["lost_bytes"]) == (24, 8, 2, 0)
+    segments = await bench.rows("segments")
+    assert [(row["thread"], row["instructions"], row["errors"]) for row in segments] == [("t0", 12, 0), ("t1", 12, 0)]
+    assert await bench.rows("losses") == []
+    assert sum(row["count"] for row in await bench.rows("edges") if row["kind"] == "call") == 6
+
+
+async def test_decoding_again_doubles_nothing(bench: Bench, store_session: StoreSession) -> None:
+    await store_session()
+    await store_session("s2")
+    first = await bench.decode()
+    await bench.decode("s2")
+    before = {table: await bench.rows(table) for table in ("functions", "calls", "edges", "segments", "sessions")}
+    assert await bench.decode() == first
+    for table, rows in before.items():
+        again = await bench.rows(table)
+        for row in (*rows, *again):
+            row.pop("decode_ms", None)
+        assert sorted(map(str, again)) == sorted(map(str, rows))
+
+
+async def test_calls_have_the_core_on_which_they_began(bench: Bench, store_session: StoreSession) -> None:
+    switches = [(900, 3, 70, 1), (1400, 3, 70, 0), (1450, 1, 70, 1)]
+    data = b"".join(struct.pack("<QIIII", tsc, cpu, 7, tid, operation) for tsc, cpu, tid, operation in switches)
+    await store_session(switches=data)
+    await bench.decode()
+    calls = await bench.rows("calls")
+    assert {row["core"] for row in calls if row["segment"] == 0} <= {3, 1}
+    assert calls[0]["core"] == 3
+    assert {row["core"] for row in calls if row["segment"] == 1} == {-1}
+
+
+async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession, program: Any) -> None:
+    code = program.path.read_bytes()[program.offset : program.offset + program.size]
+    change = {
+        "epoch": 1,
+        "tsc": 0,
+        "event": "code",
+        "address": program.address,
+        "size_bytes": len(code),
+        "offset": 0,
+        "path": "",
+        "build_id": "",
+        "binary": "",
+        "code_offset": 5,
+    }
+    await store_session(code=b"other" + code, changes=[change])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (24, 0)
+    for row in await bench.rows("functions"):
+        assert row["symbol_status"].startswith("none")
+
+
+@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content"])
+async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
+    bench: Bench, store_session: StoreSession, program: Any, how: str
+) -> None:
+    manifest = await store_session()
+    key = manifest["segments"][0]["key"]
+    path = Path(urlsplit(bench.store.url).path) / key
+    if how == "changed":
+        path.write_bytes(bytes(len(path.read_bytes())))
+    elif how == "cut off":
+        await bench.store.put_stream(key, path.read_bytes()[:-6])
+    elif how == "missing":
+        await bench.store.delete(key)
+    else:
+        await bench.store.put_stream(key, (path.parent / "segment-1.pt.zst").read_bytes()[:0] + path.read_bytes()[::-1])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (12, 4, len(program.packets()))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["size_bytes"]) == (0, len(program.packets()))
+    assert key in loss["reason"]
+    assert loss["knob"]
+    segments = await bench.rows("segments")
+    assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
+
+
+async def test_garbage_within_a_segment_loses_only_that(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    garbage = b"\x02\xffgarbage that is no packet" * 3
+    await store_session(runs=[program.packets() + garbage + program.packets()])
+    decoded = await bench.decode()
+    assert decoded.instructions == 24
+    losses = await bench.rows("losses")
+    assert 0 < sum(row["size_bytes"] for row in losses) == decoded.lost_bytes <= len(garbage)
+    assert losses[0]["stream_offset"] == len(program.packets())
+    assert all(row["knob"] for row in losses)
+
+
+async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session: StoreSession, program: Any) -> None:
+    manifest = await store_session()
+    await bench.store.put_stream(manifest["maps"]["key"], b"{}")
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (0, 2 * len(program.packets()))
+    assert {row["segment"] for row in await bench.rows("losses")} == {0, 1}
+
+
+async def test_without_switch_records_only_the_cores_are_unknown(bench: Bench, store_session: StoreSession) -> None:
+    manifest = await store_session()
+    await bench.store.delete(manifest["switches"]["key"])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (24, 0)
+    (loss,) = await bench.rows("losses")
+    assert "cores" in loss["reason"]
+
+
+@pytest.mark.parametrize("how", ["never stored", "deleted", "damaged", "no ELF"])
+async def test_without_the_binary_frames_and_losses_say_so(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, how: str
+) -> None:
+    if how == "no ELF":
+        (tmp_path / "text").write_text("no program")
+        await store_session(binary=tmp_path / "text")
+    else:
+        await store_session(binary=None if how == "never stored" else program.path)
+    key = f"binaries/{program.build_id}"
+    if how == "deleted":
+        await bench.store.delete(key)
+    if how == "damaged":
+        (Path(urlsplit(bench.store.url).path) / key).write_bytes(b"x")
+    decoded = await bench.decode()
+    assert decoded.instructions == 0
+    losses = await bench.rows("losses")
+    assert losses
+    told = " ".join(row["reason"] for row in losses)
+    assert {"never stored": "could not be read", "deleted": "repository", "damaged": "damaged", "no ELF": "read"}[
+        how
+    ] in told
+    assert all(row["knob"] for row in losses)
+
+
+async def test_a_stripped_binary_has_addresses_and_says_why(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    stripped, _ = split(program.path, tmp_path)
+    await store_session(binary=stripped)
+    decoded = await bench.decode()
+    assert decoded.instructions == 24
+    for row in await bench.rows("functions"):
+        assert row["symbol_status"].startswith("none: ")
+        assert "0x" in row["name"]
+
+
+@pytest.mark.parametrize("where", ["uploaded", "by build id", "by debug link"])
+async def test_a_separate_debug_file_gives_names_and_lines(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, where: str
+) -> None:
+    stripped, debug = split(program.path, tmp_path)
+    await store_session(binary=stripped)
+    if where == "uploaded":
+        added = await bench.binaries.add(debug, debug=True)
+        assert added.key == f"binaries/{program.build_id}.debug"
+    else:
+        to = {
+            "by build id": bench.debug_folder / ".build-id" / program.build_id[:2] / f"{program.build_id[2:]}.debug",
+            "by debug link": bench.debug_folder / "usr/bin" / debug.name,
+        }[where]
+        to.parent.mkdir(parents=True)
+        to.write_bytes(debug.read_bytes())
+    await bench.decode()
+    functions = await bench.rows("functions")
+    assert {row["name"] for row in functions} == {"_start", "outer", "inner"}
+    assert {Path(row["file"]).name for row in functions} == {"small.s"}
+
+
+async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    manifest = await store_session()
+    segments = manifest["segments"]
+    segments[0] |= {"full": True, "lost_bytes": segments[0]["size_bytes"] * 3, "lost_blocks": 99}
+    await store_session(segments=segments)
+    decoded = await bench.decode()
+    assert decoded.lost_bytes == segments[0]["lost_bytes"]
+    (loss,) = await bench.rows("losses")
+    assert loss["size_bytes"] == segments[0]["lost_bytes"]
+    assert "99 blocks" in loss["reason"]
+    # 2 MiB held 2 of 5 parts.
+    assert "--buffer 8MiB" in loss["knob"]
+
+
+async def test_a_session_that_is_not_there_is_told(bench: Bench) -> None:
+    with pytest.raises(PermilleError, match="nothing") as error:
+        await bench.decode("nothing")
+    assert (error.value.code, error.value.reason) == (Code.NOT_FOUND, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "session": 3}'])
+async def test_a_damaged_manifest_is_told(bench: Bench, text: bytes) -> None:
+    await bench.store.put_stream("raw/s1/manifest.json", text)
+    with pytest.raises(PermilleError, match=r"raw/s1/manifest\.json") as error:
+        await bench.decode()
+    assert (error.value.code, error.value.reason) == (Code.DATA_LOSS, "MANIFEST_DAMAGED")
+
+
+async def test_two_decodes_of_one_session_at_once(
+    bench: Bench, store_session: StoreSession, pool: SegmentPool[SegmentTask, SegmentResult], tmp_path: Path
+) -> None:
+    await store_session()
+    other = Bench(bench.store, pool, tmp_path / "other")
+    await asyncio.gather(bench.decode(), other.decode())
+    assert len(await bench.rows("calls")) == 8
+    assert len(await bench.rows("sessions")) == 1
+
+
+def split(path: Path, folder: Path) -> tuple[Path, Path]:
+    """The binary without symbols, linked to its debug file, and that file."""
+    debug, stripped = folder / "small.debug", folder / "small.stripped"
+    subprocess.run(["objcopy", "--only-keep-debug", str(path), str(debug)], check=True)
+    subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", str(path), str(stripped)], check=True)
+    return stripped, debug
