@@ -1,0 +1,76 @@
+# permille: `make demo` and `make test` start from a bare Debian 12. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+export CARGO_TERM_QUIET ?= true
+
+PYTHON_PACKAGES := proto mesh services/allocator services/controller services/coverage services/decoder cli
+VPT_PLUGIN := services/controller/src/permille/controller/vpt/libpermille-vpt.so
+HTML_TEMPLATE := cli/src/permille/cli/html/report.html
+RUST := $(shell git ls-files services/decoder/ptcore 2>/dev/null | grep -E '\.(rs|toml|lock|pyi)$$')
+PROTO := $(wildcard proto/permille/*/v1/*.proto) proto/generate.py
+PYTEST := $(BIN)/pytest
+
+.PHONY: help setup demo test test-all lint check-proto clean
+help: ## This list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+setup: $(VENV)/.installed $(VENV)/.proto $(VENV)/.ptcore $(VPT_PLUGIN) $(HTML_TEMPLATE) ## Everything that the command and the services need
+
+$(VENV)/.system: deploy/install-system
+	deploy/install-system run
+	mkdir -p $(VENV) && touch $@
+
+# Debian's own python3, because its BCC binds to that one.
+$(VENV)/.locked: requirements.lock | $(VENV)/.system
+	[ -x $(VENV)/bin/python ] || /usr/bin/python3 -m venv $(VENV)
+	[ -x $(BIN)/uv ] || $(BIN)/python -m pip install -q 'uv>=0.9'
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.locked $(PYTHON_PACKAGES:%=%/pyproject.toml)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation $(PYTHON_PACKAGES:%=-e ./%)
+	touch $@
+
+$(VENV)/.proto: $(PROTO) | $(VENV)/.installed
+	$(BIN)/python proto/generate.py 2>/dev/null
+	touch $@
+
+$(VENV)/.ptcore: $(RUST) | $(VENV)/.locked
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e ./services/decoder/ptcore
+	touch $@
+
+$(VPT_PLUGIN): $(wildcard services/controller/vpt/*.[ch] services/controller/vpt/*/*.[ch] services/controller/vpt/include/permille/*.h) | $(VENV)/.system
+	$(MAKE) -s -C services/controller/vpt
+
+$(HTML_TEMPLATE): $(wildcard cli/html/*) | $(VENV)/.locked
+	cli/html/build
+
+demo: setup ## Trace a real redis-server under load for half a second and show what it did
+	$(BIN)/python bench/demo.py
+
+lint: setup ## Formatting, types, layers, contracts
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-timing --no-logo 2>/dev/null || $(BIN)/lint-imports
+	cd proto && $(BIN)/buf lint
+	cd services/decoder/ptcore && cargo fmt --check && cargo clippy --workspace --all-targets -- -D warnings
+
+test: setup lint ## All tests that end within 15 minutes
+	deploy/install-system test
+	$(MAKE) -s -C services/controller/vpt check
+	cd services/decoder/ptcore && cargo test --workspace --release
+	$(PYTEST) -m "not slow"
+
+test-all: test ## The slow suites too
+	deploy/install-system test-all
+	$(PYTEST) -m slow --timeout 1800
+
+clean: ## Remove everything that was built
+	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target
+	$(MAKE) -s -C services/controller/vpt clean
