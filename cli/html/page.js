@@ -135,9 +135,9 @@ function facts() {
 function losses() {
   const lost = data.session.lost_bytes;
   document.getElementById("loss-total").textContent = lost
-    ? `${size(lost)} of packets found no room: ${share(lost, lost + data.session.raw_bytes)} of all. What is lost is in no other table.`
+    ? `${size(lost)} of trace are lost: ${share(lost, lost + data.session.raw_bytes)} of all. What is lost is in no other table.`
     : data.losses.length
-      ? "No packets were lost in the recording."
+      ? "No trace was lost; the places below could not be followed."
       : "Nothing was lost.";
   if (!data.losses.length) return;
   const bytes = numeric("trace", "size_bytes", (value) => (value ? size(value) : ""));
@@ -195,14 +195,14 @@ function openViewer() {
   const frame = element("iframe");
   frame.title = "flame graph and time line";
   frame.srcdoc = new TextDecoder().decode(bytes);
-  document.getElementById("pictures").append(frame);
+  document.getElementById("view-pictures").append(frame);
 }
 
 function select(view) {
   for (const tab of document.querySelectorAll("[role=tab]")) {
     const chosen = tab.dataset.view === view;
     tab.setAttribute("aria-selected", String(chosen));
-    document.getElementById(tab.dataset.view).hidden = !chosen;
+    document.getElementById(`view-${tab.dataset.view}`).hidden = !chosen;
   }
   if (view === "pictures") openViewer();
 }

@@ -18,6 +18,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command
 def query(
     invocation: Invocation,
+    *,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT; `-` reads it from standard input.")],
     max_rows: Annotated[int, typer.Option(min=1, metavar="ROWS", help="At most so many rows.")] = 10_000,
 ) -> None:

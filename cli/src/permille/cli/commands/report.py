@@ -22,6 +22,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command
 def report(
     invocation: Invocation,
+    *,
     session: Annotated[
         str, typer.Argument(metavar="[SESSION]", help="A session's name, id, beginning of an id, or `latest`.")
     ] = LATEST,

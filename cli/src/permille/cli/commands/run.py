@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from permille.api.controller.v1 import controller_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.launching.executable import launch
+from permille.cli.launching.named_emulator import named_emulator
 from permille.mesh.errors import FailedPrecondition, NotFound, PermissionDenied
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -24,6 +26,7 @@ _NEEDED = ("qemu", "vpt")
 @command
 def run(
     invocation: Invocation,
+    *,
     program: Annotated[list[str], typer.Argument(metavar="-- CMD [ARG]...", help="The program and its arguments.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the pid and the next command.")] = False,
 ) -> None:
@@ -58,7 +61,7 @@ def run(
             f"next: permille trace --pid {os.getpid()} --for 500ms\n"
         )
         sys.stderr.flush()
-    _become(command_line, dict(node.launch_environment))
+    _become(command_line, dict(node.launch_environment), wanted.program, invocation.config.state_dir / "programs")
 
 
 async def _node(client: MeshClient) -> controller_pb2.Node:
@@ -66,7 +69,7 @@ async def _node(client: MeshClient) -> controller_pb2.Node:
     return (await answer(controller.GetNode(controller_pb2.GetNodeRequest()))).node
 
 
-def _become(command_line: list[str], environment: dict[str, str]) -> None:
+def _become(command_line: list[str], environment: dict[str, str], program: Path, names: Path) -> None:
     emulator = shutil.which(command_line[0])
     if emulator is None:
         raise NotFound(
@@ -75,7 +78,8 @@ def _become(command_line: list[str], environment: dict[str, str]) -> None:
             help="sudo apt-get install qemu-user",
         )
     try:
-        os.execve(emulator, command_line, {**os.environ, **environment})  # noqa: S606 - the purpose of this command
+        named = named_emulator(Path(emulator), program, names)
+        os.execve(named, command_line, {**os.environ, **environment})  # noqa: S606 - the purpose of this command
     except OSError as error:
         raise PermissionDenied(
             f"{emulator} cannot be started: {error.strerror}",

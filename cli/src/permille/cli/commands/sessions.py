@@ -18,6 +18,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command
 def sessions(
     invocation: Invocation,
+    *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Only the newest so many; 0: all.")] = 50,
     target: Annotated[str, typer.Option(metavar="NAME", help="Only of programs of this name.")] = "",
 ) -> None:

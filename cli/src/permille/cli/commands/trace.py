@@ -52,6 +52,7 @@ _PURPOSES = {
 @command
 def trace(
     invocation: Invocation,
+    *,
     pid: Annotated[
         list[int] | None, typer.Option("--pid", "-p", metavar="PID", help="A process; may be given more than once.")
     ] = None,

@@ -22,6 +22,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command
 def up(
     invocation: Invocation,
+    *,
     ready_timeout_s: Annotated[
         float, typer.Option("--ready-timeout", min=1, metavar="SECONDS", help="How long the start may take.")
     ] = 120.0,

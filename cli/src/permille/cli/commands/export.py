@@ -1,0 +1,133 @@
+"""`permille export`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from permille.api.decoder.v1 import decoder_pb2
+from permille.cli.client import MeshClient, in_mesh, parts
+from permille.cli.invocation import Invocation, command
+from permille.cli.output_file import write_file_from
+from permille.cli.rendering.units import size
+from permille.cli.session_list import LATEST, chosen, list_sessions
+from permille.mesh.errors import InvalidArgument
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+class Format(StrEnum):
+    """What other tools read."""
+
+    PERFETTO = "perfetto"
+    SPEEDSCOPE = "speedscope"
+    FOLDED = "folded"
+    PPROF = "pprof"
+    CSV = "csv"
+    PARQUET = "parquet"
+    JSON = "json"
+
+
+_BINARY = (Format.PERFETTO, Format.PPROF, Format.PARQUET)
+
+
+@app.command()
+@command
+def export(
+    invocation: Invocation,
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="As for `permille report`.")] = LATEST,
+    *,
+    form: Annotated[Format, typer.Option("--format", "-F", help="The format to write.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file; `-` is standard output. Default: a name of its own."
+        ),
+    ] = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="For csv, parquet and json: calls, functions, edges, losses, segments or sessions. Default: calls.",
+        ),
+    ] = "",
+    max_calls: Annotated[
+        int, typer.Option(min=0, metavar="N", help="For time lines and profiles: keep the N longest calls; 0: all.")
+    ] = 0,
+) -> None:
+    """Write a session for another tool.
+
+    perfetto opens at ui.perfetto.dev or in trace_processor, speedscope in speedscope, folded in flamegraph.pl, pprof
+    in `pprof`. csv, parquet and json hold the rows of one table.
+
+    [bold]Examples[/bold]
+
+      permille export latest --format perfetto -o session.perfetto-trace
+
+      permille export --format csv --table functions -o -
+    """
+
+    async def work(client: MeshClient) -> tuple[str, Path | None, int, int]:
+        wanted = chosen(await list_sessions(client), session)
+        decoder = await client.decoder()
+        request = decoder_pb2.ExportRequest(
+            session=wanted.name,
+            format=decoder_pb2.Format.Value(f"FORMAT_{form.name}"),
+            table=table,
+            max_calls=max_calls,
+        )
+        stream = _Pieces(parts(decoder.Export(request)))
+        first = await stream.first()
+        file = output or Path(stream.file_name)
+        if str(file) == "-":
+            return wanted.name, None, await _to_stdout(stream.all(first), form), stream.omitted_calls
+        return wanted.name, file, await write_file_from(file, stream.all(first)), stream.omitted_calls
+
+    name, file, size_bytes, omitted = in_mesh(invocation.config, work)
+    if file is not None and invocation.as_json:
+        invocation.print_json({"session": name, "file": str(file), "size_bytes": size_bytes, "omitted_calls": omitted})
+    elif file is not None:
+        invocation.console.print(f"wrote {file} ({size(size_bytes)})", markup=False, soft_wrap=True)
+    if omitted and not invocation.as_json:
+        invocation.notes.print(f"{omitted:,} short calls are left out: --max-calls 0 keeps all")
+
+
+class _Pieces:
+    """The answer's data; what is said beside them."""
+
+    def __init__(self, answers: AsyncIterator[decoder_pb2.ExportResponse]) -> None:
+        self.file_name = ""
+        self.omitted_calls = 0
+        self._answers = answers
+
+    async def first(self) -> bytes:
+        """The first piece: an error comes instead of it, before any file is begun."""
+        async for part in self._answers:
+            self.file_name = part.file_name
+            self.omitted_calls = part.omitted_calls
+            return part.data
+        return b""
+
+    async def all(self, first: bytes) -> AsyncIterator[bytes]:
+        yield first
+        async for part in self._answers:
+            self.omitted_calls = part.omitted_calls or self.omitted_calls
+            yield part.data
+
+
+async def _to_stdout(pieces: AsyncIterator[bytes], form: Format) -> int:
+    if form in _BINARY and sys.stdout.isatty():
+        raise InvalidArgument(
+            f"{form} is binary and the terminal is not",
+            reason="BINARY_TO_TERMINAL",
+            help="write a file: -o FILE, or pipe it on",
+        )
+    written = 0
+    async for piece in pieces:
+        written += sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return written

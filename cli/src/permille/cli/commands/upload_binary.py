@@ -1,0 +1,94 @@
+"""`permille upload-binary`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from permille.api.decoder.v1 import decoder_pb2
+from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.invocation import Invocation, command
+from permille.cli.rendering.units import size
+from permille.mesh.errors import NotFound, PermilleError, PermissionDenied
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+_PIECE_BYTES = 1 << 20
+
+
+@app.command("upload-binary")
+@command
+def upload_binary(
+    invocation: Invocation,
+    binaries: Annotated[list[Path], typer.Argument(metavar="FILE...", help="ELF programs or libraries.")],
+    *,
+    debug: Annotated[
+        list[Path] | None,
+        typer.Option("--debug", metavar="FILE", help="A separate debug file; may be given more than once."),
+    ] = None,
+) -> None:
+    """Give the decoder binaries and debug files that it could not get by itself.
+
+    They are kept by build id and used by every later decode. Debug files are those of Debian's -dbgsym packages
+    (below /usr/lib/debug/.build-id) or what `objcopy --only-keep-debug` writes.
+
+    [bold]Example[/bold]: permille upload-binary ./server --debug ./server.debug
+    """
+    wanted = [(file, False) for file in binaries] + [(file, True) for file in debug or ()]
+    for file, _ in wanted:
+        _require_readable(file)
+    stored = in_mesh(invocation.config, lambda client: _upload_all(client, wanted))
+    if invocation.as_json:
+        invocation.print_json(
+            [
+                {
+                    "file": str(file),
+                    "name": answered.name,
+                    "build_id": answered.build_id,
+                    "size_bytes": answered.size_bytes,
+                    "existed": answered.existed,
+                }
+                for file, answered in stored
+            ]
+        )
+        return
+    for file, answered in stored:
+        known = "was there already" if answered.existed else size(answered.size_bytes)
+        invocation.console.print(f"{file} -> {answered.name} ({known})", markup=False, soft_wrap=True)
+
+
+async def _upload_all(
+    client: MeshClient, wanted: list[tuple[Path, bool]]
+) -> list[tuple[Path, decoder_pb2.UploadBinaryResponse]]:
+    decoder = await client.decoder()
+    stored = []
+    for file, debug in wanted:
+        try:
+            stored.append((file, await answer(decoder.UploadBinary(_pieces(file, debug)))))
+        except PermilleError as error:
+            error.message = f"{file}: {error.message}"
+            raise
+    return stored
+
+
+async def _pieces(file: Path, debug: bool) -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
+    with await asyncio.to_thread(file.open, "rb") as opened:
+        yield decoder_pb2.UploadBinaryRequest(data=await asyncio.to_thread(opened.read, _PIECE_BYTES), debug=debug)
+        while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
+            yield decoder_pb2.UploadBinaryRequest(data=piece)
+
+
+def _require_readable(file: Path) -> None:
+    try:
+        with file.open("rb"):
+            return
+    except OSError as error:
+        kind = PermissionDenied if isinstance(error, PermissionError) else NotFound
+        raise kind(
+            f"{file} cannot be read: {error.strerror}",
+            reason="FILE_UNREADABLE",
+            help="check the path and its permissions",
+            metadata={"file": str(file)},
+        ) from None
