@@ -3,20 +3,28 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lock_in_time.h"
+
 #define POLL_NS 500000
+#define PUSH_AFTER_POLLS 2
 #define BUS_HZ 100000000ull
 
 struct recorder recorder;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the state's changes */
 static char parent_folder[200];
+static uint32_t sessions;
+static unsigned polls; /* since the session began without instrumentation */
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -96,50 +104,97 @@ static void configure(void)
     };
 }
 
+static bool prepare(char *error, size_t size)
+{
+    const char *unsound = switching_unsound();
+    if (unsound || streams_revoked()) {
+        snprintf(error, size, "%s", unsound ? unsound : "a thread of the program is stopped inside the recorder");
+        return false;
+    }
+    streams_remove();
+    if (!sideband_open(error, size))
+        return false;
+    if (!image_reset()) {
+        snprintf(error, size, "a thread of the program is stopped inside the recorder");
+        return false;
+    }
+    return streams_create(error, size);
+}
+
 static void begin(void)
 {
     struct vpt_control *c = recorder.control;
     c->streams = c->unbuffered_threads = c->unexplained = 0;
     c->sideband_bytes = c->unbuffered_blocks = 0;
-    c->end = (struct vpt_anchor){0, 0, 0};
+    c->stop_reason = VPT_STOP_NONE;
+    memset(c->error, 0, sizeof c->error);
     configure();
-    if (!sideband_open(c->error, sizeof c->error) || !streams_create(c->error, sizeof c->error)) {
+    if (!prepare(c->error, sizeof c->error)) {
         sideband_close();
         __atomic_store_n(&c->state, VPT_REFUSED, __ATOMIC_SEQ_CST);
         return;
     }
-    image_reset();
     if (c->flags & VPT_TRUTH)
         truth_create();
-    c->begin = anchor();
-    recorder.session++;
-    atomic_store(&recorder.active, true);
-    atomic_store(&recorder.wanted, true);
+    c->begin = c->end = anchor();
+    polls = 0;
+    if (++sessions == UINT32_MAX)
+        sessions = 1;
+    atomic_store(&recorder.session, sessions);
     __atomic_store_n(&c->state, VPT_ACTIVE, __ATOMIC_SEQ_CST);
 }
 
-/* A thread writes only after it has seen `active`; one outside user mode sees it before it writes again. */
-static void wait_for_threads(void)
+/* After this every thread that enters a callback sees what was stored before. */
+static void barrier(void)
 {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) &&
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+        pause_ns(1000000);
+}
+
+/* No thread writes into the session any more, whatever it does at the moment. */
+static void settle(uint32_t session)
+{
+    uint64_t until = now_ns(CLOCK_MONOTONIC) + PATIENCE_NS;
+    barrier();
     for (unsigned i = 0; i < MAX_VCPUS; i++) {
         struct thread *t = recorder.threads[i];
-        while (t && t->session == recorder.session && !atomic_load(&t->outside))
-            pause_ns(100000);
-        if (t)
-            truth_close(t);
+        if (!t)
+            continue;
+        while (atomic_load(&t->busy) && now_ns(CLOCK_MONOTONIC) < until)
+            pause_ns(50000);
+        if (t->session != session)
+            continue;
+        if (atomic_load(&t->busy))
+            streams_revoke(t);
+        else
+            streams_settle(t);
     }
 }
 
 static void finish(uint32_t reason)
 {
     struct vpt_control *c = recorder.control;
+    uint32_t session = recorder.session;
     c->stop_reason = reason;
-    atomic_store(&recorder.active, false);
-    atomic_store(&recorder.wanted, false);
-    wait_for_threads();
+    atomic_store(&recorder.session, 0);
+    settle(session);
     c->end = anchor();
     sideband_close();
     __atomic_store_n(&c->state, VPT_FINISHED, __ATOMIC_SEQ_CST);
+}
+
+/* A controller that finds the process dead finds the clock as it was at most this long before. */
+static void tick(void)
+{
+    struct vpt_control *c = recorder.control;
+    c->end = anchor();
+    if (c->stop_request)
+        finish(VPT_STOP_REQUEST);
+    else if (c->end.monotonic_ns - c->begin.monotonic_ns >= c->period_ns)
+        finish(VPT_STOP_PERIOD);
+    else if (recorder.instrumented != recorder.session && ++polls == PUSH_AFTER_POLLS)
+        switching_push();
 }
 
 static void *watch(void *unused)
@@ -147,18 +202,16 @@ static void *watch(void *unused)
     struct vpt_control *c = recorder.control;
     uint32_t before = VPT_IDLE;
     for (;; pause_ns(POLL_NS)) {
+        pthread_mutex_lock(&lock);
         uint32_t state = __atomic_load_n(&c->state, __ATOMIC_SEQ_CST);
-        if (state == VPT_IDLE && before == VPT_FINISHED)
+        if (state == VPT_IDLE && before == VPT_FINISHED && !streams_revoked())
             streams_remove();
-        if (state == VPT_ARMED) {
-            streams_remove();
+        if (state == VPT_ARMED)
             begin();
-        } else if (state == VPT_ACTIVE && c->stop_request) {
-            finish(VPT_STOP_REQUEST);
-        } else if (state == VPT_ACTIVE && now_ns(CLOCK_MONOTONIC) - c->begin.monotonic_ns >= c->period_ns) {
-            finish(VPT_STOP_PERIOD);
-        }
+        else if (state == VPT_ACTIVE)
+            tick();
         before = c->state;
+        pthread_mutex_unlock(&lock);
     }
     return unused;
 }
@@ -167,6 +220,7 @@ void control_start_thread(void)
 {
     sigset_t all, old;
     pthread_t thread;
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     if (!pthread_create(&thread, NULL, watch, NULL))
@@ -174,33 +228,53 @@ void control_start_thread(void)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* The child is a recordable process of its own, dormant. */
-void control_after_fork(void)
+void control_before_fork(void)
 {
-    uint32_t parent = recorder.control->pid;
+    pthread_mutex_lock(&lock);
+    image_lock();
+    streams_lock();
+    sideband_lock();
+}
+
+static void unlock(void)
+{
+    sideband_unlock();
+    streams_unlock();
+    image_unlock();
+    pthread_mutex_unlock(&lock);
+}
+
+void control_after_fork_in_parent(void) { unlock(); }
+
+/* The child is a recordable process of its own, dormant. Its blocks are still instrumented if the parent's were. */
+void control_after_fork_in_child(void)
+{
+    struct vpt_control *parents = recorder.control;
+    uint32_t parent = parents->pid;
     char folder[200];
-    atomic_store(&recorder.active, false);
-    atomic_store(&recorder.wanted, false);
+    atomic_store(&recorder.session, 0);
+    unlock();
+    truth_forget();
+    sideband_close();
+    streams_forget();
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         if (recorder.threads[i])
-            recorder.threads[i]->recording = false, recorder.threads[i]->truth = NULL;
+            recorder.threads[i]->busy = recorder.threads[i]->recording = false;
     snprintf(folder, sizeof folder, "%s", parent_folder);
-    if (control_open(folder, parent))
+    if (control_open(folder, parent)) {
+        munmap(parents, sizeof *parents);
         control_start_thread();
+    }
 }
 
 void control_exit(void)
 {
     struct vpt_control *c = recorder.control;
+    pthread_mutex_lock(&lock); /* for ever: the recorder's thread does nothing more */
     if (c->pid != (uint32_t)getpid())
         return;
     if (c->state == VPT_ACTIVE) {
-        atomic_store(&recorder.active, false);
-        for (unsigned i = 0; i < MAX_VCPUS; i++)
-            if (recorder.threads[i])
-                streams_settle(recorder.threads[i]);
-        c->end = anchor();
-        c->state = VPT_FINISHED;
+        finish(VPT_STOP_NONE);
     } else if (c->state != VPT_FINISHED && c->state != VPT_CLAIMED && c->state != VPT_ARMED) {
         char path[320];
         streams_remove();

@@ -1,38 +1,6 @@
 /* From one block to the next: which packets tell a decoder that the thread went this way. */
 #include "recorder.h"
 
-/* CPUX86State begins with the general registers in the order of their encoding. */
-enum { RDX = 2, RSP = 4, RSI = 6, RDI = 7 };
-
-/* QEMU's x86-64 rt_sigframe: return address, ucontext, siginfo (Linux ABI). */
-enum {
-    FRAME_UCONTEXT = 8,
-    FRAME_RIP = FRAME_UCONTEXT + 40 + 16 * 8,
-    FRAME_SIGINFO = FRAME_UCONTEXT + 40 + 256 + 8,
-};
-
-struct interruption {
-    uint64_t ip;
-    bool synchronous; /* the instruction at ip did not retire because of itself */
-};
-
-/* Whether this is the first block of a signal handler, by the arguments that the kernel passes. */
-static bool signal_frame(struct thread *t, const uint64_t *registers, struct interruption *out)
-{
-    uint64_t sp = registers[RSP];
-    if (registers[RDX] != sp + FRAME_UCONTEXT || registers[RSI] != sp + FRAME_SIGINFO || t->frame == sp)
-        return false;
-    const uint8_t *frame = (const uint8_t *)(recorder.guest_base + sp);
-    const int32_t *siginfo = (const int32_t *)(frame + FRAME_SIGINFO);
-    out->ip = *(const uint64_t *)(frame + FRAME_RIP);
-    int number = (int)registers[RDI];
-    /* Without SA_SIGINFO QEMU leaves what was there before. */
-    bool by_itself = siginfo[0] != number || siginfo[2] > 0;
-    out->synchronous = by_itself && (number == 4 || number == 5 || number == 7 || number == 8 || number == 11);
-    t->frame = sp;
-    return true;
-}
-
 static void forget_returns(struct thread *t) { t->depth = 0; }
 
 static void push_return(struct thread *t, uint64_t address)
@@ -79,11 +47,13 @@ static void tip(struct thread *t, uint64_t ip)
     publish(t, tsc);
 }
 
+/* Where the sideband has no room for what decoding needs, recording ends. */
 static void mark_epoch(struct thread *t, uint32_t epoch)
 {
     t->epoch = epoch;
     struct vpt_mark mark = {t->stream->index, epoch, (uint64_t)(t->writer.at - t->writer.begin)};
-    sideband_write(VPT_MARK, &mark, sizeof mark, "", 0);
+    if (epoch == IMAGE_LOST || !sideband_write(VPT_MARK, &mark, sizeof mark, "", 0))
+        t->writer.full = true;
 }
 
 static void enter(struct thread *t, const struct block *block)
@@ -95,6 +65,8 @@ static void enter(struct thread *t, const struct block *block)
         pt_psb(&t->writer, tsc, false, 0);
     if (block->epoch > t->epoch)
         mark_epoch(t, block->epoch);
+    if (t->writer.full)
+        return;
     pt_mode_exec64(&t->writer, tsc);
     pt_tip_pge(&t->writer, tsc, block->start);
     forget_returns(t);
@@ -114,19 +86,25 @@ static void leave_at(struct thread *t, uint64_t ip)
     publish(t, tsc);
 }
 
-/* System call: the address after it is in ring 0. */
-void flow_leave(struct thread *t)
+/* The last instruction went to ring 0. */
+static void leave(struct thread *t)
 {
-    if (!t->recording || !t->previous)
-        return;
-    t->previous = NULL;
-    t->frame = 0;
     if (!pt_room(&t->writer))
         return;
     uint64_t tsc = __rdtsc();
     pt_tip_pgd(&t->writer, tsc);
     t->stream->in_user = 0;
     publish(t, tsc);
+}
+
+/* System call. */
+void flow_leave(struct thread *t)
+{
+    if (t->session != recorder.session || !t->recording || !t->previous)
+        return;
+    t->previous = NULL;
+    t->frame = 0;
+    leave(t);
 }
 
 /* Writes how `previous` went on to `to`; false when it cannot have by itself. */
@@ -149,6 +127,7 @@ static bool follow(struct thread *t, const struct block *previous, uint64_t to)
             push_return(t, previous->end);
         return true;
     case INSN_JUMP_INDIRECT:
+    case INSN_FAR:
         tip(t, to);
         return true;
     case INSN_CALL_INDIRECT:
@@ -170,38 +149,63 @@ static bool follow(struct thread *t, const struct block *previous, uint64_t to)
             return true;
     }
     /* QEMU gave up the block in the middle and began again there: code that changed itself, an atomic step. */
-    if (to > previous->start && to < previous->end) {
+    if (to >= previous->start && to < previous->end) {
         truth_trim(t, to);
         return true;
     }
     return false;
 }
 
-static void interrupted(struct thread *t, const struct block *previous, const struct interruption *at)
+/* QEMU gave up the block at its first instruction, to execute that one alone. */
+static bool begins_again(const struct block *previous, const struct block *block)
 {
-    uint64_t ip = at->ip;
-    if (at->synchronous && ip >= previous->start && ip < previous->end) {
-        truth_trim(t, ip);
-    } else if (previous->class == INSN_FAR) { /* int3: the instruction is where the flow ends */
-        ip = previous->last;
-        truth_trim(t, ip);
-    } else if (!follow(t, previous, ip)) {
-        recorder.control->unexplained++;
-    }
-    leave_at(t, ip);
+    return block->start == previous->start && block->count == 1 && previous->count > 1;
 }
 
-static void lose_track(struct thread *t, uint64_t ip)
+/* Nobody knows how the thread came here: what it did since the last packet is lost. */
+static void lose_track(struct thread *t)
 {
     recorder.control->unexplained++;
     t->stream->overflows++;
     forget_returns(t);
+    truth_gap(t);
     if (!pt_room(&t->writer))
         return;
     uint64_t tsc = __rdtsc();
     pt_overflow(&t->writer, tsc);
-    pt_fup(&t->writer, tsc, ip);
+    t->stream->in_user = 0;
     publish(t, tsc);
+}
+
+/* How `previous` ended when a signal came, and the end of user mode that the signal was. */
+static void interrupted(struct thread *t, const struct block *previous, struct interruption at, bool sure)
+{
+    t->frame = at.frame;
+    for (;;) {
+        if (at.fault && at.ip >= previous->start && at.ip < previous->end) {
+            truth_trim(t, at.ip);
+            leave_at(t, at.ip);
+            return;
+        }
+        if (previous->class == INSN_SYSTEM && at.ip == previous->end) { /* int3 */
+            leave(t);
+            return;
+        }
+        /* The instruction that repeats has not retired. */
+        if (previous->class == INSN_REPEAT && at.ip == previous->last)
+            truth_trim(t, at.ip);
+        /* Two signals at once: the handler of the one was entered by nothing but the other. */
+        struct interruption below = at;
+        bool two = signals_below(&below);
+        if (!(two && sure) && follow(t, previous, at.ip)) {
+            leave_at(t, at.ip);
+            return;
+        }
+        if (!two)
+            break;
+        at = below;
+    }
+    lose_track(t);
 }
 
 static void synchronise(struct thread *t, uint64_t ip)
@@ -214,12 +218,26 @@ static void synchronise(struct thread *t, uint64_t ip)
     publish(t, tsc);
 }
 
+static void go_on(struct thread *t, const struct block *previous, const struct block *block, const uint64_t *registers)
+{
+    struct interruption at;
+    bool any_target = previous->class >= INSN_JUMP_INDIRECT;
+    if (unlikely(any_target && signals_entered(block, registers, true, &at))) {
+        interrupted(t, previous, at, true);
+        enter(t, block);
+    } else if (unlikely(begins_again(previous, block))) {
+        truth_trim(t, block->start);
+    } else if (unlikely(!follow(t, previous, block->start))) {
+        if (signals_entered(block, registers, false, &at))
+            interrupted(t, previous, at, false);
+        else
+            lose_track(t);
+        enter(t, block);
+    }
+}
+
 void flow_block(struct thread *t, const struct block *block, const uint64_t *registers)
 {
-    if (unlikely(!atomic_load_explicit(&recorder.active, memory_order_acquire))) {
-        streams_settle(t);
-        return;
-    }
     if (unlikely(t->session != recorder.session))
         streams_take(t);
     if (unlikely(!t->recording)) {
@@ -234,19 +252,7 @@ void flow_block(struct thread *t, const struct block *block, const uint64_t *reg
     if (unlikely(!previous)) {
         enter(t, block);
     } else {
-        struct interruption at;
-        bool any_target = previous->class >= INSN_JUMP_INDIRECT;
-        if (unlikely(any_target && signal_frame(t, registers, &at))) {
-            interrupted(t, previous, &at);
-            enter(t, block);
-        } else if (unlikely(!follow(t, previous, block->start))) {
-            if (signal_frame(t, registers, &at)) {
-                interrupted(t, previous, &at);
-                enter(t, block);
-            } else {
-                lose_track(t, block->start);
-            }
-        }
+        go_on(t, previous, block, registers);
         if (unlikely(block->epoch > t->epoch)) {
             leave_at(t, block->start);
             enter(t, block);

@@ -3,6 +3,7 @@
  * /proc/self/maps when its first block is translated; where the file has other bytes, or there is no file, the bytes
  * themselves are recorded. Every difference is a new epoch.
  */
+#include "lock_in_time.h"
 #include "recorder.h"
 
 #include <fcntl.h>
@@ -23,12 +24,13 @@ struct page {
 
 struct region {
     struct region *next;
-    uint64_t begin, end, offset;
+    uint64_t begin, end, offset; /* host addresses */
     uint32_t epoch;
-    int file;
+    char path[]; /* opened for each page: no descriptor of ours stays among the program's */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool something; /* is known */
 static struct page *pages[BUCKETS];
 static struct region *regions;
 
@@ -36,34 +38,45 @@ static void drop_region(struct region **at)
 {
     struct region *gone = *at;
     *at = gone->next;
-    close(gone->file);
     free(gone);
 }
 
-void image_reset(void)
+void image_lock(void) { pthread_mutex_lock(&lock); }
+void image_unlock(void) { pthread_mutex_unlock(&lock); }
+
+bool image_reset(void)
 {
-    pthread_mutex_lock(&lock);
+    if (!lock_in_time(&lock))
+        return false;
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct page *page; (page = pages[i]) != NULL; free(page))
             pages[i] = page->next;
     while (regions)
         drop_region(&regions);
     recorder.control->epoch = 0;
+    something = false;
     pthread_mutex_unlock(&lock);
+    return true;
 }
 
-static struct region *add_region(struct region found, const char *path)
+static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, const char *path)
 {
-    found.file = open(path, O_RDONLY | O_CLOEXEC);
-    if (found.file < 0)
+    struct vpt_map map = {.address = guest_address(begin), .size_bytes = end - begin, .offset = offset};
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
         return NULL;
-    struct vpt_map map = {.address = found.begin - recorder.guest_base, .size_bytes = found.end - found.begin,
-                          .offset = found.offset, .epoch = ++recorder.control->epoch};
-    map.build_id_size = (uint32_t)build_id_of(found.file, map.build_id);
-    sideband_write(VPT_MAP, &map, sizeof map, path, strlen(path));
-    struct region *region = malloc(sizeof *region);
-    *region = found;
-    region->epoch = map.epoch;
+    map.build_id_size = (uint32_t)build_id_of(file, map.build_id);
+    close(file);
+    struct region *region = malloc(sizeof *region + strlen(path) + 1);
+    if (!region)
+        return NULL;
+    map.epoch = ++recorder.control->epoch;
+    if (!sideband_write(VPT_MAP, &map, sizeof map, path, strlen(path))) {
+        free(region);
+        return NULL;
+    }
+    region->begin = begin, region->end = end, region->offset = offset, region->epoch = map.epoch;
+    strcpy(region->path, path);
     region->next = regions;
     return regions = region;
 }
@@ -77,12 +90,12 @@ static struct region *find_region(uint64_t host)
     char line[4608], path[4097];
     struct region *region = NULL;
     while (maps && fgets(line, sizeof line, maps)) {
-        struct region found = {0};
-        int fields = sscanf(line, "%lx-%lx %*s %lx %*s %*s %4096[^\n]", &found.begin, &found.end, &found.offset, path);
-        if (fields < 3 || host < found.begin || host >= found.end)
+        uint64_t begin, end, offset;
+        int fields = sscanf(line, "%lx-%lx %*s %lx %*s %*s %4096[^\n]", &begin, &end, &offset, path);
+        if (fields < 3 || host < begin || host >= end)
             continue;
         if (fields == 4 && path[0] == '/')
-            region = add_region(found, path);
+            region = add_region(begin, end, offset, path);
         break;
     }
     if (maps)
@@ -97,13 +110,19 @@ static struct page *page_of(uint64_t number)
         if (page->number == number)
             return page;
     struct page *page = calloc(1, sizeof *page);
+    if (!page)
+        return NULL;
+    something = true;
     page->number = number;
     page->next = *bucket;
     *bucket = page;
-    uint64_t host = number * VPT_PAGE + recorder.guest_base;
+    uint64_t host = (uint64_t)(uintptr_t)guest_memory(number * VPT_PAGE);
     struct region *region = find_region(host);
     if (region) {
-        ssize_t got = pread(region->file, page->bytes, VPT_PAGE, (off_t)(host - region->begin + region->offset));
+        int file = open(region->path, O_RDONLY | O_CLOEXEC);
+        ssize_t got = pread(file, page->bytes, VPT_PAGE, (off_t)(host - region->begin + region->offset));
+        if (file >= 0)
+            close(file);
         memset(page->known, true, got > 0 ? (size_t)got : 0);
         page->epoch = region->epoch;
     }
@@ -114,10 +133,13 @@ static uint32_t in_page(uint64_t address, const uint8_t *bytes, size_t size)
 {
     struct page *page = page_of(address / VPT_PAGE);
     size_t at = address % VPT_PAGE;
+    if (!page)
+        return IMAGE_LOST;
     if (!memcmp(page->bytes + at, bytes, size) && !memchr(page->known + at, false, size))
         return page->epoch;
     struct vpt_map map = {.address = address, .size_bytes = size, .epoch = ++recorder.control->epoch};
-    sideband_write(VPT_CODE, &map, sizeof map, bytes, size);
+    if (!sideband_write(VPT_CODE, &map, sizeof map, bytes, size))
+        return IMAGE_LOST;
     memcpy(page->bytes + at, bytes, size);
     memset(page->known + at, true, size);
     return page->epoch = map.epoch;
@@ -142,8 +164,10 @@ uint32_t image_translated(uint64_t address, const uint8_t *bytes, size_t size)
 
 void image_unmapped(uint64_t address, uint64_t size)
 {
-    uint64_t host = address + recorder.guest_base;
+    uint64_t host = (uint64_t)(uintptr_t)guest_memory(address);
     bool known = false;
+    if (likely(!something))
+        return;
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct page **at = &pages[i]; *at;) {

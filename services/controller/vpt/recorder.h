@@ -19,25 +19,31 @@
 #define MAX_VCPUS 4096
 #define RETURN_DEPTH 64 /* the depth of the processor's own stack for return compression */
 
+/* CPUX86State begins with the general registers in the order of their encoding, then RIP. */
+enum guest_register { RDX = 2, RSP = 4, RSI = 6, RDI = 7, RIP = 16 };
+
 /* One translated block: what the next block's address says about how this one ended. */
 struct block {
     uint64_t start, last, end, target;
     uint32_t epoch; /* the image it was translated from */
     uint32_t id;    /* truth mode */
+    uint16_t count; /* instructions */
     uint8_t class;  /* enum insn_class of the last instruction */
 };
 
-/* One guest thread. Only that thread writes, except `outside`, which the recorder's own thread reads. */
+/* One guest thread. Only that thread touches it while `busy`; see thread_enter. */
 struct thread {
+    _Atomic bool busy;
+    _Atomic bool alive;
     const struct block *previous; /* 0: outside user mode */
     bool recording;               /* has a stream with room */
     bool branches;                /* BranchEn */
     bool compress;                /* return compression */
-    _Atomic bool outside;         /* in a system call, or ended: writes nothing before it looks at recorder.active */
     uint32_t session;             /* recorder.session when it asked for a stream */
     uint32_t epoch;
-    uint64_t frame; /* the signal frame just entered */
+    uint64_t frame; /* the signal frame entered last */
     struct vpt_stream *stream;
+    uint32_t stream_index;
     struct pt_writer writer;
     uint64_t returns[RETURN_DEPTH];
     unsigned top, depth;
@@ -47,46 +53,109 @@ struct thread {
 struct recorder {
     struct vpt_control *control;
     char folder[256];
-    _Atomic bool active; /* threads write packets */
-    _Atomic bool wanted; /* blocks should be instrumented */
-    _Atomic uint32_t session;
+    _Atomic uint32_t session;      /* the number of the session to record, 0: none */
+    _Atomic uint32_t instrumented; /* the session for which the guest's blocks call us, 0: they do not */
     struct pt_config config;
     struct thread *_Atomic threads[MAX_VCPUS];
-    uint64_t guest_base;
     uint64_t tsc_hz;
 };
 
 extern struct recorder recorder;
 
+/*
+ * Whether the thread may record; thread_exit must follow in any case. The recorder's own thread ends a session by
+ * `session = 0`, a memory barrier in all threads (membarrier), and then, for each thread, `busy` being false: from then
+ * on that thread finds no session. So two plain stores are all that a block pays.
+ */
+static inline bool thread_enter(struct thread *thread)
+{
+    atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    uint32_t session = atomic_load_explicit(&recorder.session, memory_order_acquire);
+    return likely(session && session == atomic_load_explicit(&recorder.instrumented, memory_order_relaxed));
+}
+
+static inline void thread_exit(struct thread *thread)
+{
+    atomic_store_explicit(&thread->busy, false, memory_order_release);
+}
+
 /* control.c: the shared page and the recorder's own thread */
 bool control_open(const char *folder, uint32_t parent);
 void control_start_thread(void);
-void control_after_fork(void);
+void control_before_fork(void);
+void control_after_fork_in_parent(void);
+void control_after_fork_in_child(void);
 void control_exit(void);
+
+/* switching.c: puts the callbacks into the guest's blocks and takes them out */
+typedef void (*switching_register)(uint64_t plugin, bool blocks);
+void switching_install(uint64_t plugin, switching_register register_callbacks);
+/* Called by a guest thread between two instructions: makes the blocks what the session wants. */
+void switching_follow(void);
+/* Called by any other thread: has the guest's threads call switching_follow soon. */
+void switching_push(void);
+/* Why blocks cannot be instrumented here, or NULL. */
+const char *switching_unsound(void);
+void switching_probe(const struct block *block, const uint64_t *registers);
+
+/* blocks.c: the memory of translated blocks */
+struct block *blocks_new(void);
+void blocks_free(void);
+
+/* signals.c: what the guest's signal handlers are, and whether one was just entered */
+struct interruption {
+    uint64_t ip;
+    uint64_t frame;
+    int number;
+    bool fault; /* the instruction at ip raised it and did not retire */
+};
+void signals_action(uint64_t number, uint64_t action);
+/* `sure`: the block must be the handler that the guest installed. */
+bool signals_entered(const struct block *block, const uint64_t *registers, bool sure, struct interruption *out);
+/* Whether the code at out->ip was itself a handler about to be entered; if so, what that one interrupted. */
+bool signals_below(struct interruption *out);
 
 /* streams.c: the pool of streams of a session */
 bool streams_create(char *error, size_t size);
 void streams_take(struct thread *thread);
 void streams_settle(struct thread *thread);
+/* The thread did not come out of a callback: what it still writes goes nowhere. */
+void streams_revoke(struct thread *thread);
+bool streams_revoked(void);
 void streams_remove(void);
+void streams_forget(void);
+void streams_lock(void);
+void streams_unlock(void);
 
 /* image.c: what is mapped and which bytes were there when they were translated */
-void image_reset(void);
+bool image_reset(void);
 void image_unmapped(uint64_t address, uint64_t size);
 /* The epoch from which on the image has these bytes; writes a record when it did not have them. */
 uint32_t image_translated(uint64_t address, const uint8_t *bytes, size_t size);
+void image_lock(void);
+void image_unlock(void);
+#define IMAGE_LOST 0xffffffffu /* the epoch of code that could not be recorded */
 
 /* build_id.c: the size of the GNU build id of an ELF file, or 0 */
 size_t build_id_of(int file, uint8_t id[32]);
 
 /* sideband.c */
 bool sideband_open(char *error, size_t size);
-void sideband_write(uint32_t kind, const void *head, size_t head_size, const void *tail, size_t tail_size);
+/* False when the record is not in the file. */
+bool sideband_write(uint32_t kind, const void *head, size_t head_size, const void *tail, size_t tail_size);
 void sideband_close(void);
+void sideband_lock(void);
+void sideband_unlock(void);
 
 /* flow.c: blocks to packets */
 void flow_block(struct thread *thread, const struct block *block, const uint64_t *registers);
 void flow_leave(struct thread *thread);
+
+/* guest.c: where the guest's memory is */
+void *guest_memory(uint64_t address);
+uint64_t guest_address(uint64_t host);
+void guest_saw(uint64_t address, const void *host);
 
 /* truth.c */
 void truth_create(void);
@@ -94,6 +163,8 @@ uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats);
 void truth_open(struct thread *thread);
 void truth_block(struct thread *thread, uint32_t id);
 void truth_trim(struct thread *thread, uint64_t address);
+void truth_gap(struct thread *thread);
 void truth_close(struct thread *thread);
+void truth_forget(void);
 
 #endif

@@ -11,6 +11,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vpt_stream *streams[VPT_MAX_STREAMS];
+static uint64_t sizes[VPT_MAX_STREAMS]; /* as mapped: the headers are writable by others */
+static struct thread *revoked[MAX_VCPUS];
+static unsigned revoked_count;
 
 static struct vpt_stream *create(uint32_t index, uint64_t size)
 {
@@ -32,6 +35,7 @@ static struct vpt_stream *create(uint32_t index, uint64_t size)
     stream->version = VPT_VERSION;
     stream->index = index;
     stream->size_bytes = size;
+    sizes[index] = VPT_PAGE + size;
     return stream;
 }
 
@@ -56,7 +60,7 @@ void streams_remove(void)
         char path[320];
         if (!streams[i])
             continue;
-        munmap(streams[i], VPT_PAGE + streams[i]->size_bytes);
+        munmap(streams[i], sizes[i]);
         streams[i] = NULL;
         snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, i);
         unlink(path);
@@ -64,6 +68,35 @@ void streams_remove(void)
         unlink(path);
     }
 }
+
+/* In a forked child: the streams are the parent's. */
+void streams_forget(void)
+{
+    for (uint32_t i = 0; i < VPT_MAX_STREAMS; i++)
+        if (streams[i])
+            munmap(streams[i], sizes[i]), streams[i] = NULL;
+    revoked_count = 0;
+}
+
+/* Private memory in the place of the shared: the thread finds its stream where it was, and nobody else sees it. */
+void streams_revoke(struct thread *t)
+{
+    if (t->stream)
+        mmap(t->stream, sizes[t->stream_index], PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (revoked_count < MAX_VCPUS)
+        revoked[revoked_count++] = t;
+}
+
+bool streams_revoked(void)
+{
+    while (revoked_count && !atomic_load(&revoked[revoked_count - 1]->busy))
+        revoked_count--;
+    return revoked_count;
+}
+
+void streams_lock(void) { pthread_mutex_lock(&lock); }
+void streams_unlock(void) { pthread_mutex_unlock(&lock); }
 
 static void read_name(char name[16])
 {
@@ -94,6 +127,7 @@ void streams_take(struct thread *t)
             if (streams[i] && !streams[i]->tid && c->planned[i].tid == (pass ? 0 : tid)) {
                 streams[i]->tid = tid;
                 t->stream = streams[i];
+                t->stream_index = i;
             }
     if (!t->stream)
         recorder.control->unbuffered_threads++;
@@ -102,7 +136,7 @@ void streams_take(struct thread *t)
         return;
     read_name(t->stream->name);
     t->stream->first_tsc = __rdtsc();
-    pt_begin(&t->writer, &recorder.config, (uint8_t *)t->stream + VPT_PAGE, t->stream->size_bytes);
+    pt_begin(&t->writer, &recorder.config, (uint8_t *)t->stream + VPT_PAGE, sizes[t->stream_index] - VPT_PAGE);
     t->branches = c->flags & VPT_BRANCH;
     t->compress = !(c->flags & VPT_DISRETC);
     t->recording = true;
@@ -120,6 +154,4 @@ void streams_settle(struct thread *t)
     t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
     t->previous = NULL;
     truth_close(t);
-    atomic_thread_fence(memory_order_release);
-    atomic_store(&t->outside, true);
 }

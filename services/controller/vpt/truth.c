@@ -48,9 +48,25 @@ void truth_trim(struct thread *t, uint64_t address)
     fwrite(&address, sizeof address, 1, t->truth);
 }
 
+void truth_gap(struct thread *t)
+{
+    uint32_t entry = VPT_TRUTH_GAP;
+    if (t->truth)
+        fwrite(&entry, sizeof entry, 1, t->truth);
+}
+
 void truth_close(struct thread *t)
 {
     if (t->truth)
         fclose(t->truth);
     t->truth = NULL;
+}
+
+/* In a forked child: the files, and what is still in their buffers, are the parent's. */
+void truth_forget(void)
+{
+    blocks = NULL;
+    for (unsigned i = 0; i < MAX_VCPUS; i++)
+        if (recorder.threads[i])
+            recorder.threads[i]->truth = NULL;
 }

@@ -139,10 +139,12 @@ struct vpt_mark {
 
 /*
  * Truth entries: a block id (the block ran), or VPT_TRUTH_TRIM followed by a u64 address: of the block before, only the
- * instructions before that address ran. A block that begins with the last instruction of the block before, where
- * that one repeats (REP), is that same instruction going on.
+ * instructions before that address ran, or VPT_TRUTH_GAP: what ran here is in neither log (OVF). A block that begins with
+ * the last instruction of the block before, where that one repeats (REP) and was not trimmed, is that same instruction
+ * going on: trimmed away again, the instruction is.
  */
 #define VPT_TRUTH_TRIM 0xffffffffu
+#define VPT_TRUTH_GAP 0xfffffffeu
 #define VPT_TRUTH_REPEATS 0x80000000u
 
 #endif
