@@ -54,7 +54,8 @@ def trace(
     invocation: Invocation,
     *,
     pid: Annotated[
-        list[int] | None, typer.Option("--pid", "-p", metavar="PID", help="A process; may be given more than once.")
+        list[int] | None,
+        typer.Option("--pid", "-p", min=1, max=1 << 22, metavar="PID", help="A process; may be repeated."),
     ] = None,
     name: Annotated[
         str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
