@@ -107,16 +107,11 @@ impl<S: Symbols> Calls<S> {
 
     /// Ends the calls that are open with the last known time.
     pub fn finish(mut self) -> Trace {
-        self.stack.end(self.tsc);
         for branch in self.known.iter().filter_map(|known| known.branch.as_ref()) {
             self.edges.gather(branch);
         }
-        Trace {
-            records: self.stack.records,
-            functions: self.stack.functions.list,
-            edges: self.edges.sorted(),
-            losses: self.losses,
-        }
+        let (records, functions) = self.stack.finish();
+        Trace { records, functions, edges: self.edges.sorted(), losses: self.losses }
     }
 
     fn look_up(&mut self, address: u64, called: bool) -> Known {
@@ -138,109 +133,109 @@ impl<S: Symbols> Calls<S> {
     }
 
     /// The stack's innermost call becomes the one that runs at `address`.
-    fn arrive(&mut self, arrival: Arrival, address: u64, known: Known, tsc: u64) {
+    fn arrive(&mut self, arrival: Arrival, address: u64, known: Known) {
         let called = matches!(arrival, Arrival::Call { .. } | Arrival::Interruption(_));
         let entered = if known.divided { known.entered } else { self.look_up(address, called).entered };
         match arrival {
             Arrival::Begin => {
-                self.stack.begin(tsc);
-                self.root(entered, address, tsc);
+                self.stack.begin(self.tsc);
+                self.root(entered, address);
             }
-            Arrival::Jump => self.jump(entered, address, tsc),
-            Arrival::Call { from, returns_to } => self.call(entered, from, returns_to, address, tsc),
-            Arrival::Return => self.give_back(entered, address, tsc),
-            Arrival::Interruption(left) => self.interruption(entered, left, address, tsc),
+            Arrival::Jump => self.jump(entered, address),
+            Arrival::Call { from, returns_to } => self.call(entered, from, returns_to, address),
+            Arrival::Return => self.give_back(entered, address),
+            Arrival::Interruption(left) => self.interruption(entered, left, address),
         }
     }
 
-    fn root(&mut self, entered: Entered, target: u64, tsc: u64) {
-        self.stack.push(Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target, tsc) });
+    fn root(&mut self, entered: Entered, target: u64) {
+        self.stack.push(Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
     }
 
-    fn call(&mut self, entered: Entered, from: u64, returns_to: u64, target: u64, tsc: u64) {
+    fn call(&mut self, entered: Entered, from: u64, returns_to: u64, target: u64) {
         if !entered.entry && self.stack.function() == Some(entered.function) {
             return self.stack.call_locally(returns_to);
         }
-        self.stack.push(Entry { returns_to: Some(returns_to), ..plain(entered, from, target, tsc) });
+        self.stack.push(Entry { returns_to: Some(returns_to), ..plain(entered, from, target) });
     }
 
-    fn jump(&mut self, entered: Entered, target: u64, tsc: u64) {
-        if self.stack.role() == Role::LongJump && self.long_jump(entered, target, tsc) {
+    fn jump(&mut self, entered: Entered, target: u64) {
+        if self.stack.role() == Role::LongJump && self.long_jump(entered, target) {
             return;
         }
         if self.stack.function() == Some(entered.function) {
             return;
         }
-        self.stack.replace(Entry { flags: TAIL_CALL, ..plain(entered, self.end, target, tsc) });
+        self.stack.replace(Entry { flags: TAIL_CALL, ..plain(entered, self.end, target) });
     }
 
     /// True when the jump left the function that jumps far.
-    fn long_jump(&mut self, entered: Entered, target: u64, tsc: u64) -> bool {
-        let landed = self.stack.has_landings() && self.stack.land(target, tsc);
+    fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
+        let landed = self.stack.has_landings() && self.stack.land(target);
         if landed && self.stack.function() == Some(entered.function) {
             return true;
         }
         if entered.entry || self.stack.function() == Some(entered.function) {
             return false;
         }
-        self.unwind_to(entered, target, tsc);
+        self.unwind_to(entered, target);
         true
     }
 
     /// To the innermost call of the function, else to a new beginning.
-    fn unwind_to(&mut self, entered: Entered, target: u64, tsc: u64) {
-        if !self.stack.unwind_to(entered.function, tsc) {
-            self.stack.end(tsc);
-            self.root(entered, target, tsc);
+    fn unwind_to(&mut self, entered: Entered, target: u64) {
+        if !self.stack.unwind_to(entered.function) {
+            self.stack.end();
+            self.root(entered, target);
         }
     }
 
-    fn give_back(&mut self, entered: Entered, target: u64, tsc: u64) {
+    fn give_back(&mut self, entered: Entered, target: u64) {
         if self.stack.return_locally(target) {
             return;
         }
         if self.stack.returns_to(target) {
-            return self.stack.pop(tsc, 0);
+            return self.stack.pop(0);
         }
-        if self.stack.return_to(target, tsc) {
+        if self.stack.return_to(target) {
             return;
         }
         if let Some(interruption) = self.stack.interruption().filter(|interruption| !interruption.returning) {
             interruption.returning = true;
-            return self.jump(entered, target, tsc);
+            return self.jump(entered, target);
         }
         // No call returns to where a function begins: its address was pushed.
         if entered.entry {
-            return self.jump(entered, target, tsc);
+            return self.jump(entered, target);
         }
         if self.stack.depth() == 1 {
-            self.stack.pop(tsc, 0);
+            self.stack.pop(0);
             return self.stack.find_caller(entered.function, target);
         }
         // The unwinder of C++ exceptions returns into the call that catches.
-        self.unwind_to(entered, target, tsc);
+        self.unwind_to(entered, target);
     }
 
-    fn interruption(&mut self, entered: Entered, left: Left, target: u64, tsc: u64) {
+    fn interruption(&mut self, entered: Entered, left: Left, target: u64) {
         if !entered.entry {
             // The end of an interruption of which the begin was not recorded.
-            return self.unwind_to(entered, target, tsc);
+            return self.unwind_to(entered, target);
         }
         let interruption = Interruption { resumes: left.resumes, repeats: left.at, returning: false };
         self.stack.push(Entry {
             flags: ASYNCHRONOUS,
             interruption: Some(interruption),
-            ..plain(entered, left.at, target, tsc)
+            ..plain(entered, left.at, target)
         });
     }
 
-    fn interrupt_at(&mut self, left: Left, to: u64, tsc: u64) {
+    fn interrupt_at(&mut self, left: Left, to: u64) {
         if self.arrival != Arrival::Jump {
             // Between a call and the first instruction of the function, for instance.
             let known = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
-            self.arrive(self.arrival, left.at, known, tsc);
+            self.arrive(self.arrival, left.at, known);
         }
-        self.arrival = if self.stack.resume(to, tsc) { Arrival::Jump } else { Arrival::Interruption(left) };
+        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption(left) };
     }
 
     fn count(&mut self, block: &Block<'_>) {
@@ -258,8 +253,15 @@ impl<S: Symbols> Calls<S> {
         }
     }
 
-    fn break_off(&mut self, tsc: u64) {
-        self.stack.end(tsc);
+    /// What runs from now on is over at `tsc`.
+    #[inline(always)]
+    fn pass(&mut self, tsc: u64) {
+        self.tsc = tsc.max(self.tsc);
+        self.stack.advance(self.tsc);
+    }
+
+    fn break_off(&mut self) {
+        self.stack.end();
         (self.arrival, self.left) = (Arrival::Begin, None);
     }
 }
@@ -268,13 +270,13 @@ impl<S: Symbols> Sink for Calls<S> {
     #[inline(always)]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.epoch = block.epoch;
-        self.tsc = tsc;
+        self.pass(tsc);
         let known = match kept(block).and_then(|index| self.known.get(index)) {
             Some(&known) if known.entered.function != u32::MAX => known,
             _ => self.get_to_know(block),
         };
         if self.arrival != Arrival::Jump || self.stack.function() != Some(known.entered.function) {
-            self.arrive(self.arrival, block.start, known, tsc);
+            self.arrive(self.arrival, block.start, known);
         }
         self.stack.run(block.instructions);
         self.end = block.end;
@@ -292,28 +294,31 @@ impl<S: Symbols> Sink for Calls<S> {
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
         self.tsc = tsc;
+        self.stack.skip(tsc);
         if let Some(offset) = self.overflowing.take() {
             self.losses[offset].end_tsc = tsc;
         }
         match self.left.take() {
             None => self.arrival = Arrival::Begin,
             Some(_) if resumed => {}
-            Some(left) => self.interrupt_at(left, ip, tsc),
+            Some(left) => self.interrupt_at(left, ip),
         }
     }
 
     fn disabled(&mut self, kind: DisableKind, at: u64, _target: Option<u64>, tsc: u64) {
-        self.tsc = tsc;
+        self.pass(tsc);
         let resumes = if kind == DisableKind::Synchronous { self.end } else { at };
         self.left = Some(Left { at, resumes });
     }
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
-        self.interrupt_at(Left { at: from, resumes: from }, to, tsc);
+        self.pass(tsc);
+        self.interrupt_at(Left { at: from, resumes: from }, to);
     }
 
     fn loss(&mut self, loss: &Loss) {
-        self.break_off(if loss.tsc0 == 0 { self.tsc } else { loss.tsc0 });
+        self.pass(loss.tsc0);
+        self.break_off();
         self.losses.push(LossRecord {
             offset: loss.offset as u64,
             size: loss.size as u64,
@@ -326,7 +331,8 @@ impl<S: Symbols> Sink for Calls<S> {
     }
 
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
-        self.break_off(tsc);
+        self.pass(tsc);
+        self.break_off();
         self.overflowing = Some(self.losses.len());
         self.losses.push(LossRecord {
             offset: offset as u64,
@@ -345,6 +351,6 @@ fn kept(block: &Block<'_>) -> Option<usize> {
     (block.id != u32::MAX).then_some(block.id as usize)
 }
 
-fn plain(entered: Entered, call_address: u64, target: u64, tsc: u64) -> Entry {
-    Entry { function: entered.function, call_address, target, returns_to: None, flags: 0, tsc, interruption: None }
+fn plain(entered: Entered, call_address: u64, target: u64) -> Entry {
+    Entry { function: entered.function, call_address, target, returns_to: None, flags: 0, interruption: None }
 }

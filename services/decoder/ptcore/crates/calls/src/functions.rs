@@ -21,28 +21,6 @@ pub struct FunctionTotals {
     pub(crate) role: Role,
     /// How many calls are open.
     pub(crate) open: u32,
-    /// The stretch of the trace in which the totals last grew, and what they were before it.
-    stretch: u32,
-    before: (u64, u64),
-}
-
-impl FunctionTotals {
-    /// Adds the totals of a call that no other call of the function is above of.
-    pub(crate) fn add_total(&mut self, stretch: u32, instructions: u64, ticks: u64) {
-        if self.stretch != stretch {
-            self.stretch = stretch;
-            self.before = (self.total_instructions, self.total_ticks);
-        }
-        self.total_instructions += instructions;
-        self.total_ticks += ticks;
-    }
-
-    /// A call turned out to be above all others of this stretch: its own total will hold theirs.
-    pub(crate) fn forget_stretch(&mut self, stretch: u32) {
-        if self.stretch == stretch {
-            (self.total_instructions, self.total_ticks) = self.before;
-        }
-    }
 }
 
 /// Functions by what the image knows, else by the addresses that were called.
@@ -117,8 +95,6 @@ impl Functions {
             total_ticks: 0,
             role: place.role,
             open: 0,
-            stretch: 0,
-            before: (0, 0),
         });
         (self.list.len() - 1) as u32
     }

@@ -4,10 +4,12 @@
 //! the flow tells is counted in exactly one call.
 
 mod calls;
+mod clock;
 mod edges;
 mod functions;
 mod records;
 mod stack;
+mod totals;
 
 pub use calls::{Calls, LossCause, LossRecord, Trace};
 pub use edges::{Edge, EdgeKind};

@@ -40,8 +40,6 @@ pub struct Records {
 
 /// What is known when a call begins.
 pub struct Opening {
-    pub start_tsc: u64,
-    pub depth: u32,
     pub function: u32,
     pub call_address: u64,
     pub target: u64,
@@ -58,11 +56,12 @@ impl Records {
         self.function.is_empty()
     }
 
+    /// Times, depth and totals are filled in later.
     pub(crate) fn open(&mut self, call: Opening) -> u32 {
         let row = self.len() as u32;
-        self.start_tsc.push(call.start_tsc);
+        self.start_tsc.push(0);
         self.end_tsc.push(0);
-        self.depth.push(call.depth);
+        self.depth.push(0);
         self.function.push(call.function);
         self.call_address.push(call.call_address);
         self.target.push(call.target);
@@ -71,13 +70,5 @@ impl Records {
         self.flags.push(call.flags);
         self.parent.push(call.parent);
         row
-    }
-
-    pub(crate) fn close(&mut self, row: u32, tsc: u64, instructions: u64, total: u64, flags: u8) {
-        let row = row as usize;
-        self.end_tsc[row] = tsc;
-        self.instructions[row] = instructions;
-        self.instructions_total[row] = total;
-        self.flags[row] |= flags;
     }
 }

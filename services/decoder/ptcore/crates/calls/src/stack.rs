@@ -1,20 +1,17 @@
 //! The calls that are open, and their accounts.
 
+use crate::clock::Clock;
 use crate::functions::{FunctionTotals, Functions};
 use crate::records::{Opening, Records, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, UNWOUND};
+use crate::totals::add_up;
 use pt_image::Role;
 
 /// A call that is open.
 struct Frame {
     row: u32,
     function: u32,
-    start_tsc: u64,
-    /// Of the call itself, as of the last change of the stack.
-    instructions: u64,
-    /// Of all calls below that are over.
-    below: Account,
     /// Of an asynchronous call.
-    pub interruption: Option<Interruption>,
+    interruption: Option<Interruption>,
 }
 
 /// Where the interrupted code goes on.
@@ -27,12 +24,6 @@ pub struct Interruption {
     pub returning: bool,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Account {
-    instructions: u64,
-    ticks: u64,
-}
-
 /// How a call begins.
 pub struct Entry {
     pub function: u32,
@@ -40,21 +31,7 @@ pub struct Entry {
     pub target: u64,
     pub returns_to: Option<u64>,
     pub flags: u8,
-    pub tsc: u64,
     pub interruption: Option<Interruption>,
-}
-
-/// A gapless stretch of the trace. Calls that are found to enclose it later begin with it.
-#[derive(Default)]
-struct Stretch {
-    number: u32,
-    start_tsc: u64,
-    first_row: u32,
-    /// How many callers of the first call were found.
-    found: u32,
-    /// The calls of which no caller is known, once they are over.
-    roots: Vec<u32>,
-    below: Account,
 }
 
 /// The address behind a `setjmp`, and how many calls lie below the one that called it.
@@ -82,7 +59,11 @@ pub struct Stack {
     locals: Vec<Local>,
     /// Instructions of the innermost call since the last change of the stack.
     own: u64,
-    stretch: Stretch,
+    /// The calls of this gapless stretch of which no caller is known and which are over.
+    roots: Vec<u32>,
+    /// When the first of them began.
+    begin_tsc: u64,
+    clock: Clock,
     pub functions: Functions,
     pub records: Records,
 }
@@ -91,6 +72,7 @@ impl Stack {
     #[inline(always)]
     pub fn run(&mut self, instructions: u32) {
         self.own += u64::from(instructions);
+        self.clock.run(instructions);
     }
 
     pub fn depth(&self) -> usize {
@@ -117,120 +99,93 @@ impl Stack {
         self.frames.last_mut().and_then(|frame| frame.interruption.as_mut())
     }
 
+    /// What runs from now on is over at `tsc`.
+    #[inline(always)]
+    pub fn advance(&mut self, tsc: u64) {
+        self.clock.advance(tsc, &mut self.records);
+    }
+
+    /// Nothing runs until `tsc`.
+    pub fn skip(&mut self, tsc: u64) {
+        self.clock.skip(tsc, &mut self.records);
+    }
+
     /// Begins a gapless stretch.
     pub fn begin(&mut self, tsc: u64) {
-        let number = self.stretch.number + 1;
-        self.stretch = Stretch { number, start_tsc: tsc, first_row: self.records.len() as u32, ..Stretch::default() };
+        self.roots.clear();
+        self.begin_tsc = tsc;
     }
 
     pub fn push(&mut self, entry: Entry) {
-        self.settle_own();
-        let row = self.records.open(Opening {
-            start_tsc: entry.tsc,
-            // Callers found later have depths below zero until the stretch ends.
-            depth: (self.frames.len() as u32).wrapping_sub(self.stretch.found),
-            function: entry.function,
-            call_address: entry.call_address,
-            target: entry.target,
-            flags: entry.flags,
-            parent: self.frames.last().map_or(NO_PARENT, |frame| frame.row),
-        });
-        let totals = self.totals(entry.function);
-        totals.calls += 1;
-        totals.open += 1;
-        if totals.role == Role::SetJump {
-            self.remember_landing(entry.returns_to);
-        }
-        self.frames.push(Frame {
-            row,
-            function: entry.function,
-            start_tsc: entry.tsc,
-            instructions: 0,
-            below: Account::default(),
-            interruption: entry.interruption,
-        });
-        self.returns.push(entry.returns_to.unwrap_or(NO_ADDRESS));
+        let row = self.open(&entry);
+        self.clock.begins(row, &mut self.records);
     }
 
     /// Ends the innermost call.
-    pub fn pop(&mut self, tsc: u64, flags: u8) {
+    pub fn pop(&mut self, flags: u8) {
         self.settle_own();
-        let Some(frame) = self.frames.pop() else { return };
+        let Some(Frame { row, function, .. }) = self.frames.pop() else { return };
         self.returns.pop();
         self.forget_below();
-        let Frame { row, function, instructions, below, start_tsc, .. } = frame;
-        let total = Account { instructions: instructions + below.instructions, ticks: elapsed(start_tsc, tsc) };
-        self.records.close(row, tsc, instructions, total.instructions, flags);
-        let stretch = self.stretch.number;
-        let totals = self.totals(function);
-        totals.self_instructions += instructions;
-        totals.self_ticks += total.ticks.saturating_sub(below.ticks);
-        totals.open -= 1;
-        if totals.open == 0 {
-            totals.add_total(stretch, total.instructions, total.ticks);
+        self.records.flags[row as usize] |= flags;
+        self.clock.ends(row, &mut self.records);
+        self.functions.list[function as usize].open -= 1;
+        if self.frames.is_empty() {
+            self.roots.push(row);
         }
-        let above = match self.frames.last_mut() {
-            Some(caller) => &mut caller.below,
-            None => {
-                self.stretch.roots.push(row);
-                &mut self.stretch.below
-            }
-        };
-        above.instructions += total.instructions;
-        above.ticks += total.ticks;
     }
 
     /// The innermost call goes over into another one, which returns to where it would have.
     pub fn replace(&mut self, entry: Entry) {
         let returns_to = self.returns.last().copied().filter(|&address| address != NO_ADDRESS);
         let interruption = self.frames.last().and_then(|frame| frame.interruption);
-        self.pop(entry.tsc, 0);
+        self.pop(0);
         self.push(Entry { returns_to, interruption, ..entry });
     }
 
     /// Ends calls until `depth` are left; all of them are unwound.
-    pub fn unwind(&mut self, depth: usize, tsc: u64) {
+    pub fn unwind(&mut self, depth: usize) {
         while self.frames.len() > depth {
-            self.pop(tsc, UNWOUND);
+            self.pop(UNWOUND);
         }
     }
 
     /// Ends the call that returns to `address`, unwinding those below it. False when there is none.
-    pub fn return_to(&mut self, address: u64, tsc: u64) -> bool {
+    pub fn return_to(&mut self, address: u64) -> bool {
         let Some(index) = self.returns.iter().rposition(|&known| known == address && known != NO_ADDRESS) else {
             return false;
         };
-        self.unwind(index + 1, tsc);
-        self.pop(tsc, 0);
+        self.unwind(index + 1);
+        self.pop(0);
         true
     }
 
     /// Ends the asynchronous call that interrupted `address`. False when there is none.
-    pub fn resume(&mut self, address: u64, tsc: u64) -> bool {
+    pub fn resume(&mut self, address: u64) -> bool {
         let interrupted = |frame: &Frame| {
             frame.interruption.is_some_and(|known| known.resumes == address || known.repeats == address)
         };
         let Some(index) = self.frames.iter().rposition(interrupted) else { return false };
-        self.unwind(index + 1, tsc);
-        self.pop(tsc, 0);
+        self.unwind(index + 1);
+        self.pop(0);
         true
     }
 
     /// Unwinds to the innermost call of `function`. False when none is open.
-    pub fn unwind_to(&mut self, function: u32, tsc: u64) -> bool {
+    pub fn unwind_to(&mut self, function: u32) -> bool {
         if self.functions.list[function as usize].open == 0 {
             return false;
         }
         let index = self.frames.iter().rposition(|frame| frame.function == function);
-        self.unwind(index.map_or(0, |index| index + 1), tsc);
+        self.unwind(index.map_or(0, |index| index + 1));
         index.is_some()
     }
 
     /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
-    pub fn land(&mut self, address: u64, tsc: u64) -> bool {
+    pub fn land(&mut self, address: u64) -> bool {
         let Some(landing) = self.landings.iter().rfind(|landing| landing.address == address) else { return false };
         let depth = landing.depth;
-        self.unwind(depth, tsc);
+        self.unwind(depth);
         true
     }
 
@@ -240,37 +195,29 @@ impl Stack {
 
     /// The call that was running turns out to lie inside one that began before the stretch. All calls must be over.
     pub fn find_caller(&mut self, function: u32, target: u64) {
-        let (stretch, start_tsc) = (self.stretch.number, self.stretch.start_tsc);
-        self.stretch.found += 1;
-        self.totals(function).forget_stretch(stretch);
-        self.push(Entry {
-            function,
-            call_address: 0,
-            target,
-            returns_to: None,
-            flags: BEGIN_TRUNCATED,
-            tsc: start_tsc,
-            interruption: None,
-        });
-        if let Some(frame) = self.frames.last_mut() {
-            frame.below = std::mem::take(&mut self.stretch.below);
-            for root in self.stretch.roots.drain(..) {
-                self.records.parent[root as usize] = frame.row;
-            }
+        let entry =
+            Entry { function, call_address: 0, target, returns_to: None, flags: BEGIN_TRUNCATED, interruption: None };
+        let row = self.open(&entry);
+        self.records.start_tsc[row as usize] = self.begin_tsc;
+        for root in self.roots.drain(..) {
+            self.records.parent[root as usize] = row;
         }
     }
 
     /// Ends the stretch with all calls that are open.
-    pub fn end(&mut self, tsc: u64) {
+    pub fn end(&mut self) {
         while !self.frames.is_empty() {
-            self.pop(tsc, END_TRUNCATED);
+            self.pop(END_TRUNCATED);
         }
-        if self.stretch.found > 0 {
-            for depth in &mut self.records.depth[self.stretch.first_row as usize..] {
-                *depth = depth.wrapping_add(self.stretch.found);
-            }
-        }
-        self.begin(tsc);
+        self.roots.clear();
+    }
+
+    /// The calls, complete, and the functions.
+    pub fn finish(mut self) -> (Records, Vec<FunctionTotals>) {
+        self.end();
+        self.clock.finish(&mut self.records);
+        add_up(&mut self.records, &mut self.functions.list);
+        (self.records, self.functions.list)
     }
 
     /// Remembers a call of the function's own code.
@@ -289,6 +236,25 @@ impl Stack {
             self.locals.pop();
         }
         own
+    }
+
+    fn open(&mut self, entry: &Entry) -> u32 {
+        self.settle_own();
+        let row = self.records.open(Opening {
+            function: entry.function,
+            call_address: entry.call_address,
+            target: entry.target,
+            flags: entry.flags,
+            parent: self.frames.last().map_or(NO_PARENT, |frame| frame.row),
+        });
+        let function = &mut self.functions.list[entry.function as usize];
+        function.open += 1;
+        if function.role == Role::SetJump {
+            self.remember_landing(entry.returns_to);
+        }
+        self.frames.push(Frame { row, function: entry.function, interruption: entry.interruption });
+        self.returns.push(entry.returns_to.unwrap_or(NO_ADDRESS));
+        row
     }
 
     fn remember_landing(&mut self, address: Option<u64>) {
@@ -313,20 +279,8 @@ impl Stack {
 
     #[inline(always)]
     fn settle_own(&mut self) {
-        if let Some(frame) = self.frames.last_mut() {
-            frame.instructions += std::mem::take(&mut self.own);
+        if let Some(frame) = self.frames.last() {
+            self.records.instructions[frame.row as usize] += std::mem::take(&mut self.own);
         }
     }
-
-    fn totals(&mut self, function: u32) -> &mut FunctionTotals {
-        &mut self.functions.list[function as usize]
-    }
-}
-
-/// Ticks between two times, 0 when the first is not known.
-fn elapsed(start: u64, end: u64) -> u64 {
-    if start == 0 {
-        return 0;
-    }
-    end.saturating_sub(start)
 }

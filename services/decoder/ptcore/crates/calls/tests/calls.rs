@@ -61,8 +61,8 @@ impl Script {
             target,
             lengths: &[1; 64][..count as usize],
         };
-        self.calls.block(&block, self.tsc);
         self.tsc += u64::from(count);
+        self.calls.block(&block, self.tsc);
         self
     }
 
@@ -260,4 +260,29 @@ fn a_call_inside_a_function_is_none() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, MAIN + 0x80).ret(MAIN + 0x80, MAIN + 4).call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
     assert_eq!(rows(&script.end()).iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, LEAF]);
+}
+
+#[test]
+fn between_two_packets_time_passes_evenly_over_the_instructions() {
+    let mut script = Script::at(MAIN);
+    // Four blocks that one packet says are over at 180: 16 instructions in 80 ticks.
+    for (start, count, kind, target) in [
+        (MAIN, 4, BlockKind::Call, WORK),
+        (WORK, 2, BlockKind::Return, MAIN + 4),
+        (MAIN + 4, 4, BlockKind::Call, WORK),
+        (WORK, 2, BlockKind::Return, MAIN + 8),
+        (MAIN + 8, 4, BlockKind::Jump, MAIN),
+    ] {
+        script.tsc = 180 - u64::from(count);
+        script.block(start, count, kind, target);
+    }
+    script.calls.disabled(DisableKind::Asynchronous, MAIN, None, 180);
+    script.calls.enabled(MAIN, true, 1000);
+    script.tsc = 1000;
+    script.call(MAIN, WORK).ret(WORK, MAIN + 4);
+    let trace = script.end();
+    assert_eq!(trace.records.start_tsc, [100, 120, 150, 1004]);
+    assert_eq!(trace.records.end_tsc, [1006, 130, 160, 1006]);
+    let work = trace.functions.iter().find(|function| function.address == WORK).unwrap();
+    assert_eq!((work.self_ticks, work.total_ticks), (22, 22));
 }
