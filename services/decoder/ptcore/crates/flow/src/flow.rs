@@ -425,7 +425,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.sink.interrupt(from, to, self.events.time.now());
                 self.taken_up(to).map(|()| Ahead::Moved)
             }
-            Event::AsyncDisable { at, ip } if self.runs_up_to(at, ip) => {
+            Event::AsyncDisable { at, ip } if at == self.ip || self.runs_up_to(at, ip) => {
                 self.stop(DisableKind::Asynchronous, at, ip, at);
                 Ok(Ahead::Stopped)
             }
@@ -579,7 +579,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Some(number) => number,
             None => match self.code.link(self.memory, self.view, from, way, address) {
                 Ok(number) => number,
-                Err(reason) => return Err(self.fault(reason)),
+                Err(reason) => return self.stop_before(address, reason),
             },
         };
         Ok(())
@@ -587,8 +587,27 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     fn go(&mut self, address: u64) -> Result<(), Fault> {
         self.ip = address;
-        self.at = self.code.find(self.memory, self.view, address).map_err(|reason| self.fault(reason))?;
+        match self.code.find(self.memory, self.view, address) {
+            Ok(number) => self.at = number,
+            Err(reason) => return self.stop_before(address, reason),
+        }
         Ok(())
+    }
+
+    /// Where tracing stops before the first instruction, no code is needed: it may be known only from the next epoch on.
+    #[cold]
+    fn stop_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+        let fault = self.fault(reason);
+        if self.events.count == 0 && self.pending.is_none() {
+            self.pending = Some(self.events.next().map_err(|_| fault)?);
+        }
+        match self.pending {
+            Some(Event::AsyncDisable { at, .. }) if at == address => {
+                self.at = SCRATCH;
+                Ok(())
+            }
+            _ => Err(fault),
+        }
     }
 
     #[inline(always)]

@@ -365,6 +365,23 @@ fn an_epoch_holds_from_the_packet_at_its_offset() {
 }
 
 #[test]
+fn no_code_is_needed_where_tracing_stops_at_once() {
+    const UNKNOWN: u64 = 0x50_0000;
+    // 0: jmp rax. Its target becomes known with the next epoch, for which the recorder breaks the flow.
+    let told = run(&[0xff, 0xe0], &[Packet::Tip(full(UNKNOWN)), end_at(UNKNOWN)[0], end_at(0)[1]]);
+    let stopped = Told::Disabled(DisableKind::Asynchronous, UNKNOWN, None);
+    assert_eq!(told, [block(0, 0, 1, IndirectJump, UNKNOWN - CODE), stopped]);
+
+    // 0: jmp to 0x50_0000, which no packet tells.
+    let told = run(&[0xe9, 0xfb, 0xef, 0x0f, 0x00], &[end_at(UNKNOWN)[0], end_at(0)[1]]);
+    let stopped = Told::Disabled(DisableKind::Asynchronous, UNKNOWN, None);
+    assert_eq!(told, [block(0, 0, 1, Jump, UNKNOWN - CODE), stopped]);
+
+    let told = run(&[0xff, 0xe0], &[Packet::Tip(full(UNKNOWN)), branches(&[true])]);
+    assert!(matches!(told.last(), Some(Told::Loss(Loss { reason: Reason::NoCode, address: UNKNOWN, .. }))), "{told:?}");
+}
+
+#[test]
 fn lone_fups_do_not_change_the_flow() {
     let told = run(
         BRANCHES,
