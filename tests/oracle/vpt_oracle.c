@@ -31,13 +31,21 @@ static int read_image(uint8_t *buffer, size_t size, const struct pt_asid *asid, 
 	return got ? (int)got : -pte_nomap;
 }
 
-/* Tracing begins here: the marks before are about what follows. */
-static void follow_marks(uint64_t offset)
+/*
+ * The image as of the decoder's position. A mark at a TIP holds as soon as that is used up, any other when tracing is
+ * enabled: libipt reads the packets in between ahead.
+ */
+static void follow_marks(uint64_t offset, bool enabled)
 {
 	static size_t next;
 
-	for (; next < recording.mark_count && recording.marks[next].offset < offset; next++)
+	for (; next < recording.mark_count && recording.marks[next].offset < offset; next++) {
+		bool tip = (recording.packets[recording.marks[next].offset] & 0x1f) == 0x0d;
+
+		if (!tip && !enabled)
+			break;
 		epoch = recording.marks[next].epoch;
+	}
 }
 
 /* False at a difference. */
@@ -85,7 +93,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 
 	for (int status; (status = pt_insn_sync_forward(decoder)) >= 0;) {
 		pt_insn_get_offset(decoder, &offset);
-		follow_marks(offset + 1);
+		follow_marks(offset + 1, true);
 		while (status >= 0) {
 			struct pt_insn insn;
 			struct pt_event event;
@@ -93,8 +101,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 			while (status >= 0 && status & pts_event_pending) {
 				status = pt_insn_event(decoder, &event, sizeof(event));
 				pt_insn_get_offset(decoder, &offset);
-				if (event.type == ptev_enabled)
-					follow_marks(offset);
+				follow_marks(offset, event.type == ptev_enabled);
 				if (event.type == ptev_overflow)
 					skip_stretch();
 			}
@@ -103,6 +110,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 			memset(&insn, 0, sizeof(insn));
 			status = pt_insn_next(decoder, &insn, sizeof(insn));
 			pt_insn_get_offset(decoder, &offset);
+			follow_marks(offset, false);
 			if (insn.iclass != ptic_error && !compare(insn.ip, offset))
 				return false;
 		}

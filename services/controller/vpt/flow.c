@@ -13,7 +13,7 @@ static void push_return(struct thread *t, uint64_t address)
 /* A mismatch empties the stack: whether a decoder pops there or not, what is left on top of its stack is ours. */
 static bool pop_return(struct thread *t, uint64_t address)
 {
-    if (!t->compress || !t->depth)
+    if (!t->compress || !t->depth || t->next_epoch > t->epoch)
         return false;
     if (t->returns[--t->top % RETURN_DEPTH] == address) {
         t->depth--;
@@ -38,15 +38,6 @@ static void tnt(struct thread *t, unsigned taken)
     publish(t, tsc);
 }
 
-static void tip(struct thread *t, uint64_t ip)
-{
-    if (!t->branches || !pt_room(&t->writer))
-        return;
-    uint64_t tsc = __rdtsc();
-    pt_tip(&t->writer, tsc, ip);
-    publish(t, tsc);
-}
-
 /* Where the sideband has no room for what decoding needs, recording ends. */
 static void mark_epoch(struct thread *t, uint32_t epoch)
 {
@@ -56,19 +47,33 @@ static void mark_epoch(struct thread *t, uint32_t epoch)
         t->writer.full = true;
 }
 
-static void enter(struct thread *t, const struct block *block)
+/* A target packet may begin a new epoch: the code that it leads to is looked up behind it. */
+static void tip(struct thread *t, uint64_t ip)
+{
+    if (!t->branches || !pt_room(&t->writer))
+        return;
+    uint64_t tsc = __rdtsc();
+    if (unlikely(t->next_epoch > t->epoch)) {
+        pt_align(&t->writer, tsc);
+        mark_epoch(t, t->next_epoch);
+    }
+    pt_tip(&t->writer, tsc, ip);
+    publish(t, tsc);
+}
+
+static void enter(struct thread *t, uint64_t ip, uint32_t epoch)
 {
     if (!pt_room(&t->writer))
         return;
     uint64_t tsc = __rdtsc();
     if (pt_psb_due(&t->writer))
         pt_psb(&t->writer, tsc, false, 0);
-    if (block->epoch > t->epoch)
-        mark_epoch(t, block->epoch);
+    if (epoch > t->epoch)
+        mark_epoch(t, epoch);
     if (t->writer.full)
         return;
     pt_mode_exec64(&t->writer, tsc);
-    pt_tip_pge(&t->writer, tsc, block->start);
+    pt_tip_pge(&t->writer, tsc, ip);
     forget_returns(t);
     t->stream->in_user = 1;
     publish(t, tsc);
@@ -218,21 +223,42 @@ static void synchronise(struct thread *t, uint64_t ip)
     publish(t, tsc);
 }
 
+static void resume_at(struct thread *t, uint64_t ip, uint32_t epoch)
+{
+    leave_at(t, ip);
+    enter(t, ip, epoch);
+}
+
+/*
+ * `previous` leads by itself into code that the thread's epoch does not have. A decoder must have the new image when it
+ * takes that way: so the flow ends in front of `previous` and goes on there, if the new image still has `previous`.
+ */
+static void meet_new_code(struct thread *t, const struct block *previous, uint32_t epoch)
+{
+    if (image_holds(previous->start, previous->end - previous->start, previous->hash))
+        resume_at(t, previous->start, epoch);
+}
+
 static void go_on(struct thread *t, const struct block *previous, const struct block *block, const uint64_t *registers)
 {
     struct interruption at;
     bool any_target = previous->class >= INSN_JUMP_INDIRECT;
     if (unlikely(any_target && signals_entered(block, registers, true, &at))) {
         interrupted(t, previous, at, true);
-        enter(t, block);
+        enter(t, block->start, block->epoch);
     } else if (unlikely(begins_again(previous, block))) {
         truth_trim(t, block->start);
-    } else if (unlikely(!follow(t, previous, block->start))) {
+    } else {
+        t->next_epoch = block->epoch;
+        if (unlikely(!any_target && block->epoch > t->epoch))
+            meet_new_code(t, previous, block->epoch);
+        if (likely(follow(t, previous, block->start)))
+            return;
         if (signals_entered(block, registers, false, &at))
             interrupted(t, previous, at, false);
         else
             lose_track(t);
-        enter(t, block);
+        enter(t, block->start, block->epoch);
     }
 }
 
@@ -250,13 +276,11 @@ void flow_block(struct thread *t, const struct block *block, const uint64_t *reg
     const struct block *previous = t->previous;
     t->previous = block;
     if (unlikely(!previous)) {
-        enter(t, block);
+        enter(t, block->start, block->epoch);
     } else {
         go_on(t, previous, block, registers);
-        if (unlikely(block->epoch > t->epoch)) {
-            leave_at(t, block->start);
-            enter(t, block);
-        }
+        if (unlikely(block->epoch > t->epoch))
+            resume_at(t, block->start, block->epoch);
         if (unlikely(pt_psb_due(&t->writer)))
             synchronise(t, block->start);
     }

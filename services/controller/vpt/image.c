@@ -103,19 +103,26 @@ static struct region *find_region(uint64_t host)
     return region;
 }
 
+static struct page *known_page(uint64_t number)
+{
+    struct page *page = pages[number % BUCKETS];
+    while (page && page->number != number)
+        page = page->next;
+    return page;
+}
+
 static struct page *page_of(uint64_t number)
 {
-    struct page **bucket = &pages[number % BUCKETS];
-    for (struct page *page = *bucket; page; page = page->next)
-        if (page->number == number)
-            return page;
-    struct page *page = calloc(1, sizeof *page);
+    struct page *page = known_page(number);
+    if (page)
+        return page;
+    page = calloc(1, sizeof *page);
     if (!page)
         return NULL;
     something = true;
     page->number = number;
-    page->next = *bucket;
-    *bucket = page;
+    page->next = pages[number % BUCKETS];
+    pages[number % BUCKETS] = page;
     uint64_t host = (uint64_t)(uintptr_t)guest_memory(number * VPT_PAGE);
     struct region *region = find_region(host);
     if (region) {
@@ -160,6 +167,32 @@ uint32_t image_translated(uint64_t address, const uint8_t *bytes, size_t size)
     }
     pthread_mutex_unlock(&lock);
     return epoch;
+}
+
+/* FNV-1a. */
+static uint64_t hash_on(uint64_t hash, uint8_t byte) { return (hash ^ byte) * 0x100000001b3ull; }
+#define HASH_OF_NOTHING 0xcbf29ce484222325ull
+
+uint64_t image_hash(const uint8_t *bytes, size_t size)
+{
+    uint64_t hash = HASH_OF_NOTHING;
+    for (size_t i = 0; i < size; i++)
+        hash = hash_on(hash, bytes[i]);
+    return hash;
+}
+
+bool image_holds(uint64_t address, size_t size, uint64_t hash)
+{
+    uint64_t now = HASH_OF_NOTHING;
+    bool known = true;
+    pthread_mutex_lock(&lock);
+    for (uint64_t at = address; known && at < address + size; at++) {
+        const struct page *page = known_page(at / VPT_PAGE);
+        known = page && page->known[at % VPT_PAGE];
+        now = known ? hash_on(now, page->bytes[at % VPT_PAGE]) : 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return known && now == hash;
 }
 
 void image_unmapped(uint64_t address, uint64_t size)

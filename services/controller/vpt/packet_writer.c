@@ -147,12 +147,17 @@ void pt_flush_tnt(struct pt_writer *w, uint64_t tsc)
     w->tnt = 0;
 }
 
+void pt_align(struct pt_writer *w, uint64_t tsc)
+{
+    pt_flush_tnt(w, tsc);
+    timed(w, tsc);
+}
+
 static void mode_exec64(struct pt_writer *w) { put(w, OPC_MODE | 0x01 << 8, 2); }
 
 void pt_mode_exec64(struct pt_writer *w, uint64_t tsc)
 {
-    pt_flush_tnt(w, tsc);
-    timed(w, tsc);
+    pt_align(w, tsc);
     mode_exec64(w);
 }
 
@@ -177,8 +182,7 @@ void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip)
 
 static void branch_packet(struct pt_writer *w, uint8_t opcode, uint64_t tsc, uint64_t ip)
 {
-    pt_flush_tnt(w, tsc);
-    timed(w, tsc);
+    pt_align(w, tsc);
     ip_packet(w, opcode, ip);
 }
 
@@ -189,8 +193,7 @@ void pt_fup(struct pt_writer *w, uint64_t tsc, uint64_t ip) { branch_packet(w, O
 /* The IP is suppressed: the target is in ring 0, which is not traced (IPBytes 0). */
 void pt_tip_pgd(struct pt_writer *w, uint64_t tsc)
 {
-    pt_flush_tnt(w, tsc);
-    timed(w, tsc);
+    pt_align(w, tsc);
     put(w, OPC_TIP_PGD, 1);
 }
 

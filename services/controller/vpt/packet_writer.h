@@ -37,6 +37,8 @@ bool pt_room(struct pt_writer *w);
 
 void pt_flush_tnt(struct pt_writer *w, uint64_t tsc);
 void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip);
+/* What goes before any packet at this time: a packet written next stands at `at`. */
+void pt_align(struct pt_writer *w, uint64_t tsc);
 void pt_tip(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_tip_pge(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_tip_pgd(struct pt_writer *w, uint64_t tsc);

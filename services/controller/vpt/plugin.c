@@ -65,6 +65,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     size_t last = block->last - block->start;
     block->class = (uint8_t)insn_classify(bytes + last, size - last, block->last, &block->target);
     if (recorder.session) {
+        block->hash = image_hash(bytes, size);
         block->epoch = image_translated(block->start, bytes, size);
         if (recorder.control->flags & VPT_TRUTH)
             block->id = truth_define(addresses, (uint32_t)count, block->class == INSN_REPEAT);

@@ -25,6 +25,7 @@ enum guest_register { RDX = 2, RSP = 4, RSI = 6, RDI = 7, RIP = 16 };
 /* One translated block: what the next block's address says about how this one ended. */
 struct block {
     uint64_t start, last, end, target;
+    uint64_t hash;  /* image_hash of its bytes */
     uint32_t epoch; /* the image it was translated from */
     uint32_t id;    /* truth mode */
     uint16_t count; /* instructions */
@@ -41,6 +42,7 @@ struct thread {
     bool compress;                /* return compression */
     uint32_t session;             /* recorder.session when it asked for a stream */
     uint32_t epoch;
+    uint32_t next_epoch; /* the block about to be told needs it */
     uint64_t frame; /* the signal frame entered last */
     struct vpt_stream *stream;
     uint32_t stream_index;
@@ -133,6 +135,9 @@ bool image_reset(void);
 void image_unmapped(uint64_t address, uint64_t size);
 /* The epoch from which on the image has these bytes; writes a record when it did not have them. */
 uint32_t image_translated(uint64_t address, const uint8_t *bytes, size_t size);
+uint64_t image_hash(const uint8_t *bytes, size_t size);
+/* Whether the image has these bytes now. */
+bool image_holds(uint64_t address, size_t size, uint64_t hash);
 void image_lock(void);
 void image_unlock(void);
 #define IMAGE_LOST 0xffffffffu /* the epoch of code that could not be recorded */

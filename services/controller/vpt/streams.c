@@ -118,7 +118,7 @@ void streams_take(struct thread *t)
     t->previous = NULL;
     t->recording = false;
     t->stream = NULL;
-    t->epoch = 0;
+    t->epoch = t->next_epoch = 0;
     t->frame = 0;
     t->depth = 0;
     pthread_mutex_lock(&lock);
