@@ -38,7 +38,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of use."""
-        return [name for name in COMMANDS if importlib.util.find_spec(COMMANDS[name]) is not None]
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name or of that beginning; None for an unknown one."""

@@ -1,0 +1,57 @@
+"""Quantities as people write and read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.cli.rendering import units
+from permille.mesh.errors import InvalidArgument
+
+
+@pytest.mark.parametrize(
+    ("text", "period_ms"),
+    [("500ms", 500), ("2s", 2000), ("1.5s", 1500), ("1m", 60_000), ("2000us", 2), (" 3 s ", 3000)],
+)
+def test_durations_have_a_unit(text: str, period_ms: int) -> None:
+    assert units.parse_duration_ms(text) == period_ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5ms", "0ms", "10us", "1h", "ms", "1e3ms"])
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="duration") as raised:
+        units.parse_duration_ms(text)
+    assert "500ms" in raised.value.help
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("4096", 4096), ("64MiB", 64 << 20), ("64M", 64 << 20), ("1gib", 1 << 30), ("1.5k", 1536)]
+)
+def test_sizes_count_in_powers_of_1024(text: str, size_bytes: int) -> None:
+    assert units.parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "big", "0", "-1", "1PB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        units.parse_size(text)
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_printed_size_reads_back_within_its_precision(size_bytes: int) -> None:
+    text = units.size(size_bytes)
+    number, unit = text.split()
+    read = float(number) * 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(unit)
+    assert read == pytest.approx(size_bytes, rel=0.06, abs=0.5)
+
+
+@given(st.integers(0, 10**13))
+def test_a_printed_duration_reads_back_within_its_precision(ns: int) -> None:
+    number, unit = units.duration(ns).split()
+    read = float(number) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert read == pytest.approx(ns, rel=0.006, abs=0.5)
+
+
+def test_a_moment_is_utc_to_the_millisecond() -> None:
+    assert units.moment(1_700_000_000_123_456_789) == "2023-11-14 22:13:20.123"
+    assert units.moment(0) == ""
