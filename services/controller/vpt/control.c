@@ -185,7 +185,7 @@ static void finish(uint32_t reason)
 }
 
 /* A controller that finds the process dead finds the clock as it was at most this long before. */
-static void tick(void)
+static void go_on(void)
 {
     struct vpt_control *c = recorder.control;
     c->end = anchor();
@@ -193,25 +193,31 @@ static void tick(void)
         finish(VPT_STOP_REQUEST);
     else if (c->end.monotonic_ns - c->begin.monotonic_ns >= c->period_ns)
         finish(VPT_STOP_PERIOD);
-    else if (recorder.instrumented != recorder.session && ++polls == PUSH_AFTER_POLLS)
-        switching_push();
+}
+
+static void look(uint32_t before)
+{
+    struct vpt_control *c = recorder.control;
+    uint32_t state = __atomic_load_n(&c->state, __ATOMIC_SEQ_CST);
+    if (state == VPT_IDLE && before == VPT_FINISHED && !streams_revoked())
+        streams_remove();
+    if (state == VPT_ARMED)
+        begin();
+    else if (state == VPT_ACTIVE)
+        go_on();
 }
 
 static void *watch(void *unused)
 {
     struct vpt_control *c = recorder.control;
-    uint32_t before = VPT_IDLE;
-    for (;; pause_ns(POLL_NS)) {
+    for (uint32_t before = VPT_IDLE;; before = c->state) {
         pthread_mutex_lock(&lock);
-        uint32_t state = __atomic_load_n(&c->state, __ATOMIC_SEQ_CST);
-        if (state == VPT_IDLE && before == VPT_FINISHED && !streams_revoked())
-            streams_remove();
-        if (state == VPT_ARMED)
-            begin();
-        else if (state == VPT_ACTIVE)
-            tick();
-        before = c->state;
+        look(before);
         pthread_mutex_unlock(&lock);
+        /* Without our lock: QEMU forks, which needs that, holding the lock that this needs. */
+        if (recorder.session && recorder.instrumented != recorder.session && ++polls == PUSH_AFTER_POLLS)
+            switching_push();
+        pause_ns(POLL_NS);
     }
     return unused;
 }

@@ -105,7 +105,7 @@ static void leave(struct thread *t)
 /* System call. */
 void flow_leave(struct thread *t)
 {
-    if (t->session != recorder.session || !t->recording || !t->previous)
+    if (!t->recording || !t->previous)
         return;
     t->previous = NULL;
     t->frame = 0;
@@ -262,10 +262,10 @@ static void go_on(struct thread *t, const struct block *previous, const struct b
     }
 }
 
-void flow_block(struct thread *t, const struct block *block, const uint64_t *registers)
+void flow_block(struct thread *t, uint32_t session, const struct block *block, const uint64_t *registers)
 {
-    if (unlikely(t->session != recorder.session))
-        streams_take(t);
+    if (unlikely(t->session != session))
+        streams_take(t, session);
     if (unlikely(!t->recording)) {
         if (t->stream)
             t->stream->lost_blocks++;

@@ -31,11 +31,11 @@ __attribute__((used, visibility("hidden"))) void block_executed(unsigned vcpu, v
         recorder.control->unbuffered_blocks++;
         return;
     }
-    bool recording = thread_enter(thread);
-    if (likely(recording))
-        flow_block(thread, block, registers);
+    uint32_t session = thread_enter(thread);
+    if (likely(session))
+        flow_block(thread, session, block, registers);
     thread_exit(thread);
-    if (unlikely(!recording)) {
+    if (unlikely(!session)) {
         switching_probe(block, registers);
         switching_follow();
     }
@@ -92,7 +92,8 @@ static void vcpu_exit(qemu_plugin_id_t id, unsigned vcpu)
     struct thread *thread = vcpu < MAX_VCPUS ? recorder.threads[vcpu] : NULL;
     if (!thread)
         return;
-    if (thread_enter(thread) && thread->session == recorder.session)
+    uint32_t session = thread_enter(thread);
+    if (session && session == thread->session)
         streams_settle(thread);
     thread_exit(thread);
     thread->alive = false;
@@ -104,7 +105,8 @@ static void syscall_begins(qemu_plugin_id_t id, unsigned vcpu, int64_t number, u
     (void)id, (void)d, (void)e, (void)f, (void)g, (void)h;
     struct thread *thread = vcpu < MAX_VCPUS ? recorder.threads[vcpu] : NULL;
     if (thread) {
-        if (thread_enter(thread))
+        uint32_t session = thread_enter(thread);
+        if (session && session == thread->session)
             flow_leave(thread);
         thread_exit(thread);
     }

@@ -65,16 +65,16 @@ struct recorder {
 extern struct recorder recorder;
 
 /*
- * Whether the thread may record; thread_exit must follow in any case. The recorder's own thread ends a session by
+ * The session that the thread may write into, or 0; thread_exit must follow in any case. The recorder's own thread ends a session by
  * `session = 0`, a memory barrier in all threads (membarrier), and then, for each thread, `busy` being false: from then
  * on that thread finds no session. So two plain stores are all that a block pays.
  */
-static inline bool thread_enter(struct thread *thread)
+static inline uint32_t thread_enter(struct thread *thread)
 {
     atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     uint32_t session = atomic_load_explicit(&recorder.session, memory_order_acquire);
-    return likely(session && session == atomic_load_explicit(&recorder.instrumented, memory_order_relaxed));
+    return likely(session == atomic_load_explicit(&recorder.instrumented, memory_order_relaxed)) ? session : 0;
 }
 
 static inline void thread_exit(struct thread *thread)
@@ -120,7 +120,7 @@ bool signals_below(struct interruption *out);
 
 /* streams.c: the pool of streams of a session */
 bool streams_create(char *error, size_t size);
-void streams_take(struct thread *thread);
+void streams_take(struct thread *thread, uint32_t session);
 void streams_settle(struct thread *thread);
 /* The thread did not come out of a callback: what it still writes goes nowhere. */
 void streams_revoke(struct thread *thread);
@@ -154,7 +154,7 @@ void sideband_lock(void);
 void sideband_unlock(void);
 
 /* flow.c: blocks to packets */
-void flow_block(struct thread *thread, const struct block *block, const uint64_t *registers);
+void flow_block(struct thread *thread, uint32_t session, const struct block *block, const uint64_t *registers);
 void flow_leave(struct thread *thread);
 
 /* guest.c: where the guest's memory is */

@@ -110,11 +110,11 @@ static void read_name(char name[16])
 }
 
 /* The piece planned for this thread, else one of the reserve. */
-void streams_take(struct thread *t)
+void streams_take(struct thread *t, uint32_t session)
 {
     const struct vpt_control *c = recorder.control;
     uint32_t tid = (uint32_t)syscall(SYS_gettid);
-    t->session = recorder.session;
+    t->session = session;
     t->previous = NULL;
     t->recording = false;
     t->stream = NULL;
