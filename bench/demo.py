@@ -28,8 +28,9 @@ def main() -> int:
     state = Path(tempfile.mkdtemp(prefix="permille-demo-"))
     os.environ["PERMILLE_STATE_DIR"] = str(state)
     try:
-        with mesh(), redis() as (server, port), load(port):
-            permille("trace", "--pid", str(server.pid), "--for", "500ms")
+        with mesh():
+            with redis() as (server, port), load(port):
+                permille("trace", "--pid", str(server.pid), "--for", "500ms")
             permille("report", "latest")
             permille("report", "latest", "--html", str(OUT / "demo.html"))
             permille("export", "latest", "--format", "perfetto", "-o", str(OUT / "demo.perfetto-trace"))
@@ -37,7 +38,7 @@ def main() -> int:
                 "query", "SELECT name, sum(calls) AS calls FROM functions GROUP BY name ORDER BY calls DESC LIMIT 5"
             )
     except subprocess.CalledProcessError as error:
-        print(f"\n{shlex.join(error.cmd)} ended with {error.returncode}; the's logs are in {state}", file=sys.stderr)
+        print(f"\n{shlex.join(error.cmd)} ended with {error.returncode}; the logs are in {state}", file=sys.stderr)
         return 1
     shutil.rmtree(state, ignore_errors=True)
     print(f"\nOpen {OUT / 'demo.html'} in a browser; it needs no network.")
