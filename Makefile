@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest
 
 .PHONY: help setup demo test test-all lint check-proto clean
 help: ## This list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 setup: $(VENV)/.installed $(VENV)/.proto $(VENV)/.ptcore $(VPT_PLUGIN) $(HTML_TEMPLATE) ## Everything that the command and the services need
 
@@ -52,6 +52,9 @@ $(HTML_TEMPLATE): $(wildcard cli/html/*) | $(VENV)/.locked
 
 demo: setup ## Trace a real redis-server under load for half a second and show what it did
 	$(BIN)/python bench/demo.py
+
+bench-%: setup ## One bench of bench/: bench-vpt, bench-e2e
+	PYTHONPATH=bench $(BIN)/python bench/$*
 
 lint: setup ## Formatting, types, layers, contracts
 	$(BIN)/ruff check -q .
