@@ -201,7 +201,7 @@ static void look(uint32_t before)
     uint32_t state = __atomic_load_n(&c->state, __ATOMIC_SEQ_CST);
     if (state == VPT_IDLE && before == VPT_FINISHED && !streams_revoked())
         streams_remove();
-    if (state == VPT_ARMED)
+    if (state == VPT_ARMED && switching_known())
         begin();
     else if (state == VPT_ACTIVE)
         go_on();

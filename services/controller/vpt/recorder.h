@@ -97,6 +97,8 @@ void switching_install(uint64_t plugin, switching_register register_callbacks);
 void switching_follow(void);
 /* Called by any other thread: has the guest's threads call switching_follow soon. */
 void switching_push(void);
+/* Whether the program has begun to run, which is when it is known whether blocks can be instrumented here. */
+bool switching_known(void);
 /* Why blocks cannot be instrumented here, or NULL. */
 const char *switching_unsound(void);
 void switching_probe(const struct block *block, const uint64_t *registers);

@@ -73,13 +73,11 @@ void switching_push(void)
     cpu_list_unlock();
 }
 
+bool switching_known(void) { return soundness != UNKNOWN; }
+
 const char *switching_unsound(void)
 {
-    switch (soundness) {
-    case SOUND: return NULL;
-    case UNSOUND: return "this QEMU keeps the guest's registers elsewhere than QEMU 7.2 does";
-    default: return "the program has not begun to run";
-    }
+    return soundness == UNSOUND ? "this QEMU keeps the guest's registers elsewhere than QEMU 7.2 does" : NULL;
 }
 
 void switching_probe(const struct block *block, const uint64_t *registers)
