@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 export CARGO_TERM_QUIET ?= true
+# A machine behind an intercepting proxy trusts more than these tools' own lists.
+export UV_SYSTEM_CERTS ?= 1
+export NODE_EXTRA_CA_CERTS ?= /etc/ssl/certs/ca-certificates.crt
 
 PYTHON_PACKAGES := proto mesh services/allocator services/controller services/coverage services/decoder cli
 VPT_PLUGIN := services/controller/src/permille/controller/vpt/libpermille-vpt.so
@@ -28,7 +31,7 @@ $(VENV)/.system: deploy/install-system
 # Debian's own python3, because its BCC binds to that one.
 $(VENV)/.locked: requirements.lock | $(VENV)/.system
 	[ -x $(VENV)/bin/python ] || /usr/bin/python3 -m venv $(VENV)
-	[ -x $(BIN)/uv ] || $(BIN)/python -m pip install -q 'uv>=0.9'
+	[ -x $(BIN)/uv ] || $(BIN)/python -m pip install -q 'uv>=0.11'
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	touch $@
 

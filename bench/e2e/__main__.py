@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def traced(pid: int) -> Round:
-    session = permille("trace", "--pid", str(pid), "--for", "500ms", "--json")["sessions"][0]["session_id"]
+    session = permille("trace", "--pid", str(pid), "--for", "500ms", "--json")["sessions"][0].rpartition("/")[2]
     decoded = time.time()
     permille("report", session, "--json")
     reported = time.time()
