@@ -5,75 +5,254 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from permille.controller.domain.vpt_layout import Control, State
 
 BIN = Path(sys.executable).parent
+SERVICES = ("allocator", "controller", "decoder", "coverage")
+TABLES = ("sessions", "segments", "functions", "calls", "edges", "losses")
+# No assertion: only how long a test waits on a busy machine before it says that something will not come.
+PATIENCE_S = 120.0
+Process = subprocess.Popen[str]
 
 
 @dataclass
 class WholeMesh:
-    """`permille up` on its own state folder, and the command as its user."""
+    """`permille up` on its own state folder, and the command as its user.
+
+    `vpt_dir`: where its recordable programs are. `variables`: its settings.
+    """
 
     state: Path
-    up: subprocess.Popen[str]
-
-    def run(self, *arguments: str, code: int | None = 0, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-        """One `permille` command; the exit code must be `code` (None: whatever)."""
-        done = subprocess.run(
-            [BIN / "permille", *arguments],
-            check=False,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
-        told = f"permille {' '.join(arguments)} -> {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        assert code is None or done.returncode == code, told
-        assert "Traceback" not in done.stderr, told
-        return done
-
-    def json(self, *arguments: str, timeout_s: float = 240) -> Any:
-        """What a command prints with --json."""
-        return json.loads(self.run(*arguments, "--json", timeout_s=timeout_s).stdout)
+    vpt_dir: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    _up: Process | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PERMILLE_STATE_DIR": str(self.state), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        own = {"PERMILLE_STATE_DIR": str(self.state), "PERMILLE_CONTROLLER_VPT_DIR": str(self.vpt_dir)}
+        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **own, **self.variables}
+
+    @property
+    def up(self) -> Process:
+        """The process `permille up`."""
+        assert self._up is not None, "the mesh was not started"
+        return self._up
+
+    def start(self) -> None:
+        """Returns when it says that it is ready."""
+        log = self.state / "up.log"
+        with log.open("w") as file:
+            command: list[str | Path] = [BIN / "permille", "up"]
+            self._up = up = subprocess.Popen(command, env=self.environment, stdout=file, stderr=file, text=True)
+        await_true(lambda: "ready" in log.read_text() or up.poll() is not None, PATIENCE_S, "permille up")
+        assert up.poll() is None, log.read_text()
+
+    def stop(self) -> None:
+        """Ctrl-C; nothing of it may be left."""
+        left = self.processes()
+        self.up.send_signal(signal.SIGINT)
+        assert self.up.wait(PATIENCE_S) == 0, (self.state / "up.log").read_text()
+        assert_ended(left)
+
+    def close(self) -> None:
+        """Whatever state it is in."""
+        left = self.processes()
+        if self._up is not None and self._up.poll() is None:
+            self._up.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._up.wait(60)
+            self._up.kill()
+            self._up.wait()
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        shutil.rmtree(self.vpt_dir, ignore_errors=True)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that `permille up` started, whoever its parent is by now."""
+        mine = str(self.state)
+        found = [process for process in psutil.process_iter() if mine in " ".join(command_line(process))]
+        return [one for process in found for one in (process, *children(process))]
 
     def service(self, name: str) -> psutil.Process:
         """The running process of one service, or of etcd."""
         wanted = "etcd" if name == "etcd" else f"permille-{name}"
-        for child in psutil.Process(self.up.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if any(Path(word).name == wanted for word in child.cmdline()[:2]):
-                    return child
+        for child in children(psutil.Process(self.up.pid)):
+            if any(Path(word).name == wanted for word in command_line(child)[:2]):
+                return child
         raise LookupError(f"no {wanted} below permille up")
 
-    def stop(self) -> None:
-        self.up.send_signal(signal.SIGINT)
-        self.up.wait(60)
+    def kill(self, name: str) -> None:
+        """kill -9; returns when the supervisor has started it anew."""
+        victim = self.service(name)
+        victim.kill()
+        victim.wait(PATIENCE_S)
+
+        def back() -> bool:
+            with contextlib.suppress(LookupError):
+                return self.service(name).pid != victim.pid
+            return False
+
+        await_true(back, PATIENCE_S, f"{name} to be started again")
+
+    def command(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """One `permille` command; the exit code must be `code` (None: whatever)."""
+        with self.started(*arguments) as process:
+            return self.finished(process, code=code)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Iterator[Process]:
+        """A `permille` command that goes on beside the test."""
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with child([str(BIN / "permille"), *arguments], env=self.environment, **pipes) as process:
+            yield process
+
+    def finished(self, process: Process, *, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """The end of a command from `started`."""
+        out, err = process.communicate(timeout=240)
+        told = f"{process.args!r} -> {process.returncode}\n{out[-4000:]}\n{err[-4000:]}"
+        assert code is None or process.returncode == code, told
+        assert "Traceback" not in err and process.returncode != 1, told
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def json(self, *arguments: str) -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.command(*arguments, "--json").stdout)
+
+    def refusal(self, *arguments: str, code: int) -> dict[str, Any]:
+        """The error of a command that must fail."""
+        told = self.command(*arguments, "--json", code=code).stderr
+        error: dict[str, Any] = json.loads(told)["error"]
+        return error
+
+    def trace(self, pid: int, period: str, *arguments: str) -> str:
+        """The id of the one session of a trace."""
+        return session_of(self.command("trace", "--pid", str(pid), "--for", period, *arguments, "--json"))
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The answer of `permille query`."""
+        rows: list[dict[str, Any]] = self.json("query", sql)["rows"]
+        return rows
+
+    def counts(self, session: str) -> dict[str, int]:
+        """How many rows each table has of a session."""
+        each = (f"SELECT '{table}' AS t, count(*) AS n FROM {table} WHERE session_id = '{session}'" for table in TABLES)
+        return {row["t"]: row["n"] for row in self.rows(" UNION ALL ".join(each))}
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """What `permille sessions` lists, the newest first."""
+        listed: list[dict[str, Any]] = self.json("sessions")["sessions"]
+        return listed
+
+    @contextlib.contextmanager
+    def running(self, *command: str, **options: Any) -> Iterator[Process]:
+        """A program from `permille run`, when it is ready to be traced."""
+        options = {"stdout": subprocess.DEVNULL, **options}
+        with child([str(BIN / "permille"), "run", "-q", "--", *command], env=self.environment, **options) as process:
+            await_true(lambda: self.recorder(process.pid) or process.poll() is not None, PATIENCE_S, command[0])
+            assert process.poll() is None, f"{command} ended with {process.returncode}"
+            yield process
+
+    def recorder(self, pid: int) -> Control | None:
+        """The control page that a recordable program shares with the controller; None when it is not there."""
+        try:
+            page = (self.vpt_dir / str(pid) / "control").read_bytes()
+        except OSError:
+            return None
+        return Control.from_buffer_copy(page) if len(page) >= 4096 else None
+
+    def await_recording(self, pid: int) -> None:
+        """Returns while a recording of the program goes on."""
+
+        def recording() -> bool:
+            page = self.recorder(pid)
+            return page is not None and page.state == State.ACTIVE
+
+        await_true(recording, PATIENCE_S, f"a recording of {pid}")
 
 
-def start_mesh(state: Path, **environment: str) -> WholeMesh:
-    """Starts a mesh and returns when it says that it is ready."""
-    variables = {**os.environ, "PERMILLE_STATE_DIR": str(state), "PATH": f"{BIN}:{os.environ['PATH']}", **environment}
-    log = (state / "up.log").open("w")
-    up = subprocess.Popen([BIN / "permille", "up"], env=variables, stdout=log, stderr=log, text=True)
-    mesh = WholeMesh(state, up)
-    await_true(lambda: "ready" in (state / "up.log").read_text() or up.poll() is not None, 120, "permille up")
-    assert up.poll() is None, (state / "up.log").read_text()
-    return mesh
+class RecordingWatch:
+    """Sees how long a program was recorded, looking at its control page all the time."""
+
+    def __init__(self, mesh: WholeMesh, pid: int) -> None:
+        self._mesh = mesh
+        self._pid = pid
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.longest_s = 0.0
+
+    def __enter__(self) -> RecordingWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        begun = None
+        while not self._end.wait(0.002):
+            page = self._mesh.recorder(self._pid)
+            if page is None or page.state != State.ACTIVE:
+                begun = None
+                continue
+            begun = begun or time.monotonic()
+            self.longest_s = max(self.longest_s, time.monotonic() - begun)
+
+
+def session_of(done: subprocess.CompletedProcess[str]) -> str:
+    """The id of the one session that `permille trace --json` tells."""
+    (name,) = json.loads(done.stdout)["sessions"]
+    return str(name).rpartition("/")[2]
+
+
+def new_mesh(state: Path, **variables: str) -> WholeMesh:
+    """One that is not started yet."""
+    vpt_dir = Path(tempfile.mkdtemp(prefix="permille-test-", dir="/dev/shm"))
+    return WholeMesh(state, vpt_dir, variables)
+
+
+def children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie does not."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def assert_ended(processes: list[psutil.Process]) -> None:
+    """Waits until none of them runs, and names those that do not end."""
+    deadline = time.monotonic() + 60
+    while left := [process for process in processes if alive(process)]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"still there: {[(process.pid, command_line(process)) for process in left]}")
+        time.sleep(0.05)
 
 
 def await_true(condition: Callable[[], object], timeout_s: float, what: str) -> None:
@@ -82,11 +261,11 @@ def await_true(condition: Callable[[], object], timeout_s: float, what: str) -> 
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail(f"waited {timeout_s} s for {what}")
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
-def child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+def child(command: list[str], **options: Any) -> Iterator[Process]:
     """A process that does not outlive the block."""
     process = subprocess.Popen(command, text=True, **options)
     try:
@@ -94,6 +273,10 @@ def child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]
     finally:
         process.kill()
         process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
 
 def free_port() -> int:
@@ -103,51 +286,63 @@ def free_port() -> int:
     return port
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeMesh]:
-    """One mesh that the tests which break nothing share."""
-    started = start_mesh(tmp_path_factory.mktemp("mesh"))
+    """One mesh that the tests of a module share."""
+    started = new_mesh(tmp_path_factory.mktemp("mesh"))
     try:
+        started.start()
         yield started
     finally:
-        started.stop()
+        started.close()
 
 
 @pytest.fixture
 def own_mesh(tmp_path: Path) -> Iterator[WholeMesh]:
-    """A mesh of one test, which may break it."""
-    started = start_mesh(tmp_path)
+    """A mesh of one test, which may break it and has to start it."""
+    mesh = new_mesh(tmp_path)
     try:
-        yield started
+        yield mesh
     finally:
-        started.stop()
+        mesh.close()
+
+
+@pytest.fixture(scope="session")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of two threads: `busy paced` executes little, `busy spinning` much; `busy PACE SECONDS` ends."""
+    program = tmp_path_factory.mktemp("busy") / "busy"
+    source = Path(__file__).with_name("busy.c")
+    subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", program, source], check=True)
+    return program
 
 
 @contextlib.contextmanager
-def redis_under_load(mesh: WholeMesh) -> Iterator[subprocess.Popen[str]]:
-    """A redis-server with I/O threads, started by `permille run`, busy with SET and GET."""
+def redis_server(mesh: WholeMesh) -> Iterator[tuple[Process, int]]:
+    """A redis-server with an I/O thread, started by `permille run`, and its port."""
     port = free_port()
-    server = ["redis-server", "--port", str(port), "--save", "", "--io-threads", "2", "--io-threads-do-reads", "yes"]
-    benchmark = [
-        "redis-benchmark",
-        "-p",
-        str(port),
-        "-c",
-        "20",
-        "-n",
-        "100000000",
-        "-r",
-        "10000",
-        "-t",
-        "set,get",
-        "-q",
-    ]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with child([str(BIN / "permille"), "run", "--", *server], env=mesh.environment, **quiet) as process:
-        await_true(lambda: connects(port) or process.poll() is not None, 60, "redis-server")
-        with child(benchmark, **quiet):
-            time.sleep(1)
-            yield process
+    options = ["--port", str(port), "--save", "", "--io-threads", "2", "--io-threads-do-reads", "yes"]
+    with mesh.running("redis-server", *options) as server:
+        await_true(lambda: connects(port), PATIENCE_S, "redis-server")
+        yield server, port
+
+
+@contextlib.contextmanager
+def load_on_redis(port: int) -> Iterator[None]:
+    """Twenty clients that do nothing but SET."""
+    load = ["redis-benchmark", "-p", str(port), "-c", "20", "-n", "100000000", "-r", "10000", "-t", "set", "-q"]
+    with child(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        await_true(lambda: redis_commands(port) > 1000, PATIENCE_S, "load on redis-server")
+        yield
+
+
+def redis_commands(port: int) -> int:
+    """How many commands a redis-server has executed."""
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"INFO stats\r\n")
+        told = b""
+        while b"total_commands_processed:" not in told or not told.endswith(b"\r\n"):
+            told += connection.recv(65536)
+    return int(told.partition(b"total_commands_processed:")[2].split()[0])
 
 
 def connects(port: int) -> bool:

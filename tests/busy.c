@@ -1,0 +1,56 @@
+/* A program to record: `busy PACE [SECONDS]` does the same small work in two threads, with pauses ("paced") or without
+ * ("spinning"), until it is killed, its input ends, or the seconds are over. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int spinning;
+static volatile uint64_t result;
+
+__attribute__((noinline)) uint64_t step_of_work(uint64_t value)
+{
+    return value & 1 ? 3 * value + 1 : value / 2;
+}
+
+__attribute__((noinline)) uint64_t piece_of_work(uint64_t seed)
+{
+    uint64_t value = seed;
+    for (int i = 0; i < 200; i++)
+        value = step_of_work(value);
+    return value;
+}
+
+static void *worker(void *unused)
+{
+    (void)unused;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (uint64_t seed = 1;; seed++) {
+        result += piece_of_work(seed);
+        if (!spinning)
+            nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void *ends(void *seconds)
+{
+    sleep(atoi(seconds));
+    _exit(0);
+}
+
+int main(int count, char **words)
+{
+    spinning = count > 1 && strcmp(words[1], "spinning") == 0;
+    pthread_t thread;
+    pthread_create(&thread, NULL, worker, NULL);
+    if (count > 2)
+        pthread_create(&thread, NULL, ends, words[2]);
+    puts("ready");
+    fflush(stdout);
+    worker(NULL);
+    return 0;
+}
