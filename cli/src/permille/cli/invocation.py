@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,7 +109,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(**given: Any) -> None:
         common = {name: given.pop(name) for name in _OPTIONS}
-        function(Invocation(**common), **given)
+        try:
+            function(Invocation(**common), **given)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read the output has seen enough; the interpreter must not try to write the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

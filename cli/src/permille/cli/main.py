@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
-import os
 import sys
 import tempfile
 import traceback
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from permille.cli import exit_codes
 from permille.cli.rendering.error_text import error_json, error_text
-from permille.mesh.errors import Internal, PermilleError
+from permille.mesh.errors import Internal, InvalidArgument, PermilleError
 from typer.core import TyperGroup
 
 COMMANDS = {
@@ -41,13 +41,29 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name or of that beginning; None for an unknown one."""
-        meant = [cmd_name] if cmd_name in COMMANDS else [name for name in COMMANDS if name.startswith(cmd_name)]
-        if len(meant) != 1:
+        """The command of that name; None for an unknown one."""
+        if cmd_name not in COMMANDS:
             return None
-        loaded = typer.main.get_command(importlib.import_module(COMMANDS[meant[0]]).app)
-        loaded.name = meant[0]
+        loaded = typer.main.get_command(importlib.import_module(COMMANDS[cmd_name]).app)
+        loaded.name = cmd_name
         return loaded
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises `InvalidArgument` for a word that is the beginning of no command, or of several."""
+        return super().resolve_command(ctx, [_command_name(args[0]), *args[1:]])
+
+
+def _command_name(word: str) -> str:
+    meant = [word] if word in COMMANDS else [name for name in COMMANDS if name.startswith(word)]
+    if len(meant) == 1:
+        return meant[0]
+    near = meant or difflib.get_close_matches(word, COMMANDS, n=3, cutoff=0.5)
+    raise InvalidArgument(
+        f"there is no command {word!r}",
+        reason="UNKNOWN_COMMAND",
+        help=f"did you mean {' or '.join(near)}?" if near else "`permille --help` lists all",
+        metadata={"command": word},
+    )
 
 
 app = typer.Typer(
@@ -91,10 +107,6 @@ def main() -> None:
         app(prog_name="permille")
     except PermilleError as error:
         _end(error)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; the interpreter must not try to write the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(exit_codes.OK) from None
     except Exception as error:
         _end(_defect(error))
 

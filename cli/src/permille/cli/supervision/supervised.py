@@ -67,7 +67,10 @@ class Supervised:
             )
         self._process = process
         self._tell(Event(Happened.STARTED, self.name, process.pid))
-        return await process.wait()
+        exit_code = await process.wait()
+        # Workers that it left behind would go on with what its successor begins anew.
+        kill_group(process.pid)
+        return exit_code
 
     async def stop(self, grace_s: float) -> None:
         """Asks it to drain, and kills it and all that it started when it has not ended after `grace_s`."""
@@ -83,8 +86,6 @@ class Supervised:
             self._tell(Event(Happened.KILLED, self.name, process.pid, f"did not end within {grace_s:g} s"))
             self.kill()
             await process.wait()
-        # Workers that their service left behind.
-        kill_group(process.pid)
 
     def kill(self) -> None:
         """Ends it and its children at once."""

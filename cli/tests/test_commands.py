@@ -1,0 +1,247 @@
+"""Each command on a real mesh with a real program, as its user types it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from .conftest import Mesh, permille_alone, running
+
+
+def test_run_becomes_the_program(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:
+    process = psutil.Process(busy.pid)
+    assert process.name() == busy_program.name
+    assert process.children() == []
+    recordable = {one["pid"]: one["name"] for one in mesh.json("doctor")["recordable"]}
+    assert recordable[busy.pid] == busy_program.name
+
+
+def test_run_keeps_output_arguments_and_exit_code(mesh: Mesh) -> None:
+    done = mesh.run("run", "--", "sh", "-c", 'echo "$0 $1"; exit 7', "a", "--json", code=7)
+    assert done.stdout == "a --json\n"
+    assert "next: permille trace --pid" in done.stderr
+
+
+def test_run_starts_scripts_through_their_interpreter(mesh: Mesh, tmp_path: Path) -> None:
+    file = tmp_path / "hello"
+    file.write_text('#!/usr/bin/env sh\necho "hello $1"\n')
+    file.chmod(0o755)
+    assert mesh.run("run", "-q", "--", file, "world").stdout == "hello world\n"
+
+
+def test_trace_tells_the_cost_first_then_each_stage_then_what_to_type_next(
+    mesh: Mesh, busy: subprocess.Popen[str]
+) -> None:
+    done = mesh.run("trace", "--pid", str(busy.pid), "--for", "20ms", "--no-cyc", "--psb-period", "4KiB")
+    told = done.stderr.splitlines()
+    assert "of trace, about" in told[0]
+    stages = [line.split()[0] for line in told[1:]]
+    assert stages == [stage for stage in ("planning", "recording", "storing", "decoding") if stage in stages]
+    assert "recording" in stages
+    session = done.stdout.splitlines()[0].removeprefix("session ")
+    assert session.startswith("nodes/")
+    assert done.stdout.splitlines()[1] == f"next: permille report {session.rpartition('/')[2]}"
+
+
+def test_a_dry_run_records_nothing(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    before = len(mesh.json("sessions")["sessions"])
+    plan = mesh.json("trace", "--pid", str(busy.pid), "--for", "30ms", "--dry-run")["plan"]
+    assert plan["nodes"][0]["pids"] == [busy.pid]
+    assert plan["nodes"][0]["period_ms"] == 30
+    assert plan["expected_bytes"] > 0
+    assert len(mesh.json("sessions")["sessions"]) == before
+
+
+def test_a_repeated_request_id_finds_the_same_recording(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    arguments = ("trace", "--pid", str(busy.pid), "--for", "20ms", "--request-id", "once-only")
+    assert mesh.json(*arguments)["sessions"] == mesh.json(*arguments)["sessions"]
+
+
+def test_processes_are_found_by_name(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:
+    plan = mesh.json("trace", "--name", busy_program.name, "--dry-run")["plan"]
+    assert plan["nodes"][0]["pids"] == [busy.pid]
+
+
+def test_sessions_are_listed_the_newest_first(mesh: Mesh, session: str) -> None:
+    listed = mesh.json("sessions", "--limit", "0")["sessions"]
+    mine = next(one for one in listed if one["name"] == session)
+    assert (mine["state"], mine["target"], mine["period_ms"]) == ("DECODED", "permille-busy", 50)
+    starts = [one["start_ns"] for one in listed]
+    assert starts == sorted(starts, reverse=True)
+    assert mine["session_id"] in mesh.run("sessions").stdout
+    assert mesh.json("sessions", "--target", "nobody")["sessions"] == []
+
+
+def test_the_report_says_what_the_program_did(mesh: Mesh, session: str) -> None:
+    report = mesh.json("report", session)
+    functions = {row["name"]: row for row in report["functions"]}
+    inner, outer = functions["inner_work"], functions["outer_work"]
+    # outer_work calls inner_work ten times; the first and the last of each may be cut.
+    assert abs(inner["calls"] - 10 * outer["calls"]) <= 20
+    assert inner["self_instructions"] == inner["total_instructions"] > 0
+    assert outer["total_instructions"] > outer["self_instructions"]
+    assert report["session"]["backend"] == "vpt"
+    assert report["session"]["instructions"] == sum(row["self_instructions"] for row in report["functions"])
+
+
+@pytest.mark.parametrize("named", ["latest", "the id", "the beginning of the id", "nothing"])
+def test_a_session_may_be_named_in_several_ways(mesh: Mesh, session: str, named: str) -> None:
+    identity = session.rpartition("/")[2]
+    word = {"latest": ["latest"], "the id": [identity], "the beginning of the id": [identity[:-2]], "nothing": []}[
+        named
+    ]
+    text = mesh.run("report", *word, "--top", "3").stdout
+    assert "inner_work" in text
+    assert "back end  vpt" in text
+    assert "Losses" in text
+
+
+def test_the_page_is_one_file_with_all_functions(mesh: Mesh, session: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    told = mesh.json("report", session, "--html", file)
+    assert told["size_bytes"] == file.stat().st_size
+    assert '"name":"inner_work"' in file.read_text()
+
+
+def test_queries_read_the_tables(mesh: Mesh, session: str) -> None:
+    sql = f"SELECT name, calls FROM functions WHERE session_id = '{session.rpartition('/')[2]}' AND name = 'inner_work'"
+    answer = mesh.json("query", sql)
+    assert answer["columns"] == ["name", "calls"]
+    assert answer["rows"][0]["calls"] > 0
+    assert not answer["truncated"]
+    assert mesh.json("query", "SELECT * FROM range(5)", "--max-rows", "3")["truncated"]
+    assert "there are more than 3 rows" in mesh.run("query", "SELECT * FROM range(5)", "--max-rows", "3").stderr
+
+
+@pytest.mark.parametrize("sql", ["SELEC 1", "DELETE FROM sessions", "SELECT * FROM read_csv('/etc/passwd')"])
+def test_a_wrong_query_is_a_usage_error(mesh: Mesh, sql: str) -> None:
+    failed = mesh.run("query", sql, "--json", code=2)
+    assert json.loads(failed.stderr)["error"]["reason"] == "BAD_QUERY"
+
+
+@pytest.mark.parametrize("form", ["perfetto", "speedscope", "folded", "pprof", "csv", "parquet", "json"])
+def test_every_format_is_written_whole(mesh: Mesh, session: str, form: str, tmp_path: Path) -> None:
+    file = tmp_path / f"session.{form}"
+    limit = (
+        ["--max-calls", "500"] if form in ("perfetto", "speedscope", "folded", "pprof") else ["--table", "functions"]
+    )
+    told = mesh.json("export", session, "--format", form, "-o", file, *limit)
+    content = file.read_bytes()
+    assert told["size_bytes"] == len(content)
+    if form == "pprof":
+        content = gzip.decompress(content)
+    if form == "parquet":
+        assert "inner_work" in pq.read_table(file)["name"].to_pylist()
+    else:
+        assert b"inner_work" in content
+    if form == "speedscope":
+        assert told["omitted_calls"] > 0
+
+
+def test_an_export_may_go_on_through_a_pipe(mesh: Mesh, session: str) -> None:
+    text = mesh.run("export", session, "--format", "csv", "--table", "functions", "-o", "-").stdout
+    assert "inner_work" in {row["name"] for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(mesh: Mesh, session: str) -> None:
+    process = mesh.popen(
+        "export", session, "--format", "csv", "-o", "-", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 0
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(mesh: Mesh, session: str, tmp_path: Path) -> None:
+    failed = mesh.run("export", session, "--format", "folded", "-o", tmp_path / "no" / "file", code=3)
+    assert "mkdir -p" in failed.stderr
+    assert mesh.run("export", session, "--format", "csv", "--table", "nonsense", "-o", tmp_path / "x", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_deleting_asks_first_and_deletes_for_good(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    name = mesh.json("trace", "--pid", str(busy.pid), "--for", "10ms")["sessions"][0]
+    refused = mesh.run("delete", name, code=2)
+    assert "--yes" in refused.stderr
+    freed = mesh.json("delete", name, "--yes")
+    assert freed[0]["freed_bytes"] > 0
+    assert name not in {one["name"] for one in mesh.json("sessions", "--limit", "0")["sessions"]}
+    assert mesh.run("report", name, code=3).stderr.count("no session")
+    identity = name.rpartition("/")[2]
+    assert [file for file in mesh.state.rglob("*") if identity in file.name and "_delta_log" not in str(file)] == []
+
+
+def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Path) -> None:
+    debug = tmp_path / "busy.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", busy_program, debug], check=True)
+    first = mesh.json("upload-binary", "/bin/sh", "--debug", debug)
+    assert [one["name"].startswith("binaries/") for one in first] == [True, True]
+    assert [one["existed"] for one in mesh.json("upload-binary", "/bin/sh", "--debug", debug)] == [True, True]
+    refused = mesh.run("upload-binary", "/etc/passwd", code=2)
+    assert "/etc/passwd" in refused.stderr
+    assert mesh.run("upload-binary", tmp_path / "none", code=3)
+
+
+def test_the_support_bundle_has_logs_and_state_but_no_secrets(mesh: Mesh, session: str, tmp_path: Path) -> None:
+    file = tmp_path / "bundle.tar.gz"
+    mesh.environment["PERMILLE_TEST_PASSWORD"] = "do-not-tell"
+    try:
+        told = mesh.json("support-bundle", "-o", file)
+    finally:
+        del mesh.environment["PERMILLE_TEST_PASSWORD"]
+    with tarfile.open(file) as archive:
+        files = {
+            name.removeprefix("permille-support/"): (archive.extractfile(name) or io.BytesIO()).read()
+            for name in archive.getnames()
+        }
+    assert sorted(files) == told["files"]
+    assert {"doctor.json", "versions.json", "config.json", "sessions.json", "logs/decoder.log", "logs/etcd.log"} <= set(
+        files
+    )
+    assert any(name.startswith("metrics/controller-") and b"permille" in text for name, text in files.items())
+    assert session in files["sessions.json"].decode()
+    assert b"do-not-tell" not in b"".join(files.values())
+    assert json.loads(files["config.json"])["environment"]["PERMILLE_TEST_PASSWORD"] == "(removed)"
+
+
+def test_the_doctor_knows_what_the_controller_found(mesh: Mesh) -> None:
+    found = mesh.json("doctor")
+    checks = {check["name"]: check for check in found["checks"]}
+    assert found["can_record"]
+    assert {"intel_pt", "kmod", "bpf", "qemu", "vpt", "etcd", "store"} <= set(checks)
+    assert all(check["fix"] for check in checks.values() if not check["available"])
+    text = mesh.run("doctor").stdout
+    assert "This machine can record." in text
+
+
+def test_certificates_for_services_and_people(tmp_path: Path) -> None:
+    folder = str(tmp_path / "certs")
+    assert permille_alone("certs", "user", "ada", "--role", "viewer", "-d", folder).returncode == 3
+    assert permille_alone("certs", "authority", "-d", folder).returncode == 0
+    service = permille_alone("certs", "service", "n1", "--host", "n1.example.org", "-d", folder, "--json")
+    assert json.loads(service.stdout)["certificate"].endswith("n1.crt")
+    user = permille_alone("certs", "user", "ada", "--role", "operator", "--role", "external", "-d", folder)
+    assert "PERMILLE_TLS_CERT" in user.stderr
+    again = permille_alone("certs", "user", "ada", "--role", "viewer", "-d", folder)
+    assert (again.returncode, "exists" in again.stderr) == (4, True)
+    assert permille_alone("certs", "user", "bob", "--role", "king", "-d", folder).returncode == 2
+
+
+def test_one_mesh_records_several_processes_at_once(mesh: Mesh, busy_program: Path) -> None:
+    with running(mesh, busy_program) as first, running(mesh, busy_program) as second:
+        pids = ["--pid", str(first.pid), "--pid", str(second.pid)]
+        name = mesh.json("trace", *pids, "--for", "1s", "--buffer", "8MiB")["sessions"][0]
+        report = mesh.json("report", name)
+    assert {row["pid"] for row in report["segments"]} == {first.pid, second.pid}

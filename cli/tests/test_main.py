@@ -1,0 +1,67 @@
+"""The command as a whole: help, usage errors, completion, exit codes."""
+
+from __future__ import annotations
+
+import pytest
+from permille.cli import exit_codes
+from permille.cli.main import COMMANDS
+from permille.mesh.errors import Code, error_of
+
+from .conftest import permille_alone
+
+
+def test_the_help_lists_every_command_and_every_exit_code() -> None:
+    text = permille_alone("--help", COLUMNS="120").stdout
+    for name in COMMANDS:
+        assert f" {name} " in text
+    for code, meaning in exit_codes.MEANINGS.items():
+        assert f"{code} {meaning}"[:60] in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    done = permille_alone(name, "--help", COLUMNS="120")
+    assert done.returncode == 0
+    assert "Usage: permille" in done.stdout
+    assert "--json" in done.stdout or name == "certs"
+
+
+def test_the_beginning_of_a_name_is_enough_where_it_is_unique() -> None:
+    assert "Usage: permille upload-binary" in permille_alone("upload", "--help", COLUMNS="120").stdout
+    assert permille_alone("de", "--help").returncode == 0
+    ambiguous = permille_alone("s", "--help")
+    assert (ambiguous.returncode, "sessions or support-bundle" in ambiguous.stderr) == (2, True)
+    assert "did you mean report" in permille_alone("reprot").stderr
+
+
+@pytest.mark.parametrize("arguments", [["sessions", "--nonsense"], ["export"], ["query"], ["trace", "--pid", "x"]])
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    done = permille_alone(*arguments)
+    assert done.returncode == 2
+    assert "Usage" in done.stderr
+
+
+def test_a_wrong_setting_names_the_nearest() -> None:
+    done = permille_alone("sessions", PERMILLE_STATE_DIRR="/x")
+    assert done.returncode == 2
+    assert "PERMILLE_STATE_DIR" in done.stderr
+
+
+def test_every_error_family_has_an_exit_code_of_the_documented() -> None:
+    for code in Code:
+        assert exit_codes.exit_code(error_of(int(code), "x", reason="X")) in exit_codes.MEANINGS
+    assert exit_codes.exit_code(error_of(int(Code.NOT_FOUND), "x", reason="X")) == 3
+
+
+def test_the_shell_completes_commands_and_choices() -> None:
+    def completed(words: str, position: str) -> str:
+        return permille_alone(_PERMILLE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=position).stdout
+
+    assert set(COMMANDS) <= set(completed("permille ", "1").split())
+    assert "speedscope" in completed("permille export --format s", "3")
+
+
+def test_the_version_is_the_package_version() -> None:
+    from importlib.metadata import version
+
+    assert permille_alone("--version").stdout == f"permille {version('permille-cli')}\n"
