@@ -1,0 +1,131 @@
+"""The HTML report in a real browser, without a network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+from permille.cli.html_page import template
+
+from .conftest import Mesh
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+WIDTH, HEIGHT = 1200, 800
+
+
+def browse(page: Path, view: str, *options: str) -> subprocess.CompletedProcess[str]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    return subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}",
+            "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--virtual-time-budget=20000",
+            # Whatever it would want to load from elsewhere fails, and says so on the console.
+            "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--force-color-profile=srgb",
+            f"--user-data-dir={page.parent / 'chromium'}", *options, f"{page.as_uri()}#{view}",
+        ],
+        capture_output=True, text=True, timeout=180, check=True,
+    )  # fmt: skip
+
+
+def console(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+
+
+def pixels(png: bytes) -> list[bytes]:
+    """The rows of an 8-bit RGB or RGBA picture (PNG specification, filters 0 to 4), 3 bytes a pixel."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height, depth, colour = struct.unpack(">IIBB", png[16:26])
+    assert (depth, colour in (2, 6)) == (8, True)
+    step = 3 if colour == 2 else 4
+    data, offset = b"", 8
+    while offset < len(png):
+        (length,) = struct.unpack(">I", png[offset : offset + 4])
+        if png[offset + 4 : offset + 8] == b"IDAT":
+            data += png[offset + 8 : offset + 8 + length]
+        offset += 12 + length
+    raw, line, rows = zlib.decompress(data), width * step, []
+    above = bytearray(line)
+    for row in range(height):
+        kind = raw[row * (line + 1)]
+        now = bytearray(raw[row * (line + 1) + 1 : (row + 1) * (line + 1)])
+        for at in range(line):
+            left = now[at - step] if at >= step else 0
+            corner = above[at - step] if at >= step else 0
+            now[at] = (now[at] + _predicted(kind, left, above[at], corner)) & 0xFF
+        rows.append(bytes(b for at, b in enumerate(now) if at % step < 3))
+        above = now
+    return rows
+
+
+def _predicted(kind: int, left: int, up: int, corner: int) -> int:
+    if kind == 4:
+        distance = {value: abs(left + up - corner - value) for value in (left, up, corner)}
+        return next(value for value in (left, up, corner) if distance[value] == min(distance.values()))
+    return (0, left, up, (left + up) // 2)[kind]
+
+
+@pytest.fixture(scope="module")
+def page(mesh: Mesh, session: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    mesh.run("report", session, "--html", file)
+    return file
+
+
+def test_the_tables_are_in_the_document(page: Path) -> None:
+    done = browse(page, "functions", "--dump-dom")
+    rows = re.findall(r"<tr>(.*?)</tr>", done.stdout.partition('id="function-table"')[2].partition("</table>")[0])
+    names = {re.sub("<[^>]*>", "", row.partition("</td>")[0]) for row in rows}
+    assert any(name.startswith("inner_work") for name in names)
+    assert any(name.startswith("outer_work") for name in names)
+    assert "back end" in done.stdout
+    assert console(done) == []
+
+
+def test_the_flame_graph_is_drawn_from_the_session(page: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    done = browse(page, "pictures", f"--screenshot={picture}")
+    told = "\n".join(console(done))
+    assert "Importing as speedscope json file" in told
+    assert "rror" not in told
+    assert "Refused" not in told
+    rows = pixels(picture.read_bytes())
+    assert len(rows) == HEIGHT
+    # Frames have pastel colours, the page around them none.
+    coloured = {
+        row[at : at + 3]
+        for row in rows[HEIGHT // 4 :]
+        for at in range(0, 3 * WIDTH, 3)
+        if max(row[at : at + 3]) - min(row[at : at + 3]) > 20
+    }
+    assert len(coloured) >= 2
+
+
+def test_losses_have_their_own_view(page: Path) -> None:
+    dom = browse(page, "losses", "--dump-dom").stdout
+    assert re.search(r'<section id="view-functions" hidden', dom)
+    assert re.search(r'<section id="view-losses">', dom)
+
+
+def test_the_page_asks_nobody_for_anything(page: Path) -> None:
+    html = page.read_text()
+    outside = html.partition('id="profile">')[0]
+    assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', outside) == []
+    assert "default-src 'none'" in outside
+    assert "@import" not in outside
+
+
+def test_the_data_can_be_read_by_programs(page: Path) -> None:
+    data = page.read_text().partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    assert {row["name"] for row in json.loads(data)["functions"]} >= {"inner_work", "outer_work"}
+
+
+def test_the_template_carries_the_licenses() -> None:
+    assert "MIT License" in template()
+    assert "SIL OPEN FONT LICENSE" in template()

@@ -1,0 +1,157 @@
+"""What a report says of a session, from rows as the decoder's tables have them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from permille.cli.rendering.report import FunctionRow, LossRow, Order, Report, SegmentRow, notes, report_json, top
+from permille.cli.rendering.report_page import DATA, PROFILE, in_script, report_page
+from permille.cli.rendering.report_text import report_text
+from permille.cli.session_list import ListedSession
+from permille.mesh.table_schemas import SCHEMAS
+from rich.console import Console
+
+SESSION = ListedSession(
+    name="nodes/n1/sessions/20261121-071500-0a1b2c3d",
+    state="DECODED",
+    target="server",
+    backend="vpt",
+    purpose="ON_DEMAND",
+    start_ns=1_700_000_000_000_000_000,
+    end_ns=1_700_000_000_500_000_000,
+    period_ms=500,
+    stop_reason="PERIOD",
+    segments=1,
+    raw_bytes=1 << 20,
+    stored_bytes=1 << 18,
+    lost_bytes=1 << 18,
+    instructions=1_000_000,
+    calls=110,
+)
+
+
+def function(name: str, self_instructions: int, **other: object) -> FunctionRow:
+    row = FunctionRow(
+        name=name,
+        module="/usr/bin/server",
+        build_id="ab12",
+        address=0x1000,
+        symbol_status="symtab",
+        file="",
+        line=0,
+        calls=10,
+        self_instructions=self_instructions,
+        total_instructions=self_instructions,
+        self_ns=self_instructions // 4,
+        total_ns=self_instructions // 2,
+    )
+    return replace(row, **other)  # type: ignore[arg-type]
+
+
+SEGMENT = SegmentRow(
+    segment=0, pid=7, tid=8, thread="server", core=-1, size_bytes=1 << 20, stored_bytes=1 << 18, lost_bytes=1 << 18,
+    buffer_full=True, instructions=1_000_000, branches=9, errors=0, first_ns=1, last_ns=2, decode_ms=3,
+)  # fmt: skip
+LOSS = LossRow(
+    reason="buffer full",
+    knob="permille trace --buffer 64MiB, or a shorter period: --for",
+    places=1,
+    size_bytes=1 << 18,
+    length_ns=120_000_000,
+)
+REPORT = Report(
+    SESSION,
+    [
+        function("work", 700_000, calls=100),
+        function("server+0x2000", 200_000, symbol_status="none: stripped", total_ns=900_000),
+        function("main", 100_000, total_instructions=1_000_000, file="/src/main.c", line=12),
+    ],
+    [SEGMENT],
+    [LOSS],
+)
+
+
+def text(report: Report) -> str:
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    for part in report_text(report, [Order.SELF, Order.TOTAL], 2):
+        console.print(part)
+    return console.export_text()
+
+
+def test_the_rows_are_columns_of_the_tables() -> None:
+    for row, table in ((FunctionRow, "functions"), (SegmentRow, "segments")):
+        assert {field.name for field in fields(row)} <= set(SCHEMAS[table].names)
+    derived = {"places", "length_ns"}
+    assert {field.name for field in fields(LossRow)} - derived <= set(SCHEMAS["losses"].names)
+
+
+def test_functions_are_ranked_by_what_is_asked_for() -> None:
+    first = {order: top(REPORT.functions, order, 1)[0].name for order in Order}
+    assert first == {
+        Order.SELF: "work",
+        Order.TOTAL: "main",
+        Order.SELF_TIME: "work",
+        Order.TOTAL_TIME: "server+0x2000",
+        Order.CALLS: "work",
+    }
+    assert len(top(REPORT.functions, Order.SELF, 0)) == 3
+
+
+def test_the_text_has_the_facts_the_functions_and_every_loss_with_its_knob() -> None:
+    shown = text(REPORT)
+    for part in (
+        "vpt: a processor with Processor Trace",
+        "20.0 %",
+        "1,000,000 instructions, 110 calls, 3 functions",
+        "8.39 bits an instruction",
+        "main  main.c:12",
+        "1 more functions: --top 0",
+        "buffer full",
+        "--buffer 64MiB",
+        "256.0 KiB",
+    ):
+        assert part in shown
+
+
+def test_frames_without_symbols_come_with_the_reason_and_the_way_out() -> None:
+    first = notes(REPORT)[0]
+    assert "1 functions without a name (20.0 % of the instructions): stripped" in first.text
+    assert "upload-binary" in first.way_out
+
+
+def test_code_without_a_file_cannot_be_uploaded() -> None:
+    generated = function("0x7f0000001000", 5, symbol_status="none: generated code", module="", build_id="")
+    note = notes(replace(REPORT, functions=[generated], segments=[]))[0]
+    assert note.text.startswith("code without a file: 1 functions")
+    assert note.way_out == ""
+
+
+def test_full_buffers_early_ends_and_empty_recordings_are_told() -> None:
+    told = " ".join(note.text for note in notes(REPORT))
+    assert "buffers of 1 of 1 threads ran full" in told
+    ended = replace(REPORT, session=replace(SESSION, stop_reason="TARGET_EXITED"))
+    assert any("the program ended" in note.text for note in notes(ended))
+    nothing = replace(REPORT, functions=[], segments=[], losses=[], session=replace(SESSION, instructions=0))
+    assert any("nothing was executed" in note.text for note in notes(nothing))
+    assert "Losses: none" in text(replace(nothing, session=replace(SESSION, lost_bytes=0)))
+
+
+def test_names_are_shown_as_they_are() -> None:
+    odd = function("operator[](std::vector<int> [bold]&)", 1)
+    assert odd.name in text(replace(REPORT, functions=[odd]))
+
+
+def test_the_json_has_everything() -> None:
+    found = report_json(REPORT, Order.SELF, 1)
+    assert [row["name"] for row in found["functions"]] == ["work"]
+    assert found["functions_total"] == 3
+    assert found["losses"][0]["knob"] == LOSS.knob
+    assert found["session"]["backend"] == "vpt"
+
+
+def test_no_name_can_end_the_script_that_holds_the_data() -> None:
+    evil = function("</script><script>alert(1)</script><!--", 1)
+    page = report_page(f"<s>{DATA}</s><s>{PROFILE}</s>", replace(REPORT, functions=[evil]), b"{}")
+    assert "</script>" not in page
+    assert "<!--" not in page
+    assert "\\u003c/script>" in in_script(evil.name)
