@@ -195,11 +195,11 @@ static void go_on(void)
         finish(VPT_STOP_PERIOD);
 }
 
-static void look(uint32_t before)
+static void look(void)
 {
     struct vpt_control *c = recorder.control;
     uint32_t state = __atomic_load_n(&c->state, __ATOMIC_SEQ_CST);
-    if (state == VPT_IDLE && before == VPT_FINISHED && !streams_revoked())
+    if (state == VPT_IDLE && !streams_revoked())
         streams_remove();
     if (state == VPT_ARMED && switching_known())
         begin();
@@ -209,10 +209,9 @@ static void look(uint32_t before)
 
 static void *watch(void *unused)
 {
-    struct vpt_control *c = recorder.control;
-    for (uint32_t before = VPT_IDLE;; before = c->state) {
+    for (;;) {
         pthread_mutex_lock(&lock);
-        look(before);
+        look();
         pthread_mutex_unlock(&lock);
         /* Without our lock: QEMU forks, which needs that, holding the lock that this needs. */
         if (recorder.session && recorder.instrumented != recorder.session && ++polls == PUSH_AFTER_POLLS)

@@ -11,6 +11,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vpt_stream *streams[VPT_MAX_STREAMS];
+static uint32_t created;
 static uint64_t sizes[VPT_MAX_STREAMS]; /* as mapped: the headers are writable by others */
 static struct thread *revoked[MAX_VCPUS];
 static unsigned revoked_count;
@@ -49,19 +50,17 @@ bool streams_create(char *error, size_t size)
             streams_remove();
             return false;
         }
-        c->streams = i + 1;
+        c->streams = created = i + 1;
     }
     return true;
 }
 
 void streams_remove(void)
 {
-    for (uint32_t i = 0; i < VPT_MAX_STREAMS; i++) {
+    for (; created; created--) {
+        uint32_t i = created - 1;
         char path[320];
-        if (!streams[i])
-            continue;
         munmap(streams[i], sizes[i]);
-        streams[i] = NULL;
         snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, i);
         unlink(path);
         snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, i);
@@ -72,9 +71,8 @@ void streams_remove(void)
 /* In a forked child: the streams are the parent's. */
 void streams_forget(void)
 {
-    for (uint32_t i = 0; i < VPT_MAX_STREAMS; i++)
-        if (streams[i])
-            munmap(streams[i], sizes[i]), streams[i] = NULL;
+    for (; created; created--)
+        munmap(streams[created - 1], sizes[created - 1]);
     revoked_count = 0;
 }
 
@@ -123,8 +121,8 @@ void streams_take(struct thread *t, uint32_t session)
     t->depth = 0;
     pthread_mutex_lock(&lock);
     for (int pass = 0; pass < 2 && !t->stream; pass++)
-        for (uint32_t i = 0; i < c->streams && !t->stream; i++)
-            if (streams[i] && !streams[i]->tid && c->planned[i].tid == (pass ? 0 : tid)) {
+        for (uint32_t i = 0; i < created && !t->stream; i++)
+            if (!streams[i]->tid && c->planned[i].tid == (pass ? 0 : tid)) {
                 streams[i]->tid = tid;
                 t->stream = streams[i];
                 t->stream_index = i;
