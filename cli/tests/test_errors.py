@@ -168,7 +168,9 @@ def test_a_full_store_is_told_and_with_room_again_nothing_is_lost(small_folder: 
                 "trace", "--pid", str(program.pid), "--for", "2s", stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
             await_true(storing, 120, "the full store to be told")
-            assert "small" in storing()
+            assert trace.stderr is not None
+            waiting = next(line for line in trace.stderr if line.startswith("waiting: "))
+            assert "small" in waiting
             subprocess.run(["mount", "-o", "remount,size=400m", small_folder], check=True)
             out, told = trace.communicate(timeout=200)
         assert trace.returncode == 0, told

@@ -61,3 +61,8 @@ class ProgressDisplay:
         if error.message != self._absent and not self._silent:
             self._absent = error.message
             self._console.print(f"waiting: {error.message}", markup=False)
+
+    def trouble(self, text: str) -> None:
+        """What hinders the work, which goes on."""
+        if not self._silent:
+            self._console.print(f"waiting: {text}", markup=False)

@@ -14,6 +14,7 @@ from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
+from permille.cli.recording_trouble import trouble_told
 from permille.cli.rendering.trace_lines import (
     estimate_line,
     next_lines,
@@ -164,7 +165,9 @@ def trace(
         started = (await answer(coverage.StartCoverage(request))).operation
         with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
             following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
-            done = await following.follow(started)
+            nodes = [node.node for node in plan.nodes]
+            async with trouble_told(client, started.name, nodes, display.trouble):
+                done = await following.follow(started)
         _tell_result(invocation, done)
 
     in_mesh(invocation.config, work)
