@@ -18,6 +18,7 @@
 
 #define POLL_NS 500000
 #define PUSH_AFTER_POLLS 2
+#define CHILD_STREAMS 4 /* of a forked child that joins its parent's session */
 #define BUS_HZ 100000000ull
 
 struct recorder recorder;
@@ -61,26 +62,50 @@ static uint64_t process_start(void)
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
-bool control_open(const char *folder, uint32_t parent)
+static void path_of(char path[320], const char *name) { snprintf(path, 320, "%s/%s", recorder.folder, name); }
+
+static struct vpt_control *map_page(int file)
+{
+    void *page = mmap(NULL, sizeof(struct vpt_control), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return page == MAP_FAILED ? NULL : page;
+}
+
+/* What this process left when it was another program, with a session that nobody has read yet. */
+static struct vpt_control *left_behind(void)
 {
     char path[320];
-    snprintf(parent_folder, sizeof parent_folder, "%s", folder);
-    snprintf(recorder.folder, sizeof recorder.folder, "%s/%d", parent_folder, getpid());
-    mkdir(folder, 0700);
-    if (mkdir(recorder.folder, 0700) && errno != EEXIST)
-        return false;
-    snprintf(path, sizeof path, "%s/control", recorder.folder);
-    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat about;
+    struct vpt_control *page = NULL;
+    path_of(path, "control");
+    int file = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (file >= 0 && !fstat(file, &about) && about.st_size >= (off_t)sizeof *page)
+        page = map_page(file);
+    if (file >= 0)
+        close(file);
+    if (page && page->magic == VPT_MAGIC && page->version == VPT_VERSION && page->process_start == process_start() &&
+        page->state == VPT_FINISHED)
+        return page;
+    if (page)
+        munmap(page, sizeof *page);
+    return NULL;
+}
+
+/* A new file: a controller may have the old one mapped. */
+static struct vpt_control *new_page(void)
+{
+    char path[320];
+    path_of(path, "control");
+    unlink(path);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0)
-        return false;
-    int failed = posix_fallocate(file, 0, sizeof(struct vpt_control));
-    void *page = failed ? MAP_FAILED : mmap(NULL, sizeof(struct vpt_control), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        return NULL;
+    struct vpt_control *page = posix_fallocate(file, 0, sizeof *page) ? NULL : map_page(file);
     close(file);
-    if (page == MAP_FAILED)
-        return false;
-    if (!recorder.tsc_hz)
-        recorder.tsc_hz = measure_tsc_hz();
-    struct vpt_control *c = recorder.control = page;
+    return page;
+}
+
+static void fill(struct vpt_control *c, uint32_t parent)
+{
     c->version = VPT_VERSION;
     c->pid = (uint32_t)getpid();
     c->process_start = process_start();
@@ -90,7 +115,38 @@ bool control_open(const char *folder, uint32_t parent)
     c->tsc_ctc_num = c->nominal_ratio * 4, c->tsc_ctc_den = 1; /* a crystal of about 25 MHz */
     atomic_thread_fence(memory_order_release);
     c->magic = VPT_MAGIC;
-    return true;
+}
+
+bool control_open(const char *folder, uint32_t parent)
+{
+    if (folder != parent_folder)
+        snprintf(parent_folder, sizeof parent_folder, "%s", folder);
+    snprintf(recorder.folder, sizeof recorder.folder, "%s/%d", parent_folder, getpid());
+    mkdir(folder, 0700);
+    if (mkdir(recorder.folder, 0700) && errno != EEXIST)
+        return false;
+    if (!recorder.tsc_hz)
+        recorder.tsc_hz = measure_tsc_hz();
+    struct vpt_control *page = left_behind();
+    if (page)
+        streams_adopt(page->streams);
+    else if ((page = new_page()))
+        fill(page, parent);
+    if (page)
+        recorder.control = page;
+    return page;
+}
+
+static void remove_folder(void)
+{
+    static const char *const names[] = {"control", "sideband.bin", "truth-blocks.bin"};
+    streams_remove();
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[320];
+        path_of(path, names[i]);
+        unlink(path);
+    }
+    rmdir(recorder.folder);
 }
 
 static void configure(void)
@@ -102,6 +158,8 @@ static void configure(void)
         .long_tnt = c->flags & VPT_LONG_TNT, .psb_bytes = 2048u << psb, .mtc_shift = c->mtc_freq,
         .ctc_num = c->tsc_ctc_num, .ctc_den = c->tsc_ctc_den, .bus_ratio = (uint8_t)c->nominal_ratio,
     };
+    recorder.window_bytes = c->bandwidth_bytes_per_ms;
+    recorder.window_ticks = recorder.tsc_hz / 1000;
 }
 
 static bool prepare(char *error, size_t size)
@@ -251,12 +309,33 @@ static void unlock(void)
 
 void control_after_fork_in_parent(void) { unlock(); }
 
-/* The child is a recordable process of its own, dormant. Its blocks are still instrumented if the parent's were. */
+/* The rest of the session that the parent is in, in the child's own page. */
+static void join(struct vpt_control *own, const struct vpt_control *parents, uint64_t now)
+{
+    uint64_t elapsed = now - parents->begin.monotonic_ns, largest = 0;
+    if (parents->state != VPT_ACTIVE || !(parents->flags & VPT_FOLLOW) || elapsed >= parents->period_ns)
+        return;
+    memcpy(own->session, parents->session, sizeof own->session);
+    own->period_ns = parents->period_ns - elapsed;
+    own->flags = parents->flags;
+    own->psb_freq = parents->psb_freq, own->mtc_freq = parents->mtc_freq;
+    own->bandwidth_bytes_per_ms = parents->bandwidth_bytes_per_ms;
+    for (uint32_t i = 0; i < parents->planned_count && i < VPT_MAX_STREAMS; i++)
+        if (parents->planned[i].size_bytes > largest)
+            largest = parents->planned[i].size_bytes;
+    own->planned_count = CHILD_STREAMS;
+    for (uint32_t i = 0; i < CHILD_STREAMS; i++)
+        own->planned[i] = (struct vpt_planned){.size_bytes = largest};
+    __atomic_store_n(&own->state, VPT_ARMED, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * The child is a recordable process of its own, dormant unless it follows. Its blocks are still instrumented if the
+ * parent's were; no thread of ours lives in it yet.
+ */
 void control_after_fork_in_child(void)
 {
     struct vpt_control *parents = recorder.control;
-    uint32_t parent = parents->pid;
-    char folder[200];
     atomic_store(&recorder.session, 0);
     unlock();
     truth_forget();
@@ -265,29 +344,53 @@ void control_after_fork_in_child(void)
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         if (recorder.threads[i])
             recorder.threads[i]->busy = recorder.threads[i]->recording = false;
-    snprintf(folder, sizeof folder, "%s", parent_folder);
-    if (control_open(folder, parent)) {
+    if (control_open(parent_folder, parents->pid)) {
+        join(recorder.control, parents, now_ns(CLOCK_MONOTONIC));
         munmap(parents, sizeof *parents);
         control_start_thread();
     }
 }
 
+/* The program's end, or that of a child that has no page of its own. */
 void control_exit(void)
 {
     struct vpt_control *c = recorder.control;
     pthread_mutex_lock(&lock); /* for ever: the recorder's thread does nothing more */
     if (c->pid != (uint32_t)getpid())
         return;
-    if (c->state == VPT_ACTIVE) {
+    if (c->state == VPT_ACTIVE)
         finish(VPT_STOP_NONE);
-    } else if (c->state != VPT_FINISHED && c->state != VPT_CLAIMED && c->state != VPT_ARMED) {
-        char path[320];
-        streams_remove();
-        for (unsigned i = 0; i < 3; i++) {
-            static const char *const names[] = {"control", "sideband.bin", "truth-blocks.bin"};
-            snprintf(path, sizeof path, "%s/%s", recorder.folder, names[i]);
-            unlink(path);
-        }
-        rmdir(recorder.folder);
+    else if (c->state == VPT_IDLE || c->state == VPT_REFUSED)
+        remove_folder();
+}
+
+/* If it succeeds nothing of us is left. */
+void control_before_exec(void)
+{
+    pthread_mutex_lock(&lock);
+    if (recorder.control->pid != (uint32_t)getpid())
+        return;
+    if (recorder.control->state == VPT_ACTIVE)
+        finish(VPT_STOP_NONE);
+    else if (recorder.control->state == VPT_IDLE || recorder.control->state == VPT_REFUSED)
+        remove_folder();
+}
+
+/* The controller takes the data of a session as those of a process that has ended. */
+void control_not_followed(void)
+{
+    if (recorder.control->pid == (uint32_t)getpid())
+        recorder.control->process_start = 0;
+}
+
+/* The page of before stays mapped: other threads may be looking at it. */
+void control_after_failed_exec(void)
+{
+    struct vpt_control *c = recorder.control;
+    if (c->pid == (uint32_t)getpid()) {
+        c->process_start = process_start();
+        if (c->state == VPT_IDLE || c->state == VPT_REFUSED)
+            control_open(parent_folder, c->parent_pid);
     }
+    pthread_mutex_unlock(&lock);
 }

@@ -23,8 +23,21 @@ static bool pop_return(struct thread *t, uint64_t address)
     return false;
 }
 
+/* The output port takes so many bytes a window. */
+static void spend(struct thread *t, uint64_t tsc)
+{
+    if (tsc >= t->window_end) {
+        t->window_end = tsc + recorder.window_ticks;
+        t->window_from = t->writer.at;
+    } else if ((uint64_t)(t->writer.at - t->window_from) > recorder.window_bytes) {
+        t->throttled = true;
+    }
+}
+
 static void publish(struct thread *t, uint64_t tsc)
 {
+    if (unlikely(recorder.window_bytes))
+        spend(t, tsc);
     t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
     t->stream->last_tsc = tsc;
 }
@@ -109,7 +122,8 @@ void flow_leave(struct thread *t)
         return;
     t->previous = NULL;
     t->frame = 0;
-    leave(t);
+    if (likely(!t->throttled))
+        leave(t);
 }
 
 /* Writes how `previous` went on to `to`; false when it cannot have by itself. */
@@ -167,10 +181,9 @@ static bool begins_again(const struct block *previous, const struct block *block
     return block->start == previous->start && block->count == 1 && previous->count > 1;
 }
 
-/* Nobody knows how the thread came here: what it did since the last packet is lost. */
-static void lose_track(struct thread *t)
+/* What ran since the last packet, and what was pending, is lost. Tracing begins again where user mode is entered next. */
+static void overflow(struct thread *t)
 {
-    recorder.control->unexplained++;
     t->stream->overflows++;
     forget_returns(t);
     truth_gap(t);
@@ -180,6 +193,13 @@ static void lose_track(struct thread *t)
     pt_overflow(&t->writer, tsc);
     t->stream->in_user = 0;
     publish(t, tsc);
+}
+
+/* Nobody knows how the thread came here. */
+static void lose_track(struct thread *t)
+{
+    recorder.control->unexplained++;
+    overflow(t);
 }
 
 /* How `previous` ended when a signal came, and the end of user mode that the signal was. */
@@ -262,6 +282,19 @@ static void go_on(struct thread *t, const struct block *previous, const struct b
     }
 }
 
+/* False while the bandwidth of this window is used up. */
+static bool catch_up(struct thread *t)
+{
+    t->previous = NULL;
+    if (__rdtsc() < t->window_end) {
+        t->stream->lost_blocks++;
+        return false;
+    }
+    t->throttled = false;
+    overflow(t);
+    return true;
+}
+
 void flow_block(struct thread *t, uint32_t session, const struct block *block, const uint64_t *registers)
 {
     if (unlikely(t->session != session))
@@ -273,6 +306,8 @@ void flow_block(struct thread *t, uint32_t session, const struct block *block, c
             recorder.control->unbuffered_blocks++;
         return;
     }
+    if (unlikely(t->throttled) && !catch_up(t))
+        return;
     const struct block *previous = t->previous;
     t->previous = block;
     if (unlikely(!previous)) {

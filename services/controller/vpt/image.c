@@ -195,30 +195,51 @@ bool image_holds(uint64_t address, size_t size, uint64_t hash)
     return known && now == hash;
 }
 
-void image_unmapped(uint64_t address, uint64_t size)
+/* Drops what is older; false when there is something younger. */
+static bool drop_pages(uint64_t first, uint64_t last, uint32_t since, bool *known)
 {
-    uint64_t host = (uint64_t)(uintptr_t)guest_memory(address);
-    bool known = false;
-    if (likely(!something))
-        return;
-    pthread_mutex_lock(&lock);
+    bool younger = false;
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct page **at = &pages[i]; *at;) {
             struct page *page = *at;
-            if (page->number < address / VPT_PAGE || page->number >= (address + size + VPT_PAGE - 1) / VPT_PAGE) {
+            bool inside = page->number >= first && page->number <= last;
+            younger |= inside && page->epoch > since;
+            if (!inside || page->epoch > since) {
                 at = &page->next;
                 continue;
             }
-            known = true;
+            *known = true;
             *at = page->next;
             free(page);
         }
-    for (struct region **at = &regions; *at;)
-        if ((*at)->begin < host + size && (*at)->end > host)
-            known = true, drop_region(at);
+    return !younger;
+}
+
+static bool drop_regions(uint64_t begin, uint64_t end, uint32_t since, bool *known)
+{
+    bool younger = false;
+    for (struct region **at = &regions; *at;) {
+        bool inside = (*at)->begin < end && (*at)->end > begin;
+        younger |= inside && (*at)->epoch > since;
+        if (inside && (*at)->epoch <= since)
+            *known = true, drop_region(at);
         else
             at = &(*at)->next;
-    if (known) {
+    }
+    return !younger;
+}
+
+void image_unmapped(uint64_t address, uint64_t size, uint32_t since)
+{
+    uint64_t host = (uint64_t)(uintptr_t)guest_memory(address);
+    if (likely(!something) || !size)
+        return;
+    pthread_mutex_lock(&lock);
+    bool known = false;
+    bool all = drop_pages(address / VPT_PAGE, (address + size - 1) / VPT_PAGE, since, &known);
+    all &= drop_regions(host, host + size, since, &known);
+    /* Where something new is already, the bytes of the old give way by themselves. */
+    if (known && all) {
         struct vpt_map map = {.address = address, .size_bytes = size, .epoch = ++recorder.control->epoch};
         sideband_write(VPT_UNMAP, &map, sizeof map, "", 0);
     }

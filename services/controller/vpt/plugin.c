@@ -12,11 +12,7 @@
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
-/* What a system call will have changed when it returns. */
-static __thread struct {
-    int64_t number;
-    uint64_t a, b, c;
-} pending;
+static __thread uint64_t action_number, action; /* of a sigaction that has begun */
 
 void block_entry(unsigned vcpu, void *block);
 void block_executed(unsigned vcpu, void *block, const uint64_t *registers);
@@ -110,23 +106,21 @@ static void syscall_begins(qemu_plugin_id_t id, unsigned vcpu, int64_t number, u
             flow_leave(thread);
         thread_exit(thread);
     }
-    pending.number = number, pending.a = a, pending.b = b, pending.c = c;
-    if (number == SYS_munmap || number == SYS_mremap)
-        image_unmapped(a, b);
+    address_space_call(number, (const uint64_t[]){a, b, c});
+    if (unlikely(number == SYS_rt_sigaction))
+        action_number = a, action = b;
+    if (unlikely(number == SYS_execve || number == SYS_execveat))
+        exec_begins(number, a, b, c);
 }
 
 static void syscall_returns(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result)
 {
     (void)id, (void)vcpu;
-    bool succeeded = (uint64_t)result < -4096ull;
-    if (succeeded && number == pending.number) {
-        if (number == SYS_rt_sigaction)
-            signals_action(pending.a, pending.b);
-        else if (number == SYS_mmap)
-            image_unmapped((uint64_t)result, pending.b);
-        else if (number == SYS_mremap)
-            image_unmapped((uint64_t)result, pending.c);
-    }
+    address_space_return(number, result);
+    if (unlikely(number == SYS_rt_sigaction && !result))
+        signals_action(action_number, action);
+    if (unlikely(number == SYS_execve || number == SYS_execveat))
+        exec_failed();
     switching_follow();
 }
 
@@ -150,11 +144,14 @@ static void register_callbacks(uint64_t id, bool blocks)
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
     const char *folder = NULL;
+    bool follow = false;
     for (int i = 0; i < argc; i++) {
-        if (!strncmp(argv[i], "dir=", 4))
+        if (!strncmp(argv[i], "dir=", 4)) {
             folder = argv[i] + 4;
-        else {
-            fprintf(stderr, "permille-vpt: unknown option %s; known: dir=FOLDER\n", argv[i]);
+        } else if (!strcmp(argv[i], "follow=on") || !strcmp(argv[i], "follow=off")) {
+            follow = argv[i][8] == 'n';
+        } else {
+            fprintf(stderr, "permille-vpt: unknown option %s; known: dir=FOLDER, follow=on|off\n", argv[i]);
             return -1;
         }
     }
@@ -166,6 +163,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
         fprintf(stderr, "permille-vpt: cannot create the control page below %s\n", folder);
         return -1;
     }
+    exec_configure(follow, folder);
     switching_install(id, register_callbacks);
     pthread_atfork(control_before_fork, control_after_fork_in_parent, control_after_fork_in_child);
     control_start_thread();

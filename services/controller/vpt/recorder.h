@@ -40,6 +40,9 @@ struct thread {
     bool recording;               /* has a stream with room */
     bool branches;                /* BranchEn */
     bool compress;                /* return compression */
+    bool throttled;               /* beyond the bandwidth: nothing is written until the window is over */
+    uint64_t window_end;          /* TSC */
+    uint8_t *window_from;         /* where the packets of this window begin */
     uint32_t session;             /* recorder.session when it asked for a stream */
     uint32_t epoch;
     uint32_t next_epoch; /* the block about to be told needs it */
@@ -58,6 +61,7 @@ struct recorder {
     _Atomic uint32_t session;      /* the number of the session to record, 0: none */
     _Atomic uint32_t instrumented; /* the session for which the guest's blocks call us, 0: they do not */
     struct pt_config config;
+    uint64_t window_bytes, window_ticks; /* the output port's bandwidth: bytes per ms; 0: unlimited */
     struct thread *_Atomic threads[MAX_VCPUS];
     uint64_t tsc_hz;
 };
@@ -127,6 +131,7 @@ void streams_settle(struct thread *thread);
 /* The thread did not come out of a callback: what it still writes goes nowhere. */
 void streams_revoke(struct thread *thread);
 bool streams_revoked(void);
+void streams_adopt(uint32_t count);
 void streams_remove(void);
 void streams_forget(void);
 void streams_lock(void);
@@ -134,7 +139,8 @@ void streams_unlock(void);
 
 /* image.c: what is mapped and which bytes were there when they were translated */
 bool image_reset(void);
-void image_unmapped(uint64_t address, uint64_t size);
+/* What the image had there at the epoch `since` is gone; what came there later is not. */
+void image_unmapped(uint64_t address, uint64_t size, uint32_t since);
 /* The epoch from which on the image has these bytes; writes a record when it did not have them. */
 uint32_t image_translated(uint64_t address, const uint8_t *bytes, size_t size);
 uint64_t image_hash(const uint8_t *bytes, size_t size);
@@ -158,6 +164,18 @@ void sideband_unlock(void);
 /* flow.c: blocks to packets */
 void flow_block(struct thread *thread, uint32_t session, const struct block *block, const uint64_t *registers);
 void flow_leave(struct thread *thread);
+
+/* address_space.c: what system calls do to the image */
+void address_space_call(int64_t number, const uint64_t arguments[3]);
+void address_space_return(int64_t number, int64_t result);
+
+/* exec.c: the process becomes another program */
+void exec_configure(bool follow, const char *folder);
+void exec_begins(int64_t number, uint64_t path, uint64_t arguments, uint64_t environment);
+void exec_failed(void);
+void control_before_exec(void);
+void control_not_followed(void);
+void control_after_failed_exec(void);
 
 /* guest.c: where the guest's memory is */
 void *guest_memory(uint64_t address);

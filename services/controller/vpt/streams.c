@@ -55,12 +55,17 @@ bool streams_create(char *error, size_t size)
     return true;
 }
 
+/* Files of these numbers are there already, and nobody has them mapped. */
+void streams_adopt(uint32_t count) { created = count < VPT_MAX_STREAMS ? count : VPT_MAX_STREAMS; }
+
 void streams_remove(void)
 {
     for (; created; created--) {
         uint32_t i = created - 1;
         char path[320];
-        munmap(streams[i], sizes[i]);
+        if (streams[i])
+            munmap(streams[i], sizes[i]);
+        streams[i] = NULL;
         snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, i);
         unlink(path);
         snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, i);
@@ -72,7 +77,8 @@ void streams_remove(void)
 void streams_forget(void)
 {
     for (; created; created--)
-        munmap(streams[created - 1], sizes[created - 1]);
+        if (streams[created - 1])
+            munmap(streams[created - 1], sizes[created - 1]), streams[created - 1] = NULL;
     revoked_count = 0;
 }
 
@@ -137,6 +143,8 @@ void streams_take(struct thread *t, uint32_t session)
     pt_begin(&t->writer, &recorder.config, (uint8_t *)t->stream + VPT_PAGE, sizes[t->stream_index] - VPT_PAGE);
     t->branches = c->flags & VPT_BRANCH;
     t->compress = !(c->flags & VPT_DISRETC);
+    t->throttled = false;
+    t->window_end = 0;
     t->recording = true;
     if (c->flags & VPT_TRUTH)
         truth_open(t);
@@ -147,7 +155,7 @@ void streams_settle(struct thread *t)
     if (!t->recording)
         return;
     t->recording = false;
-    if (pt_room(&t->writer))
+    if (pt_room(&t->writer) && !t->throttled)
         pt_flush_tnt(&t->writer, __rdtsc());
     t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
     t->previous = NULL;
