@@ -11,7 +11,7 @@ from permille.mesh.errors import Aborted, InvalidArgument, NotFound, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
-from permille.mesh.operations import OperationStore, operation_error
+from permille.mesh.operations import OperationStore, operation_error, operation_id
 
 Request = decoder_pb2.DecodeRequest
 Result = decoder_pb2.DecodeResult
@@ -141,6 +141,50 @@ async def test_only_the_owner_may_change_an_operation(etcd: Etcd) -> None:
     await store.finish(operation.name, Result())
     with pytest.raises(Aborted):
         await store.finish(operation.name, Result())
+
+
+async def test_changes_of_one_owner_at_once_all_succeed(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    operation, _ = await store.create(Request(), "r")
+    await asyncio.gather(*(store.update(operation.name, "DECODING", part) for part in range(20)))
+    assert not (await store.get(operation.name)).done
+    await store.finish(operation.name, Result())
+
+
+async def test_progress_of_parts_that_end_together_is_told_in_order(etcd: Etcd) -> None:
+    store = await replica(etcd)
+
+    async def work(job: Job[Request]) -> Result:
+        await asyncio.gather(*(job.progress("DECODING", part + 1, 20, "segments") for part in range(20)))
+        return Result()
+
+    operation = await OperationRunner(store, Request, work).start(Request(), "r")
+    ended = await store.wait(operation.name, 20)
+    assert ended.done and operation_error(ended) is None
+    assert ended.progress.completed == 20
+
+
+async def test_work_that_lost_its_lease_and_gave_up_begins_again(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    runs: list[str] = []
+
+    async def work(job: Job[Request]) -> Result:
+        runs.append(job.name)
+        if len(runs) == 1:
+            owner = store.keys.owners + operation_id(job.name)
+            await etcd.delete(owner)
+            while await etcd.get(owner) is None:
+                await asyncio.sleep(0.01)
+            # As a write that was refused before the runner claimed the operation again.
+            raise Aborted("taken", reason="OPERATION_TAKEN")
+        return Result(session="second")
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    assert (await store.wait(operation.name, 20)).done
+    assert len(runs) == 2
+    running.cancel()
 
 
 async def test_what_is_done_will_vanish_with_its_request_id(etcd: Etcd) -> None:

@@ -30,6 +30,7 @@ class Job(Generic[_Request]):
         # Set when somebody has asked for the end; the work then ends soon by raising `Cancelled`.
         self.cancel_requested = asyncio.Event()
         self._store = store
+        self._telling = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -38,7 +39,9 @@ class Job(Generic[_Request]):
 
     async def progress(self, stage: str, completed: int = 0, total: int = 0, unit: str = "") -> None:
         """Shows how far the work is. Raises `Aborted` when another process has taken the operation over."""
-        await until_available(lambda: self._store.update(self.name, stage, completed, total, unit))
+        # In the order of the calls: parts of the work that end together do not set it back.
+        async with self._telling:
+            await until_available(lambda: self._store.update(self.name, stage, completed, total, unit))
 
     async def save(self, checkpoint: bytes) -> None:
         """Writes what a successor needs to go on. Raises `Aborted` as `progress` does."""
@@ -145,7 +148,12 @@ class OperationRunner(Generic[_Request]):
         identity = operation_id(operation.name)
         task = asyncio.create_task(self._to_the_end(operation), name=operation.name)
         self._running[identity] = task
-        task.add_done_callback(lambda _: self._running.pop(identity, None))
+        task.add_done_callback(lambda _: self._left(identity))
+
+    def _left(self, identity: str) -> None:
+        self._running.pop(identity, None)
+        # It may have been claimed again while the work, refused for the loss of its lease, came to its end.
+        self._changed.set()
 
     async def _to_the_end(self, operation: Operation) -> None:
         request = self._request_type()

@@ -203,7 +203,8 @@ class OperationStore:
         """Writes what a successor needs to go on. Raises `Aborted` when this process is not the owner any more."""
         identity = operation_id(name)
         pending = self.keys.pending + identity
-        await self._as_owner(identity, [exists(pending)], [Put(pending, checkpoint)])
+        if not await self._as_owner(identity, [exists(pending)], [Put(pending, checkpoint)]):
+            raise _taken(name)
 
     async def claim(self, name: str) -> bool:
         """Makes this process the owner of an unfinished operation that has none; False when another was first."""
@@ -272,27 +273,34 @@ class OperationStore:
         more: Callable[[Operation], _Ops],
         lease: int = 0,
     ) -> Operation:
-        record = await self._record(identity)
-        operation = _operation(record, _PREFIX + identity)
-        if record is None or operation.done:
-            raise _taken(operation.name)
-        change(operation)
-        # Strictly later than before, whatever the clock does: waiters compare.
-        last_ns = operation.update_time.ToNanoseconds()
-        operation.update_time.CopyFrom(_timestamp(max(self._clock_ns(), last_ns + 1)))
-        write = Put(self.keys.records + identity, operation.SerializeToString(), lease)
-        await self._as_owner(identity, [unchanged(write.key, record.mod_revision)], [write, *more(operation)])
-        return operation
+        while True:
+            record = await self._record(identity)
+            operation = _operation(record, _PREFIX + identity)
+            if record is None or operation.done:
+                raise _taken(operation.name)
+            change(operation)
+            # Strictly later than before, whatever the clock does: waiters compare.
+            last_ns = operation.update_time.ToNanoseconds()
+            operation.update_time.CopyFrom(_timestamp(max(self._clock_ns(), last_ns + 1)))
+            write = Put(self.keys.records + identity, operation.SerializeToString(), lease)
+            if await self._as_owner(identity, [unchanged(write.key, record.mod_revision)], [write, *more(operation)]):
+                return operation
+            # This process wrote it meanwhile, in another task.
 
-    async def _as_owner(self, identity: str, compares: Sequence[Compare], then: Sequence[Op]) -> None:
+    async def _as_owner(self, identity: str, compares: Sequence[Compare], then: Sequence[Op]) -> bool:
+        """Whether the compares held and it is done. Raises `Aborted` when this process is not the owner any more."""
         owner = self.keys.owners + identity
         fenced = [value_is(owner, self.owner), *compares]
-        if (await self.etcd.txn(fenced, then)).succeeded:
-            return
+        result = await self.etcd.txn(fenced, then, [Get(owner)])
         # The lease may have run out while etcd was away: who comes first owns it again.
-        if await self.claim(_PREFIX + identity) and (await self.etcd.txn(fenced, then)).succeeded:
-            return
-        raise _taken(_PREFIX + identity)
+        if not result.succeeded and result.reads[0] is None and await self.claim(_PREFIX + identity):
+            result = await self.etcd.txn(fenced, then, [Get(owner)])
+        if result.succeeded:
+            return True
+        holder = result.reads[0]
+        if holder is None or holder.value != self.owner:
+            raise _taken(_PREFIX + identity)
+        return False
 
 
 def require_request_id(request_id: str) -> str:
