@@ -14,8 +14,8 @@ pub const UNWOUND: u8 = 16;
 /// The parent of a call without one.
 pub const NO_PARENT: u32 = u32::MAX;
 
-/// One row for each call, in the order in which they became known; a parent that was found when its child returned
-/// stands behind the child.
+/// One row for each call; while they are collected in the order in which they became known: a parent that was found when
+/// its child returned stands behind the child.
 #[derive(Debug, Default)]
 pub struct Records {
     /// TSC ticks; 0 when unknown.
@@ -71,4 +71,33 @@ impl Records {
         self.parent.push(call.parent);
         row
     }
+
+    /// Row `order[n]` becomes row `n`.
+    pub(crate) fn reorder(&mut self, order: &[u32]) {
+        let mut place = vec![0; order.len()];
+        for (&row, number) in order.iter().zip(0..) {
+            place[row as usize] = number;
+        }
+        for parent in self.parent.iter_mut().filter(|parent| **parent != NO_PARENT) {
+            *parent = place[*parent as usize];
+        }
+        for column in [&mut self.depth, &mut self.function, &mut self.parent] {
+            *column = permuted(column, order);
+        }
+        for column in [
+            &mut self.start_tsc,
+            &mut self.end_tsc,
+            &mut self.call_address,
+            &mut self.target,
+            &mut self.instructions,
+            &mut self.instructions_total,
+        ] {
+            *column = permuted(column, order);
+        }
+        self.flags = permuted(&self.flags, order);
+    }
+}
+
+fn permuted<T: Copy>(column: &[T], order: &[u32]) -> Vec<T> {
+    order.iter().map(|&row| column[row as usize]).collect()
 }

@@ -43,11 +43,13 @@ struct Open {
     ticks: u64,
 }
 
-/// Fills in every call's depth and total, and the totals of the functions.
+/// Fills in every call's depth and total, and the totals of the functions, and puts the calls in the order in which they
+/// began, callers before what they call.
 pub fn add_up(records: &mut Records, functions: &mut [FunctionTotals]) {
     let tree = Tree::of(&records.parent);
     let mut open = vec![0u32; functions.len()];
     let mut path: Vec<Open> = Vec::new();
+    let mut order = Vec::with_capacity(records.len());
     let (mut root, roots) = tree.bounds(0);
     loop {
         let below = match path.last_mut() {
@@ -60,12 +62,13 @@ pub fn add_up(records: &mut Records, functions: &mut [FunctionTotals]) {
                 root += 1;
                 Some(root - 1)
             }
-            None => return,
+            None => break,
         };
         if let Some(below) = below {
             let row = tree.children[below as usize] as usize;
             let (next, end) = tree.bounds(row + 1);
             records.depth[row] = path.len() as u32;
+            order.push(row as u32);
             open[records.function[row] as usize] += 1;
             path.push(Open { row, next, end, instructions: 0, ticks: 0 });
         } else if let Some(call) = path.pop() {
@@ -75,6 +78,9 @@ pub fn add_up(records: &mut Records, functions: &mut [FunctionTotals]) {
                 above.ticks += ticks;
             }
         }
+    }
+    if !order.is_sorted() {
+        records.reorder(&order);
     }
 }
 

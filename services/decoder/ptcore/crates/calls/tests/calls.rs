@@ -170,10 +170,10 @@ fn a_return_out_of_the_trace_finds_the_caller() {
         .ret(WORK + 8, MAIN + 4)
         .jump(MAIN + 4, MAIN);
     let rows = rows(&script.end());
-    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [LEAF, WORK, LEAF, MAIN]);
-    assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [2, 1, 2, 0]);
-    assert_eq!(rows.iter().map(|row| row.parent).collect::<Vec<_>>(), [1, 3, 1, NO_PARENT]);
-    assert_eq!(rows[3].total, 2 + 6 + 2 + 3);
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, LEAF, LEAF]);
+    assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 2, 2]);
+    assert_eq!(rows.iter().map(|row| row.parent).collect::<Vec<_>>(), [NO_PARENT, 0, 1, 1]);
+    assert_eq!(rows[0].total, 2 + 6 + 2 + 3);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_loss_ends_all_calls() {
     let rows = rows(&trace);
     assert_eq!([rows[0].flags, rows[1].flags], [BEGIN_TRUNCATED | END_TRUNCATED, END_TRUNCATED]);
     assert_eq!(trace.records.end_tsc[..2], [107, 107]);
-    assert_eq!((rows[2].function, rows[2].depth, rows[3].function, rows[3].depth), (LEAF, 1, MAIN, 0));
+    assert_eq!((rows[2].function, rows[2].depth, rows[3].function, rows[3].depth), (MAIN, 0, LEAF, 1));
     assert_eq!((trace.losses[0].offset, trace.losses[0].size, trace.losses[0].end_tsc), (7, 9, 150));
 }
 
