@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,15 @@ async def test_time_is_bounded(tables: Tables) -> None:
     with pytest.raises(PermilleError) as error:
         await answer(tables, endless, timeout_s=0.3)
     assert (error.value.code, error.value.reason) == (Code.DEADLINE_EXCEEDED, "QUERY_TIMEOUT")
+
+
+async def test_a_caller_who_goes_away_ends_the_query(tables: Tables) -> None:
+    endless = "SELECT count(*) FROM range(100000000000) t(x), range(1000) u(y) WHERE x * y % 7 = 1"
+    asking = asyncio.create_task(answer(tables, endless, timeout_s=600))
+    await asyncio.sleep(0.5)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
 
 
 async def test_memory_is_bounded(tables: Tables) -> None:

@@ -57,12 +57,11 @@ class QueryEngine:
         wanted = _rows_wanted(max_rows)
         async with self._slots:
             datasets = {name: await self._tables.dataset(name) for name in SCHEMAS}
-            # The query's thread lives as long as this iteration: a caller who goes away interrupts it.
             with _connection(datasets, self._limits) as connection, _alarm(connection, self._limits) as alarm:
                 parts = _parts(connection, sql, wanted)
                 while True:
                     try:
-                        part = await asyncio.to_thread(next, parts, None)
+                        part = await _next(parts, connection)
                     except duckdb.Error as error:
                         raise _told(error, alarm, self._limits) from None
                     except OSError as error:
@@ -162,6 +161,19 @@ def _parts(connection: duckdb.DuckDBPyConnection, sql: str, wanted: int) -> Iter
             if truncated:
                 break
     yield QueryPart(sink.taken(), truncated)
+
+
+async def _next(parts: Iterator[QueryPart], connection: duckdb.DuckDBPyConnection) -> QueryPart | None:
+    """The next part. A caller who goes away interrupts the query; its thread has ended when this has."""
+    step = asyncio.ensure_future(asyncio.to_thread(next, parts, None))
+    try:
+        return await asyncio.shield(step)
+    finally:
+        if not step.done():
+            connection.interrupt()
+            await asyncio.wait({step})
+            # Nobody is left to be told.
+            step.exception()
 
 
 def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleError:
