@@ -9,10 +9,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,6 +115,20 @@ class Target:
         assert page.state == vpt.State.FINISHED, bytes(page.error).decode()
         return Recording(self.folder, page)
 
+    def as_it_is(self) -> Recording:
+        """What is there of a session that may be going on."""
+        return Recording(self.folder, self.control.page)
+
+    def of(self, control: Control) -> Recording:
+        """The session of another process, a child."""
+        return Recording(control.folder, control.page)
+
+    def reopened(self) -> bool:
+        """Takes the control page anew, as the program may have become another."""
+        page = open_control(self.folder)
+        self.control = page if page is not None else self.control
+        return page is not None
+
     def record(self, flags: vpt.Flags, **options: int) -> Recording:
         self.arm(flags, **options)  # type: ignore[arg-type]
         return self.finished()
@@ -152,11 +167,12 @@ class Lab:
     scratch: Path
 
     @contextlib.contextmanager
-    def run(self, *command: str | Path, **options: object) -> Iterator[Target]:
+    def run(self, *command: str | Path, follow: bool = False, **options: object) -> Iterator[Target]:
         """A program under the recorder; killed at the end."""
         if not PLUGIN.exists():
             pytest.fail(f"{PLUGIN} is not built: make -C services/controller/vpt")
-        emulated = ["qemu-x86_64", "-plugin", f"{PLUGIN},dir={self.vpt_dir}", *map(str, command)]
+        plugin = f"{PLUGIN},dir={self.vpt_dir},follow={'on' if follow else 'off'}"
+        emulated = ["qemu-x86_64", "-plugin", plugin, *map(str, command)]
         process = subprocess.Popen(emulated, **{**QUIET, **options})  # type: ignore[call-overload]
         try:
             yield Target(process, self.vpt_dir)
@@ -164,11 +180,27 @@ class Lab:
             process.kill()
             process.wait()
 
+    def processes(self) -> dict[int, Control]:
+        """The control pages of all recordable processes, by process."""
+        pages = [open_control(folder) for folder in self.vpt_dir.iterdir()]
+        return {page.pid: page for page in pages if page is not None}
+
     @contextlib.contextmanager
     def busy(self, workload: str) -> Iterator[Target]:
         """One of the workloads, at work."""
         with getattr(self, f"_{workload}")() as target:
             yield target
+
+    def at(self, vpt_dir: Path) -> Lab:
+        """The same elsewhere."""
+        return replace(self, vpt_dir=vpt_dir)
+
+    def stopped(self, tid: int) -> contextlib.AbstractContextManager[None]:
+        """A thread of a recorded program stands still, wherever it is."""
+        return stopped(tid)
+
+    def wait(self, look: Callable[[], T | None], what: str) -> T:
+        return wait_for(look, what)
 
     def program(self, *parts: str) -> contextlib.AbstractContextManager[Target]:
         """tests/programs, all its parts or some."""
@@ -211,6 +243,21 @@ class Lab:
             finally:
                 benchmark.kill()
                 benchmark.wait()
+
+
+@contextlib.contextmanager
+def stopped(tid: int) -> Iterator[None]:
+    """A thread of another process stands still, wherever it is."""
+    command = [sys.executable, str(Path(__file__).with_name("stop_thread.py")), str(tid)]
+    debugger = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert debugger.stdin is not None
+    assert debugger.stdout is not None
+    try:
+        assert debugger.stdout.readline() == b"stopped\n"
+        yield
+    finally:
+        debugger.stdin.close()
+        debugger.wait()
 
 
 def free_port() -> int:

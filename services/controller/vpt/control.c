@@ -351,6 +351,15 @@ void control_after_fork_in_child(void)
     }
 }
 
+/* Data that nobody has read stay. */
+static void leave(void)
+{
+    if (recorder.control->state == VPT_ACTIVE)
+        finish(VPT_STOP_NONE);
+    else if (recorder.control->state != VPT_FINISHED)
+        remove_folder();
+}
+
 /* The program's end, or that of a child that has no page of its own. */
 void control_exit(void)
 {
@@ -358,10 +367,7 @@ void control_exit(void)
     pthread_mutex_lock(&lock); /* for ever: the recorder's thread does nothing more */
     if (c->pid != (uint32_t)getpid())
         return;
-    if (c->state == VPT_ACTIVE)
-        finish(VPT_STOP_NONE);
-    else if (c->state == VPT_IDLE || c->state == VPT_REFUSED)
-        remove_folder();
+    leave();
 }
 
 /* If it succeeds nothing of us is left. */
@@ -370,10 +376,7 @@ void control_before_exec(void)
     pthread_mutex_lock(&lock);
     if (recorder.control->pid != (uint32_t)getpid())
         return;
-    if (recorder.control->state == VPT_ACTIVE)
-        finish(VPT_STOP_NONE);
-    else if (recorder.control->state == VPT_IDLE || recorder.control->state == VPT_REFUSED)
-        remove_folder();
+    leave();
 }
 
 /* The controller takes the data of a session as those of a process that has ended. */
@@ -389,7 +392,7 @@ void control_after_failed_exec(void)
     struct vpt_control *c = recorder.control;
     if (c->pid == (uint32_t)getpid()) {
         c->process_start = process_start();
-        if (c->state == VPT_IDLE || c->state == VPT_REFUSED)
+        if (c->state != VPT_FINISHED)
             control_open(parent_folder, c->parent_pid);
     }
     pthread_mutex_unlock(&lock);

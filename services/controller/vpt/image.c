@@ -59,6 +59,16 @@ bool image_reset(void)
     return true;
 }
 
+/* Writes a change as a new epoch; false, and no epoch, when there is no room for it. */
+static bool tell(uint32_t kind, struct vpt_map *map, const void *tail, size_t tail_size)
+{
+    map->epoch = recorder.control->epoch + 1;
+    if (!sideband_write(kind, map, sizeof *map, tail, tail_size))
+        return false;
+    recorder.control->epoch = map->epoch;
+    return true;
+}
+
 static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, const char *path)
 {
     struct vpt_map map = {.address = guest_address(begin), .size_bytes = end - begin, .offset = offset};
@@ -70,8 +80,7 @@ static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, 
     struct region *region = malloc(sizeof *region + strlen(path) + 1);
     if (!region)
         return NULL;
-    map.epoch = ++recorder.control->epoch;
-    if (!sideband_write(VPT_MAP, &map, sizeof map, path, strlen(path))) {
+    if (!tell(VPT_MAP, &map, path, strlen(path))) {
         free(region);
         return NULL;
     }
@@ -144,8 +153,8 @@ static uint32_t in_page(uint64_t address, const uint8_t *bytes, size_t size)
         return IMAGE_LOST;
     if (!memcmp(page->bytes + at, bytes, size) && !memchr(page->known + at, false, size))
         return page->epoch;
-    struct vpt_map map = {.address = address, .size_bytes = size, .epoch = ++recorder.control->epoch};
-    if (!sideband_write(VPT_CODE, &map, sizeof map, bytes, size))
+    struct vpt_map map = {.address = address, .size_bytes = size};
+    if (!tell(VPT_CODE, &map, bytes, size))
         return IMAGE_LOST;
     memcpy(page->bytes + at, bytes, size);
     memset(page->known + at, true, size);
@@ -240,8 +249,8 @@ void image_unmapped(uint64_t address, uint64_t size, uint32_t since)
     all &= drop_regions(host, host + size, since, &known);
     /* Where something new is already, the bytes of the old give way by themselves. */
     if (known && all) {
-        struct vpt_map map = {.address = address, .size_bytes = size, .epoch = ++recorder.control->epoch};
-        sideband_write(VPT_UNMAP, &map, sizeof map, "", 0);
+        struct vpt_map map = {.address = address, .size_bytes = size};
+        tell(VPT_UNMAP, &map, "", 0);
     }
     pthread_mutex_unlock(&lock);
 }

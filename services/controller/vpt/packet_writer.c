@@ -108,8 +108,9 @@ static void timed(struct pt_writer *w, uint64_t tsc)
 /* The shortest form that gives `ip` from the last IP (SDM: IPBytes 1, 2, 4, 3, 6). */
 static void ip_packet(struct pt_writer *w, uint8_t opcode, uint64_t ip)
 {
-    uint64_t changed = ip ^ w->last_ip;
+    uint64_t changed = w->absolute ? UINT64_MAX : ip ^ w->last_ip;
     w->last_ip = ip;
+    w->absolute = false;
     if (!(changed >> 16)) {
         put(w, opcode | 1 << 5, 1);
         put(w, ip, 2);
@@ -170,6 +171,7 @@ void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip)
     for (int i = 0; i < 8; i++)
         put(w, EXT | EXT_PSB << 8, 2);
     w->last_ip = 0;
+    w->absolute = false;
     tsc_tma(w, tsc);
     put(w, EXT | EXT_CBR << 8, 2);
     put(w, w->config->bus_ratio, 2);
@@ -200,6 +202,8 @@ void pt_tip_pgd(struct pt_writer *w, uint64_t tsc)
 void pt_overflow(struct pt_writer *w, uint64_t tsc)
 {
     w->tnt = w->tnt_count = 0;
+    /* Whether a decoder forgets the last IP here is not specified: libipt does. */
+    w->absolute = true;
     put(w, EXT | EXT_OVF << 8, 2);
     tsc_tma(w, tsc);
 }

@@ -19,6 +19,7 @@ struct pt_writer {
     const struct pt_config *config;
     uint8_t *begin, *at, *limit;
     uint64_t last_ip;
+    bool absolute; /* the next IP tells all its bytes */
     uint64_t tnt; /* pending bits, the oldest highest */
     unsigned tnt_count;
     uint64_t cyc_tsc;  /* core clock at the last CYC */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define MOST_BYTES (1ull << 30)
-#define STEP_BYTES (1ull << 20)
+#define STEP_BYTES (64ull << 10)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint8_t *memory; /* MOST_BYTES, of which `allocated` may be touched */

@@ -27,10 +27,12 @@ static struct vpt_stream *create(uint32_t index, uint64_t size)
     int failed = posix_fallocate(file, 0, (off_t)(VPT_PAGE + size));
     void *memory = failed ? MAP_FAILED : mmap(NULL, VPT_PAGE + size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    if (failed)
-        errno = failed;
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
+        int why = failed ? failed : errno;
+        unlink(path);
+        errno = why;
         return NULL;
+    }
     struct vpt_stream *stream = memory;
     stream->magic = VPT_MAGIC;
     stream->version = VPT_VERSION;
@@ -102,15 +104,17 @@ bool streams_revoked(void)
 void streams_lock(void) { pthread_mutex_lock(&lock); }
 void streams_unlock(void) { pthread_mutex_unlock(&lock); }
 
-static void read_name(char name[16])
+/* As it is called now: threads name themselves after they began. */
+static void read_name(struct vpt_stream *stream)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%ld/comm", (long)syscall(SYS_gettid));
+    snprintf(path, sizeof path, "/proc/self/task/%u/comm", stream->tid);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = file < 0 ? 0 : read(file, name, 15);
+    ssize_t got = file < 0 ? 0 : read(file, stream->name, 15);
     if (file >= 0)
         close(file);
-    name[got > 0 ? got - (name[got - 1] == '\n') : 0] = 0;
+    if (got > 0)
+        stream->name[got - (stream->name[got - 1] == '\n')] = 0;
 }
 
 /* The piece planned for this thread, else one of the reserve. */
@@ -138,7 +142,7 @@ void streams_take(struct thread *t, uint32_t session)
     pthread_mutex_unlock(&lock);
     if (!t->stream)
         return;
-    read_name(t->stream->name);
+    read_name(t->stream);
     t->stream->first_tsc = __rdtsc();
     pt_begin(&t->writer, &recorder.config, (uint8_t *)t->stream + VPT_PAGE, sizes[t->stream_index] - VPT_PAGE);
     t->branches = c->flags & VPT_BRANCH;
@@ -159,5 +163,6 @@ void streams_settle(struct thread *t)
         pt_flush_tnt(&t->writer, __rdtsc());
     t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
     t->previous = NULL;
+    read_name(t->stream);
     truth_close(t);
 }

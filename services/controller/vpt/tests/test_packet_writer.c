@@ -127,13 +127,14 @@ static void a_long_sleep_is_one_tsc(void)
     CHECK(writer.at - from == 8 + 7 && from[0] == 0x19);
 }
 
-static void an_overflow_drops_what_was_pending(void)
+static void an_overflow_drops_what_was_pending_and_the_next_ip_is_whole(void)
 {
     begin(&plain);
     branches("111");
     pt_overflow(&writer, 0);
     pt_fup(&writer, 0, 0x1000);
-    WROTE(0x02, 0xf3, 0x3d, 0x00, 0x10);
+    pt_tip(&writer, 0, 0x1002);
+    WROTE(0x02, 0xf3, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x2d, 0x02, 0x10);
 }
 
 /* Whatever is written, a check of the room before each group keeps it inside: the sanitizer watches the heap. */
@@ -176,7 +177,7 @@ int main(void)
     psb_begins_afresh();
     mtc_and_cyc_tell_the_time();
     a_long_sleep_is_one_tsc();
-    an_overflow_drops_what_was_pending();
+    an_overflow_drops_what_was_pending_and_the_next_ip_is_whole();
     no_group_outgrows_the_room_that_was_checked();
     return 0;
 }
