@@ -36,16 +36,23 @@ def test_threads_that_make_no_system_call_and_block_all_signals_are_reached(lab:
 
 
 def test_the_end_does_not_wait_for_a_thread_that_stands_still(lab: Any, deciders: Any) -> None:
-    """Wherever it stands, it writes nothing any more into what the controller reads."""
+    """Wherever it stands, it writes nothing any more into what the controller reads; often that is in the recorder."""
+    revoked = 0
     with lab.run(lab.programs / "spin", "1") as target:
         lab.wait(lambda: len(threads(target)) == 3, "the thread")
-        for _ in range(6):
+        while revoked < 2:
             target.arm(FLAGS & ~Flags.TRUTH, period_ms=400, streams=2)
             tid = lab.wait(lambda: [one.tid for one in taken(target) if one.tid != target.process.pid], "its stream")[0]
             with lab.stopped(tid):
                 recording = target.finished()
                 assert recording.page.stop_reason == Stop.PERIOD
                 before = contents(recording.folder)
+                revoked += recording.page.revoked_threads
+                if recording.page.revoked_threads:
+                    target.control.page.state = State.IDLE
+                    target.arm(FLAGS, streams=1)
+                    lab.wait(lambda: target.control.state == State.REFUSED, "the refusal")
+                    assert b"stopped inside the recorder" in bytes(target.control.page.error)
             time.sleep(0.05)
             assert contents(recording.folder) == before
             target.release()

@@ -182,7 +182,7 @@ static bool prepare(char *error, size_t size)
 static void begin(void)
 {
     struct vpt_control *c = recorder.control;
-    c->streams = c->unbuffered_threads = c->unexplained = 0;
+    c->streams = c->unbuffered_threads = c->unexplained = c->revoked_threads = 0;
     c->sideband_bytes = c->unbuffered_blocks = 0;
     c->stop_reason = VPT_STOP_NONE;
     memset(c->error, 0, sizeof c->error);
@@ -224,7 +224,7 @@ static void settle(uint32_t session)
         if (t->session != session)
             continue;
         if (atomic_load(&t->busy))
-            streams_revoke(t);
+            streams_revoke(t), recorder.control->revoked_threads++;
         else
             streams_settle(t);
     }

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define VPT_MAGIC 0x7470766c6d726570ull /* "permlvpt" */
-#define VPT_VERSION 1
+#define VPT_VERSION 2
 #define VPT_PAGE 4096
 #define VPT_MAX_STREAMS 1024
 
@@ -88,7 +88,9 @@ struct vpt_control {
     uint64_t sideband_bytes;
     uint64_t unbuffered_blocks; /* executed by threads that got no stream */
     uint32_t unbuffered_threads;
-    uint32_t unexplained; /* discontinuities without a signal frame */
+    uint32_t unexplained;     /* discontinuities without a signal frame */
+    uint32_t revoked_threads; /* stood still inside the recorder at the end: their last packets are missing */
+    uint32_t reserved;
     char error[256];
 
     struct vpt_planned planned[VPT_MAX_STREAMS];

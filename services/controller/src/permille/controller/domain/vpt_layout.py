@@ -6,7 +6,7 @@ from ctypes import LittleEndianStructure, c_char, c_uint8, c_uint32, c_uint64
 from enum import IntEnum, IntFlag
 
 MAGIC = 0x7470766C6D726570
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 MAX_STREAMS = 1024
 
@@ -97,6 +97,8 @@ class Control(LittleEndianStructure):
         ("unbuffered_blocks", c_uint64),
         ("unbuffered_threads", c_uint32),
         ("unexplained", c_uint32),
+        ("revoked_threads", c_uint32),
+        ("reserved", c_uint32),
         ("error", c_char * 256),
         ("planned", Planned * MAX_STREAMS),
     )
