@@ -24,13 +24,26 @@ __attribute__((noinline)) uint64_t piece_of_work(uint64_t seed)
     return value;
 }
 
+__attribute__((noinline)) uint64_t branches_without_calls(uint64_t seed)
+{
+    uint64_t value = seed;
+    for (int i = 0; i < 100000; i++) {
+        value ^= value << 13, value ^= value >> 7, value ^= value << 17;
+        if (value & 1)
+            result = value;
+    }
+    return value;
+}
+
 static void *worker(void *unused)
 {
     (void)unused;
     const struct timespec pause = {.tv_nsec = 1000000};
     for (uint64_t seed = 1;; seed++) {
         result += piece_of_work(seed);
-        if (!spinning)
+        if (spinning)
+            result += branches_without_calls(seed);
+        else
             nanosleep(&pause, NULL);
     }
     return NULL;

@@ -279,6 +279,67 @@ def child(command: list[str], **options: Any) -> Iterator[Process]:
                     pipe.close()
 
 
+def assert_whole(mesh: WholeMesh, session: str) -> dict[str, Any]:
+    """The session is decoded, every row is there once, and what was lost is accounted for. Its report."""
+    (doubled,) = mesh.rows(
+        "SELECT "
+        + ", ".join(
+            f"(SELECT count(*) - count(DISTINCT {key}) FROM {table} WHERE session_id = '{session}') AS {table}"
+            for table, key in (
+                ("sessions", "session_id"),
+                ("segments", "segment"),
+                ("functions", "function"),
+                ("calls", "(segment, call)"),
+                ("edges", "(segment, from_address, to_address, kind)"),
+                ("losses", "(segment, stream_offset, reason)"),
+            )
+        )
+    )
+    assert set(doubled.values()) == {0}, doubled
+    report: dict[str, Any] = mesh.json("report", session, "--top", "0")
+    counts = mesh.counts(session)
+    assert counts["sessions"] == 1
+    assert counts["calls"] == report["session"]["calls"]
+    assert counts["functions"] == len(report["functions"])
+    assert sum(row["self_instructions"] for row in report["functions"]) == report["session"]["instructions"]
+    assert sum(loss["size_bytes"] for loss in report["losses"]) == report["session"]["lost_bytes"]
+    assert [one["state"] for one in mesh.sessions() if one["session_id"] == session] == ["DECODED"]
+    return report
+
+
+def recorded_s(report: dict[str, Any]) -> float:
+    return float(report["session"]["end_ns"] - report["session"]["start_ns"]) / 1e9
+
+
+def assert_did_its_work(report: dict[str, Any]) -> None:
+    """The decoded calls are those of the program: 200 steps in a piece of work."""
+    functions = {row["name"]: row["calls"] for row in report["functions"]}
+    steps, pieces = functions["step_of_work"], functions["piece_of_work"]
+    assert pieces > 10
+    # Of each thread the first and the last piece may be cut.
+    assert 200 * (pieces - 4) <= steps <= 200 * (pieces + 4)
+
+
+def await_decoding(mesh: WholeMesh) -> None:
+    """Returns when a decoder has begun with packets."""
+    await_true(lambda: list((mesh.state / "decoder" / "scratch").glob("*/*/segment-*.pt")), PATIENCE_S, "a decode")
+
+
+def waiting_session(mesh: WholeMesh, trace: Process) -> dict[str, Any]:
+    """The session that a trace began and that cannot be stored now, when there is one."""
+    found: list[dict[str, Any]] = []
+
+    def waiting() -> bool:
+        if trace.poll() is not None:
+            pytest.fail(f"the trace ended: {trace.communicate()}")
+        found[:] = [one for one in mesh.sessions() if one["error_message"]]
+        return bool(found)
+
+    await_true(waiting, PATIENCE_S, "a session that says why it is not stored")
+    (session,) = found
+    return session
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
