@@ -13,6 +13,7 @@ from permille.cli.rendering.report import FunctionRow, LossRow, Report, SegmentR
 from permille.cli.session_list import ListedSession
 from permille.cli.tables import Answer, query, text_literal
 from permille.mesh.errors import DataLoss, FailedPrecondition
+from permille.mesh.operations import operation_id
 
 _MOST_ROWS = 10_000_000
 _FUNCTIONS = """
@@ -74,9 +75,12 @@ async def decode(
             metadata={"session": session.name},
         )
     decoder = await client.decoder()
-    # One decode however often somebody asks.
+    # One decode however often somebody asks, and another one after each that failed.
     request = decoder_pb2.DecodeRequest(request_id=f"cli-{session.session_id}", session=session.name)
     started = (await answer(decoder.Decode(request))).operation
+    while started.HasField("error"):
+        request.request_id = f"cli-{session.session_id}-{operation_id(started.name)}"
+        started = (await answer(decoder.Decode(request))).operation
     following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)
     done = await following.follow(started)
     result = decoder_pb2.DecodeResult()
