@@ -242,6 +242,6 @@ def test_certificates_for_services_and_people(tmp_path: Path) -> None:
 def test_one_mesh_records_several_processes_at_once(mesh: Mesh, busy_program: Path) -> None:
     with running(mesh, busy_program) as first, running(mesh, busy_program) as second:
         pids = ["--pid", str(first.pid), "--pid", str(second.pid)]
-        name = mesh.json("trace", *pids, "--for", "1s", "--buffer", "8MiB")["sessions"][0]
+        name = mesh.json("trace", *pids, "--for", "500ms", "--buffer", "4MiB")["sessions"][0]
         report = mesh.json("report", name)
     assert {row["pid"] for row in report["segments"]} == {first.pid, second.pid}

@@ -125,6 +125,7 @@ def test_a_decoder_killed_in_the_middle_goes_on_and_doubles_nothing(own_mesh: Me
     assert rows[0]["rows"] == rows[0]["calls"] == report["session"]["calls"]
 
 
+@pytest.mark.slow
 def test_coverage_killed_in_the_middle_is_waited_for(own_mesh: Mesh, busy_program: Path) -> None:
     own_mesh.start()
     with running(own_mesh, busy_program) as program:

@@ -87,6 +87,7 @@ def test_a_killed_supervisor_leaves_no_orphan(own_mesh: Mesh) -> None:
     own_mesh.start()
 
 
+@pytest.mark.slow
 def test_a_second_signal_kills(own_mesh: Mesh) -> None:
     own_mesh.start()
     assert own_mesh.up is not None
