@@ -218,9 +218,14 @@ class Lab:
     def _gzip(self) -> Iterator[Target]:
         text = self.scratch / "text"
         words = [bytes(random.Random(n).choices(b"etaoinshrdlu", k=n % 11 + 1)) for n in range(5000)]
-        text.write_bytes(b" ".join(random.Random(0).choices(words, k=200_000)) * 100)
-        with self.run("/usr/bin/gzip", "-c", text) as target:
-            yield target
+        text.write_bytes(b" ".join(random.Random(0).choices(words, k=200_000)))
+        feeder = subprocess.Popen(["sh", "-c", f"while cat {text}; do :; done"], stdout=subprocess.PIPE)
+        try:
+            with self.run("/usr/bin/gzip", "-c", stdin=feeder.stdout) as target:
+                yield target
+        finally:
+            feeder.kill()
+            feeder.wait()
 
     @contextlib.contextmanager
     def _python(self) -> Iterator[Target]:

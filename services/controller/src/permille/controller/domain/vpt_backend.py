@@ -28,8 +28,9 @@ from permille.controller.domain.switches.switch_records import Anchors
 from permille.mesh.errors import FailedPrecondition, NotFound
 
 CHUNK = 1 << 20
-# The recorder looks at its control page every ms.
+# The recorder looks at its control page every ms, and then takes its memory, zeroing it: 2.5 GB/s measured.
 ANSWER_S = 2.0
+ZEROING_BYTES_PER_S = 200_000_000
 # Data of a session that nobody here knows, of a process that is gone: another controller may still come for it.
 FOREIGN_DATA_S = 3600
 BUSY = (vpt.State.CLAIMED, vpt.State.ARMED, vpt.State.ACTIVE, vpt.State.FINISHED)
@@ -160,7 +161,8 @@ class Control:
         page.state = vpt.State.ARMED
 
     def wait_until_begun(self) -> None:
-        deadline = time.monotonic() + ANSWER_S
+        memory = sum(self.page.planned[index].size_bytes for index in range(self.page.planned_count))
+        deadline = time.monotonic() + ANSWER_S + memory / ZEROING_BYTES_PER_S
         while self.state == vpt.State.ARMED and self.alive() and time.monotonic() < deadline:
             time.sleep(0.0005)
         if self.state == vpt.State.REFUSED:
