@@ -79,12 +79,12 @@ static void enter(struct thread *t, uint64_t ip, uint32_t epoch)
     if (!pt_room(&t->writer))
         return;
     uint64_t tsc = __rdtsc();
-    if (pt_psb_due(&t->writer))
-        pt_psb(&t->writer, tsc, false, 0);
     if (epoch > t->epoch)
         mark_epoch(t, epoch);
     if (t->writer.full)
         return;
+    if (pt_psb_due(&t->writer))
+        pt_psb(&t->writer, tsc, false, 0);
     pt_mode_exec64(&t->writer, tsc);
     pt_tip_pge(&t->writer, tsc, ip);
     forget_returns(t);
