@@ -143,6 +143,15 @@ async def test_only_the_owner_may_change_an_operation(etcd: Etcd) -> None:
         await store.finish(operation.name, Result())
 
 
+async def test_a_start_after_the_lease_has_run_out_takes_a_new_one(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    await etcd.revoke(store.lease.id)
+    operation, created = await store.create(Request(), "r")
+    assert created
+    await etcd.revoke(store.lease.id)
+    assert await store.claim(operation.name)
+
+
 async def test_changes_of_one_owner_at_once_all_succeed(etcd: Etcd) -> None:
     store = await replica(etcd)
     operation, _ = await store.create(Request(), "r")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import structlog
 from permille.mesh.errors import PermilleError, Unavailable
 from permille.mesh.etcd import Etcd
 
 _log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
 
 
 class Lease:
@@ -51,7 +54,7 @@ class Lease:
         """Writes a key that lives as long as this process; while etcd is away it is kept for later."""
         self._keys[key] = value
         with suppress(Unavailable):
-            await self._put_now(key, value)
+            await self.bound(lambda lease: self._etcd.put(key, value, lease))
 
     async def forget(self, key: str) -> None:
         """Removes a key. Raises `Unavailable` when etcd is away; the key then vanishes with the lease."""
@@ -69,14 +72,15 @@ class Lease:
             with suppress(Unavailable):
                 await self._etcd.revoke(lease)
 
-    async def _put_now(self, key: str, value: bytes) -> None:
-        for _ in range(2):
+    async def bound(self, write: Callable[[int], Awaitable[_T]]) -> _T:
+        """The result of a write that names this lease; with a new one where etcd has forgotten it.
+
+        Raises what the write raises, and `Unavailable` when etcd is away.
+        """
+        while True:
             lease = await self.granted()
             try:
-                await self._etcd.put(key, value, lease)
-                return
-            except Unavailable:
-                raise
+                return await write(lease)
             except PermilleError as error:
                 if error.reason != "ETCD_LEASE_GONE":
                     raise

@@ -80,7 +80,6 @@ class OperationStore:
         without etcd.
         """
         known_as = require_request_id(request_id) if request_id else secrets.token_hex(16)
-        lease = await self.lease.granted()
         now_ns = self._clock_ns()
         identity = f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
         operation = Operation(
@@ -92,15 +91,17 @@ class OperationStore:
             request=packed(request),
         )
         request_key = self.keys.requests + known_as
-        result = await self.etcd.txn(
-            [missing(request_key)],
-            [
-                Put(request_key, identity.encode()),
-                Put(self.keys.records + identity, operation.SerializeToString()),
-                Put(self.keys.pending + identity, checkpoint),
-                Put(self.keys.owners + identity, self.owner, lease),
-            ],
-            [Get(request_key)],
+        result = await self.lease.bound(
+            lambda lease: self.etcd.txn(
+                [missing(request_key)],
+                [
+                    Put(request_key, identity.encode()),
+                    Put(self.keys.records + identity, operation.SerializeToString()),
+                    Put(self.keys.pending + identity, checkpoint),
+                    Put(self.keys.owners + identity, self.owner, lease),
+                ],
+                [Get(request_key)],
+            )
         )
         if result.succeeded:
             return operation, True
@@ -210,9 +211,9 @@ class OperationStore:
         """Makes this process the owner of an unfinished operation that has none; False when another was first."""
         identity = operation_id(name)
         owner = self.keys.owners + identity
-        lease = await self.lease.granted()
         free = [missing(owner), exists(self.keys.pending + identity)]
-        return (await self.etcd.txn(free, [Put(owner, self.owner, lease)])).succeeded
+        result = await self.lease.bound(lambda lease: self.etcd.txn(free, [Put(owner, self.owner, lease)]))
+        return result.succeeded
 
     async def release(self, name: str) -> None:
         """Gives an unfinished operation up, so that another process can claim it at once."""
