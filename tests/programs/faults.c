@@ -15,6 +15,7 @@ static __thread sigjmp_buf out;
 static volatile unsigned sum;
 static char *page;
 static volatile unsigned *volatile nowhere;
+static void (*volatile no_code)(void) = (void (*)(void))0x123456000;
 
 static void jump(int number)
 {
@@ -55,6 +56,8 @@ static void memory_faults(void)
     on(SIGSEGV, jump, NULL);
     if (!sigsetjmp(out, 1))
         sum += *nowhere;
+    if (!sigsetjmp(out, 1))
+        no_code();
     if (!sigsetjmp(out, 1))
         for (volatile char *at = page; *at != 2; at++) /* the fault is in a loop's first block */
             *at = 1;

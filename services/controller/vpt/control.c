@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include "lock_in_time.h"
 
 #define POLL_NS 500000
+#define IDLE_POLL_NS 10000000 /* for a controller that changes the state without waking us */
 #define PUSH_AFTER_POLLS 2
 #define CHILD_STREAMS 4 /* of a forked child that joins its parent's session */
 #define BUS_HZ 100000000ull
@@ -265,6 +267,16 @@ static void look(void)
         go_on();
 }
 
+/* Dormant it sleeps until a controller wakes it: the program shares its processor with nobody. */
+static void rest(void)
+{
+    uint32_t *word = &recorder.control->state, state = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if (state == VPT_ARMED || state == VPT_ACTIVE)
+        pause_ns(POLL_NS);
+    else
+        syscall(SYS_futex, word, FUTEX_WAIT, state, &(struct timespec){0, IDLE_POLL_NS}, NULL, 0);
+}
+
 static void *watch(void *unused)
 {
     for (;;) {
@@ -274,7 +286,7 @@ static void *watch(void *unused)
         /* Without our lock: QEMU forks, which needs that, holding the lock that this needs. */
         if (recorder.session && recorder.instrumented != recorder.session && ++polls == PUSH_AFTER_POLLS)
             switching_push();
-        pause_ns(POLL_NS);
+        rest();
     }
     return unused;
 }

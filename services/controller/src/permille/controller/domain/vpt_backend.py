@@ -28,7 +28,7 @@ from permille.controller.domain.switches.switch_records import Anchors
 from permille.mesh.errors import FailedPrecondition, NotFound
 
 CHUNK = 1 << 20
-# The recorder looks at its control page every ms, and then takes its memory, zeroing it: 2.5 GB/s measured.
+# The recorder takes its memory before it answers, zeroing it: 2.5 GB/s measured.
 ANSWER_S = 2.0
 ZEROING_BYTES_PER_S = 200_000_000
 # Data of a session that nobody here knows, of a process that is gone: another controller may still come for it.
@@ -37,6 +37,8 @@ BUSY = (vpt.State.CLAIMED, vpt.State.ARMED, vpt.State.ACTIVE, vpt.State.FINISHED
 EVENTS = {vpt.RecordKind.MAP: "map", vpt.RecordKind.UNMAP: "unmap", vpt.RecordKind.CODE: "code"}
 # MSR_PLATFORM_INFO's ratio counts in units of the bus clock (Intel SDM volume 4).
 BUS_HZ = 100_000_000
+LIBC = ctypes.CDLL(None)
+SYS_FUTEX, FUTEX_WAKE = 202, 1  # x86-64, as the recorder
 
 
 class VptBackend:
@@ -159,6 +161,7 @@ class Control:
             page.planned[index] = vpt.Planned(tid, 0, size)
         page.planned_count = min(len(plan), vpt.MAX_STREAMS)
         page.state = vpt.State.ARMED
+        self._wake()
 
     def wait_until_begun(self) -> None:
         memory = sum(self.page.planned[index].size_bytes for index in range(self.page.planned_count))
@@ -188,8 +191,13 @@ class Control:
     def release(self) -> None:
         if self.alive():
             self.page.state = vpt.State.IDLE
+            self._wake()
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _wake(self) -> None:
+        """The recorder sleeps on the state (futex(2)); without being woken it looks every 10 ms."""
+        LIBC.syscall(SYS_FUTEX, ctypes.byref(self.page, vpt.Control.state.offset), FUTEX_WAKE, 1, None, None, 0)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
