@@ -24,10 +24,12 @@ BIN = Path(sysconfig.get_path("scripts"))
 PERMILLE = BIN / "permille"
 BUSY = """
 #include <stdio.h>
+#include <unistd.h>
 static volatile unsigned long sum;
 __attribute__((noinline)) void inner_work(void) { for (int i = 0; i < 200; i++) sum += i; }
 __attribute__((noinline)) void outer_work(void) { for (int i = 0; i < 10; i++) inner_work(); }
-int main(void) { puts("begun"); fflush(stdout); for (;;) outer_work(); }
+/* With pauses: it runs beside many tests. */
+int main(void) { puts("begun"); fflush(stdout); for (int n = 1;; n++) { outer_work(); if (n % 20 == 0) usleep(1000); } }
 """
 
 
