@@ -17,6 +17,8 @@ HTML_TEMPLATE := cli/src/permille/cli/html/report.html
 RUST := $(shell git ls-files services/decoder/ptcore 2>/dev/null | grep -E '\.(rs|toml|lock|pyi)$$')
 PROTO := $(wildcard proto/permille/*/v1/*.proto) proto/generate.py
 PYTEST := $(BIN)/pytest
+# A file stays with one worker: its tests share a mesh. Most of their time is waiting.
+WORKERS := -q -n 3 --dist loadfile
 
 .PHONY: help setup demo test test-all lint check-proto clean
 help: ## This list
@@ -71,11 +73,11 @@ test: setup lint ## All tests that end within 15 minutes
 	deploy/install-system test
 	$(MAKE) -s -C services/controller/vpt check
 	cd services/decoder/ptcore && cargo test --workspace --release
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" $(WORKERS)
 
 test-all: test ## The slow suites too
 	deploy/install-system test-all
-	$(PYTEST) -m slow --timeout 1800
+	$(PYTEST) -m slow --timeout 1800 $(WORKERS)
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target
