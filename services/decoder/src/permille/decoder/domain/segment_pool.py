@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -73,7 +74,7 @@ class SegmentPool(Generic[_Task, _Result]):
         self._require_open()
         # Not forked: gRPC's threads do not survive that.
         spawn = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(workers, spawn, initializer=_begin)
+        executor = ProcessPoolExecutor(workers, spawn, initializer=_begin, initargs=(os.getpid(),))
         self._executors.add(executor)
         return executor
 
@@ -82,7 +83,9 @@ class SegmentPool(Generic[_Task, _Result]):
             raise Unavailable("the decoder ends", reason="SHUTTING_DOWN", help="ask another replica", retry_after_s=1)
 
 
-def _begin() -> None:
-    # A worker dies with the service, and leaves Ctrl-C to it.
+def _begin(service: int) -> None:
+    # A worker dies with the service, also with one that died while the worker started, and leaves Ctrl-C to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != service:
+        os._exit(0)
