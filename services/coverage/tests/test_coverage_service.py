@@ -67,8 +67,14 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.go_on = asyncio.Event()
         self.fail_with: tuple[str, str, str] | None = None
         self.ends_after_plan = 0
+        self.plans = 0
+        self.held_plan = 0
+        self.plan_on = asyncio.Event()
 
     async def GetNode(self, request: controller_pb2.GetNodeRequest, context: Any) -> controller_pb2.GetNodeResponse:
+        self.plans += 1
+        if self.plans == self.held_plan:
+            await self.plan_on.wait()
         node = controller_pb2.Node(name=f"nodes/{self.node}", trace_budget_bytes=1 << 30)
         for pid, name in self.processes.items():
             node.processes.add(pid=pid, name=name)
@@ -433,6 +439,22 @@ async def test_a_repeated_start_finds_its_operation_even_when_the_target_is_gone
     assert (controller.starts, len(decoder.decoded)) == (1, 1)
     with pytest.raises(InvalidArgument, match="used before for another request"):
         await coverage.begin("same", pids=(11,))
+
+
+async def test_a_start_that_is_overtaken_by_its_repetition_finds_its_operation(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    controller.held_plan = 1
+    slow = asyncio.create_task(coverage.begin("same", pids=(13,)))
+    while controller.plans == 0:
+        await asyncio.sleep(0.01)
+    quick = await coverage.begin("same", pids=(13,))
+    await coverage.wait(quick.name)
+    del controller.processes[13]
+    controller.plan_on.set()
+    assert (await slow).name == quick.name
+    assert (controller.starts, len(decoder.decoded)) == (1, 1)
 
 
 @pytest.mark.parametrize("stage", ["RECORDING", "DECODING"])

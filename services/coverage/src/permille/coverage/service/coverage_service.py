@@ -8,6 +8,7 @@ from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.service.planner import Planner
 from permille.mesh.auth import OPERATE, VIEW, Access
+from permille.mesh.errors import PermilleError
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.operation_service import OperationMethods
 from permille.mesh.operations import OperationStore
@@ -50,11 +51,22 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         """
         operation = await self._operations.find(request, request.request_id)
         if operation is None:
-            state = coverage_pb2.CoverageState(plan=await self._planner.plan(request.coverage))
-            operation = await self._runner.start(
-                request,
-                request.request_id,
-                operation_pb2.Progress(stage="PLANNING"),
-                checkpoint=state.SerializeToString(deterministic=True),
-            )
+            operation = await self._begun(request)
         return coverage_pb2.StartCoverageResponse(operation=operation)
+
+    async def _begun(self, request: coverage_pb2.StartCoverageRequest) -> operation_pb2.Operation:
+        try:
+            plan = await self._planner.plan(request.coverage)
+        except PermilleError:
+            # The same request at the same time was quicker: what it records cannot be planned for any more.
+            operation = await self._operations.find(request, request.request_id)
+            if operation is None:
+                raise
+            return operation
+        state = coverage_pb2.CoverageState(plan=plan)
+        return await self._runner.start(
+            request,
+            request.request_id,
+            operation_pb2.Progress(stage="PLANNING"),
+            checkpoint=state.SerializeToString(deterministic=True),
+        )
