@@ -7,12 +7,14 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -52,9 +54,15 @@ class Deciders:
     flow: Path
 
     def verdicts(self, recording: Recording) -> Iterator[tuple[str, vpt.StreamHeader, Verdict]]:
-        for header in recording.streams():
-            for name, tool in (("libipt", self.libipt), ("flow", self.flow)):
-                yield name, header, verdict(tool, recording.folder, header.index)
+        tools = {"libipt": self.libipt, "flow": self.flow}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            todo = [
+                (name, header, pool.submit(verdict, tool, recording.folder, header.index))
+                for header in recording.streams()
+                for name, tool in tools.items()
+            ]
+            for name, header, done in todo:
+                yield name, header, done.result()
 
 
 def verdict(tool: Path, folder: Path, stream: int) -> Verdict:
@@ -132,6 +140,15 @@ class Target:
     def record(self, flags: vpt.Flags, **options: int) -> Recording:
         self.arm(flags, **options)  # type: ignore[arg-type]
         return self.finished()
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """The program stands still, and leaves the machine to whoever looks at its recording."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def release(self) -> None:
         self.control.page.state = vpt.State.IDLE
