@@ -118,7 +118,7 @@ class Target:
         page.state = vpt.State.ARMED
 
     def finished(self, timeout_s: float = 60) -> Recording:
-        wait_for(lambda: self.control.state not in (vpt.State.ARMED, vpt.State.ACTIVE), "the end", timeout_s=timeout_s)
+        wait_for(lambda: self.control.state not in (vpt.State.ARMED, vpt.State.ACTIVE), "the end", self.process, timeout_s)
         page = self.control.page
         assert page.state == vpt.State.FINISHED, bytes(page.error).decode()
         return Recording(self.folder, page)
@@ -152,7 +152,7 @@ class Target:
 
     def release(self) -> None:
         self.control.page.state = vpt.State.IDLE
-        wait_for(lambda: not list(self.folder.glob("stream-*.pt")), "the recorder's cleaning")
+        wait_for(lambda: not list(self.folder.glob("stream-*.pt")), "the recorder's cleaning", self.process)
 
 
 def open_control(folder: Path) -> Control | None:

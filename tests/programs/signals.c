@@ -46,8 +46,10 @@ static void two_at_once(int number)
 static void leap(int number)
 {
     (void)number;
-    if (may_jump)
-        siglongjmp(out, 1);
+    if (!may_jump)
+        return;
+    may_jump = 0; /* on a slow machine the next one is here before this one is out, and so on */
+    siglongjmp(out, 1);
 }
 
 static void on(int number, void *handler, int flags)
@@ -86,8 +88,8 @@ void meet_signals(void)
     static int prepared;
     if (!prepared++)
         prepare();
-    if (!sigsetjmp(out, 1))
-        may_jump = 1;
+    sigsetjmp(out, 1);
+    may_jump = 1;
     sum += compute(sum, 20000);
     char from[512], to[512];
     memset(from, (int)sum, sizeof from);
