@@ -305,6 +305,7 @@ def test_a_binary_that_the_store_lost_is_a_loss_that_names_it(mesh: WholeMesh, o
     assert (mesh.state / "store" / key).exists()
 
 
+@pytest.mark.slow
 def test_a_program_whose_file_is_gone_is_decoded_without_its_names(mesh: WholeMesh, own_program: Path) -> None:
     with mesh.running(str(own_program), "paced", stdout=subprocess.PIPE) as target:
         assert target.stdout is not None and target.stdout.readline() == "ready\n"
