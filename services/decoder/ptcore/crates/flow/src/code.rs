@@ -102,25 +102,35 @@ pub struct CodeCache {
     front: Vec<(u64, View, u32)>,
 }
 
+/// One instruction that nobody knows, which leads nowhere.
+const fn unknown(address: u64) -> CodeBlock {
+    CodeBlock {
+        start: address,
+        last: address,
+        end: address,
+        target: 0,
+        links: [UNLINKED; 2],
+        lengths: 0,
+        id: u32::MAX,
+        instructions: 1,
+        exit: Exit::Far,
+    }
+}
+
 impl CodeCache {
     pub fn new() -> Self {
-        let scratch = CodeBlock {
-            start: 0,
-            last: 0,
-            end: 0,
-            target: 0,
-            links: [UNLINKED; 2],
-            lengths: 0,
-            id: u32::MAX,
-            instructions: 0,
-            exit: Exit::Linear,
-        };
         CodeCache {
-            blocks: vec![scratch],
+            blocks: vec![unknown(0)],
             lengths: vec![0],
             by_content: HashMap::default(),
             front: vec![(0, NO_VIEW, 0); FRONT],
         }
+    }
+
+    /// Makes the scratch block one that ends what leads to it.
+    pub fn nowhere(&mut self, address: u64) -> u32 {
+        self.blocks[SCRATCH as usize] = unknown(address);
+        SCRATCH
     }
 
     #[inline(always)]

@@ -579,7 +579,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Some(number) => number,
             None => match self.code.link(self.memory, self.view, from, way, address) {
                 Ok(number) => number,
-                Err(reason) => return self.stop_before(address, reason),
+                Err(reason) => return self.end_before(address, reason),
             },
         };
         Ok(())
@@ -591,6 +591,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Ok(number) => self.at = number,
             Err(reason) => return self.stop_before(address, reason),
         }
+        Ok(())
+    }
+
+    /// Where the stream ends, nothing tells that what a block leads to by itself has run.
+    #[cold]
+    fn end_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+        let stopped = self.stop_before(address, reason);
+        if self.pending != Some(Event::End) {
+            return stopped;
+        }
+        self.at = self.code.nowhere(address);
         Ok(())
     }
 

@@ -382,6 +382,17 @@ fn no_code_is_needed_where_tracing_stops_at_once() {
 }
 
 #[test]
+fn no_code_is_needed_where_the_stream_ends() {
+    // 0: jz +0 (taken), 2: jmp to 0x50_0000
+    let code = [0x74, 0x00, 0xe9, 0xf9, 0xef, 0x0f, 0x00];
+    let told = run(&code, &[branches(&[true])]);
+    assert_eq!(told, [block(0, 0, 1, CondTaken, 2), block(2, 2, 1, Jump, 0x50_0000 - CODE)]);
+
+    let told = run(&code, &[branches(&[true, true])]);
+    assert!(matches!(told.last(), Some(Told::Loss(Loss { reason: Reason::NoCode, .. }))), "{told:?}");
+}
+
+#[test]
 fn lone_fups_do_not_change_the_flow() {
     let told = run(
         BRANCHES,
