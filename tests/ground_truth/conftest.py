@@ -118,7 +118,8 @@ class Target:
         page.state = vpt.State.ARMED
 
     def finished(self, timeout_s: float = 60) -> Recording:
-        wait_for(lambda: self.control.state not in (vpt.State.ARMED, vpt.State.ACTIVE), "the end", self.process, timeout_s)
+        busy = (vpt.State.ARMED, vpt.State.ACTIVE)
+        wait_for(lambda: self.control.state not in busy, "the end", self.process, timeout_s)
         page = self.control.page
         assert page.state == vpt.State.FINISHED, bytes(page.error).decode()
         return Recording(self.folder, page)
