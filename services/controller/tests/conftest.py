@@ -113,7 +113,9 @@ class Node:
         """Returns when the controller offers the program with all its threads."""
         controller = await self.controller()
         while True:
-            for candidate in (await controller.GetNode(pb.GetNodeRequest())).node.processes:
+            # A call's own deadline is too short for the first one: a machine with too much to do may need longer.
+            answer = await controller.GetNode(pb.GetNodeRequest(), timeout=60)
+            for candidate in answer.node.processes:
                 if candidate.pid == process.pid and candidate.threads >= 4:
                     return candidate
             assert process.poll() is None, "the target ended"

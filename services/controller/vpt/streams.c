@@ -156,6 +156,8 @@ void streams_take(struct thread *t, uint32_t session)
 
 void streams_settle(struct thread *t)
 {
+    if (t->stream)
+        read_name(t->stream);
     if (!t->recording)
         return;
     t->recording = false;
@@ -163,6 +165,5 @@ void streams_settle(struct thread *t)
         pt_flush_tnt(&t->writer, __rdtsc());
     t->stream->written_bytes = (uint64_t)(t->writer.at - t->writer.begin);
     t->previous = NULL;
-    read_name(t->stream);
     truth_close(t);
 }
