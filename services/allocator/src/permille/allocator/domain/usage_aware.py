@@ -77,7 +77,7 @@ def plan_buffers(wish: Wish) -> Plan:
             f"budget_bytes is {wish.budget_bytes}, too small for {len(wish.usages)} buffers and {wish.reserve} in"
             f" reserve of at least {smallest} bytes each",
             reason="BUDGET_TOO_SMALL",
-            help=f"set budget_bytes to {needed} or more, or ask for fewer or smaller buffers",
+            help=f"set budget_bytes to {needed} or more (permille trace --buffer), or ask for fewer or smaller buffers",
             metadata={"smallest_budget_bytes": str(needed), "budget_bytes": str(wish.budget_bytes)},
         )
     reserve = reserved_buffer(wish, budget, smallest, useful)

@@ -20,6 +20,7 @@ def buffer_knob(buffer_bytes: int, recorded_bytes: int, lost_bytes: int) -> str:
 def decode_knob(reason: str) -> str:
     """For a stretch that could not be decoded."""
     known = {
+        "nothing was mapped": "none of yours, as no program runs there: permille support-bundle, and report it",
         "missing": "record on a machine where the binary is readable, or upload it: permille upload-binary",
         "no-code": "record on a machine where the binary is readable, or upload it: permille upload-binary",
         "no file": "none: the code was gone before it could be copied",
