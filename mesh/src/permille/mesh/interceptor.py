@@ -112,7 +112,9 @@ def from_rpc_error(error: grpc.RpcError) -> PermilleError:
 
 
 _HELP = {
-    int(Code.UNAVAILABLE): "is the mesh running, and do both sides use TLS or neither? `permille doctor` shows it; `permille up` starts it",
+    int(Code.UNAVAILABLE): (
+        "is the mesh running, and do both sides use TLS or neither? `permille doctor` shows it; `permille up` starts it"
+    ),
     int(Code.DEADLINE_EXCEEDED): "try again, with more time",
     int(Code.UNIMPLEMENTED): "client and server are of different versions; `permille doctor` shows both",
 }
