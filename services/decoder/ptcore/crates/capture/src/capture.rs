@@ -1,0 +1,126 @@
+//! What a recording holds.
+
+use crate::{Bytes, Memory};
+use pt_flow::Config;
+use pt_image::Image;
+use std::fmt;
+
+/// By what it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Griffin,
+    Lldb,
+    PerfData,
+    /// Packets alone; code is given by hand.
+    Raw,
+    /// A permille session's folder.
+    Session,
+}
+
+impl Kind {
+    /// A short stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Griffin => "griffin",
+            Kind::Lldb => "lldb",
+            Kind::PerfData => "perf.data",
+            Kind::Raw => "raw",
+            Kind::Session => "session",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whose packets a stream holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    Thread { pid: u32, tid: u32 },
+    Core(u32),
+}
+
+/// A core changed from one thread to another or to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// TSC ticks.
+    pub tsc: u64,
+    pub pid: u32,
+    pub tid: u32,
+    /// The thread begins to run; otherwise it stops.
+    pub enters: bool,
+}
+
+/// Who runs, in which address space. Streams name views by number where the flow layer wants epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// 0 where it is not known who ran, and for the idle thread.
+    pub pid: u32,
+    pub tid: u32,
+    /// Number in `Capture::images`.
+    pub image: usize,
+    /// Epoch of that image.
+    pub epoch: u32,
+}
+
+/// The packets of one thread or core.
+pub struct Stream {
+    pub name: String,
+    pub data: Bytes,
+    pub of: Of,
+    /// By time; empty for the stream of a thread.
+    pub switches: Vec<Switch>,
+    /// The image at the beginning.
+    pub image: usize,
+    /// From which offset on which of the capture's views holds; the first begins at 0.
+    pub epochs: Vec<(usize, u32)>,
+}
+
+/// Everything that a recording says.
+pub struct Capture {
+    pub kind: Kind,
+    pub config: Config,
+    /// Family, model and stepping of the processor that recorded.
+    pub cpu: Option<(u16, u8, u8)>,
+    pub images: Vec<Image>,
+    /// Number in `images` of what all address spaces share: the kernel's half.
+    pub kernel: Option<usize>,
+    pub views: Vec<View>,
+    pub streams: Vec<Stream>,
+    /// Names of threads by tid, the last known.
+    pub names: std::collections::BTreeMap<u32, String>,
+    pub warnings: Vec<String>,
+}
+
+impl Capture {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Capture {
+            kind,
+            config: Config::default(),
+            cpu: None,
+            images: Vec::new(),
+            kernel: None,
+            views: Vec::new(),
+            streams: Vec::new(),
+            names: Default::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The code of every stream: what `Flow::new` and `Calls::new` want.
+    pub fn memory(&self) -> Memory<'_> {
+        Memory::new(self)
+    }
+
+    /// The number of the view, which is added when it is new.
+    pub(crate) fn view(&mut self, view: View) -> u32 {
+        let known = self.views.iter().rposition(|known| *known == view);
+        known.unwrap_or_else(|| {
+            self.views.push(view);
+            self.views.len() - 1
+        }) as u32
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a recording cannot be read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+pub enum CaptureError {
+    Unreadable {
+        path: PathBuf,
+        error: io::Error,
+    },
+    /// Nothing that is known begins like this.
+    Unknown {
+        path: PathBuf,
+        why: String,
+    },
+    /// A part of the file cannot be.
+    Damaged {
+        path: PathBuf,
+        offset: u64,
+        what: String,
+    },
+    /// A description in JSON is wrong at a place (`processes[0].pid`).
+    Json {
+        path: PathBuf,
+        place: String,
+        what: String,
+    },
+    /// An option that cannot be taken.
+    Option {
+        given: String,
+        what: String,
+    },
+}
+
+impl CaptureError {
+    pub(crate) fn unreadable(path: &Path, error: io::Error) -> Self {
+        CaptureError::Unreadable { path: path.to_owned(), error }
+    }
+
+    pub(crate) fn damaged(path: &Path, offset: usize, what: impl Into<String>) -> Self {
+        CaptureError::Damaged { path: path.to_owned(), offset: offset as u64, what: what.into() }
+    }
+
+    pub(crate) fn option(given: &str, what: impl Into<String>) -> Self {
+        CaptureError::Option { given: given.to_owned(), what: what.into() }
+    }
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CaptureError::Unreadable { path, error } => write!(f, "{}: {error}", path.display()),
+            CaptureError::Unknown { path, why } => write!(f, "{}: {why}", path.display()),
+            CaptureError::Damaged { path, offset, what } => {
+                write!(f, "{}: at offset {offset:#x}: {what}", path.display())
+            }
+            CaptureError::Json { path, place, what } => write!(f, "{}: {place}: {what}", path.display()),
+            CaptureError::Option { given, what } => write!(f, "{given}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for CaptureError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CaptureError::Unreadable { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Griffin containers: buffers of threads, and the pages of code that they ran.
+//!
+//! Little-endian: u32 magic, u32 version, then records {u32 kind, u32 size of the record, body}.
+
+use crate::fields::{Fields, Short};
+use crate::{Capture, CaptureError, Kind, Of, Options, Stream, View};
+use pt_image::{Image, ImageError};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub const MAGIC: &[u8] = &[0xee, 0xff, 0xc0, 0x51];
+
+const VERSION: u32 = 1;
+const HEAD: usize = 8;
+
+const BUFFER: u32 = 0;
+const PROCESS: u32 = 1;
+const THREAD: u32 = 2;
+const IMAGE: u32 = 3;
+const XPAGE: u32 = 4;
+const UNMAP: u32 = 5;
+const FORK: u32 = 6;
+
+/// Pages that touch become one section of at most this size.
+const MAX_SECTION: usize = 1 << 28;
+
+#[derive(Default)]
+struct Records<'d> {
+    /// By thread, then by sequence number: process and packets.
+    buffers: BTreeMap<u32, BTreeMap<u64, (u32, &'d [u8])>>,
+    /// By process, then by address.
+    pages: BTreeMap<u32, BTreeMap<u64, &'d [u8]>>,
+    names: BTreeMap<u32, String>,
+    parents: BTreeMap<u32, u32>,
+    warnings: Vec<String>,
+}
+
+pub fn read(path: &Path, data: &[u8], _options: &Options) -> Result<Capture, CaptureError> {
+    let records = records(path, data)?;
+    let mut capture = Capture::new(Kind::Griffin);
+    capture.warnings = records.warnings;
+    capture.names = records.names;
+    let mut images = BTreeMap::new();
+    for (&tid, buffers) in &records.buffers {
+        let pid = buffers.values().next().map_or(tid, |&(pid, _)| pid);
+        let image = match images.get(&pid) {
+            Some(&image) => image,
+            None => {
+                let own = image_of(pid, &records.pages, &records.parents);
+                capture.images.push(own.map_err(|error| CaptureError::damaged(path, 0, error.to_string()))?);
+                let number = capture.images.len() - 1;
+                images.insert(pid, number);
+                number
+            }
+        };
+        let packets: Vec<u8> = buffers.values().flat_map(|&(_, packets)| packets).copied().collect();
+        let view = capture.view(View { pid, tid, image, epoch: 0 });
+        capture.streams.push(Stream {
+            name: format!("thread {tid}"),
+            data: packets.into(),
+            of: Of::Thread { pid, tid },
+            switches: Vec::new(),
+            image,
+            epochs: vec![(0, view)],
+        });
+    }
+    if capture.streams.is_empty() {
+        capture.warnings.push("the container holds no packets".to_owned());
+    }
+    Ok(capture)
+}
+
+fn records<'d>(path: &Path, data: &'d [u8]) -> Result<Records<'d>, CaptureError> {
+    let short = |short: Short| CaptureError::damaged(path, short.at, short.to_string());
+    let mut head = Fields::new(data, MAGIC.len());
+    let version = head.u32().map_err(short)?;
+    let mut records = Records::default();
+    if version != VERSION {
+        records.warnings.push(format!("version {version} of the container is read like version {VERSION}"));
+    }
+    while head.left() > 0 {
+        let start = head.at();
+        let (kind, size) = (head.u32().map_err(short)?, head.u32().map_err(short)? as usize);
+        if size < HEAD || size - HEAD > head.left() {
+            let what =
+                format!("a record of kind {kind} says its size is {size}; {} bytes are left", data.len() - start);
+            if records.buffers.is_empty() {
+                return Err(CaptureError::damaged(path, start, what));
+            }
+            records.warnings.push(format!("at offset {start:#x}: {what}; the container ends here"));
+            break;
+        }
+        let body = head.bytes((size - HEAD) as u64).map_err(short)?;
+        if let Err(short) = records.take(kind, body) {
+            let offset = start + HEAD + short.at;
+            return Err(CaptureError::damaged(path, offset, format!("in a record of kind {kind}: {short}")));
+        }
+    }
+    Ok(records)
+}
+
+impl<'d> Records<'d> {
+    fn take(&mut self, kind: u32, body: &'d [u8]) -> Result<(), Short> {
+        let mut fields = Fields::new(body, 0);
+        match kind {
+            BUFFER => {
+                let (tgid, pid) = (fields.u64()? as u32, fields.u64()? as u32);
+                let (sequence, size) = (fields.u64()?, fields.u64()?);
+                let packets = fields.bytes(size)?;
+                self.buffers.entry(pid).or_default().insert(sequence, (tgid, packets));
+            }
+            PROCESS => {
+                let (tgid, size) = (fields.u64()? as u32, fields.u64()?);
+                let name = Fields::new(fields.bytes(size)?, 0).text();
+                self.names.insert(tgid, name);
+            }
+            XPAGE => {
+                let (tgid, base, size) = (fields.u64()? as u32, fields.u64()?, fields.u64()?);
+                let bytes = fields.bytes(size)?;
+                self.pages.entry(tgid).or_default().insert(base, bytes);
+            }
+            FORK => {
+                let (parent, _, child, _) = (fields.u64()? as u32, fields.u64()?, fields.u64()? as u32, fields.u64()?);
+                self.parents.insert(child, parent);
+            }
+            // Threads are known by their buffers, code by its pages.
+            THREAD | IMAGE | UNMAP => {}
+            _ => self.warnings.push(format!("a record of unknown kind {kind}, {} bytes, is left out", body.len())),
+        }
+        Ok(())
+    }
+}
+
+/// The pages of a process over those of the processes it was forked from.
+fn image_of(
+    pid: u32,
+    pages: &BTreeMap<u32, BTreeMap<u64, &[u8]>>,
+    parents: &BTreeMap<u32, u32>,
+) -> Result<Image, ImageError> {
+    let mut line = vec![pid];
+    while let Some(&parent) = parents.get(&line[line.len() - 1]).filter(|parent| !line.contains(parent)) {
+        line.push(parent);
+    }
+    let mut image = Image::new();
+    for pid in line.into_iter().rev() {
+        let Some(pages) = pages.get(&pid) else { continue };
+        let mut run = (0, Vec::new());
+        for (&base, &bytes) in pages {
+            if base != u64::saturating_add(run.0, run.1.len() as u64) || run.1.len() + bytes.len() > MAX_SECTION {
+                put(&mut image, std::mem::replace(&mut run, (base, Vec::new())))?;
+            }
+            run.1.extend_from_slice(bytes);
+        }
+        put(&mut image, run)?;
+    }
+    Ok(image)
+}
+
+fn put(image: &mut Image, (base, bytes): (u64, Vec<u8>)) -> Result<(), ImageError> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    image.code(0, base, bytes)
+}

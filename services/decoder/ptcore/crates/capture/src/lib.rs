@@ -1,0 +1,25 @@
+//! Recordings of Processor Trace, however they were made: packet streams, the code that ran, and who ran when.
+//!
+//! [`open`] recognises a file or folder by its content and gives a [`Capture`]. A stream is decoded with the capture's
+//! [`Memory`] and the stream's own epochs, which are numbers of [`View`]s: thread and address space as of some moment.
+//! The thread of a decoded block is that of its epoch's view; [`Threads`] divides what a sink is told by thread.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod capture;
+mod error;
+mod fields;
+mod griffin;
+mod memory;
+mod open;
+mod options;
+mod raw;
+mod threads;
+
+pub use bytes::Bytes;
+pub use capture::{Capture, Kind, Of, Stream, Switch, View};
+pub use error::CaptureError;
+pub use memory::Memory;
+pub use open::open;
+pub use options::{Options, RawImage};
+pub use threads::Threads;

@@ -1,0 +1,90 @@
+//! The code of all address spaces of a capture, by view.
+
+use crate::{Capture, View};
+use pt_flow::{CodeMemory, CodeSlice};
+use pt_image::{Binary, Description, Image, Place, Symbols};
+use std::sync::Arc;
+
+/// From here on addresses belong to the kernel, which all address spaces share.
+const KERNEL_HALF: u64 = 1 << 63;
+
+/// What the flow and call layers ask; epochs are numbers of the capture's views.
+#[derive(Clone, Copy)]
+pub struct Memory<'c> {
+    images: &'c [Image],
+    views: &'c [View],
+    kernel: Option<usize>,
+    /// Bits of a space's number that are its own; those above name the image.
+    space_bits: u32,
+}
+
+impl<'c> Memory<'c> {
+    pub(crate) fn new(capture: &'c Capture) -> Self {
+        let images = capture.images.len().max(1);
+        let image_bits = usize::BITS - (images - 1).leading_zeros();
+        Memory {
+            images: &capture.images,
+            views: &capture.views,
+            kernel: capture.kernel,
+            space_bits: u32::BITS - image_bits,
+        }
+    }
+
+    /// Why there is no code at the address.
+    pub fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        match self.at(epoch, address) {
+            Some((_, image, epoch)) => image.why_no_code(epoch, address),
+            None => "the recording does not say who ran".to_owned(),
+        }
+    }
+
+    /// As [`Image::describe`], for a space as [`Place`] names it.
+    pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        let (image, space) = self.divide(space);
+        self.images[image].describe(space, function, address)
+    }
+
+    /// The binary of a space that is one.
+    pub fn binary(&self, space: u32) -> Option<&'c Arc<Binary>> {
+        let (image, space) = self.divide(space);
+        self.images.get(image)?.binary(space)
+    }
+
+    fn divide(&self, space: u32) -> (usize, u32) {
+        match self.space_bits {
+            32.. => (0, space),
+            bits => ((space >> bits) as usize, space & ((1 << bits) - 1)),
+        }
+    }
+
+    fn at(&self, epoch: u32, address: u64) -> Option<(usize, &'c Image, u32)> {
+        if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
+            return Some((kernel, self.images.get(kernel)?, u32::MAX >> 1));
+        }
+        let view = self.views.get(epoch as usize)?;
+        Some((view.image, self.images.get(view.image)?, view.epoch))
+    }
+}
+
+impl CodeMemory for Memory<'_> {
+    fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
+        let (number, image, epoch) = self.at(epoch, address)?;
+        let slice = image.read(epoch, address)?;
+        Some(CodeSlice { generation: (number as u64) << 32 | slice.generation, ..slice })
+    }
+}
+
+impl Symbols for Memory<'_> {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        // An image without anything answers for addresses of nobody.
+        let Some((number, image, epoch)) = self.at(epoch, address) else {
+            return Image::new().place(0, address);
+        };
+        let place = image.place(epoch, address);
+        let space = match self.space_bits {
+            32.. => place.space,
+            bits => (number as u32) << bits | place.space & ((1 << bits) - 1),
+        };
+        Place { space, ..place }
+    }
+}

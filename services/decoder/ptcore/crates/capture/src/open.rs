@@ -1,0 +1,63 @@
+//! Which kind of recording a file is.
+
+use crate::{griffin, raw, Bytes, Capture, CaptureError, Options};
+use std::io::Read;
+use std::path::Path;
+
+/// Compressed recordings are unpacked in memory up to this size.
+const MAX_UNPACKED: u64 = 1 << 32;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Reads a recording. Its kind is told by its content, also within gzip or zstd.
+pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
+    let data = content(path)?;
+    let mut capture = if data.starts_with(griffin::MAGIC) {
+        griffin::read(path, &data, options)?
+    } else if pt_packet::find_psb(&data, 0).is_some() {
+        raw::read(path, data, options)?
+    } else {
+        return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
+    };
+    capture.cpu = options.cpu.or(capture.cpu);
+    capture.config = options.timing.unwrap_or(capture.config);
+    Ok(capture)
+}
+
+/// The bytes of the file, unpacked.
+pub(crate) fn content(path: &Path) -> Result<Bytes, CaptureError> {
+    let data = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
+    if data.starts_with(GZIP) {
+        return unpack(path, flate2::read::MultiGzDecoder::new(&*data));
+    }
+    if data.starts_with(ZSTD) {
+        let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
+        return unpack(path, ruzstd::decoding::StreamingDecoder::new(&*data).map_err(damaged)?);
+    }
+    Ok(data)
+}
+
+fn unpack(path: &Path, packed: impl Read) -> Result<Bytes, CaptureError> {
+    let mut bytes = Vec::new();
+    let read = packed.take(MAX_UNPACKED + 1).read_to_end(&mut bytes);
+    read.map_err(|error| CaptureError::unreadable(path, error))?;
+    if bytes.len() as u64 > MAX_UNPACKED {
+        let what = format!("more than {MAX_UNPACKED} bytes when unpacked: unpack it to a file and give that");
+        return Err(CaptureError::damaged(path, 0, what));
+    }
+    Ok(bytes.into())
+}
+
+fn unknown(data: &[u8]) -> String {
+    if data.is_empty() {
+        return "the file is empty".to_owned();
+    }
+    let first: Vec<_> = data.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "neither perf.data, an LLDB trace bundle, a Griffin container nor Processor Trace packets (no PSB in {} bytes); \
+         it begins with {}",
+        data.len(),
+        first.join(" ")
+    )
+}

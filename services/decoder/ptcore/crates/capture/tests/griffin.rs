@@ -1,0 +1,42 @@
+//! Griffin containers.
+
+mod support;
+
+use pt_capture::{open, Kind, Of, Options};
+use pt_flow::Flow;
+use support::{reference_data, Told};
+
+#[test]
+fn every_container_decodes_without_loss() {
+    let Some(data) = reference_data() else { return };
+    for (name, bytes, instructions) in [
+        ("last", 171_568, 1_873_231),
+        ("ovf-01-ben", 9_024, 176_141),
+        ("cve-2004-0597-poc", 24_416, 472_852),
+        ("cve-2005-0105-poc", 31_600, 671_163),
+    ] {
+        let capture = open(&data.join(format!("pt/griffin/{name}.griffin.gz")), &Options::default()).unwrap();
+        assert_eq!((capture.kind, capture.warnings.len()), (Kind::Griffin, 0), "{name}: {:?}", capture.warnings);
+        let [stream] = &capture.streams[..] else { panic!("{name} has one thread") };
+        assert!(matches!(stream.of, Of::Thread { .. }));
+        assert_eq!(stream.data.len(), bytes, "{name}");
+        let mut told = Told::default();
+        let memory = capture.memory();
+        let counts = Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+        assert_eq!(told.losses, [], "{name}");
+        assert_eq!(counts.instructions, instructions, "{name}");
+    }
+}
+
+#[test]
+fn a_record_that_is_too_long_is_named_by_its_offset() {
+    let folder = std::env::temp_dir().join(format!("pt-capture-griffin-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("bad.griffin");
+    let mut bytes = vec![0xee, 0xff, 0xc0, 0x51, 0, 0, 0, 0, 4, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f];
+    bytes.extend([0; 16]);
+    std::fs::write(&path, bytes).unwrap();
+    let Err(error) = open(&path, &Options::default()) else { panic!("it must not be taken") };
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(error.to_string().contains("at offset 0x8: a record of kind 4 says its size is 2147483647"), "{error}");
+}
