@@ -86,12 +86,11 @@ def vpt_plugin(plugin: Path) -> Capability:
 
 
 def tracefs(mounted: Path = TRACEFS) -> Capability:
-    fix = f"sudo mount -t tracefs none {mounted}"
     if (mounted / "events").is_dir():
         return Capability("tracefs", True, str(mounted))
     if os.geteuid() == 0:
         return Capability("tracefs", True, "not mounted; the switch recorder mounts it for itself alone")
-    return Capability("tracefs", False, f"not mounted at {mounted}, or not readable", fix)
+    return Capability("tracefs", False, f"not mounted at {mounted}, or not readable", "sudo permille up")
 
 
 def shared(folder: Path) -> Capability:

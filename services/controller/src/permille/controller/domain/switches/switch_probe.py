@@ -55,6 +55,7 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        require_root()
         mount_tracefs()
         probe = Probe()
     except UnavailableError as error:
@@ -67,6 +68,11 @@ def main() -> int:
 
 def say(answer: dict[str, object]) -> None:
     print(json.dumps(answer), flush=True)
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise UnavailableError("only root may load BPF programs", "sudo permille up")
 
 
 def mount_tracefs() -> None:
