@@ -40,6 +40,37 @@ async def run(url, writer, sessions):
 
 asyncio.run(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 """
+# A writer process that puts files and commits them for one session, which all writers share, and one of its own.
+FILE_WRITER = """
+import asyncio, sys
+from datetime import date
+import pyarrow as pa
+import pyarrow.parquet as pq
+from permille.mesh.store import open_store
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import TableFile, Tables
+
+DAY = date(2026, 11, 21)
+
+async def run(url, writer):
+    store = open_store(url)
+    tables = Tables(store)
+    for number in range(4):
+        for session_id in ("shared", f"w{writer}"):
+            names = [field.name for field in SCHEMAS["losses"] if field.name not in ("day", "session_id")]
+            schema = pa.schema([SCHEMAS["losses"].field(name) for name in names])
+            row = {"segment": 0, "size_bytes": 1, "reason": "r", "address": 0, "knob": "", "end_ns": 7}
+            rows = [row | {"stream_offset": writer, "start_ns": i} for i in range(5)]
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+            data = sink.getvalue().to_pybytes()
+            name = f"part-{writer}-{number}.parquet"
+            await store.put_stream(TableFile.key("losses", DAY, session_id, name), data)
+            file = TableFile(name, len(data), 5, {"start_ns": (0, 4), "end_ns": (7, 7)})
+            await tables.replace_session_files("losses", session_id, DAY, [file])
+
+asyncio.run(run(sys.argv[1], int(sys.argv[2])))
+"""
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -125,6 +156,25 @@ async def test_concurrent_writers_lose_and_double_nothing(tables: Tables, url: s
     found = (await tables.dataset("losses")).to_table(columns=["session_id", "stream_offset"]).to_pylist()
     wanted = [(f"w{writer}-{number}", 100 + i) for writer in range(8) for number in range(4) for i in range(5)]
     assert sorted((row["session_id"], row["stream_offset"]) for row in found) == sorted(wanted)
+
+
+async def test_files_that_are_committed_at_once_replace_each_other(tables: Tables, url: str) -> None:
+    await tables.replace_session("losses", "shared", [losses("shared", [1, 2, 3])])
+    writers = [subprocess.Popen([sys.executable, "-c", FILE_WRITER, url, str(number)]) for number in range(4)]
+    assert [writer.wait(240) for writer in writers] == [0] * 4
+    for number in range(4):
+        assert await offsets(tables, f"w{number}") == [number] * 5
+    # Whoever was last: its rows alone.
+    shared = await offsets(tables, "shared")
+    assert len(shared) == 5
+    assert len(set(shared)) == 1
+    assert (await tables.dataset("losses")).count_rows() == 25
+    found = (await tables.session("losses", "shared")).to_table().to_pylist()
+    assert [(row["day"], row["session_id"], row["end_ns"]) for row in found] == [(DAY, "shared", 7)] * 5
+    await tables.replace_session("losses", "shared", [losses("shared", [9])])
+    assert await offsets(tables, "shared") == [9]
+    await tables.replace_session_files("losses", "shared", DAY, [])
+    assert await offsets(tables, "shared") == []
 
 
 async def test_a_deleted_session_is_gone_from_the_store_too(tables: Tables, url: str) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Code(IntEnum):
@@ -54,6 +54,15 @@ class PermilleError(Exception):
         self.help = help
         self.metadata: dict[str, str] = dict(metadata or {})
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[object, ...]:
+        told = {
+            "reason": self.reason,
+            "help": self.help,
+            "metadata": self.metadata,
+            "retry_after_s": self.retry_after_s,
+        }
+        return _from_another_process, (int(self.code), self.message, told)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.reason}, {self.message!r})"
@@ -174,3 +183,7 @@ def error_of(
             message, code=known, reason=reason, help=help, metadata=metadata, retry_after_s=retry_after_s
         )
     return kind(message, reason=reason, help=help, metadata=metadata, retry_after_s=retry_after_s)
+
+
+def _from_another_process(code: int, message: str, told: dict[str, Any]) -> PermilleError:
+    return error_of(code, message, **told)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
 from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
 from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.store.store_errors import full
@@ -28,6 +32,24 @@ _DENIED = re.compile(
     r"permission denied|forbidden|accessdenied|invalidaccesskeyid|signaturedoesnotmatch", re.IGNORECASE
 )
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file that was put below its table's folder by `TableFile.key`, without the partition columns.
+
+    `ranges`: least and greatest value of the columns that Delta keeps statistics of.
+    """
+
+    name: str
+    size_bytes: int
+    rows: int
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def key(table: str, day: date, session_id: str, name: str) -> str:
+        """Where the file `name` of a session has to be in the object store."""
+        return f"tables/{table}/{_folder(day, session_id)}/{name}"
 
 
 class Tables:
@@ -50,6 +72,13 @@ class Tables:
         """
         _require_session_id(session_id)
         await self._call(table, lambda: self._replace(table, session_id, batches, decode_id))
+
+    async def replace_session_files(
+        self, table: str, session_id: str, day: date, files: Sequence[TableFile], *, decode_id: str = ""
+    ) -> None:
+        """One commit that puts files which are already there in the place of all that the table has of the session."""
+        _require_session_id(session_id)
+        await self._call(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
 
     async def delete_session(self, session_id: str) -> StoreUsage:
         """Takes the session out of every table, then removes the files; what was freed."""
@@ -131,6 +160,30 @@ class Tables:
             commit_properties=_commit(decode_id),
         )
 
+    def _replace_files(
+        self, table: str, session_id: str, day: date, files: Sequence[TableFile], decode_id: str
+    ) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        actions = [_added(file, session_id, day, now_ms) for file in files]
+        # What is to be removed is known only as of the version that was read: each try reads anew, none rebases.
+        properties = CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=0)
+        for tries_left in reversed(range(_MOST_RETRIES)):
+            found = self._open(table) or self._create(table)
+            try:
+                return found.create_write_transaction(
+                    list(actions),
+                    "overwrite",
+                    _schema(table),
+                    list(PARTITIONS),
+                    [("session_id", "=", session_id)],
+                    commit_properties=properties,
+                )
+            except CommitFailedError:
+                if not tries_left:
+                    raise
+                time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
+        return None
+
     def _delete(self, table: str, session_id: str) -> None:
         found = self._open(table)
         if found is not None:
@@ -174,6 +227,27 @@ class Tables:
             metadata=values,
             retry_after_s=5,
         )
+
+
+def _folder(day: date, session_id: str) -> str:
+    return f"day={day.isoformat()}/session_id={session_id}"
+
+
+def _added(file: TableFile, session_id: str, day: date, now_ms: int) -> AddAction:
+    stats = {
+        "numRecords": file.rows,
+        "minValues": {name: least for name, (least, _) in file.ranges.items()},
+        "maxValues": {name: greatest for name, (_, greatest) in file.ranges.items()},
+        "nullCount": dict.fromkeys(file.ranges, 0),
+    }
+    return AddAction(
+        path=f"{_folder(day, session_id)}/{file.name}",
+        size=file.size_bytes,
+        partition_values={"day": day.isoformat(), "session_id": session_id},
+        modification_time=now_ms,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
 
 
 def _schema(table: str) -> pa.Schema:

@@ -1,0 +1,23 @@
+"""Errors as they travel between processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from permille.mesh.errors import Code, NotFound, PermilleError, Unavailable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("the store is away", reason="STORE", help="wait", metadata={"key": "k"}, retry_after_s=5),
+        NotFound("no such thing", reason="NONE"),
+        PermilleError("odd", code=Code.UNKNOWN, reason="ODD"),
+    ],
+)
+def test_an_error_of_another_process_is_the_same_error(error: PermilleError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert vars(again) == vars(error)
+    assert str(again) == str(error)
