@@ -53,6 +53,10 @@ impl<'d> Fields<'d> {
         Ok(array)
     }
 
+    pub fn u16(&mut self) -> Result<u16, Short> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     pub fn u32(&mut self) -> Result<u32, Short> {
         self.array().map(u32::from_le_bytes)
     }

@@ -5,19 +5,31 @@
 //! The thread of a decoded block is that of its epoch's view; [`Threads`] divides what a sink is told by thread.
 #![forbid(unsafe_code)]
 
+mod attribute;
 mod bytes;
 mod capture;
+mod conversion;
 mod error;
 mod fields;
+mod files;
+mod gaps;
 mod griffin;
+mod json;
+mod lldb;
 mod memory;
 mod open;
 mod options;
 mod raw;
+#[allow(dead_code, reason = "perf.data needs the rest")]
+mod spaces;
 mod threads;
+mod ticks;
+mod timeline;
 
+pub use attribute::{place, Placed, Turn};
 pub use bytes::Bytes;
 pub use capture::{Capture, Kind, Of, Stream, Switch, View};
+pub use conversion::Conversion;
 pub use error::CaptureError;
 pub use memory::Memory;
 pub use open::open;

@@ -1,8 +1,8 @@
 //! Which kind of recording a file is.
 
-use crate::{griffin, raw, Bytes, Capture, CaptureError, Options};
+use crate::{griffin, lldb, raw, Bytes, Capture, CaptureError, Options};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Compressed recordings are unpacked in memory up to this size.
 const MAX_UNPACKED: u64 = 1 << 32;
@@ -12,9 +12,12 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Reads a recording. Its kind is told by its content, also within gzip or zstd.
 pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
+    let path = &described(path);
     let data = content(path)?;
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
+    } else if lldb::describes(&data) {
+        lldb::read(path, &data, options)?
     } else if pt_packet::find_psb(&data, 0).is_some() {
         raw::read(path, data, options)?
     } else {
@@ -23,6 +26,15 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     capture.cpu = options.cpu.or(capture.cpu);
     capture.config = options.timing.unwrap_or(capture.config);
     Ok(capture)
+}
+
+/// The file that describes a folder's recording, or the file itself.
+fn described(path: &Path) -> PathBuf {
+    let description = path.join("trace.json");
+    if path.is_dir() && description.is_file() {
+        return description;
+    }
+    path.to_owned()
 }
 
 /// The bytes of the file, unpacked.

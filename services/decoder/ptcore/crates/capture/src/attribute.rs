@@ -1,0 +1,193 @@
+//! Where in a stream a thread takes over from another, or an address space changes.
+//!
+//! Times of the operating system meet the stream only at its clock packets (TSC, MTC). Between two of them packets say
+//! more: when only user code is traced, a switch happens while tracing is off (TIP.PGD to TIP.PGE); when the kernel is
+//! traced too, a switch to another address space writes CR3 (PIP). SDM, sections "Packet Enable" and "Paging
+//! Information Packet".
+
+use crate::gaps::{Gap, Scan, Seen};
+use pt_flow::Config;
+use std::collections::HashMap;
+
+/// From some moment between two times on another view holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The old one was still there, TSC ticks.
+    pub from: u64,
+    /// The new one is there.
+    pub to: u64,
+    pub view: u32,
+    /// Whose address space holds from then on; 0 when that is no matter.
+    pub pid: u32,
+}
+
+/// Where turns happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// From which offset on which view holds.
+    pub epochs: Vec<(usize, u32)>,
+    /// Turns for which several places were as good.
+    pub ambiguous: usize,
+    /// Turns between two clock packets without a place that tells anything.
+    pub coarse: usize,
+}
+
+/// Bit 12 of CR3 tells the user's from the kernel's page tables of one process (page table isolation), the bits below
+/// are no address.
+const CR3_PROCESS: u64 = !0x1fff;
+
+#[derive(Clone, Copy)]
+struct Pip {
+    offset: usize,
+    process: u64,
+    /// The address space before was another.
+    changes: bool,
+}
+
+struct Attribution<'t> {
+    turns: &'t [Turn],
+    placed: Placed,
+    /// Since the last clock packet.
+    gaps: Vec<Gap>,
+    pips: Vec<Pip>,
+    /// Learned where there is no doubt.
+    processes: HashMap<u64, u32>,
+    process: u64,
+    running: u32,
+    /// The last clock packet: time and offset.
+    tick: (u64, usize),
+    /// The first clock packet at or behind the `from` of the first turn.
+    begun: Option<usize>,
+    at_least: usize,
+}
+
+/// Finds the places of turns, which are given by time. `first` holds from the beginning.
+pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed {
+    let mut attribution = Attribution {
+        turns,
+        placed: Placed { epochs: vec![(0, first)], ..Placed::default() },
+        gaps: Vec::new(),
+        pips: Vec::new(),
+        processes: HashMap::new(),
+        process: 0,
+        running: 0,
+        tick: (0, 0),
+        begun: None,
+        at_least: 0,
+    };
+    let mut scan = Scan::new(data, config);
+    while !attribution.turns.is_empty() {
+        match scan.next() {
+            Some(Seen::Gap(gap)) => attribution.gap(gap),
+            Some(Seen::Pip { offset, cr3 }) => attribution.pip(offset, cr3 & CR3_PROCESS),
+            Some(Seen::Tick { offset, tsc }) => attribution.tick(offset, tsc, scan.open_gap()),
+            None => {
+                attribution.end(scan.open_gap());
+                break;
+            }
+        }
+    }
+    attribution.placed
+}
+
+/// Candidates between two clock packets are kept up to this many.
+const MAX_CANDIDATES: usize = 1 << 16;
+
+impl Attribution<'_> {
+    fn gap(&mut self, gap: Gap) {
+        if self.gaps.len() < MAX_CANDIDATES {
+            self.gaps.push(gap);
+        }
+    }
+
+    fn pip(&mut self, offset: usize, process: u64) {
+        let changes = process != self.process;
+        self.process = process;
+        if self.pips.len() < MAX_CANDIDATES {
+            self.pips.push(Pip { offset, process, changes });
+        }
+    }
+
+    fn tick(&mut self, offset: usize, tsc: u64, open: Option<Gap>) {
+        let mut sure = true;
+        while let Some(&turn) = self.turns.first().filter(|turn| turn.to <= tsc) {
+            sure = false;
+            let from = self.begun.unwrap_or(offset);
+            self.decide(turn, from, (tsc, offset), open);
+        }
+        let Some(turn) = self.turns.first() else { return };
+        if tsc < turn.from {
+            if sure && self.begun.is_none() && self.running != 0 {
+                for pip in &self.pips {
+                    self.processes.insert(pip.process, self.running);
+                }
+            }
+            self.begun = None;
+            self.pips.clear();
+        } else if self.begun.is_none() {
+            self.begun = Some(offset);
+        }
+        self.gaps.clear();
+        self.tick = (tsc, offset);
+    }
+
+    fn end(&mut self, open: Option<Gap>) {
+        while let Some(&turn) = self.turns.first() {
+            // What comes behind the last clock packet has no time: the last place is the likeliest.
+            let last = open.or(self.gaps.last().copied());
+            match last.filter(|gap| gap.known <= turn.from) {
+                Some(gap) => self.enter(turn, gap.offset),
+                None => return,
+            }
+        }
+    }
+
+    fn decide(&mut self, turn: Turn, from: usize, (tsc, offset): (u64, usize), open: Option<Gap>) {
+        let guess = self.between(turn.from, tsc, offset);
+        let at_least = self.at_least;
+        let known = |pip: &Pip| turn.pid != 0 && self.processes.get(&pip.process) == Some(&turn.pid);
+        let worth = |pip: &Pip| (known(pip), pip.changes);
+        let pips = self.pips.iter().filter(|pip| pip.offset >= at_least && (pip.changes || known(pip)));
+        let pip = pips.max_by_key(|pip| (worth(pip), std::cmp::Reverse(pip.offset.abs_diff(guess))));
+        if let Some(pip) = pip {
+            return self.enter(turn, pip.offset);
+        }
+        let fits = |gap: &&Gap| gap.offset >= at_least && gap.known <= turn.from;
+        let gaps: Vec<Gap> = self.gaps.iter().chain(&open).filter(fits).copied().collect();
+        let best = gaps.iter().map(|gap| gap.worth()).max();
+        let mut best = gaps.iter().filter(|gap| Some(gap.worth()) == best);
+        match best.clone().min_by_key(|gap| gap.offset.abs_diff(guess)) {
+            Some(gap) => {
+                self.placed.ambiguous += usize::from(best.nth(1).is_some());
+                self.enter(turn, gap.offset);
+            }
+            None => {
+                self.placed.coarse += 1;
+                self.enter(turn, from.max(at_least));
+            }
+        }
+    }
+
+    /// Where `tsc` falls between the last clock packet and the one at `until`, were time even.
+    fn between(&self, tsc: u64, until: u64, offset: usize) -> usize {
+        let (since, begin) = self.tick;
+        let (part, whole) = (tsc.saturating_sub(since), until.saturating_sub(since));
+        if since == 0 || whole == 0 {
+            return offset;
+        }
+        begin + (u128::from(part.min(whole)) * (offset - begin) as u128 / u128::from(whole)) as usize
+    }
+
+    fn enter(&mut self, turn: Turn, offset: usize) {
+        let epochs = &mut self.placed.epochs;
+        match epochs.last_mut() {
+            Some(last) if last.0 == offset => last.1 = turn.view,
+            Some(last) if last.1 == turn.view => {}
+            _ => epochs.push((offset, turn.view)),
+        }
+        self.at_least = offset;
+        self.running = turn.pid;
+        self.turns = &self.turns[1..];
+        self.begun = None;
+    }
+}

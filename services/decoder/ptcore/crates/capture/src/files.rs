@@ -1,0 +1,110 @@
+//! Binaries by the name, build id and folder under which they may be found.
+
+use object::{Object, ObjectSegment};
+use pt_image::Binary;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Looks for binaries in folders of the caller first, then where perf keeps copies, then at the path itself.
+pub struct Files {
+    folders: Vec<PathBuf>,
+    opened: HashMap<PathBuf, Result<Arc<Binary>, String>>,
+}
+
+impl Files {
+    pub fn new(folders: &[PathBuf]) -> Self {
+        Files { folders: folders.to_vec(), opened: HashMap::new() }
+    }
+
+    /// The binary that was at `path` on the recorded machine; the build id in hex, empty when it is not known. The
+    /// error says why there is none.
+    pub fn find(&mut self, path: &str, build_id: &str) -> Result<Arc<Binary>, String> {
+        let mut refusal = None;
+        for candidate in self.candidates(path, build_id) {
+            if !candidate.is_file() {
+                continue;
+            }
+            match self.open(&candidate) {
+                Ok(binary) if build_id.is_empty() || same_id(binary.build_id(), build_id) => return Ok(binary),
+                Ok(binary) => {
+                    let other = if binary.build_id().is_empty() { "none" } else { binary.build_id() };
+                    let text = format!("build id {build_id} is wanted, {} has {other}", candidate.display());
+                    refusal.get_or_insert(text);
+                }
+                Err(error) => {
+                    refusal.get_or_insert(error);
+                }
+            }
+        }
+        Err(refusal.unwrap_or_else(|| match build_id {
+            "" => "the file is not there".to_owned(),
+            id => format!("no file with build id {id} is there"),
+        }))
+    }
+
+    /// The ELF file at exactly this path.
+    pub fn open(&mut self, path: &Path) -> Result<Arc<Binary>, String> {
+        if let Some(known) = self.opened.get(path) {
+            return known.clone();
+        }
+        let opened = Binary::open(path, None, &|_| None).map(Arc::new).map_err(|error| error.to_string());
+        self.opened.insert(path.to_owned(), opened.clone());
+        opened
+    }
+
+    fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
+        let relative = path.trim_start_matches('/');
+        let name = relative.rsplit('/').next().unwrap_or_default();
+        let plain = !name.is_empty() && !path.starts_with('[') && !relative.split('/').any(|part| part == "..");
+        let mut candidates = Vec::new();
+        for folder in &self.folders {
+            if build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let (head, tail) = build_id.split_at(2);
+                candidates.push(folder.join(".build-id").join(head).join(tail).join("elf"));
+                candidates.push(folder.join(".build-id").join(head).join(tail));
+                candidates.push(folder.join(build_id));
+            }
+            if plain {
+                candidates.push(folder.join(relative));
+                candidates.push(folder.join(name));
+            }
+        }
+        if let Some(home) = std::env::var_os("HOME").filter(|_| build_id.len() > 2) {
+            let (head, tail) = build_id.split_at_checked(2).unwrap_or_default();
+            candidates.push(Path::new(&home).join(".debug/.build-id").join(head).join(tail).join("elf"));
+        }
+        if plain && path.starts_with('/') {
+            candidates.push(path.into());
+        }
+        candidates
+    }
+}
+
+/// perf pads build ids with zeros to 20 bytes in old files.
+fn same_id(one: &str, other: &str) -> bool {
+    let plain = |id: &str| id.trim_end_matches('0').to_owned();
+    !one.is_empty() && plain(one) == plain(other)
+}
+
+/// What a loader puts into memory: {address, bytes of the file, offset in the file}, in the file's own addresses.
+pub struct Loaded {
+    pub address: u64,
+    pub size: u64,
+    pub offset: u64,
+    pub executable: bool,
+}
+
+/// The loaded parts of an ELF file, by address.
+pub fn loaded(bytes: &[u8]) -> Result<Vec<Loaded>, String> {
+    let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
+    let mut parts: Vec<_> = file
+        .segments()
+        .map(|segment| {
+            let (offset, size) = segment.file_range();
+            Loaded { address: segment.address(), size, offset, executable: segment.permissions().executable() }
+        })
+        .collect();
+    parts.sort_by_key(|part| part.address);
+    Ok(parts)
+}

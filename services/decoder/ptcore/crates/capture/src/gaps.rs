@@ -1,0 +1,174 @@
+//! What a stream says about when and why the thread may have changed.
+
+use crate::ticks::Ticks;
+use pt_flow::Config;
+use pt_packet::{Ip, Packet, Reader};
+
+/// A stretch in which nothing was traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where it begins: behind the packet that said so.
+    pub offset: usize,
+    /// The time that was known there.
+    pub known: u64,
+    stopped_at: Option<u64>,
+    resumed_at: Option<u64>,
+}
+
+impl Gap {
+    /// How much it looks like a change of threads: a thread that was interrupted goes on where it was.
+    pub fn worth(&self) -> u8 {
+        match (self.stopped_at, self.resumed_at) {
+            (Some(stopped), Some(resumed)) if stopped == resumed => 0,
+            (Some(_), Some(_)) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// In the order of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Tick {
+        offset: usize,
+        tsc: u64,
+    },
+    /// A gap that is over.
+    Gap(Gap),
+    Pip {
+        offset: usize,
+        cr3: u64,
+    },
+}
+
+pub struct Scan<'d> {
+    reader: Reader<'d>,
+    ticks: Ticks,
+    last_ip: u64,
+    /// The address of a FUP that the next packet completes.
+    fup: Option<u64>,
+    open: Option<Gap>,
+    psb_plus: bool,
+    overflow: bool,
+}
+
+impl<'d> Scan<'d> {
+    pub fn new(data: &'d [u8], config: &Config) -> Self {
+        let mut scan = Scan {
+            reader: Reader::new(data),
+            ticks: Ticks::new(config),
+            last_ip: 0,
+            fup: None,
+            open: None,
+            psb_plus: false,
+            overflow: false,
+        };
+        scan.synchronize(0);
+        scan
+    }
+
+    /// The gap in which the stream is now.
+    pub fn open_gap(&self) -> Option<Gap> {
+        self.open
+    }
+
+    fn synchronize(&mut self, from: usize) {
+        self.reader.seek(from);
+        let offset = self.reader.synchronize().unwrap_or(self.reader.data().len());
+        self.ticks.forget();
+        (self.psb_plus, self.overflow, self.fup) = (false, false, None);
+        self.stop(offset, None);
+    }
+
+    fn stop(&mut self, offset: usize, stopped_at: Option<u64>) {
+        if self.open.is_none() {
+            self.open = Some(Gap { offset, known: self.ticks.now(), stopped_at, resumed_at: None });
+        }
+    }
+
+    fn go(&mut self, resumed_at: Option<u64>) -> Option<Seen> {
+        self.open.take().map(|gap| Seen::Gap(Gap { resumed_at, ..gap }))
+    }
+
+    fn resolve(&mut self, ip: Ip) -> Option<u64> {
+        let ip = ip.resolve(self.last_ip)?;
+        self.last_ip = ip;
+        Some(ip)
+    }
+
+    fn take(&mut self, offset: usize, packet: Packet) -> Option<Seen> {
+        let fup = match packet {
+            // These may stand between a FUP and what it belongs to.
+            Packet::Pad | Packet::Mtc(_) | Packet::Cyc(_) | Packet::Tsc(_) | Packet::Tma { .. } => self.fup,
+            Packet::Cbr { .. } | Packet::ModeExec { .. } | Packet::ModeTsx { .. } => self.fup,
+            _ => self.fup.take(),
+        };
+        match packet {
+            Packet::Psb => {
+                self.last_ip = 0;
+                self.psb_plus = true;
+                None
+            }
+            Packet::Psbend => {
+                self.psb_plus = false;
+                None
+            }
+            Packet::Ovf => {
+                self.ticks.forget();
+                (self.psb_plus, self.overflow) = (false, true);
+                self.stop(self.reader.offset(), None);
+                None
+            }
+            Packet::Fup(ip) => {
+                let ip = self.resolve(ip);
+                if self.psb_plus || self.overflow {
+                    self.overflow = false;
+                    return self.go(None);
+                }
+                self.fup = ip;
+                None
+            }
+            Packet::Tip(ip) => {
+                self.resolve(ip);
+                self.go(None)
+            }
+            Packet::TipPge(ip) => {
+                let ip = self.resolve(ip);
+                self.overflow = false;
+                self.go(ip)
+            }
+            Packet::TipPgd(ip) => {
+                self.resolve(ip);
+                self.stop(self.reader.offset(), fup);
+                None
+            }
+            Packet::Pip { cr3, .. } => Some(Seen::Pip { offset, cr3 }),
+            Packet::Tsc(_) | Packet::Mtc(_) | Packet::Tma { .. } => {
+                self.ticks.take(&packet).map(|tsc| Seen::Tick { offset, tsc })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Seen;
+
+    fn next(&mut self) -> Option<Seen> {
+        loop {
+            let offset = self.reader.offset();
+            match self.reader.read() {
+                Ok(Some(packet)) => {
+                    if let Some(seen) = self.take(offset, packet) {
+                        return Some(seen);
+                    }
+                }
+                Ok(None) => return None,
+                Err(_) => {
+                    self.open = None;
+                    self.synchronize(offset + 1);
+                }
+            }
+        }
+    }
+}

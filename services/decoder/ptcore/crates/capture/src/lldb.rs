@@ -1,0 +1,224 @@
+//! Trace bundles of LLDB (`trace.json`): threads or cores, modules, switch records.
+
+use crate::conversion::Conversion;
+use crate::fields::Fields;
+use crate::files::{loaded, Files};
+use crate::json::Node;
+use crate::open::content;
+use crate::spaces::{Content, Mapping, Spaces};
+use crate::timeline::attach;
+use crate::{Capture, CaptureError, Kind, Of, Options, Stream, Switch};
+use pt_image::{Binary, Image};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where the kernel is loaded when the bundle does not say.
+const KERNEL_BASE: u64 = 0xffff_ffff_8100_0000;
+const PIDS: u64 = 1 << 32;
+
+/// Whether the text is a bundle's description: an object that names its type.
+pub fn describes(text: &[u8]) -> bool {
+    text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+}
+
+struct Bundle<'p> {
+    folder: &'p Path,
+    files: Files,
+    spaces: Spaces,
+    capture: Capture,
+}
+
+pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
+    let value = serde_json::from_slice(text).map_err(|error| CaptureError::Json {
+        path: path.to_owned(),
+        place: format!("line {} column {}", error.line(), error.column()),
+        what: error.to_string(),
+    })?;
+    let root = Node::root(path, &value);
+    let kind = root.get("type")?;
+    if kind.text()? != "intel-pt" {
+        return Err(kind.error(format!("only traces of type intel-pt can be read, not {}", kind.text()?)));
+    }
+    let mut bundle = Bundle {
+        folder: path.parent().unwrap_or(Path::new("")),
+        files: Files::new(&options.symbols),
+        spaces: Spaces::default(),
+        capture: Capture::new(Kind::Lldb),
+    };
+    bundle.capture.cpu = cpu(&root.get("cpuInfo")?)?;
+    for process in root.elements("processes")? {
+        bundle.process(&process)?;
+    }
+    let kernel = root.find("kernel")?;
+    if let Some(kernel) = &kernel {
+        bundle.kernel(kernel)?;
+    }
+    let cpus = root.elements("cpus")?;
+    if !cpus.is_empty() {
+        let conversion = conversion(&root.get("tscPerfZeroConversion")?)?;
+        for cpu in cpus {
+            bundle.core(&cpu, conversion)?;
+        }
+    } else if kernel.is_some() {
+        return Err(root.error("a kernel's trace is per core: it has no `cpus`"));
+    }
+    if bundle.capture.streams.is_empty() {
+        return Err(root.error("neither `cpus` nor any thread names a trace (`iptTrace`)"));
+    }
+    let Bundle { mut capture, spaces, .. } = bundle;
+    attach(&mut capture, &spaces, kernel.is_none());
+    Ok(capture)
+}
+
+fn cpu(info: &Node) -> Result<Option<(u16, u8, u8)>, CaptureError> {
+    let family = info.get("family")?.integer(1 << 16)? as u16;
+    let (model, stepping) = (info.get("model")?.integer(256)? as u8, info.get("stepping")?.integer(256)? as u8);
+    let vendor = info.get("vendor")?;
+    Ok((vendor.text()? == "GenuineIntel").then_some((family, model, stepping)))
+}
+
+fn conversion(node: &Node) -> Result<Conversion, CaptureError> {
+    let (mult, shift, zero) = (node.get("timeMult")?, node.get("timeShift")?, node.get("timeZero")?);
+    let found = Conversion::new(mult.address()?, shift.address()?, zero.address()?);
+    found.ok_or_else(|| node.error("timeMult must be 1 to 2^32 - 1, timeShift below 64"))
+}
+
+impl Bundle<'_> {
+    fn process(&mut self, process: &Node) -> Result<(), CaptureError> {
+        let pid = process.get("pid")?.integer(PIDS)? as u32;
+        for module in process.elements("modules")? {
+            self.module(pid, &module)?;
+        }
+        for thread in process.elements("threads")? {
+            let tid = thread.get("tid")?.integer(PIDS)? as u32;
+            let Some(trace) = thread.find("iptTrace")? else { continue };
+            self.stream(&trace, format!("thread {tid}"), Of::Thread { pid, tid }, Vec::new())?;
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
+        let data = content(&self.folder.join(trace.text()?))?;
+        self.capture.streams.push(Stream { name, data, of, switches, image: 0, epochs: Vec::new() });
+        Ok(())
+    }
+
+    fn module(&mut self, pid: u32, module: &Node) -> Result<(), CaptureError> {
+        let name = module.get("systemPath")?.text()?;
+        let base = module.get("loadAddress")?.address()?;
+        let id = match module.find("uuid")? {
+            Some(id) => id.text()?.replace('-', "").to_ascii_lowercase(),
+            None => String::new(),
+        };
+        let file = match module.find("file")? {
+            Some(file) => Some(self.folder.join(file.text()?)),
+            None => None,
+        };
+        let binary = match &file {
+            // Where a file is named it is meant, whatever its id.
+            Some(path) => self.files.open(path).inspect(|binary| {
+                if !id.is_empty() && !binary.build_id().is_empty() && binary.build_id() != id {
+                    let warning = format!("{name}: uuid {id} is wanted, {} has {}", path.display(), binary.build_id());
+                    self.capture.warnings.push(warning);
+                }
+            }),
+            None => self.files.find(name, &id),
+        };
+        let parts = binary.and_then(|binary| Ok((parts(&binary, base)?, binary)));
+        let (parts, binary) = match parts {
+            Ok(found) => found,
+            Err(why) if file.is_some() => return Err(module.error(why)),
+            Err(why) => {
+                self.capture.warnings.push(format!("{name} at {base:#x}: {why}"));
+                return Ok(());
+            }
+        };
+        for Part { address, size, offset } in parts {
+            let content = Content::File { binary: Arc::clone(&binary), offset };
+            self.spaces.map(pid, 0, Mapping { address, size, name: name.to_owned(), content });
+        }
+        Ok(())
+    }
+
+    fn kernel(&mut self, kernel: &Node) -> Result<(), CaptureError> {
+        let file = kernel.get("file")?;
+        let base = match kernel.find("loadAddress")? {
+            Some(address) => address.address()?,
+            None => KERNEL_BASE,
+        };
+        let binary = self.files.open(&self.folder.join(file.text()?)).map_err(|error| file.error(error))?;
+        let mut image = Image::new();
+        for Part { address, size, offset } in parts(&binary, base).map_err(|error| file.error(error))? {
+            let mapped = image.map(0, address, size, offset, &binary, "[kernel]");
+            mapped.map_err(|error| kernel.error(error.to_string()))?;
+        }
+        self.capture.images.push(image);
+        self.capture.kernel = Some(self.capture.images.len() - 1);
+        Ok(())
+    }
+
+    fn core(&mut self, cpu: &Node, conversion: Conversion) -> Result<(), CaptureError> {
+        let id = cpu.get("id")?.integer(PIDS)? as u32;
+        let records = self.folder.join(cpu.get("contextSwitchTrace")?.text()?);
+        let switches = switches(&records, &content(&records)?, conversion)?;
+        self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), switches)
+    }
+}
+
+struct Part {
+    address: u64,
+    size: u64,
+    offset: u64,
+}
+
+/// The parts of a file that is loaded so that its lowest part begins at `base`.
+fn parts(binary: &Binary, base: u64) -> Result<Vec<Part>, String> {
+    let bytes = binary.code(0);
+    let parts = loaded(bytes)?;
+    let lowest = parts.first().ok_or("no part of the file is loaded")?.address;
+    Ok(parts
+        .iter()
+        .filter(|part| part.executable && part.size > 0)
+        .map(|part| Part {
+            address: part.address.wrapping_sub(lowest).wrapping_add(base),
+            size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
+            offset: part.offset,
+        })
+        .filter(|part| part.size > 0)
+        .collect())
+}
+
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+
+/// PERF_RECORD_SWITCH_CPU_WIDE records whose sample id is {pid, tid, time} (perf_event_open(2)).
+fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Switch>, CaptureError> {
+    let mut fields = Fields::new(data, 0);
+    let mut switches = Vec::new();
+    while fields.left() > 0 {
+        let start = fields.at();
+        let damaged = |what: String| CaptureError::damaged(path, start, what);
+        let short = |short: crate::fields::Short| CaptureError::damaged(path, short.at, short.to_string());
+        let (kind, misc, size) =
+            (fields.u32().map_err(short)?, fields.u16().map_err(short)?, fields.u16().map_err(short)?);
+        let Some(body) = size.checked_sub(8) else {
+            return Err(damaged(format!("a record of kind {kind} says its size is {size}; its head alone has 8")));
+        };
+        let body = fields.bytes(body.into()).map_err(short)?;
+        if kind != RECORD_SWITCH_CPU_WIDE {
+            continue;
+        }
+        let mut body = Fields::new(body, 8);
+        let record = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
+        let (pid, tid, time) = record.map_err(|short: crate::fields::Short| damaged(short.to_string()))?;
+        let tsc = conversion.ticks(time);
+        if let Some(last) = switches.last().filter(|last: &&Switch| last.tsc > tsc) {
+            return Err(damaged(format!("the switch at TSC {tsc} comes after that at {}", last.tsc)));
+        }
+        // The idle thread leaves as (0, 0) or as (-1, -1).
+        let idle = pid == u32::MAX;
+        let (pid, tid) = if idle { (0, 0) } else { (pid, tid) };
+        switches.push(Switch { tsc, pid, tid, enters: misc & MISC_SWITCH_OUT == 0 });
+    }
+    Ok(switches)
+}

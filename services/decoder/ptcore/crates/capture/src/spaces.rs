@@ -1,0 +1,244 @@
+//! Address spaces of processes over time, from what was mapped when.
+
+use pt_image::{Binary, Image, ImageError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What stands at the addresses of a mapping.
+#[derive(Clone)]
+pub enum Content {
+    /// Bytes of the file from the offset on.
+    File {
+        binary: Arc<Binary>,
+        offset: u64,
+    },
+    Code(Arc<[u8]>),
+    Missing {
+        reason: String,
+    },
+}
+
+#[derive(Clone)]
+pub struct Mapping {
+    pub address: u64,
+    pub size: u64,
+    pub name: String,
+    pub content: Content,
+}
+
+#[derive(Clone)]
+enum Change {
+    Map(Mapping),
+    /// A new program: nothing of the old one is left.
+    Exec,
+}
+
+#[derive(Default)]
+struct Space {
+    /// By time; TSC ticks, 0 for what was there before.
+    changes: Vec<(u64, Change)>,
+    /// Forked from whom, when.
+    parent: Option<(u32, u64)>,
+}
+
+/// All processes by pid.
+#[derive(Default)]
+pub struct Spaces(HashMap<u32, Space>);
+
+/// An image, and from which TSC on which of its epochs holds.
+pub struct Built {
+    pub image: Image,
+    pub epochs: Vec<(u64, u32)>,
+    /// Mappings that could not be, in words.
+    pub refused: Vec<String>,
+}
+
+/// Forks of forks are followed this far.
+const MAX_ANCESTORS: usize = 64;
+
+impl Spaces {
+    pub fn map(&mut self, pid: u32, tsc: u64, mapping: Mapping) {
+        self.0.entry(pid).or_default().changes.push((tsc, Change::Map(mapping)));
+    }
+
+    pub fn exec(&mut self, pid: u32, tsc: u64) {
+        self.0.entry(pid).or_default().changes.push((tsc, Change::Exec));
+    }
+
+    /// The child begins with what its parent has then. A pid that is used again begins anew.
+    pub fn fork(&mut self, parent: u32, child: u32, tsc: u64) {
+        let space = self.0.entry(child).or_default();
+        if space.changes.is_empty() && space.parent.is_none() {
+            space.parent = Some((parent, tsc));
+        } else {
+            space.changes.push((tsc, Change::Exec));
+        }
+    }
+
+    pub fn knows(&self, pid: u32) -> bool {
+        self.0.contains_key(&pid)
+    }
+
+    /// The image of a process; an unknown one's is empty.
+    pub fn build(&self, pid: u32) -> Built {
+        let mut builder = Builder::default();
+        for (tsc, change) in self.line(pid) {
+            if let Err(error) = builder.take(tsc, change) {
+                builder.refused.push(error);
+            }
+        }
+        Built { image: builder.image, epochs: builder.epochs, refused: builder.refused }
+    }
+
+    /// The changes of a process and, up to the fork, of its ancestors.
+    fn line(&self, pid: u32) -> Vec<(u64, Change)> {
+        let mut line = vec![(pid, u64::MAX)];
+        while line.len() < MAX_ANCESTORS {
+            let (pid, until) = line[line.len() - 1];
+            match self.0.get(&pid).and_then(|space| space.parent) {
+                Some((parent, tsc)) if line.iter().all(|&(known, _)| known != parent) => {
+                    line.push((parent, tsc.min(until)));
+                }
+                _ => break,
+            }
+        }
+        let mut changes = Vec::new();
+        for (pid, until) in line.into_iter().rev() {
+            let Some(space) = self.0.get(&pid) else { continue };
+            let mut own: Vec<_> = space.changes.iter().filter(|&&(tsc, _)| tsc <= until).cloned().collect();
+            own.sort_by_key(|&(tsc, _)| tsc);
+            changes.append(&mut own);
+        }
+        changes
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    image: Image,
+    epoch: u32,
+    epochs: Vec<(u64, u32)>,
+    /// Mapped stretches: start to end.
+    mapped: BTreeMap<u64, u64>,
+    refused: Vec<String>,
+}
+
+impl Builder {
+    fn take(&mut self, tsc: u64, change: Change) -> Result<(), String> {
+        match change {
+            Change::Exec => {
+                self.next_epoch(tsc);
+                for (start, end) in std::mem::take(&mut self.mapped) {
+                    self.image.unmap(self.epoch, start, end - start).map_err(|error| error.to_string())?;
+                }
+                Ok(())
+            }
+            Change::Map(mapping) => {
+                let name = mapping.name.clone();
+                self.map(tsc, mapping).map_err(|error| format!("{name}: {error}"))
+            }
+        }
+    }
+
+    /// Where nothing stood nothing ran: only what takes the place of something begins an epoch.
+    fn map(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
+        let Mapping { address, size, name, content } = mapping;
+        let bad = ImageError::BadRange { address, size };
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
+        if self.overlaps(address, end) {
+            self.next_epoch(tsc);
+        }
+        match content {
+            Content::File { binary, offset } => self.image.map(self.epoch, address, size, offset, &binary, &name)?,
+            Content::Code(bytes) => self.image.code(self.epoch, address, bytes.to_vec())?,
+            Content::Missing { reason } => self.image.missing(self.epoch, address, size, &name, &reason)?,
+        }
+        self.occupy(address, end);
+        Ok(())
+    }
+
+    fn next_epoch(&mut self, tsc: u64) {
+        if self.mapped.is_empty() {
+            return;
+        }
+        match self.epochs.last() {
+            Some(&(last, _)) if last >= tsc => {}
+            _ if tsc == 0 => {}
+            _ => {
+                self.epoch += 1;
+                self.epochs.push((tsc, self.epoch));
+            }
+        }
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.mapped.range(..end).next_back().is_some_and(|(_, &known)| known > start)
+    }
+
+    fn occupy(&mut self, mut start: u64, mut end: u64) {
+        while let Some((&from, &to)) = self.mapped.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
+            (start, end) = (start.min(from), end.max(to));
+            self.mapped.remove(&from);
+        }
+        self.mapped.insert(start, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pt_flow::CodeMemory;
+
+    fn code(address: u64, byte: u8) -> Mapping {
+        let content = Content::Code(vec![byte; 16].into());
+        Mapping { address, size: 16, name: "x".to_owned(), content }
+    }
+
+    fn byte(built: &Built, epoch: u32, address: u64) -> Option<u8> {
+        built.image.read(epoch, address).map(|slice| slice.bytes[0])
+    }
+
+    #[test]
+    fn only_what_takes_the_place_of_something_begins_an_epoch() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 0, code(0x1000, 1));
+        spaces.map(1, 50, code(0x2000, 2));
+        spaces.map(1, 70, code(0x1008, 3));
+        let built = spaces.build(1);
+        assert_eq!(built.epochs, [(70, 1)]);
+        assert_eq!(byte(&built, 0, 0x2000), Some(2));
+        assert_eq!((byte(&built, 0, 0x1008), byte(&built, 1, 0x1008)), (Some(1), Some(3)));
+    }
+
+    #[test]
+    fn a_child_begins_with_what_its_parent_had() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 0, code(0x1000, 1));
+        spaces.fork(1, 2, 100);
+        spaces.map(1, 150, code(0x3000, 9));
+        spaces.exec(2, 200);
+        spaces.map(2, 210, code(0x1000, 7));
+        let built = spaces.build(2);
+        assert_eq!(built.epochs, [(200, 1)]);
+        assert_eq!((byte(&built, 0, 0x1000), byte(&built, 1, 0x1000)), (Some(1), Some(7)));
+        assert_eq!(byte(&built, 0, 0x3000), None);
+        assert_eq!(byte(&built, 0, 0x1008), Some(1));
+        assert_eq!(byte(&spaces.build(3), 0, 0x1000), None);
+    }
+
+    #[test]
+    fn processes_that_fork_each_other_are_no_endless_line() {
+        let mut spaces = Spaces::default();
+        spaces.fork(1, 2, 10);
+        spaces.fork(2, 1, 20);
+        assert!(spaces.build(1).epochs.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_told() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 0, Mapping { size: 0, ..code(0x1000, 1) });
+        spaces.map(1, 0, Mapping { address: u64::MAX - 3, ..code(0, 1) });
+        assert_eq!(spaces.build(1).refused.len(), 2);
+    }
+}
