@@ -27,6 +27,7 @@ COMMANDS = {
     "export": "permille.cli.commands.export",
     "delete": "permille.cli.commands.delete",
     "upload-binary": "permille.cli.commands.upload_binary",
+    "pt": "permille.cli.commands.pt",
     "doctor": "permille.cli.commands.doctor",
     "certs": "permille.cli.commands.certs",
     "support-bundle": "permille.cli.commands.support_bundle",

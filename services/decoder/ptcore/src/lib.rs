@@ -1,19 +1,25 @@
 //! The Python module `permille.ptcore`.
 
 mod binary;
+mod capture;
 mod column;
 mod decode;
 mod image;
+mod listing;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<binary::Binary>()?;
+    module.add_class::<capture::Capture>()?;
+    module.add_class::<capture::Stream>()?;
+    module.add("CaptureError", module.py().get_type::<capture::CaptureError>())?;
     module.add_class::<column::Column>()?;
     module.add_class::<decode::Decoded>()?;
     module.add_class::<decode::PtConfig>()?;
     module.add_class::<image::Image>()?;
+    module.add_class::<listing::Batches>()?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(decode::instructions, module)?)?;
     module.add_function(wrap_pyfunction!(decode::packets, module)?)?;

@@ -1,5 +1,31 @@
 """Intel Processor Trace: from the packets of a thread and the code it ran to calls, branch edges and losses."""
 
-from permille.ptcore._ptcore import Binary, Column, Decoded, Image, PtConfig, decode, instructions, packets
+from permille.ptcore._ptcore import (
+    Batches,
+    Binary,
+    Capture,
+    CaptureError,
+    Column,
+    Decoded,
+    Image,
+    PtConfig,
+    Stream,
+    decode,
+    instructions,
+    packets,
+)
 
-__all__ = ["Binary", "Column", "Decoded", "Image", "PtConfig", "decode", "instructions", "packets"]
+__all__ = [
+    "Batches",
+    "Binary",
+    "Capture",
+    "CaptureError",
+    "Column",
+    "Decoded",
+    "Image",
+    "PtConfig",
+    "Stream",
+    "decode",
+    "instructions",
+    "packets",
+]

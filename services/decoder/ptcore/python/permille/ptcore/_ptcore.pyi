@@ -1,6 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from typing_extensions import Buffer
 
@@ -70,3 +70,72 @@ def instructions(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[
 
 def packets(data: Buffer) -> list[tuple[int, str]]:
     """Offset and text of every packet; after bytes that are none it goes on at the next PSB."""
+
+class CaptureError(Exception):
+    """A recording that cannot be read.
+
+    Its arguments are a kind and a message. Kinds: UNKNOWN (nothing that is known begins like this), DAMAGED,
+    DESCRIPTION (its JSON is wrong), OPTION (an image or another option cannot be).
+    """
+
+class Batches(Iterator[bytes]):
+    """Whole lines of UTF-8, many at a time. Listing ends when the iterator is gone.
+
+    Raises what a signal handler raises meanwhile.
+    """
+
+    def __next__(self) -> bytes: ...
+
+class Stream:
+    """The packets of one thread, or of one core (`core`, else None) and the threads that ran there."""
+
+    index: int
+    name: str
+    size_bytes: int
+    core: int | None
+    threads: list[tuple[int, int, str]]
+    """Process, thread, name."""
+
+class Capture:
+    """A recording made anywhere, recognised by its content.
+
+    `images`: parts of files that stood in memory, FILE:OFFSET:SIZE:ADDRESS. `cpu`: family, model, stepping. `symbols`:
+    folders with binaries of the recorded machine. Raises OSError for a file that cannot be read, `CaptureError`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        images: Sequence[str] = (),
+        cpu: tuple[int, int, int] | None = None,
+        symbols: Sequence[str | Path] = (),
+    ) -> None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def cpu(self) -> tuple[int, int, int] | None: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def streams(self) -> list[Stream]: ...
+    def stat(self, stream: int, *, flow: bool = True) -> dict[str, Any]:
+        """Counts of a stream: bytes, packets by kind, TNT bits, times, errors, and of its flow. Releases the GIL."""
+
+    def dump(self, streams: Sequence[int], *, json: bool = False) -> Batches:
+        """A line for each packet."""
+
+    def flow(
+        self, streams: Sequence[int], *, blocks: bool = False, thread: int | None = None, json: bool = False
+    ) -> Batches:
+        """A line for each instruction or block, and for what happened between them; of one thread if given."""
+
+    def calls(
+        self,
+        streams: Sequence[int],
+        *,
+        table: bool = False,
+        max_depth: int = 0,
+        thread: int | None = None,
+        json: bool = False,
+    ) -> Batches:
+        """A line for each call, indented by its depth (at most `max_depth` levels; 0: all), or for each function."""

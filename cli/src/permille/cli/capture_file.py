@@ -1,0 +1,135 @@
+"""Recordings of Processor Trace that were made elsewhere: opened by permille.ptcore, with errors as `PermilleError`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from permille.mesh.errors import (
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermilleError,
+    PermissionDenied,
+)
+
+if TYPE_CHECKING:
+    from permille.ptcore import Capture, Stream
+
+KINDS = "perf.data, an LLDB trace bundle (its folder or trace.json), a Griffin container or raw packets"
+_WAYS_OUT = {
+    "UNKNOWN": f"give {KINDS}",
+    "DAMAGED": "copy the file again, whole; what is there of raw packets can be read",
+    "DESCRIPTION": "correct the description at the place named",
+    "OPTION": "see `permille pt stat --help`",
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user knows beside the recording: code, the processor, folders with binaries."""
+
+    images: Sequence[str] = ()
+    cpu: str = ""
+    symbols: Sequence[Path] = ()
+
+
+def open_capture(file: Path, given: Given) -> Capture:
+    """Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for what is no recording and for options that cannot be,
+    `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module.
+    """
+    module = _ptcore()
+    processor = parse_cpu(given.cpu) if given.cpu else None
+    try:
+        return module.Capture(file, images=given.images, cpu=processor, symbols=given.symbols)  # type: ignore[no-any-return]
+    except module.CaptureError as error:
+        kind, message = error.args
+        raise _refusal(kind, message, file) from None
+    except OSError as error:
+        raise _unreadable(Path(error.filename or file), error) from None
+
+
+def chosen_streams(capture: Capture, wanted: Sequence[int], thread: int | None) -> list[Stream]:
+    """The streams by number, and those that a thread ran in; all when nothing is asked for. Raises `NotFound`."""
+    streams = capture.streams()
+    for number in wanted:
+        if number >= len(streams):
+            raise NotFound(
+                f"there is no stream {number}: the recording has {len(streams)}",
+                reason="NO_SUCH_STREAM",
+                help="`permille pt stat FILE` lists them",
+                metadata={"stream": str(number)},
+            )
+    found = [
+        stream
+        for stream in streams
+        if (not wanted or stream.index in wanted)
+        and (thread is None or any(tid == thread for _, tid, _ in stream.threads))
+    ]
+    if thread is not None and not found:
+        known = sorted({tid for stream in streams for _, tid, _ in stream.threads})
+        shown = ", ".join(map(str, known[:20])) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+        raise NotFound(
+            f"thread {thread} did not run in this recording",
+            reason="NO_SUCH_THREAD",
+            help=f"its threads are {shown}" if known else "it does not say which threads ran: leave --thread out",
+            metadata={"thread": str(thread)},
+        )
+    if not found:
+        raise DataLoss("the recording holds no packets", reason="NO_PACKETS", help="record again, or give another file")
+    return found
+
+
+def parse_cpu(text: str) -> tuple[int, int, int]:
+    """`6/94/3` or `6/94`: family, model, stepping. Raises `InvalidArgument`."""
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})(?:/(\d{1,2}))?", text.strip())
+    numbers = (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
+    if not found or max(numbers) > 255:
+        raise InvalidArgument(
+            f"{text!r} names no processor",
+            reason="CPU",
+            help="write family/model/stepping as /proc/cpuinfo has them: --cpu 6/94/3",
+            metadata={"value": text},
+        )
+    return numbers
+
+
+def _ptcore() -> Any:
+    try:
+        import permille.ptcore  # noqa: PLC0415 - 4 MB that no other command needs
+    except ImportError as error:
+        raise FailedPrecondition(
+            f"the decoder's module permille.ptcore cannot be loaded: {error}",
+            reason="NO_PTCORE",
+            help="build it: `make setup`, or pip install ./services/decoder/ptcore",
+        ) from None
+    return permille.ptcore
+
+
+def _refusal(kind: str, message: str, file: Path) -> PermilleError:
+    error = DataLoss if kind == "DAMAGED" else InvalidArgument
+    return error(
+        message, reason=f"CAPTURE_{kind}", help=_WAYS_OUT.get(kind, ""), metadata={"file": str(file), "kind": kind}
+    )
+
+
+def _unreadable(file: Path, error: OSError) -> PermilleError:
+    metadata = {"file": str(file)}
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"there is no file {file}", reason="NO_SUCH_FILE", help="check the path", metadata=metadata)
+    if isinstance(error, PermissionError):
+        return PermissionDenied(
+            f"{file} may not be read by you",
+            reason="FILE_DENIED",
+            help=f"ask its owner, or: sudo chmod a+r {file}",
+            metadata=metadata,
+        )
+    if isinstance(error, IsADirectoryError):
+        return InvalidArgument(
+            f"{file} is a folder without a recording", reason="FOLDER", help=f"give {KINDS}", metadata=metadata
+        )
+    return DataLoss(f"{file} cannot be read: {error.strerror}", reason="FILE_UNREADABLE", metadata=metadata)

@@ -1,0 +1,245 @@
+"""`permille pt`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from permille.cli.capture_file import Given, chosen_streams, open_capture
+from permille.cli.invocation import Invocation, command
+from permille.cli.rendering.stat_text import stat_lines, total
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from permille.ptcore import Capture, Stream
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    add_completion=False,
+    no_args_is_help=True,
+    help="""Read Processor Trace that was recorded elsewhere: counts, packets, instructions, calls.
+
+    FILE is told by its content, also within gzip or zstd: a perf.data of `perf record -e intel_pt//`, an LLDB trace
+    bundle (its folder or trace.json), a Griffin container, or a file of packets alone, which needs the code that ran
+    (--image). No mesh is needed.
+
+    A recording holds one stream for each thread, or for each core; `permille pt stat` lists them with their numbers.
+    dump, flow and calls write while they decode: `| head` ends them at once. With --json they write one object a line.
+    Addresses are strings in hexadecimal, times are ticks of the time stamp counter.
+    """,
+)
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
+_StreamOption = Annotated[
+    list[int] | None,
+    typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),
+]
+_Thread = Annotated[int | None, typer.Option(metavar="TID", help="Only what this thread ran.")]
+_Image = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        "-i",
+        metavar="FILE:OFFSET:SIZE:ADDRESS",
+        help="SIZE bytes of FILE from OFFSET stood at ADDRESS: code for packets alone. Numbers are decimal or begin"
+        " with 0x; FILE:OFFSET:ADDRESS and FILE:ADDRESS mean the rest of the file. An ELF file gives names too."
+        " May be repeated.",
+    ),
+]
+_Cpu = Annotated[
+    str, typer.Option(metavar="F/M/S", help="Family, model and stepping of the processor that recorded: 6/94/3.")
+]
+_Symbols = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--symbols",
+        metavar="FOLDER",
+        help="Where binaries of the recorded machine are, by build id, path or name; may be repeated.",
+    ),
+]
+
+
+@app.command()
+@command
+def stat(
+    invocation: Invocation,
+    file: _File,
+    *,
+    stream: _StreamOption = None,
+    image: _Image = None,
+    cpu: _Cpu = "",
+    symbols: _Symbols = None,
+    packets_only: Annotated[bool, typer.Option("--packets-only", help="Count packets, decode no code.")] = False,
+) -> None:
+    """Count what a recording holds.
+
+    Bytes, packets by kind, instructions, blocks, branches by kind, calls, returns, compressed returns, TNT bits, errors
+    with their offsets, lost bytes, and the range of times, for each stream. With return compression TNT bits are
+    conditional branches and compressed returns together; what is lost is not in either.
+
+    [bold]Examples[/bold]
+
+      permille pt stat perf.data
+
+      permille pt stat trace.pt --image ./a.out:0x1000:0x2000:0x401000 --json
+    """
+    capture = open_capture(file, Given(image or (), cpu, symbols or ()))
+    _tell_warnings(invocation, capture)
+    streams = chosen_streams(capture, stream or (), None)
+    counted = [{**_described(one), **capture.stat(one.index, flow=not packets_only)} for one in streams]
+    told: dict[str, Any] = {
+        "file": str(file),
+        "kind": capture.kind,
+        "cpu": "/".join(map(str, capture.cpu)) if capture.cpu else None,
+        "warnings": capture.warnings,
+        "streams": counted,
+        "total": total(counted),
+    }
+    if invocation.as_json:
+        invocation.print_json(told)
+    else:
+        for line in stat_lines(told):
+            sys.stdout.write(line + "\n")
+    flow = told["total"]["flow"]
+    if flow is not None and flow["instructions"] == 0 and flow["lost_bytes"] > 0:
+        invocation.notes.print(_no_code(file), markup=False)
+
+
+@app.command()
+@command
+def dump(
+    invocation: Invocation,
+    file: _File,
+    *,
+    stream: _StreamOption = None,
+    thread: _Thread = None,
+    symbols: _Symbols = None,
+) -> None:
+    """Write the packets, one a line: offset, name, payload.
+
+    Offsets are hexadecimal and those of the stream. Addresses are completed from the packets before. T is a branch
+    that was taken, N one that was not, the oldest first. Bytes that are no packet are an error line; it goes on at the
+    next PSB.
+
+    [bold]Example[/bold]: permille pt dump perf.data --stream 2 | head -100
+    """
+    capture = open_capture(file, Given(symbols=symbols or ()))
+    _tell_warnings(invocation, capture)
+    streams = chosen_streams(capture, stream or (), thread)
+    if thread is not None and any(one.core is not None for one in streams):
+        raise InvalidArgument(
+            f"packets of a core are not divided by thread: {thread} shared it with others",
+            reason="THREAD_OF_CORE",
+            help="choose a core with --stream, or see what the thread ran: permille pt flow --thread",
+            metadata={"thread": str(thread)},
+        )
+    _write(capture.dump([one.index for one in streams], json=invocation.as_json))
+
+
+@app.command()
+@command
+def flow(
+    invocation: Invocation,
+    file: _File,
+    *,
+    blocks: Annotated[bool, typer.Option("--blocks", "-b", help="One line for each block, not instruction.")] = False,
+    stream: _StreamOption = None,
+    thread: _Thread = None,
+    image: _Image = None,
+    cpu: _Cpu = "",
+    symbols: _Symbols = None,
+) -> None:
+    """Write every instruction that ran, in order: address, text, function.
+
+    Lines in brackets say what happened between two instructions: tracing was enabled, disabled, interrupted, the
+    processor lost packets, bytes could not be decoded, another thread came. A block is a run of instructions without a
+    branch before the last; it has the time, its first and last address, how it was left and where to.
+
+    [bold]Examples[/bold]
+
+      permille pt flow trace.griffin.gz | grep 'call' | head
+
+      permille pt flow trace.json --thread 3497497 --blocks --json
+    """
+    capture, streams = _with_code(invocation, file, Given(image or (), cpu, symbols or ()), stream or (), thread)
+    _write(capture.flow(streams, blocks=blocks, thread=thread, json=invocation.as_json))
+
+
+@app.command()
+@command
+def calls(
+    invocation: Invocation,
+    file: _File,
+    *,
+    table: Annotated[
+        bool, typer.Option("--table", "-t", help="One line for each function with its totals, not for each call.")
+    ] = False,
+    depth: Annotated[int, typer.Option("--depth", "-d", min=0, metavar="N", help="At most N levels; 0: all.")] = 0,
+    stream: _StreamOption = None,
+    thread: _Thread = None,
+    image: _Image = None,
+    cpu: _Cpu = "",
+    symbols: _Symbols = None,
+) -> None:
+    """Write every call, indented under its caller: begin, duration, instructions of its own and with its callees.
+
+    Behind the name: "began before" and "not over" for calls whose begin or end is not in the recording, "tail call"
+    for one entered by a jump, "signal" for one that interrupted its caller, "unwound" for one that a longjmp or an
+    exception ended. Functions without a name are called by module and address.
+
+    [bold]Examples[/bold]
+
+      permille pt calls perf.data --symbols ./server --thread 1234 --depth 5
+
+      permille pt calls perf.data --table | head -20
+    """
+    capture, streams = _with_code(invocation, file, Given(image or (), cpu, symbols or ()), stream or (), thread)
+    _write(capture.calls(streams, table=table, max_depth=depth, thread=thread, json=invocation.as_json))
+
+
+def _with_code(
+    invocation: Invocation, file: Path, given: Given, wanted: Sequence[int], thread: int | None
+) -> tuple[Capture, list[int]]:
+    capture = open_capture(file, given)
+    _tell_warnings(invocation, capture)
+    streams = chosen_streams(capture, wanted, thread)
+    if capture.kind == "raw" and not given.images:
+        raise FailedPrecondition(
+            f"{file} holds packets alone: which instructions ran stands in the code",
+            reason="NO_CODE",
+            help="name it with --image FILE:OFFSET:SIZE:ADDRESS; `permille pt dump` needs none",
+            metadata={"file": str(file)},
+        )
+    return capture, [one.index for one in streams]
+
+
+def _described(stream: Stream) -> dict[str, Any]:
+    return {
+        "index": stream.index,
+        "name": stream.name,
+        "core": stream.core,
+        "threads": [{"pid": pid, "tid": tid, "name": name} for pid, tid, name in stream.threads],
+    }
+
+
+def _no_code(file: Path) -> str:
+    return (
+        f"no instruction could be decoded: the code that {file} ran is not known."
+        " Name it with --image or --symbols, or count packets alone: --packets-only"
+    )
+
+
+def _tell_warnings(invocation: Invocation, capture: Capture) -> None:
+    for warning in capture.warnings:
+        invocation.notes.print(f"warning: {warning}", markup=False)
+
+
+def _write(batches: Iterable[bytes]) -> None:
+    """Whole batches, so that a reader that has seen enough ends the decode with the next one."""
+    output = sys.stdout.buffer
+    for batch in batches:
+        output.write(batch)
+    output.flush()

@@ -1,0 +1,107 @@
+"""What `permille pt stat` counted, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from permille.cli.rendering.units import count
+
+_FLOW = {
+    "instructions": "instructions",
+    "blocks": "blocks",
+    "conditional_branches": "conditional branches",
+    "taken": "  taken",
+    "not_taken": "  not taken",
+    "jumps": "direct jumps",
+    "indirect": "indirect branches",
+    "indirect_jumps": "  indirect jumps",
+    "indirect_calls": "  indirect calls",
+    "calls": "calls",
+    "returns": "returns",
+    "compressed_returns": "compressed returns",
+    "far_transfers": "far transfers",
+    "interrupts": "interrupts",
+    "overflows": "overflows",
+    "error_count": "errors",
+    "lost_bytes": "lost bytes",
+}
+_SHOWN_ERRORS = 10
+
+
+def stat_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """One number a line, for each stream and, where there are several, for all together."""
+    cpu = f", cpu {told['cpu']}" if told["cpu"] else ""
+    yield f"{told['file']}: {told['kind']}{cpu}"
+    for stream in told["streams"]:
+        yield ""
+        yield f"stream {stream['index']}: {stream['name']}{_threads(stream)}"
+        yield from _numbers(stream)
+        yield from _errors(stream)
+    if len(told["streams"]) > 1:
+        yield ""
+        yield "all streams"
+        yield from _numbers(told["total"])
+
+
+def total(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sums over all streams; times from the first to the last."""
+    packets: dict[str, int] = {}
+    for stream in streams:
+        for name, number in stream["packets"].items():
+            packets[name] = packets.get(name, 0) + number
+    flows = [stream["flow"] for stream in streams if stream["flow"] is not None]
+    firsts = [stream["first_tsc"] for stream in streams if stream["first_tsc"] is not None]
+    lasts = [stream["last_tsc"] for stream in streams if stream["last_tsc"] is not None]
+    sums = {name: sum(stream[name] for stream in streams) for name in _SUMS}
+    flow = {name: sum(one[name] for one in flows) for name in _FLOW} if flows else None
+    return {
+        **sums,
+        "packets": dict(sorted(packets.items())),
+        "first_tsc": min(firsts, default=None),
+        "last_tsc": max(lasts, default=None),
+        "flow": flow,
+    }
+
+
+_SUMS = ("bytes", "packet_count", "tnt_bits", "bad_packets", "bad_packet_bytes")
+
+
+def _threads(stream: Mapping[str, Any]) -> str:
+    threads = stream["threads"]
+    if stream["core"] is not None:
+        return f", {len(threads)} threads"
+    known = [one for one in threads if one["tid"]]
+    return "".join(f" of process {one['pid']} {one['name']}".rstrip() for one in known)
+
+
+def _numbers(told: Mapping[str, Any]) -> Iterator[str]:
+    yield _line("bytes", told["bytes"])
+    yield _line("packets", told["packet_count"])
+    for name, number in sorted(told["packets"].items(), key=lambda item: -item[1]):
+        yield _line(f"  {name}", number)
+    yield _line("TNT bits", told["tnt_bits"])
+    if told["bad_packets"]:
+        yield _line("no packets", told["bad_packets"]) + f"  ({count(told['bad_packet_bytes'])} bytes)"
+    if told["flow"] is not None:
+        for name, shown in _FLOW.items():
+            yield _line(shown, told["flow"][name])
+    first, last = told["first_tsc"], told["last_tsc"]
+    yield (
+        "  time                  no TSC packets"
+        if first is None
+        else _line("time, TSC ticks", last - first) + (f"  ({first} to {last})")
+    )
+
+
+def _line(name: str, number: int) -> str:
+    return f"  {name:<20}{count(number):>18}"
+
+
+def _errors(stream: Mapping[str, Any]) -> Iterator[str]:
+    errors = stream["errors"]
+    for error in errors[:_SHOWN_ERRORS]:
+        yield f"  at offset {error['offset']:#x}: {error['reason']}; {count(error['size_bytes'])} bytes lost"
+    found = stream["flow"]["error_count"] if stream["flow"] is not None else stream["bad_packets"]
+    if found > _SHOWN_ERRORS:
+        yield f"  and {count(found - _SHOWN_ERRORS)} more: --json lists the first {count(len(errors))}"

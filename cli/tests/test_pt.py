@@ -1,0 +1,257 @@
+"""Recordings made elsewhere, read without a mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import PERMILLE, permille_alone, plain_environment
+
+PSB = bytes.fromhex("0282" * 8)
+PSBEND = bytes.fromhex("0223")
+MODE_64 = bytes.fromhex("9901")
+PAD = b"\0"
+# nop; jne +2; two nops; ret.
+CODE = bytes.fromhex("90 7502 9090 c3")
+BASE = 0x401000
+
+
+def tip(kind: int, address: int) -> bytes:
+    """A packet with an address of six bytes."""
+    return bytes([0x60 | kind]) + address.to_bytes(6, "little")
+
+
+def tsc(ticks: int) -> bytes:
+    return b"\x19" + ticks.to_bytes(7, "little")
+
+
+TAKEN = b"\x06"
+ROUND = PSB + tsc(1000) + MODE_64 + PSBEND + MODE_64 + tip(0x11, BASE) + TAKEN + tsc(1400) + tip(0x01, 0x500000)
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """Packets alone: one branch and one return, from 1000 to 1400."""
+    file = tmp_path / "trace.pt"
+    file.write_bytes(ROUND)
+    return file
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    """Its code, as the option wants it."""
+    file = tmp_path / "code.bin"
+    file.write_bytes(b"...." + CODE)
+    return f"{file}:4:{len(CODE)}:{BASE:#x}"
+
+
+def pt(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = permille_alone("pt", *arguments)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in pt(*arguments, "--json").stdout.splitlines()]
+
+
+def test_stat_counts_packets_and_flow(raw: Path, image: str) -> None:
+    told = json.loads(pt("stat", raw, "--image", image, "--cpu", "6/94/3", "--json").stdout)
+    assert (told["kind"], told["cpu"], told["warnings"]) == ("raw", "6/94/3", [])
+    stream = told["streams"][0]
+    assert stream["bytes"] == len(ROUND)
+    assert stream["packets"] == {
+        "MODE.Exec": 2, "PSB": 1, "PSBEND": 1, "TIP.PGD": 1, "TIP.PGE": 1, "TNT": 1, "TSC": 2,
+    }  # fmt: skip
+    assert (stream["first_tsc"], stream["last_tsc"], stream["tnt_bits"]) == (1000, 1400, 1)
+    flow = stream["flow"]
+    assert (flow["instructions"], flow["blocks"], flow["conditional_branches"], flow["returns"]) == (3, 2, 1, 1)
+    assert (flow["error_count"], flow["lost_bytes"], stream["errors"]) == (0, 0, [])
+    text = pt("stat", raw, "--image", image).stdout
+    assert "conditional branches                 1\n" in text
+    assert "time, TSC ticks                    400  (1000 to 1400)" in text
+
+
+def test_dump_writes_a_packet_a_line(raw: Path) -> None:
+    lines = pt("dump", raw).stdout.splitlines()
+    assert lines[0].split() == ["0", "PSB"]
+    assert lines[-1].split() == ["2e", "TIP.PGD", "0x500000"]
+    assert [row["packet"] for row in rows("dump", raw)][-3:] == ["TNT", "TSC", "TIP.PGD"]
+
+
+def test_flow_writes_instructions_or_blocks(raw: Path, image: str) -> None:
+    lines = pt("flow", raw, "-i", image).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["[enabled", "401000", "401001", "401005", "[disabled"]
+    assert "jne 0x401005" in lines[2]
+    blocks = rows("flow", raw, "-i", image, "--blocks")
+    assert [(row.get("first"), row.get("kind")) for row in blocks] == [
+        (None, None), ("0x401000", "taken"), ("0x401005", "return"), (None, None),
+    ]  # fmt: skip
+
+
+def test_calls_are_a_tree_or_a_table(raw: Path, image: str) -> None:
+    (call,) = rows("calls", raw, "-i", image)
+    assert (call["depth"], call["total_instructions"], call["begin_truncated"]) == (0, 3, True)
+    assert "(began before" in pt("calls", raw, "-i", image).stdout
+    (function,) = rows("calls", raw, "-i", image, "--table")
+    assert (function["calls"], function["self_instructions"]) == (1, 3)
+
+
+def test_a_program_gives_its_functions_names(raw: Path, tmp_path: Path) -> None:
+    source, program = tmp_path / "a.s", tmp_path / "a.out"
+    source.write_text(
+        ".globl _start\n.type _start, @function\n_start: nop\njne last\nnop\nnop\nlast: ret\n.size _start, .-_start\n"
+    )
+    subprocess.run(["cc", "-nostdlib", "-static", f"-Wl,-Ttext={BASE:#x}", "-o", program, source], check=True)
+    offset = program.read_bytes().index(CODE)
+    told = pt("flow", raw, "--image", f"{program}:{offset}:{len(CODE)}:{BASE:#x}").stdout
+    assert "_start+0x1" in told
+
+
+def test_damaged_packets_are_errors_with_their_offset(raw: Path, image: str) -> None:
+    raw.write_bytes(ROUND + b"\x05\x01\x02" + ROUND)
+    told = json.loads(pt("stat", raw, "--image", image, "--json").stdout)
+    (error,) = told["streams"][0]["errors"]
+    assert (error["offset"], error["size_bytes"]) == (len(ROUND), 3)
+    assert error["reason"].startswith("unknown-packet")
+    flow = told["streams"][0]["flow"]
+    assert (flow["instructions"], flow["lost_bytes"], flow["error_count"]) == (6, 3, 1)
+    assert f"at offset {len(ROUND):#x}: unknown-packet" in pt("stat", raw, "--image", image).stdout
+    assert "error: no packet begins with 05" in pt("dump", raw).stdout
+
+
+def test_without_code_packets_are_counted_and_the_way_out_is_told(raw: Path, tmp_path: Path) -> None:
+    done = pt("stat", raw)
+    assert "instructions                         0" in done.stdout
+    assert "--image" in done.stderr
+    assert pt("stat", raw, "--packets-only").stderr == ""
+    for layer in ("flow", "calls"):
+        failed = pt(layer, raw, code=4)
+        assert str(raw) in failed.stderr
+        assert "--image FILE:OFFSET:SIZE:ADDRESS" in failed.stderr
+
+
+def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) -> None:
+    empty, text, short = tmp_path / "empty", tmp_path / "text", tmp_path / "short.gz"
+    empty.touch()
+    text.write_text("not a trace\n" * 10)
+    short.write_bytes(gzip.compress(os.urandom(5000))[:2000])
+    cases: list[tuple[list[str | Path], int, str]] = [
+        ([empty], 2, "empty"),
+        ([text], 2, "perf.data"),
+        ([tmp_path], 2, "folder"),
+        ([short], 9, "whole"),
+        ([tmp_path / "none"], 3, "check the path"),
+        ([raw, "--cpu", "skylake"], 2, "--cpu 6/94/3"),
+        ([raw, "--image", "a.out"], 2, "FILE:OFFSET:SIZE:ADDRESS"),
+        ([raw, "--image", f"{tmp_path / 'none'}:0:1:0x1000"], 3, "none"),
+        ([raw, "--image", f"{text}:0:0x1000:0x1000"], 2, "0x1000 bytes"),
+        ([raw, "--stream", "7"], 3, "no stream 7"),
+    ]
+    for arguments, code, told in cases:
+        failed = pt("stat", *arguments, code=code)
+        assert told in failed.stderr, failed.stderr
+        assert "what to do: " in failed.stderr
+    failed = pt("stat", text, "--json", code=2)
+    assert json.loads(failed.stderr)["error"]["reason"] == "CAPTURE_UNKNOWN"
+    assert "thread 7" in pt("dump", raw, "--thread", "7", code=3).stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_of_somebody_else_is_denied(raw: Path) -> None:
+    raw.chmod(0)
+    assert "chmod" in pt("stat", raw, code=5).stderr
+
+
+def endless(tmp_path: Path, size: int = 64 << 30) -> Path:
+    """More packets than can be listed in a day, in a file without blocks."""
+    file = tmp_path / "endless.pt"
+    file.write_bytes(PSB)
+    os.truncate(file, size)
+    return file
+
+
+@pytest.mark.parametrize("arguments", [["dump"], ["dump", "--json"]])
+def test_a_reader_that_has_seen_enough_ends_it(tmp_path: Path, arguments: list[str]) -> None:
+    with started("pt", *arguments, endless(tmp_path)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "PSB" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+
+
+def test_ctrl_c_ends_a_long_count(tmp_path: Path) -> None:
+    with started("pt", "stat", endless(tmp_path)) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+@contextlib.contextmanager
+def started(*arguments: str | Path) -> Any:
+    command = [sys.executable, PERMILLE, *arguments]
+    process = subprocess.Popen(
+        command, env=plain_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def griffin(name: str) -> Path:
+    """A reference trace; skips where there are none."""
+    shared = os.environ.get("PERMILLE_SHARED") or Path(__file__).parents[3] / "shared"
+    file = Path(shared) / "data/pt/griffin" / f"{name}.griffin.gz"
+    if not file.is_file():
+        pytest.skip(f"no reference data at {file}: set PERMILLE_SHARED")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("last", (171_568, 1_873_231, 314_466, 28_638, 341_137)),
+        ("ovf-01-ben", (9_024, 176_141, 33_970, 827, 34_713)),
+        ("cve-2004-0597-poc", (24_416, 472_852, 76_082, 3_490, 79_302)),
+        ("cve-2005-0105-poc", (31_600, 671_163, 106_853, 5_982, 112_666)),
+    ],
+)
+def test_real_traces_have_the_counts_that_libipt_gives(name: str, counts: tuple[int, ...]) -> None:
+    told = json.loads(pt("stat", griffin(name), "--cpu", "6/94", "--json").stdout)["total"]
+    flow = told["flow"]
+    found = (told["bytes"], flow["instructions"], flow["conditional_branches"], flow["returns"], told["tnt_bits"])
+    assert found == counts
+    assert told["tnt_bits"] == flow["conditional_branches"] + flow["compressed_returns"]
+    assert (flow["error_count"], flow["lost_bytes"], told["bad_packets"]) == (0, 0, 0)
+
+
+def test_the_layers_of_a_real_trace_agree() -> None:
+    file = griffin("ovf-01-ben")
+    stat = json.loads(pt("stat", file, "--json").stdout)
+    told, thread = stat["total"], stat["streams"][0]["threads"][0]["tid"]
+    assert len(pt("dump", file).stdout.splitlines()) == told["packet_count"]
+    instructions = [row for row in rows("flow", file) if row["event"] == "instruction"]
+    assert len(instructions) == told["flow"]["instructions"]
+    blocks = [row for row in rows("flow", file, "--blocks") if row["event"] == "block"]
+    assert len(blocks) == told["flow"]["blocks"]
+    assert sum(row["instructions"] for row in blocks) == len(instructions)
+    assert sum(row["self_instructions"] for row in rows("calls", file)) == len(instructions)
+    assert sum(row["self_instructions"] for row in rows("calls", file, "--table")) == len(instructions)
+    assert sum(row["event"] == "block" for row in rows("flow", file, "-b", "--thread", str(thread))) == len(blocks)

@@ -1,0 +1,55 @@
+//! The code of a stream with its names.
+
+use pt_capture::Memory;
+use pt_flow::{CodeMemory, Loss, Reason};
+use pt_image::{Description, Image, Symbols};
+
+/// What the listings ask beside the code itself. Epochs are those of the stream.
+pub trait Code: CodeMemory + Symbols {
+    /// Why there is no code at the address.
+    fn why_no_code(&self, epoch: u32, address: u64) -> String;
+
+    /// As [`Image::describe`].
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description;
+
+    /// Why a stretch was lost, in words that name the address where code is missing.
+    fn why(&self, loss: &Loss) -> String {
+        match loss.reason {
+            Reason::NoCode => {
+                let known = self.why_no_code(loss.epoch, loss.address);
+                format!("no-code: nothing is known at {:#x}: {known}", loss.address)
+            }
+            reason => format!("{}: {reason}", reason.name()),
+        }
+    }
+}
+
+impl Code for Image {
+    fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        Image::why_no_code(self, epoch, address)
+    }
+
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        Image::describe(self, space, function, address)
+    }
+}
+
+impl Code for Memory<'_> {
+    fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        Memory::why_no_code(self, epoch, address)
+    }
+
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        Memory::describe(self, space, function, address)
+    }
+}
+
+impl<C: Code + ?Sized> Code for &C {
+    fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        (**self).why_no_code(epoch, address)
+    }
+
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        (**self).describe(space, function, address)
+    }
+}

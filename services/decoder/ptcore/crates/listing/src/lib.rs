@@ -1,0 +1,23 @@
+//! A Processor Trace stream as people and programs read it: counts, packets, flow and calls.
+//!
+//! Everything is written into [`Lines`], which hands on what it holds from time to time: the listing of a stream takes no
+//! more memory than the stream's decode. [`Form::Json`] is one object a line.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod code;
+mod counts;
+mod flow;
+mod lines;
+mod packets;
+mod row;
+mod who;
+
+pub use calls::{calls, functions};
+pub use code::Code;
+pub use counts::{Branches, Counts, Gap, MAX_GAPS};
+pub use flow::{Detail, FlowListing};
+pub use lines::{stop, stopped, Form, Lines};
+pub use packets::packets;
+pub use row::{Row, Value};
+pub use who::{Only, Who};

@@ -1,0 +1,143 @@
+//! One line: named values, as text or as a JSON object.
+
+use crate::Form;
+use std::fmt::Write;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'v> {
+    /// Addresses and bit patterns: `"0x1f"` in JSON, so that no reader rounds them.
+    Hex(u64),
+    Number(u64),
+    Word(&'v str),
+    /// Text shows the name when it is true.
+    Flag(bool),
+    Unknown,
+}
+
+/// Writes the values of one line. Text is for lines of free form: `name value, name value`; an empty name leaves the
+/// value alone.
+pub struct Row<'l> {
+    form: Form,
+    line: &'l mut String,
+    first: bool,
+}
+
+impl<'l> Row<'l> {
+    pub fn new(form: Form, line: &'l mut String) -> Self {
+        if form == Form::Json {
+            line.push('{');
+        }
+        Row { form, line, first: true }
+    }
+
+    /// `shown` is the name in text.
+    pub fn put(&mut self, name: &str, shown: &str, value: Value<'_>) -> &mut Self {
+        match self.form {
+            Form::Json => {
+                if !std::mem::take(&mut self.first) {
+                    self.line.push(',');
+                }
+                self.line.push('"');
+                self.line.push_str(name);
+                self.line.push_str("\":");
+                json(self.line, value);
+            }
+            Form::Text => text(self.line, &mut self.first, shown, value),
+        }
+        self
+    }
+
+    /// Only JSON has it.
+    pub fn more(&mut self, name: &str, value: Value<'_>) -> &mut Self {
+        if self.form == Form::Json {
+            self.put(name, "", value);
+        }
+        self
+    }
+
+    pub fn end(self) {
+        if self.form == Form::Json {
+            self.line.push('}');
+        }
+    }
+}
+
+fn json(line: &mut String, value: Value<'_>) {
+    let _ = match value {
+        Value::Hex(number) => write!(line, "\"{number:#x}\""),
+        Value::Number(number) => write!(line, "{number}"),
+        Value::Flag(flag) => write!(line, "{flag}"),
+        Value::Word(word) => {
+            quote(line, word);
+            Ok(())
+        }
+        Value::Unknown => write!(line, "null"),
+    };
+}
+
+fn text(line: &mut String, first: &mut bool, shown: &str, value: Value<'_>) {
+    if matches!(value, Value::Flag(false) | Value::Unknown) {
+        return;
+    }
+    if !std::mem::take(first) {
+        line.push(' ');
+    }
+    line.push_str(shown);
+    if value == Value::Flag(true) {
+        return;
+    }
+    if !shown.is_empty() {
+        line.push(' ');
+    }
+    let _ = match value {
+        Value::Hex(number) => write!(line, "{number:#x}"),
+        Value::Number(number) => write!(line, "{number}"),
+        Value::Word(word) => line.write_str(word),
+        Value::Flag(_) | Value::Unknown => Ok(()),
+    };
+}
+
+/// A JSON string (RFC 8259, section 7).
+fn quote(line: &mut String, word: &str) {
+    line.push('"');
+    for letter in word.chars() {
+        match letter {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            control if control < ' ' => {
+                let _ = write!(line, "\\u{:04x}", u32::from(control));
+            }
+            other => line.push(other),
+        }
+    }
+    line.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(form: Form) -> String {
+        let mut line = String::new();
+        let mut row = Row::new(form, &mut line);
+        row.put("ip", "", Value::Hex(0x1f))
+            .put("count", "count", Value::Number(3))
+            .more("stream", Value::Word("a\"\n\u{1}"));
+        row.put("taken", "taken", Value::Flag(true)).put("aborted", "aborted", Value::Flag(false));
+        row.put("cr3", "cr3", Value::Unknown);
+        row.end();
+        line
+    }
+
+    #[test]
+    fn people_see_what_is_there() {
+        assert_eq!(row(Form::Text), "0x1f count 3 taken");
+    }
+
+    #[test]
+    fn programs_see_everything() {
+        let expected = r#"{"ip":"0x1f","count":3,"stream":"a\"\n\u0001","taken":true,"aborted":false,"cr3":null}"#;
+        assert_eq!(row(Form::Json), expected);
+    }
+}

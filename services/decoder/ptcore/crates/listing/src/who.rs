@@ -1,0 +1,56 @@
+//! Which thread a core ran.
+
+use pt_capture::View;
+use pt_flow::{Block, DisableKind, Loss, Sink};
+
+/// The threads of a stream, by the epochs of its blocks.
+#[derive(Clone, Copy)]
+pub struct Who<'v>(pub &'v [View]);
+
+impl Who<'_> {
+    /// Process and thread; zeros where nobody knows.
+    pub fn at(&self, epoch: u32) -> (u32, u32) {
+        self.0.get(epoch as usize).map_or((0, 0), |view| (view.pid, view.tid))
+    }
+}
+
+/// A sink that may be nobody's: for the threads that nobody asked for.
+pub struct Only<S>(pub Option<S>);
+
+impl<S: Sink> Sink for Only<S> {
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.block(block, tsc);
+        }
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.enabled(ip, resumed, tsc);
+        }
+    }
+
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.disabled(kind, at, target, tsc);
+        }
+    }
+
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.interrupt(from, to, tsc);
+        }
+    }
+
+    fn loss(&mut self, loss: &Loss) {
+        if let Some(sink) = &mut self.0 {
+            sink.loss(loss);
+        }
+    }
+
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.overflow(offset, from, tsc);
+        }
+    }
+}

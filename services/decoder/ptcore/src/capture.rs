@@ -1,0 +1,323 @@
+//! `Capture`: a recording made anywhere, and its listings.
+
+use crate::listing::{Batches, Worker};
+use pt_calls::Calls;
+use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
+use pt_flow::Flow;
+use pt_listing::{calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Lines, Only, Who};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyIndexError, PyIsADirectoryError, PyOSError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+create_exception!(permille.ptcore, CaptureError, PyException, "A recording that cannot be read: (kind, message).");
+
+#[pyclass(frozen, module = "permille.ptcore")]
+pub struct Capture(Arc<pt_capture::Capture>);
+
+/// The number of "Is a directory", the same on every Linux.
+const EISDIR: i32 = 21;
+
+/// A stream of a capture.
+#[pyclass(frozen, get_all, module = "permille.ptcore")]
+pub struct Stream {
+    index: usize,
+    name: String,
+    size_bytes: usize,
+    core: Option<u32>,
+    /// Process, thread and name of every thread that ran.
+    threads: Vec<(u32, u32, String)>,
+}
+
+#[pymethods]
+impl Capture {
+    #[new]
+    #[pyo3(signature = (path, *, images=Vec::new(), cpu=None, symbols=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        images: Vec<String>,
+        cpu: Option<(u16, u8, u8)>,
+        symbols: Vec<PathBuf>,
+    ) -> PyResult<Self> {
+        let images: Result<Vec<RawImage>, _> = images.iter().map(|given| given.parse()).collect();
+        let options = Options { cpu, images: images.map_err(refused)?, symbols, ..Options::default() };
+        let opened = py.detach(|| pt_capture::open(&path, &options));
+        Ok(Capture(Arc::new(opened.map_err(refused)?)))
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind.name()
+    }
+
+    #[getter]
+    fn cpu(&self) -> Option<(u16, u8, u8)> {
+        self.0.cpu
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings.clone()
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        (0..self.0.streams.len()).map(|index| stream(&self.0, index)).collect()
+    }
+
+    #[pyo3(signature = (stream, *, flow=true))]
+    fn stat(&self, py: Python<'_>, stream: usize, flow: bool) -> PyResult<Py<PyDict>> {
+        self.check(&[stream])?;
+        let capture = Arc::clone(&self.0);
+        let worker = Worker::spawn(move |go_on| count(&capture, stream, flow, go_on))?;
+        worker.wait(py)?.into_dict(py)
+    }
+
+    #[pyo3(signature = (streams, *, json=false))]
+    fn dump(&self, streams: Vec<usize>, json: bool) -> PyResult<Batches> {
+        self.list(streams, json, |capture, stream, lines| {
+            packets(&capture.streams[stream].data, &capture.streams[stream].name, lines);
+        })
+    }
+
+    #[pyo3(signature = (streams, *, blocks=false, thread=None, json=false))]
+    fn flow(&self, streams: Vec<usize>, blocks: bool, thread: Option<u32>, json: bool) -> PyResult<Batches> {
+        let detail = if blocks { Detail::Blocks } else { Detail::Instructions };
+        self.list(streams, json, move |capture, stream, lines| list_flow(capture, stream, detail, thread, lines))
+    }
+
+    #[pyo3(signature = (streams, *, table=false, max_depth=0, thread=None, json=false))]
+    fn calls(
+        &self,
+        streams: Vec<usize>,
+        table: bool,
+        max_depth: u32,
+        thread: Option<u32>,
+        json: bool,
+    ) -> PyResult<Batches> {
+        self.list(streams, json, move |capture, number, lines| {
+            let name = &capture.streams[number].name;
+            for (who, trace) in traces(capture, number, thread) {
+                let memory = capture.memory();
+                if matches!(capture.streams[number].of, Of::Core(_)) {
+                    lines.title(&format!("{name}, thread {} of process {}", who.1, who.0));
+                }
+                match table {
+                    true => functions(&trace, &memory, name, who, lines),
+                    false => calls(&trace, &memory, name, who, max_depth, lines),
+                }
+            }
+        })
+    }
+}
+
+impl Capture {
+    fn check(&self, streams: &[usize]) -> PyResult<()> {
+        let count = self.0.streams.len();
+        match streams.iter().find(|&&stream| stream >= count) {
+            Some(stream) => Err(PyIndexError::new_err(format!("there is no stream {stream}: there are {count}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn list(
+        &self,
+        streams: Vec<usize>,
+        json: bool,
+        write: impl Fn(&pt_capture::Capture, usize, &mut Lines<'_>) + Send + 'static,
+    ) -> PyResult<Batches> {
+        self.check(&streams)?;
+        let capture = Arc::clone(&self.0);
+        let form = if json { Form::Json } else { Form::Text };
+        Batches::spawn(form, move |lines| {
+            for &number in &streams {
+                if streams.len() > 1 {
+                    let stream = &capture.streams[number];
+                    lines.title(&format!("stream {number}: {}, {} bytes", stream.name, stream.data.len()));
+                }
+                write(&capture, number, lines);
+            }
+        })
+    }
+}
+
+fn refused(refusal: Refusal) -> PyErr {
+    let kind = match &refusal {
+        Refusal::Unreadable { path, error } => {
+            let path = path.to_string_lossy().into_owned();
+            return match (error.raw_os_error(), error.kind()) {
+                (Some(number), _) => PyOSError::new_err((number, strerror(error), path)),
+                (None, ErrorKind::IsADirectory) => PyIsADirectoryError::new_err((EISDIR, strerror(error), path)),
+                (None, _) => CaptureError::new_err(("DAMAGED", format!("{path}: {error}"))),
+            };
+        }
+        Refusal::Unknown { .. } => "UNKNOWN",
+        Refusal::Damaged { .. } => "DAMAGED",
+        Refusal::Json { .. } => "DESCRIPTION",
+        Refusal::Option { .. } => "OPTION",
+    };
+    CaptureError::new_err((kind, refusal.to_string()))
+}
+
+/// The system's words alone: Rust appends the number, and so does Python.
+fn strerror(error: &std::io::Error) -> String {
+    let told = error.to_string();
+    told.split_once(" (os error").map_or(&*told, |(words, _)| words).to_owned()
+}
+
+fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
+    let stream = &capture.streams[index];
+    let mut threads = BTreeSet::new();
+    let core = match stream.of {
+        Of::Thread { pid, tid } => {
+            threads.insert((pid, tid));
+            None
+        }
+        Of::Core(core) => {
+            let views = stream.epochs.iter().filter_map(|&(_, view)| capture.views.get(view as usize));
+            threads.extend(views.filter(|view| view.tid != 0).map(|view| (view.pid, view.tid)));
+            Some(core)
+        }
+    };
+    let named = |(pid, tid)| (pid, tid, capture.names.get(&tid).cloned().unwrap_or_default());
+    Stream {
+        index,
+        name: stream.name.clone(),
+        size_bytes: stream.data.len(),
+        core,
+        threads: threads.into_iter().map(named).collect(),
+    }
+}
+
+fn list_flow(capture: &pt_capture::Capture, number: usize, detail: Detail, thread: Option<u32>, lines: &mut Lines<'_>) {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let mut flow = Flow::new(memory);
+    let mut sink = FlowListing::new(memory, Who(&capture.views), &stream.name, detail, lines);
+    match thread {
+        None => {
+            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
+        }
+        Some(tid) => {
+            let mut wanted = Some(sink);
+            let make = |view: &pt_capture::View| Only(if view.tid == tid { wanted.take() } else { None });
+            let mut threads = Threads::new(&capture.views, make);
+            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+            threads.finish();
+        }
+    }
+}
+
+/// The calls of a stream's threads; of one where a thread is given.
+fn traces(capture: &pt_capture::Capture, number: usize, thread: Option<u32>) -> BTreeMap<(u32, u32), pt_calls::Trace> {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let mut flow = Flow::new(memory);
+    if let Of::Thread { pid, tid } = stream.of {
+        let mut calls = Calls::new(memory);
+        flow.decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
+        return BTreeMap::from([((pid, tid), calls.finish())]);
+    }
+    let mut pids = BTreeMap::new();
+    let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
+        pids.insert(view.tid, view.pid);
+        Only((thread.is_none() || thread == Some(view.tid)).then(|| Calls::new(memory)))
+    });
+    flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let sinks = threads.finish();
+    let finished = |(tid, sink): (u32, Only<Calls<_>>)| Some(((pids[&tid], tid), sink.0?.finish()));
+    sinks.into_iter().filter_map(finished).collect()
+}
+
+/// What `stat` tells of a stream.
+struct Stat {
+    counts: Counts,
+    flow: Option<FlowStat>,
+}
+
+struct FlowStat {
+    numbers: Vec<(&'static str, u64)>,
+    errors: Vec<(u64, u64, u64, String)>,
+    last_tsc: u64,
+}
+
+fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let counts = Counts::of(&stream.data, go_on);
+    if !go_on() {
+        stop();
+    }
+    let flow = flow.then(|| {
+        let mut sink = Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
+        let statistics = Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
+        FlowStat {
+            numbers: vec![
+                ("instructions", sink.instructions),
+                ("blocks", sink.blocks),
+                ("conditional_branches", sink.taken + sink.not_taken),
+                ("taken", sink.taken),
+                ("not_taken", sink.not_taken),
+                ("jumps", sink.jumps),
+                ("indirect", sink.indirect_jumps + sink.indirect_calls),
+                ("indirect_jumps", sink.indirect_jumps),
+                ("indirect_calls", sink.indirect_calls),
+                ("calls", sink.direct_calls + sink.indirect_calls),
+                ("returns", sink.returns),
+                ("compressed_returns", statistics.compressed_returns),
+                ("far_transfers", sink.far),
+                ("interrupts", sink.interrupts),
+                ("overflows", sink.overflows),
+                ("error_count", sink.gap_count),
+                ("lost_bytes", sink.lost_bytes),
+            ],
+            errors: sink
+                .gaps
+                .iter()
+                .map(|gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone()))
+                .collect(),
+            last_tsc: sink.last_tsc,
+        }
+    });
+    Stat { counts, flow }
+}
+
+impl Stat {
+    fn into_dict(self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let Stat { counts, flow } = self;
+        let told = PyDict::new(py);
+        told.set_item("bytes", counts.bytes)?;
+        told.set_item("packet_count", counts.packets.values().sum::<u64>())?;
+        told.set_item("packets", counts.packets)?;
+        told.set_item("tnt_bits", counts.tnt_bits)?;
+        told.set_item("bad_packets", counts.bad_count)?;
+        told.set_item("bad_packet_bytes", counts.bad_bytes)?;
+        let last_tsc = flow.as_ref().map_or(0, |flow| flow.last_tsc);
+        told.set_item("first_tsc", counts.times.map(|(first, _)| first))?;
+        told.set_item("last_tsc", counts.times.map(|(_, last)| last.max(last_tsc)))?;
+        let errors = PyDict::new(py);
+        let bad = counts.bad.into_iter().map(|(offset, size, what)| (offset, size, 0, what)).collect();
+        let list = match flow {
+            Some(flow) => {
+                for (name, count) in flow.numbers {
+                    errors.set_item(name, count)?;
+                }
+                flow.errors
+            }
+            None => bad,
+        };
+        told.set_item("flow", if errors.is_empty() { None } else { Some(errors) })?;
+        let mut rows = Vec::new();
+        for (offset, size, address, reason) in list {
+            let row = PyDict::new(py);
+            row.set_item("offset", offset)?;
+            row.set_item("size_bytes", size)?;
+            row.set_item("address", (address != 0).then(|| format!("{address:#x}")))?;
+            row.set_item("reason", reason)?;
+            rows.push(row);
+        }
+        told.set_item("errors", rows)?;
+        Ok(told.unbind())
+    }
+}
