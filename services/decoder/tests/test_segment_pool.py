@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from permille.decoder.domain.segment_pool import SegmentPool, WorkerDied
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.workers import WorkerDied
 
 DIES = "__import__('os').kill(__import__('os').getpid(), 9)"
 SLEEPS = "__import__('time').sleep(600)"
@@ -16,7 +18,7 @@ SLEEPS = "__import__('time').sleep(600)"
 
 @pytest.fixture
 def pool() -> Iterator[SegmentPool[str, object]]:
-    pool: SegmentPool[str, object] = SegmentPool(eval, 2)
+    pool: SegmentPool[str, object] = SegmentPool(eval, LocalWorkers(2))
     yield pool
     pool.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -12,7 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.segment_decoder import SegmentResult, SegmentTask, decode_segment
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
 from permille.mesh.errors import Code, PermilleError
@@ -24,8 +26,8 @@ StoreSession = Callable[..., Awaitable[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SegmentPool[SegmentTask, SegmentResult]]:
-    pool = SegmentPool(decode_segment, 2)
+def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
+    pool = SegmentPool(decode_part, LocalWorkers(2))
     yield pool
     pool.close()
 
@@ -33,21 +35,30 @@ def pool() -> Iterator[SegmentPool[SegmentTask, SegmentResult]]:
 class Bench:
     """A decoder on a store, and its tables."""
 
-    def __init__(self, store: ObjectStore, pool: SegmentPool[SegmentTask, SegmentResult], folder: Path) -> None:
+    def __init__(self, store: ObjectStore, pool: SegmentPool[PartTask, bytes], folder: Path) -> None:
         self.store = store
         self.tables = Tables(store)
         self.debug_folder = folder / "debug"
-        self._scratch = folder / "scratch"
+        scratch = folder / "scratch"
+        scratch.mkdir(parents=True)
         self.binaries = BinaryRepository(store, folder / "binaries", debug_folder=self.debug_folder)
-        self._decoder = SessionDecoder(store, self.tables, self.binaries, pool)
+        self.decoder = SessionDecoder(
+            store,
+            self.tables,
+            pool,
+            folder=scratch,
+            workers_folder=str(folder / "worker"),
+            debug_folder=self.debug_folder,
+        )
         self.progress: list[tuple[int, int]] = []
 
-    async def decode(self, session_id: str = "s1") -> DecodedSession:
+    async def decode(self, session_id: str = "s1", decode_id: str = "") -> DecodedSession:
         async def progress(done: int, total: int) -> None:
             self.progress.append((done, total))
 
-        decoded = await self._decoder.decode(session_id, self._scratch, "test", progress)
-        assert not self._scratch.exists()
+        decode_id = decode_id or secrets.token_hex(4)
+        decoded = await self.decoder.decode(session_id, decode_id, progress)
+        assert [info.key async for info in self.store.list(f"decodes/{decode_id}/")] == []
         return decoded
 
     async def rows(self, table: str, session_id: str = "s1") -> list[dict[str, Any]]:
@@ -57,9 +68,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(
-    store: ObjectStore, pool: SegmentPool[SegmentTask, SegmentResult], tmp_path: Path
-) -> AsyncIterator[Bench]:
+async def bench(store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path) -> AsyncIterator[Bench]:
     yield Bench(store, pool, tmp_path)
 
 
@@ -296,7 +305,7 @@ async def test_a_damaged_manifest_is_told(bench: Bench, text: bytes) -> None:
 
 
 async def test_two_decodes_of_one_session_at_once(
-    bench: Bench, store_session: StoreSession, pool: SegmentPool[SegmentTask, SegmentResult], tmp_path: Path
+    bench: Bench, store_session: StoreSession, pool: SegmentPool[PartTask, bytes], tmp_path: Path
 ) -> None:
     await store_session()
     other = Bench(bench.store, pool, tmp_path / "other")

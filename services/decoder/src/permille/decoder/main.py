@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Literal
 
 from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
 from permille.decoder.domain.binary_repository import DEBUG_FOLDER, BinaryRepository
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.query import QueryEngine, QueryLimits
-from permille.decoder.domain.segment_decoder import SegmentResult, SegmentTask, decode_segment
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import SessionDecoder
 from permille.decoder.domain.session_export import SessionExports
@@ -30,7 +32,11 @@ class DecoderSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workers: int = Field(default=0, ge=0, le=1024, description="Processes that decode segments; 0: one a core.")
+    executor: Literal["local", "dask"] = Field(
+        default="local", description="Who decodes: processes here, or a cluster."
+    )
+    workers: int = Field(default=0, ge=0, le=1024, description="Processes of the local executor; 0: one a core.")
+    dask_scheduler: str = Field(default="", description="tcp://127.0.0.1:PORT, or tls://HOST:PORT of a Dask cluster.")
     decodes_at_once: int = Field(default=2, ge=1, le=64, description="Sessions that are decoded at the same time.")
     query_memory_mib: int = Field(default=1024, ge=16, description="Memory of one query.")
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
@@ -57,11 +63,17 @@ async def setup(context: ServerContext) -> None:
     binaries = BinaryRepository(
         context.store, config.state_dir / "decoder" / "binaries", debug_folder=settings.debug_folder
     )
-    pool: SegmentPool[SegmentTask, SegmentResult] = SegmentPool(decode_segment, settings.workers or cores)
-    work = DecodeWork(
-        SessionDecoder(context.store, tables, binaries, pool), scratch.path, patience_s=settings.store_patience_s
+    pool = _pool(settings, config, settings.workers or cores)
+    decoder = SessionDecoder(
+        context.store,
+        tables,
+        pool,
+        folder=scratch.path,
+        workers_folder="" if settings.executor == "dask" else str(config.state_dir / "decoder"),
+        debug_folder=settings.debug_folder,
     )
-    runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work, most_at_once=settings.decodes_at_once)
+    work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
+    runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)
     limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores)
     context.add(
         decoder_pb2_grpc.add_DecoderServiceServicer_to_server,
@@ -77,12 +89,22 @@ async def setup(context: ServerContext) -> None:
         ACCESS,
     )
     context.spawn(runner.run())
+    context.spawn(pool.watch())
 
     async def close() -> None:
         pool.close()
         await asyncio.to_thread(scratch.close)
 
     context.on_shutdown(close)
+
+
+def _pool(settings: DecoderSettings, config: MeshConfig, processes: int) -> SegmentPool[PartTask, bytes]:
+    if settings.executor == "local":
+        return SegmentPool(decode_part, LocalWorkers(processes))
+    # Loading Dask takes a while.
+    from permille.decoder.service.dask_workers import dask_workers, decode_part_on_dask  # noqa: PLC0415
+
+    return SegmentPool(decode_part_on_dask, dask_workers(settings.dask_scheduler, config))
 
 
 def main() -> None:

@@ -7,8 +7,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import zstandard
 from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, manifest_key, read_manifest
@@ -34,9 +33,11 @@ class MapChange:
 class SessionArchive:
     """One session as its recorder left it."""
 
-    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
+    def __init__(self, store: ObjectStore, manifest: Manifest, sha256: str) -> None:
         self._store = store
         self.manifest = manifest
+        # Of the manifest, which has those of all other files: tells one recording from another.
+        self.sha256 = sha256
 
     @classmethod
     async def open(cls, store: ObjectStore, session_id: str) -> SessionArchive:
@@ -51,13 +52,13 @@ class SessionArchive:
                 help="`permille sessions` lists those there are; a session appears when it is stored as a whole",
                 metadata={"session_id": session_id},
             ) from None
-        return cls(store, read_manifest(text, key))
+        return cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
 
-    async def fetch_segment(self, segment: Segment, to: Path) -> None:
+    async def fetch_segment(self, segment: Segment, to: BinaryIO) -> None:
         """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
         await self._fetch(segment.key, segment.sha256, to)
 
-    async def fetch_code(self, to: Path) -> None:
+    async def fetch_code(self, to: BinaryIO) -> None:
         """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
         await self._fetch(self.manifest.code.key, self.manifest.code.sha256, to)
 
@@ -80,12 +81,12 @@ class SessionArchive:
             raise _damaged(file.key, "its SHA-256 is not the manifest's")
         return data
 
-    async def _fetch(self, key: str, sha256: str, to: Path) -> None:
+    async def _fetch(self, key: str, sha256: str, to: BinaryIO) -> None:
         digest = hashlib.sha256()
-        with await asyncio.to_thread(to.open, "wb") as file:
-            async for piece in decompressed(self._store, key):
-                digest.update(piece)
-                await asyncio.to_thread(file.write, piece)
+        async for piece in decompressed(self._store, key):
+            digest.update(piece)
+            await asyncio.to_thread(to.write, piece)
+        await asyncio.to_thread(to.flush)
         if digest.hexdigest() != sha256:
             raise _damaged(key, "the SHA-256 of its content is not the manifest's")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 _RECORD = struct.Struct("<QIIII")
 _IN = 1
@@ -25,11 +26,11 @@ class CoreTimeline:
         """The core at each of these times, which never go back."""
         result = array("i")
         done = 0
-        for time, core in zip(self.times, self.cores, strict=False):
-            upto = bisect_left(starts, time, lo=done)
-            result.extend([core] * (upto - done))
-            done = upto
-        result.extend([self.cores[-1]] * (len(starts) - done))
+        number = bisect_right(self.times, starts[0]) if len(starts) else 0
+        while done < len(starts):
+            upto = bisect_left(starts, self.times[number], lo=done) if number < len(self.times) else len(starts)
+            result.extend(repeat(self.cores[number], upto - done))
+            done, number = upto, number + 1
         return result
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
-from permille.decoder.domain.archive import MapChange, SessionArchive, is_lost
-from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
-from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
-from permille.decoder.domain.image_steps import ImageStep, image_steps
+import pyarrow as pa
+from permille.decoder.domain.archive import SessionArchive, is_lost
+from permille.decoder.domain.decode_plan import planned
 from permille.decoder.domain.manifest import Segment
-from permille.decoder.domain.segment_decoder import SegmentResult, SegmentTask
-from permille.decoder.domain.segment_pool import SegmentPool, WorkerDied
+from permille.decoder.domain.part_decoder import WRITTEN, PartTask, stored_part
+from permille.decoder.domain.part_record import PartRecord, part_record
+from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
+from permille.decoder.domain.table_part import TablePart
+from permille.decoder.domain.workers import WorkerDied
 from permille.mesh.errors import PermilleError
 from permille.mesh.store import ObjectStore
-from permille.mesh.tables import Tables
+from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import TableFile, Tables
 
 Progress = Callable[[int, int], Awaitable[None]]
 
 _CRASH_KNOB = "report it: permille support-bundle"
-_BACKUP_KNOB = "restore the object from a backup of the store, or record again"
+# Those of which nothing is to be seen before all others are there.
+_LAST = "sessions"
 
 
 @dataclass(frozen=True)
@@ -39,167 +43,177 @@ class DecodedSession:
 
 
 @dataclass(frozen=True)
-class _Images:
-    """What all segments need: the image of each process, and why an image or a part of it is not known."""
-
-    steps: dict[int, tuple[ImageStep, ...]]
-    build_ids: dict[str, str]
-    missing: str
-
-
-@dataclass(frozen=True)
 class _Work:
     """One decode while it goes on."""
 
     archive: SessionArchive
-    scratch: Path
-    images: _Images
-    timelines: dict[int, CoreTimeline]
+    task: PartTask
     merge: SessionMerge
+    priority: int
+    # The names of the files that the tables hold now.
+    committed: set[str] = field(default_factory=set)
 
-    def task(self, segment: Segment) -> SegmentTask:
-        return SegmentTask(
-            segment=segment,
-            clock=self.archive.manifest.clock,
-            options=self.archive.manifest.pt,
-            raw=self.scratch / f"segment-{segment.index}.pt",
-            code=self.scratch / "code.bin",
-            steps=self.images.steps[segment.pid],
-            timeline=self.timelines.get(segment.tid, CoreTimeline()),
-            out=self.scratch,
-        )
+    def part(self, segments: Sequence[Segment]) -> PartTask:
+        return replace(self.task, segments=tuple(segment.index for segment in segments))
 
 
 class SessionDecoder:
-    """Decodes sessions one segment a worker. Doing it twice, at once or after a crash, leaves each row once."""
+    """Decodes sessions part by part in the workers. Doing it twice, at once or after a crash, leaves each row once.
+
+    Workers put the rows into files in the store, and a record of them; one commit for each table makes them visible.
+    `folder`: for temporary files; `workers_folder`: for those of the workers, and for binaries ("": they know).
+    """
 
     def __init__(
         self,
         store: ObjectStore,
         tables: Tables,
-        binaries: BinaryRepository,
-        pool: SegmentPool[SegmentTask, SegmentResult],
+        pool: SegmentPool[PartTask, bytes],
+        *,
+        folder: Path,
+        workers_folder: str,
+        debug_folder: Path,
     ) -> None:
         self._store = store
         self._tables = tables
-        self._binaries = binaries
         self._pool = pool
+        self._folder = folder
+        self._workers_folder = workers_folder
+        self._debug_folder = debug_folder
 
-    async def decode(self, session_id: str, scratch: Path, decode_id: str, progress: Progress) -> DecodedSession:
-        """`scratch`: a folder of this decode, emptied before and after. `progress`: raw bytes decoded, of how many.
+    async def decode(self, session_id: str, decode_id: str, progress: Progress, *, priority: int = 0) -> DecodedSession:
+        """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
         whose manifest is damaged, and what the store raises when it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
-        await asyncio.to_thread(_emptied, scratch)
+        task = self._task(session_id, decode_id)
+        work = _Work(archive, task, SessionMerge(archive.manifest), priority)
+        await self._store.put_stream(task.begun_key, b"")
         try:
-            merge = await self._decoded(archive, scratch, progress)
-            for table, batches in merge.tables():
-                await self._tables.replace_session(table, session_id, batches, decode_id=decode_id)
+            await self._decode(work, progress)
+            await self._renumber(work)
+            await self._commit(work, decode_id)
         except BaseExceptionGroup as group:
-            # Segments that failed together, of which one is enough to tell.
+            # Parts that failed together, of which one is enough to tell.
             raise group.exceptions[0] from None
-        finally:
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        await self._sweep(archive.manifest.day, task, work.committed)
         return DecodedSession(
             session=archive.manifest.session,
-            instructions=merge.total("instructions"),
-            calls=sum(result.call_count for result in merge.results.values()),
-            functions=merge.function_count,
+            instructions=work.merge.total("instructions"),
+            calls=work.merge.call_count,
+            functions=work.merge.function_count,
             raw_bytes=sum(segment.size_bytes for segment in archive.manifest.segments),
-            lost_bytes=merge.lost_bytes,
+            lost_bytes=work.merge.lost_bytes,
         )
 
-    async def _decoded(self, archive: SessionArchive, scratch: Path, progress: Progress) -> SessionMerge:
-        manifest = archive.manifest
-        notes: list[str] = []
-        timelines = await _timelines(archive, notes)
-        images = await self._images(archive, scratch / "code.bin", notes)
-        work = _Work(archive, scratch, images, timelines, SessionMerge(manifest, images.build_ids, notes=notes))
-        total = sum(segment.size_bytes for segment in manifest.segments)
-        done = 0
-        await progress(0, total)
-        # One more than there are workers, so that a worker finds its next packets on the disk.
-        slots = asyncio.Semaphore(self._pool.workers + 1)
+    async def forget(self, session_id: str, decode_id: str) -> None:
+        """Removes what a decode that is over without a result left in the store."""
+        task = self._task(session_id, decode_id)
+        await self._store.delete(task.begun_key)
+        try:
+            archive = await SessionArchive.open(self._store, session_id)
+        except PermilleError as error:
+            if not is_lost(error):
+                raise
+            return
+        await self._sweep(archive.manifest.day, task, set())
 
-        async def one(segment: Segment) -> None:
+    async def _decode(self, work: _Work, progress: Progress) -> None:
+        segments = work.archive.manifest.segments
+        total = sum(segment.size_bytes for segment in segments)
+        await self._take_up(work)
+        left = [segment for segment in segments if segment.index not in work.merge.segments]
+        done = total - sum(segment.size_bytes for segment in left)
+        await progress(done, total)
+        # As many as the pool takes: sessions that are decoded at once share it evenly.
+        slots = asyncio.Semaphore(self._pool.slots + 1)
+
+        async def one(part: tuple[Segment, ...]) -> None:
             nonlocal done
             async with slots:
-                await self._segment(work, segment)
-            done += segment.size_bytes
+                await self._part(work, part)
+            done += sum(segment.size_bytes for segment in part)
             await progress(done, total)
 
         async with asyncio.TaskGroup() as group:
-            # The largest first: the smaller ones fill the gaps at the end.
-            for segment in sorted(manifest.segments, key=lambda segment: -segment.size_bytes):
-                group.create_task(one(segment))
-        return work.merge
+            for part in planned(left, self._pool.slots):
+                group.create_task(one(part))
 
-    async def _segment(self, work: _Work, segment: Segment) -> None:
-        if segment.pid not in work.images.steps:
-            reason = work.images.missing or f"the mappings of process {segment.pid} are missing"
-            work.merge.lose(segment, reason, _BACKUP_KNOB)
-            return
-        task = work.task(segment)
+    async def _take_up(self, work: _Work) -> None:
+        """Takes over what a decode with the same id had done when it died."""
+        async for info in self._store.list(work.task.decode):
+            if info.key.endswith(".arrow"):
+                try:
+                    record = part_record(await self._store.get(info.key))
+                except PermilleError as error:
+                    if not is_lost(error):
+                        raise
+                    continue
+                if record.recording == work.archive.sha256 and not record.segments & work.merge.segments:
+                    work.merge.add(record)
+
+    async def _part(self, work: _Work, part: tuple[Segment, ...], *, alone: bool = False) -> None:
         try:
-            await work.archive.fetch_segment(segment, task.raw)
-            work.merge.add(await self._pool.run(task))
+            work.merge.add(await self._run(work.part(part), work.priority, alone=alone))
         except WorkerDied:
-            work.merge.lose(segment, "the decoder's worker process died in it", _CRASH_KNOB)
-        except PermilleError as error:
-            if not is_lost(error):
-                raise
-            work.merge.lose(segment, error.message, _BACKUP_KNOB)
-        finally:
-            await asyncio.to_thread(task.raw.unlink, missing_ok=True)
+            if len(part) == 1:
+                work.merge.lose(part[0], "the decoder's worker process died in it", _CRASH_KNOB)
+                return
+            # One of them is to blame.
+            middle = len(part) // 2
+            await self._part(work, part[:middle], alone=True)
+            await self._part(work, part[middle:], alone=True)
 
-    async def _images(self, archive: SessionArchive, code: Path, notes: list[str]) -> _Images:
-        try:
-            processes = await archive.maps()
-        except PermilleError as error:
-            if not is_lost(error):
-                raise
-            return _Images({}, {}, error.message)
-        code_missing = ""
-        if any(change.event == "code" for changes in processes.values() for change in changes):
-            code_missing = await _code(archive, code, notes)
-        binaries = await self._fetch_binaries([change for changes in processes.values() for change in changes])
-        steps = {
-            pid: tuple(image_steps(changes, binaries, code_missing=code_missing)) for pid, changes in processes.items()
-        }
-        build_ids = {
-            change.path: change.build_id for changes in processes.values() for change in changes if change.build_id
-        }
-        return _Images(steps, build_ids, "")
+    async def _run(self, task: PartTask, priority: int, *, alone: bool = False) -> PartRecord:
+        return part_record(await self._pool.run(task, priority=priority, alone=alone))
 
-    async def _fetch_binaries(self, changes: list[MapChange]) -> dict[str, LocalBinary]:
-        mapped_as = {change.binary: change.path for change in changes if change.binary}
-        found = await asyncio.gather(*(self._binaries.fetch(key, path) for key, path in mapped_as.items()))
-        return dict(zip(mapped_as, found, strict=True))
+    async def _renumber(self, work: _Work) -> None:
+        moved = work.merge.moved_functions()
+        if not moved:
+            return
+        task = replace(work.task, moved=tuple(moved.items()))
+        parts = work.merge.parts_with(moved)
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                group.create_task(self._again(work, replace(task, segments=part)))
 
+    async def _again(self, work: _Work, task: PartTask) -> None:
+        work.merge.add(await self._run(task, work.priority))
 
-async def _timelines(archive: SessionArchive, notes: list[str]) -> dict[int, CoreTimeline]:
-    try:
-        return core_timelines(await archive.switches())
-    except PermilleError as error:
-        if not is_lost(error):
-            raise
-        notes.append(f"the cores of the calls are unknown: {error.message}")
-        return {}
+    async def _commit(self, work: _Work, decode_id: str) -> None:
+        rows = dict(work.merge.rows())
+        async with asyncio.TaskGroup() as group:
+            for table in SCHEMAS:
+                if table != _LAST:
+                    group.create_task(self._replace(work, table, rows.get(table), decode_id))
+        await self._replace(work, _LAST, rows[_LAST], decode_id)
 
+    async def _replace(self, work: _Work, table: str, rows: pa.RecordBatch | None, decode_id: str) -> None:
+        manifest, files = work.archive.manifest, work.merge.files(table)
+        if rows is not None and rows.num_rows:
+            part = TablePart(table, self._folder)
+            await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
+            files.append(await stored_part(self._store, part, manifest.day, work.task))
+        work.committed.update(file.name for file in files)
+        await self._tables.replace_session_files(table, manifest.session_id, manifest.day, files, decode_id=decode_id)
 
-async def _code(archive: SessionArchive, to: Path, notes: list[str]) -> str:
-    try:
-        await archive.fetch_code(to)
-    except PermilleError as error:
-        if not is_lost(error):
-            raise
-        notes.append(f"code that no file backs is unknown: {error.message}")
-        return error.message
-    return ""
+    async def _sweep(self, day: date, task: PartTask, committed: set[str]) -> None:
+        """Removes the records, and the files of parts that were done twice or of a decode without a result."""
+        await self._store.delete_prefix(task.decode)
+        for table in WRITTEN:
+            prefix = TableFile.key(table, day, task.session_id, task.files_begin)
+            async for info in self._store.list(prefix):
+                if info.key.rpartition("/")[2] not in committed:
+                    await self._store.delete(info.key)
 
-
-def _emptied(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    def _task(self, session_id: str, decode_id: str) -> PartTask:
+        return PartTask(
+            store_url=self._store.url,
+            session_id=session_id,
+            decode=f"decodes/{decode_id.rpartition('/')[2]}/",
+            segments=(),
+            folder=self._workers_folder,
+            debug_folder=str(self._debug_folder),
+        )

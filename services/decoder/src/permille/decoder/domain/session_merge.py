@@ -1,165 +1,135 @@
-"""Segments to one session: one numbering of functions, and every table's rows, streamed from the segments' files."""
+"""Puts the parts of one decoded session together: its functions, its segments, its losses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
+from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.knobs import buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
-from permille.decoder.domain.segment_decoder import SegmentResult, read_rows
+from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import TableFile
 
-_ADDRESS_MASK = (1 << 64) - 1
+pc: Any = pyarrow.compute
 
-
-@dataclass(frozen=True)
-class LostSegment:
-    """A segment of which nothing could be decoded."""
-
-    index: int
-    reason: str
-    knob: str
-
-
-@dataclass
-class Function:
-    """One function of the session, summed over its segments; ticks are TSC."""
-
-    name: str
-    module: str
-    address: int
-    size_bytes: int
-    symbol_status: str
-    file: str
-    line: int
-    calls: int = 0
-    self_instructions: int = 0
-    total_instructions: int = 0
-    self_ticks: int = 0
-    total_ticks: int = 0
+_SUMMED = ("calls", "self_instructions", "total_instructions", "self_ticks", "total_ticks")
+_FIRST = ("name", "module", "build_id", "address", "size", "symbol_status", "file", "line")
 
 
 @dataclass
 class SessionMerge:
-    """Gathers results; `build_ids` by the name a binary was mapped under."""
+    """Gathers the records of the parts; a part that is done again takes the place of the one before."""
 
     manifest: Manifest
-    build_ids: Mapping[str, str]
-    results: dict[int, SegmentResult] = field(default_factory=dict)
-    lost: dict[int, LostSegment] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    _functions: list[Function] = field(default_factory=list)
-    _numbers: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    _of_segment: dict[int, list[int]] = field(default_factory=dict)
+    _records: dict[frozenset[int], PartRecord] = field(default_factory=dict)
+    _lost: dict[int, LostSegment] = field(default_factory=dict)
 
-    def add(self, result: SegmentResult) -> None:
-        """A decoded segment."""
-        numbers: list[int] = []
-        for batch in read_rows(result.functions):
-            numbers += [self._number(row) for row in batch.to_pylist()]
-        self._of_segment[result.index] = numbers
-        self.results[result.index] = result
+    def add(self, record: PartRecord) -> None:
+        """A decoded part."""
+        self._records[frozenset(record.segments)] = record
 
     def lose(self, segment: Segment, reason: str, knob: str) -> None:
         """A segment that could not be decoded at all."""
-        self.lost[segment.index] = LostSegment(segment.index, reason, knob)
+        self._lost[segment.index] = LostSegment(segment.index, reason, knob)
+
+    @property
+    def segments(self) -> set[int]:
+        """Those that are decoded or lost."""
+        return {index for record in self._records.values() for index in record.segments} | set(self._lost)
+
+    def moved_functions(self) -> dict[FunctionKey, int]:
+        """Functions that need another number, because two have the same."""
+        return renumbered(
+            (FunctionKey(*key), number)
+            for record in self._records.values()
+            for *key, number in zip(
+                *(record.functions[name].to_pylist() for name in ("module", "address", "name", "function")),
+                strict=True,
+            )
+        )
+
+    def parts_with(self, functions: Mapping[FunctionKey, int]) -> list[tuple[int, ...]]:
+        """The segments of the parts in which one of these functions has another number than the one given."""
+        found = []
+        for segments, record in self._records.items():
+            keys = map(FunctionKey, *(record.functions[name].to_pylist() for name in ("module", "address", "name")))
+            numbers = record.functions["function"].to_pylist()
+            if any(functions.get(key, number) != number for key, number in zip(keys, numbers, strict=True)):
+                found.append(tuple(sorted(segments)))
+        return found
+
+    def files(self, table: str) -> list[TableFile]:
+        """What the workers put into the table."""
+        return [file for record in self._records.values() for file in record.files.get(table, ())]
 
     @property
     def function_count(self) -> int:
         """How many functions ran."""
-        return len(self._functions)
+        return self._functions().num_rows
 
     def total(self, counter: str) -> int:
         """The sum of one of ptcore's counters."""
-        return sum(result.stats.get(counter, 0) for result in self.results.values())
+        return sum(segment.stats.get(counter, 0) for segment in self._decoded().values())
+
+    @property
+    def call_count(self) -> int:
+        """Over all segments."""
+        return sum(segment.calls for segment in self._decoded().values())
 
     @property
     def lost_bytes(self) -> int:
         """Recorded nowhere or undecodable, over all segments."""
-        return sum(self._lost_bytes(segment) for segment in self.manifest.segments)
+        decoded = self._decoded()
+        return sum(_lost_bytes(segment, decoded.get(segment.index)) for segment in self.manifest.segments)
 
-    def tables(self) -> Iterator[tuple[str, Iterable[pa.RecordBatch]]]:
-        """Every table with its rows, `sessions` last."""
-        yield "segments", [_rows("segments", self._segment_rows())]
-        yield "functions", [_rows("functions", self._function_rows())]
-        yield "calls", _Again(self._call_batches)
-        yield "edges", _Again(lambda: self._spilled("edges"))
-        yield "losses", _Again(self._loss_batches)
-        yield "sessions", [_rows("sessions", [self._session_row()])]
+    def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows that only the whole session knows, by table, `sessions` last."""
+        yield "segments", _rows("segments", self._segment_rows())
+        yield "functions", self._function_rows()
+        yield "losses", _rows("losses", self._other_losses())
+        yield "sessions", _rows("sessions", [self._session_row()])
 
-    def _number(self, row: Mapping[str, Any]) -> int:
-        key = (row["binary"], row["address"], row["name"])
-        number = self._numbers.setdefault(key, len(self._functions))
-        if number == len(self._functions):
-            self._functions.append(
-                Function(
-                    name=row["name"],
-                    module=row["binary"],
-                    address=row["address"],
-                    size_bytes=row["size"],
-                    symbol_status=row["symbol_status"],
-                    file=row["file"] or "",
-                    line=row["line"],
-                )
-            )
-        function = self._functions[number]
-        function.calls += row["calls"]
-        function.self_instructions += row["self_instructions"]
-        function.total_instructions += row["total_instructions"]
-        function.self_ticks += row["self_ticks"]
-        function.total_ticks += row["total_ticks"]
-        return number
+    def _functions(self) -> pa.Table:
+        tables = [record.functions for record in self._records.values()]
+        if not tables:
+            return pa.table({})
+        together = pa.concat_tables(tables).group_by("function", use_threads=False)
+        return together.aggregate([(name, "sum") for name in _SUMMED] + [(name, "first") for name in _FIRST])
 
-    def _function_rows(self) -> Iterator[dict[str, Any]]:
+    def _function_rows(self) -> pa.RecordBatch:
+        found = self._functions()
+        if not found.num_rows:
+            return _rows("functions", [])
         scale = self.manifest.clock.ns_per_tick
-        for number, function in enumerate(self._functions):
-            yield self._common() | {
-                "function": number,
-                "name": function.name,
-                "module": function.module,
-                "build_id": self.build_ids.get(function.module, ""),
-                "address": _signed(function.address),
-                "size_bytes": function.size_bytes,
-                "symbol_status": function.symbol_status,
-                "file": function.file,
-                "line": function.line,
-                "calls": function.calls,
-                "self_instructions": function.self_instructions,
-                "total_instructions": function.total_instructions,
-                "self_ns": round(function.self_ticks * scale),
-                "total_ns": round(function.total_ticks * scale),
-            }
+        columns: dict[str, Any] = {name: _column(found[f"{name}_first"]) for name in _FIRST}
+        columns |= {name: _column(found[f"{name}_sum"]) for name in _SUMMED}
+        columns["function"] = _column(found["function"])
+        columns["address"] = columns["address"].view(pa.int64())
+        columns["size_bytes"] = columns["size"]
+        for name in ("self", "total"):
+            columns[f"{name}_ns"] = pc.round(pc.multiply(columns[f"{name}_ticks"].cast(pa.float64()), scale))
+        for name, value in self._common().items():
+            columns[name] = pa.repeat(pa.scalar(value), found.num_rows)
+        schema = SCHEMAS["functions"]
+        return pa.record_batch([columns[column.name].cast(column.type) for column in schema], schema=schema)
 
-    def _call_batches(self) -> Iterator[pa.RecordBatch]:
-        names = pa.array([function.name for function in self._functions], pa.string())
-        files = pa.array([function.file for function in self._functions], pa.string())
-        lines = pa.array([function.line for function in self._functions], pa.int32())
-        for result in self._in_order():
-            numbers = pa.array(self._of_segment[result.index], pa.int32())
-            for batch in read_rows(result.calls):
-                function = numbers.take(batch["function"])
-                known: dict[str, pa.Array[Any]] = {
-                    "function": function,
-                    "name": names.take(function),
-                    "file": files.take(function),
-                    "line": lines.take(function),
-                }
-                yield self._whole("calls", batch, known)
+    def _notes(self) -> list[str]:
+        return list(dict.fromkeys(note for record in self._records.values() for note in record.notes))
 
-    def _spilled(self, table: str) -> Iterator[pa.RecordBatch]:
-        for result in self._in_order():
-            for batch in read_rows(getattr(result, table)):
-                yield self._whole(table, batch, {})
+    def _decoded(self) -> dict[int, DecodedSegment]:
+        return {segment.index: segment for record in self._records.values() for segment in record.decoded}
 
-    def _loss_batches(self) -> Iterator[pa.RecordBatch]:
-        yield from self._spilled("losses")
-        yield _rows("losses", self._other_losses())
+    def _all_lost(self) -> dict[int, LostSegment]:
+        told = {segment.index: segment for record in self._records.values() for segment in record.lost}
+        return told | self._lost
 
     def _other_losses(self) -> Iterator[dict[str, Any]]:
-        manifest, clock = self.manifest, self.manifest.clock
+        manifest, clock, all_lost = self.manifest, self.manifest.clock, self._all_lost()
         buffers = sum(segment.buffer_bytes for segment in manifest.segments)
         recorded = sum(segment.size_bytes for segment in manifest.segments)
         unrecorded = sum(segment.lost_bytes for segment in manifest.segments)
@@ -174,7 +144,7 @@ class SessionMerge:
                     reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
                     knob=buffer_knob(buffers, recorded, unrecorded),
                 )
-            lost = self.lost.get(segment.index)
+            lost = all_lost.get(segment.index)
             if lost is not None:
                 yield self._loss(
                     segment.index,
@@ -185,7 +155,7 @@ class SessionMerge:
                     reason=lost.reason,
                     knob=lost.knob,
                 )
-        for note in self.notes:
+        for note in self._notes():
             yield self._loss(
                 -1, offset=0, size_bytes=0, start_ns=manifest.start_ns, end_ns=manifest.end_ns, reason=note, knob=""
             )
@@ -205,9 +175,9 @@ class SessionMerge:
         }
 
     def _segment_rows(self) -> Iterator[dict[str, Any]]:
-        clock = self.manifest.clock
+        clock, decoded = self.manifest.clock, self._decoded()
         for segment in self.manifest.segments:
-            result = self.results.get(segment.index)
+            result = decoded.get(segment.index)
             stats = result.stats if result else {}
             yield self._common() | {
                 "segment": segment.index,
@@ -217,7 +187,7 @@ class SessionMerge:
                 "core": -1,
                 "size_bytes": segment.size_bytes,
                 "stored_bytes": segment.stored_bytes,
-                "lost_bytes": self._lost_bytes(segment),
+                "lost_bytes": _lost_bytes(segment, result),
                 "buffer_full": segment.full,
                 "instructions": stats.get("instructions", 0),
                 "branches": stats.get("conditional_branches", 0),
@@ -226,7 +196,7 @@ class SessionMerge:
                 "last_ns": clock.ns(segment.last_tsc),
                 "psb": stats.get("psb", 0),
                 "ovf": stats.get("ovf", 0),
-                "decode_ms": result.decode_ms if result else 0,
+                "decode_ms": round(result.decode_ms) if result else 0,
             }
 
     def _session_row(self) -> dict[str, Any]:
@@ -246,47 +216,20 @@ class SessionMerge:
             "stored_bytes": sum(segment.stored_bytes for segment in manifest.segments),
             "lost_bytes": self.lost_bytes,
             "instructions": self.total("instructions"),
-            "calls": sum(result.call_count for result in self.results.values()),
+            "calls": self.call_count,
         }
-
-    def _lost_bytes(self, segment: Segment) -> int:
-        result = self.results.get(segment.index)
-        return segment.lost_bytes + (result.stats.get("lost_bytes", 0) if result else segment.size_bytes)
 
     def _common(self) -> dict[str, Any]:
         return {"session_id": self.manifest.session_id, "day": self.manifest.day}
 
-    def _in_order(self) -> Sequence[SegmentResult]:
-        return [self.results[index] for index in sorted(self.results)]
 
-    def _whole(self, table: str, batch: pa.RecordBatch, known: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
-        schema = SCHEMAS[table]
-        constants = self._common()
-        columns = [
-            known[field.name]
-            if field.name in known
-            else pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
-            if field.name in constants
-            else batch[field.name]
-            for field in schema
-        ]
-        return pa.record_batch(columns, schema=schema)
-
-
-@dataclass(frozen=True)
-class _Again:
-    """Batches that are made anew each time they are read: a commit may need several tries."""
-
-    batches: Callable[[], Iterator[pa.RecordBatch]]
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.batches()
+def _lost_bytes(segment: Segment, decoded: DecodedSegment | None) -> int:
+    return segment.lost_bytes + (decoded.stats.get("lost_bytes", 0) if decoded else segment.size_bytes)
 
 
 def _rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMAS[table])
 
 
-def _signed(address: int) -> int:
-    address &= _ADDRESS_MASK
-    return address - (1 << 64) if address >> 63 else address
+def _column(column: pa.ChunkedArray[Any]) -> Any:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

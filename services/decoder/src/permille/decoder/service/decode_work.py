@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
+from typing import Any
 
+import structlog
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.manifest import parse_session_name
+from permille.decoder.domain.priority_gate import PriorityGate
 from permille.decoder.domain.session_decoder import SessionDecoder
 from permille.mesh.backoff import Backoff
-from permille.mesh.errors import Cancelled, Unavailable
+from permille.mesh.errors import Cancelled, PermilleError, Unavailable
 from permille.mesh.operation_runner import Job
-from permille.mesh.operations import operation_id
 
+_log = structlog.get_logger(__name__)
 # Progress goes into etcd: not more often than anybody looks.
 _PROGRESS_S = 0.25
 
 
 class DecodeWork:
-    """What `OperationRunner` runs. A decode that is done again replaces its rows, so a crash doubles nothing."""
+    """What `OperationRunner` runs: so many sessions at once, the most urgent first.
 
-    def __init__(self, decoder: SessionDecoder, scratch: Path, *, patience_s: float) -> None:
+    A decode that begins again goes on where it was and replaces its rows, so a crash doubles nothing.
+    """
+
+    def __init__(self, decoder: SessionDecoder, *, most_at_once: int, patience_s: float) -> None:
         self._decoder = decoder
-        self._scratch = scratch
+        self._gate = PriorityGate(lambda: most_at_once)
         self._patience_s = patience_s
 
     async def __call__(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
@@ -35,33 +40,34 @@ class DecodeWork:
             if not work.done():
                 raise Cancelled("the decode was cancelled", reason="CANCELLED", help="start it again with `permille`")
             return work.result()
+        except PermilleError as error:
+            if error.reason != "OPERATION_TAKEN":
+                await _ended(work)
+                await self._forget(job)
+            raise
         finally:
-            for task in (work, cancelled):
-                task.cancel()
-            await asyncio.gather(work, cancelled, return_exceptions=True)
+            await _ended(work)
+            await _ended(cancelled)
 
     async def _decoded(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
-        backoff, give_up = Backoff(), time.monotonic() + self._patience_s
+        await job.progress("WAITING")
+        async with self._gate.turn(job.request.priority):
+            return await self._with_patience(job)
+
+    async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
+        backoff, attempt = Backoff(), _Attempt(job)
         while True:
             try:
-                return await self._attempt(job)
+                return await self._attempt(job, attempt)
             except Unavailable:
-                if time.monotonic() > give_up:
+                if time.monotonic() > attempt.moved + self._patience_s:
                     raise
             await backoff.pause()
 
-    async def _attempt(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
-        begun = shown = time.monotonic()
+    async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], attempt: _Attempt) -> decoder_pb2.DecodeResult:
         _, session_id = parse_session_name(job.request.session)
         await job.progress("DECODING")
-
-        async def progress(done: int, total: int) -> None:
-            nonlocal shown
-            if done in (0, total) or time.monotonic() - shown > _PROGRESS_S:
-                shown = time.monotonic()
-                await job.progress("DECODING", done, total, "bytes")
-
-        decoded = await self._decoder.decode(session_id, self._scratch / operation_id(job.name), job.name, progress)
+        decoded = await self._decoder.decode(session_id, job.name, attempt.progress, priority=job.request.priority)
         return decoder_pb2.DecodeResult(
             session=decoded.session,
             instructions=decoded.instructions,
@@ -69,5 +75,33 @@ class DecodeWork:
             functions=decoded.functions,
             raw_bytes=decoded.raw_bytes,
             lost_bytes=decoded.lost_bytes,
-            decode_ms=round((time.monotonic() - begun) * 1000),
+            decode_ms=round((time.monotonic() - attempt.begun) * 1000),
         )
+
+    async def _forget(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
+        _, session_id = parse_session_name(job.request.session)
+        try:
+            await self._decoder.forget(session_id, job.name)
+        except PermilleError as error:
+            _log.warning("what a decode left in the store stays there", operation=job.name, error=error.message)
+
+
+class _Attempt:
+    """How far the decode is, over all attempts."""
+
+    def __init__(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
+        self._job = job
+        self.begun = self.moved = self._shown = time.monotonic()
+        self._most = 0
+
+    async def progress(self, done: int, total: int) -> None:
+        if done > self._most:
+            self._most, self.moved = done, time.monotonic()
+        if done in (0, total) or time.monotonic() - self._shown > _PROGRESS_S:
+            self._shown = time.monotonic()
+            await self._job.progress("DECODING", done, total, "bytes")
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,102 @@
+"""Worker processes of this machine, started when they are needed."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from permille.decoder.domain.workers import WorkerDied
+from permille.mesh.errors import Unavailable
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_PR_SET_PDEATHSIG = 1
+
+
+class LocalWorkers:
+    """`Workers` as a process pool. Close it at the end."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._shared: ProcessPoolExecutor | None = None
+        self._executors: set[ProcessPoolExecutor] = set()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """One more than there are processes, so that a process that ends a task finds the next."""
+        return self._processes + 1
+
+    async def submit(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """See `Workers`; the order is that of the calls."""
+        if self._shared is None:
+            self._shared = self._started(self._processes)
+        shared = self._shared
+        try:
+            return shared.submit(work, task)
+        except BrokenProcessPool:
+            self._executors.discard(shared)
+            self._shared = self._started(self._processes)
+            return self._shared.submit(work, task)
+
+    async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """See `Workers`."""
+        executor = self._started(1)
+        result: Future[_Result] = Future()
+        executor.submit(work, task).add_done_callback(lambda done: self._tell(executor, done, result))
+        return result
+
+    def lost(self, error: BaseException) -> bool:
+        """See `Workers`. Of the tasks that were there when a process died one is to blame."""
+        return isinstance(error, BrokenProcessPool)
+
+    def close(self) -> None:
+        """Kills the processes, also one in the middle of its task."""
+        self._closed = True
+        for executor in list(self._executors):
+            processes = list((executor._processes or {}).values())
+            executor.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+        self._executors.clear()
+
+    def _tell(self, executor: ProcessPoolExecutor, done: Future[Any], result: Future[Any]) -> None:
+        executor.shutdown(wait=False)
+        self._executors.discard(executor)
+        if done.cancelled() or result.cancelled():
+            result.cancel()
+            return
+        error = done.exception()
+        if error is None:
+            result.set_result(done.result())
+        elif not isinstance(error, BrokenProcessPool):
+            result.set_exception(error)
+        else:
+            result.set_exception(_ends() if self._closed else WorkerDied())
+
+    def _started(self, processes: int) -> ProcessPoolExecutor:
+        if self._closed:
+            raise _ends()
+        # Not forked: gRPC's threads do not survive. The kernel ends the processes with the thread that starts them.
+        spawn = multiprocessing.get_context("spawn")
+        executor = ProcessPoolExecutor(processes, spawn, initializer=_begin, initargs=(os.getpid(),))
+        self._executors.add(executor)
+        return executor
+
+
+def _ends() -> Unavailable:
+    return Unavailable("the decoder ends", reason="SHUTTING_DOWN", help="ask another replica", retry_after_s=1)
+
+
+def _begin(service: int) -> None:
+    # A worker dies with the service, also with one that died while the worker started, and leaves Ctrl-C to it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != service:
+        os._exit(0)

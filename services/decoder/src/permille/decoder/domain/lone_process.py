@@ -1,0 +1,52 @@
+"""One task in one process of its own: for places where a process pool cannot be, such as a Dask worker (a daemon)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from permille.decoder.domain.workers import WorkerDied
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_PR_SET_PDEATHSIG = 1
+
+
+def run_in_lone_process(work: Callable[[_Task], _Result], task: _Task) -> _Result:
+    """What `work` returns. Raises what it raises, and `WorkerDied` when it ends the process."""
+    command = [sys.executable, "-m", __name__, str(os.getpid())]
+    # Both ends are this very program: nobody else's pickles are read.
+    done = subprocess.run(command, input=pickle.dumps((work, task)), stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise WorkerDied
+    result, error = pickle.loads(done.stdout)  # noqa: S301
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def _main() -> None:
+    parent = int(sys.argv[1])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    # Whatever the work prints must not get among the result.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    work, task = pickle.load(sys.stdin.buffer)  # noqa: S301
+    try:
+        told = pickle.dumps((work(task), None))
+    except Exception as error:
+        told = pickle.dumps((None, error))
+    answer.write(told)
+    answer.close()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,180 @@
+"""Some segments of a session from the object store to Parquet files in the object store. Runs in a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import secrets
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from permille.decoder.domain.archive import SessionArchive, is_lost
+from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.function_numbers import FunctionKey
+from permille.decoder.domain.manifest import Segment
+from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
+from permille.decoder.domain.part_rows import PartRows
+from permille.decoder.domain.session_context import SessionContext, open_context
+from permille.decoder.domain.table_part import TablePart
+from permille.mesh.errors import Aborted, PermilleError
+from permille.mesh.store import ObjectStore, open_store
+from permille.mesh.tables import TableFile
+from permille.ptcore import Decoded, decode
+
+BACKUP_KNOB = "restore the object from a backup of the store, or record again"
+# The tables whose rows workers write.
+WRITTEN = ("calls", "edges", "losses")
+_CHUNK = 1 << 20
+# Sessions whose images a worker keeps.
+_MOST_CONTEXTS = 2
+# Segments that are fetched while another one is decoded.
+_AHEAD = 4
+_contexts: OrderedDict[tuple[str, str], SessionContext] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """Everything that a worker needs beside the store. `decode`: the folder of the decode in the store.
+
+    `folder`: for temporary files and binaries, on the worker's machine. `moved`: functions with another number.
+    """
+
+    store_url: str
+    session_id: str
+    decode: str
+    segments: tuple[int, ...]
+    folder: str
+    debug_folder: str
+    moved: tuple[tuple[FunctionKey, int], ...] = ()
+
+    @property
+    def record_key(self) -> str:
+        """Where the record is put when the files are there."""
+        return f"{self.decode}part-{self.segments[0]}-{len(self.segments)}.arrow"
+
+    @property
+    def files_begin(self) -> str:
+        """How the names of the decode's files in the tables begin."""
+        return f"part-{self.decode.strip('/').rpartition('/')[2]}-"
+
+    @property
+    def begun_key(self) -> str:
+        """As long as this object is there, the decode goes on."""
+        return f"{self.decode}begun"
+
+
+def decode_part(task: PartTask) -> bytes:
+    """The part's record. Raises what the store raises when it is away or full, `Aborted` when the decode is over."""
+    return asyncio.run(_part(task))
+
+
+async def _part(task: PartTask) -> bytes:
+    store = _store(task.store_url)
+    context = await _context(store, task)
+    rows = PartRows(context, Path(task.folder), dict(task.moved))
+    by_index = {segment.index: segment for segment in context.archive.manifest.segments}
+    decoded: list[DecodedSegment] = []
+    lost: list[LostSegment] = []
+    async for segment, stream in _fetched(context, [by_index[index] for index in task.segments], Path(task.folder)):
+        if isinstance(stream, LostSegment):
+            lost.append(stream)
+            continue
+        begun = time.perf_counter()
+        result = await asyncio.to_thread(_decoded, context, segment, stream)
+        took_ms = (time.perf_counter() - begun) * 1000
+        await asyncio.to_thread(rows.add, segment, result)
+        decoded.append(DecodedSegment(segment.index, result.stats["calls"], took_ms, dict(result.stats)))
+    parts = await asyncio.to_thread(rows.finish)
+    await _require_wanted(store, task)
+    manifest = context.archive.manifest
+    files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts if part.rows}
+    record = PartRecord(
+        context.archive.sha256, tuple(decoded), tuple(lost), tuple(context.notes), files, rows.function_totals()
+    ).to_bytes()
+    await store.put_stream(task.record_key, record)
+    return record
+
+
+def _decoded(context: SessionContext, segment: Segment, stream: mmap.mmap | bytes) -> Decoded:
+    return decode(stream, context.image(segment.pid), context.config, list(segment.epochs))
+
+
+async def _fetched(
+    context: SessionContext, segments: Sequence[Segment], folder: Path
+) -> AsyncIterator[tuple[Segment, mmap.mmap | bytes | LostSegment]]:
+    """The raw packets of each segment, the next ones on their way."""
+    coming: list[asyncio.Task[mmap.mmap | bytes | LostSegment]] = []
+    waiting = list(segments)
+    try:
+        for segment in segments:
+            while waiting and len(coming) < _AHEAD:
+                coming.append(asyncio.create_task(_stream(context, waiting.pop(0), folder)))
+            yield segment, await coming.pop(0)
+    finally:
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+
+
+async def _stream(context: SessionContext, segment: Segment, folder: Path) -> mmap.mmap | bytes | LostSegment:
+    if segment.pid not in context.steps:
+        reason = context.missing or f"the mappings of process {segment.pid} are missing"
+        return LostSegment(segment.index, reason, BACKUP_KNOB)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            await context.archive.fetch_segment(segment, cast(BinaryIO, file))
+        except PermilleError as error:
+            if not is_lost(error):
+                raise
+            return LostSegment(segment.index, error.message, BACKUP_KNOB)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+
+
+async def stored_part(store: ObjectStore, part: TablePart, day: date, task: PartTask) -> TableFile:
+    """Puts a file where the commit will look for it."""
+    file, size, ranges = await asyncio.to_thread(part.finish)
+    name = f"{task.files_begin}{secrets.token_hex(8)}.parquet"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while piece := await asyncio.to_thread(file.read, _CHUNK):
+            yield piece
+
+    with file:
+        await store.put_stream(TableFile.key(part.table, day, task.session_id, name), pieces())
+    return TableFile(name, size, part.rows, ranges)
+
+
+async def _require_wanted(store: ObjectStore, task: PartTask) -> None:
+    # What is stored for a decode that is over nobody would ever remove.
+    if not await store.exists(task.begun_key):
+        raise Aborted("the decode is over", reason="DECODE_OVER", help="nothing to do")
+
+
+async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
+    """The session's context, kept from part to part of one decode."""
+    key = (task.store_url, task.decode)
+    known = _contexts.get(key)
+    if known is None:
+        folder = Path(task.folder)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        binaries = BinaryRepository(store, folder / "binaries", debug_folder=Path(task.debug_folder))
+        archive = await SessionArchive.open(store, task.session_id)
+        known = _contexts[key] = await open_context(archive, binaries, folder)
+    _contexts.move_to_end(key)
+    while len(_contexts) > _MOST_CONTEXTS:
+        with suppress(KeyError):
+            _contexts.popitem(last=False)
+    return known
+
+
+@lru_cache(maxsize=4)
+def _store(url: str) -> ObjectStore:
+    return open_store(url)

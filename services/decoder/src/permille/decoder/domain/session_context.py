@@ -1,0 +1,133 @@
+"""What decoding any segment of a session needs, read from its archive: images, code, switch records, binaries."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from permille.decoder.domain.archive import MapChange, SessionArchive, is_lost
+from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
+from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
+from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps
+from permille.mesh.errors import PermilleError
+from permille.ptcore import Binary, Image, PtConfig
+
+
+@dataclass
+class SessionContext:
+    """`missing`: why no image is known at all; `notes`: what is lost for the session as a whole."""
+
+    archive: SessionArchive
+    config: PtConfig
+    steps: dict[int, tuple[ImageStep, ...]] = field(default_factory=dict)
+    build_ids: dict[str, str] = field(default_factory=dict)
+    timelines: dict[int, CoreTimeline] = field(default_factory=dict)
+    code: mmap.mmap | bytes = b""
+    missing: str = ""
+    notes: list[str] = field(default_factory=list)
+    _images: dict[int, Image] = field(default_factory=dict)
+
+    def image(self, pid: int) -> Image:
+        """The image of a process in `steps`, made once."""
+        if pid not in self._images:
+            self._images[pid] = _image(self.steps[pid], memoryview(self.code))
+        return self._images[pid]
+
+
+async def open_context(archive: SessionArchive, binaries: BinaryRepository, folder: Path) -> SessionContext:
+    """`folder`: for a temporary file. What is damaged or gone is told in the context; raises when the store is away."""
+    context = SessionContext(archive, _config(archive))
+    try:
+        processes = await archive.maps()
+    except PermilleError as error:
+        if not is_lost(error):
+            raise
+        context.missing = error.message
+        processes = {}
+    await _read_timelines(context)
+    changes = [change for listed in processes.values() for change in listed]
+    code_missing = ""
+    if any(change.event == "code" for change in changes):
+        code_missing = await _read_code(context, folder)
+    found = await _fetch_binaries(binaries, changes)
+    for pid, listed in processes.items():
+        context.steps[pid] = tuple(image_steps(listed, found, code_missing=code_missing))
+    context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
+    return context
+
+
+async def _read_timelines(context: SessionContext) -> None:
+    try:
+        context.timelines = core_timelines(await context.archive.switches())
+    except PermilleError as error:
+        if not is_lost(error):
+            raise
+        context.notes.append(f"the cores of the calls are unknown: {error.message}")
+
+
+async def _read_code(context: SessionContext, folder: Path) -> str:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            await context.archive.fetch_code(file)
+        except PermilleError as error:
+            if not is_lost(error):
+                raise
+            context.notes.append(f"code that no file backs is unknown: {error.message}")
+            return error.message
+        if file.tell():
+            context.code = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return ""
+
+
+async def _fetch_binaries(binaries: BinaryRepository, changes: Sequence[MapChange]) -> dict[str, LocalBinary]:
+    mapped_as = {change.binary: change.path for change in changes if change.binary}
+    found = await asyncio.gather(*(binaries.fetch(key, path) for key, path in mapped_as.items()))
+    return dict(zip(mapped_as, found, strict=True))
+
+
+def _config(archive: SessionArchive) -> PtConfig:
+    options = archive.manifest.pt
+    return PtConfig(
+        options.family,
+        options.model,
+        options.stepping,
+        options.mtc_freq,
+        options.tsc_ctc_ratio,
+        options.nominal_ratio,
+        options.return_compression,
+    )
+
+
+def _image(steps: tuple[ImageStep, ...], code: memoryview) -> Image:
+    image = Image()
+    for step in steps:
+        where = (step.epoch, step.address, step.size)
+        if step.kind == StepKind.UNMAP:
+            image.unmap(*where)
+        elif step.kind == StepKind.CODE:
+            image.code(step.epoch, step.address, bytes(code[step.offset : step.offset + step.size]))
+        elif step.kind == StepKind.MISSING:
+            image.missing(*where, step.name, step.reason)
+        else:
+            _map(image, step)
+    return image
+
+
+def _map(image: Image, step: ImageStep) -> None:
+    try:
+        binary = _binary(step.path, step.debug_path)
+    except (ValueError, OSError) as error:
+        # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not.
+        image.missing(step.epoch, step.address, step.size, step.name, f"the binary cannot be read: {error}")
+        return
+    image.map(step.epoch, step.address, step.size, step.offset, binary, step.name)
+
+
+@lru_cache(maxsize=256)
+def _binary(path: str, debug_path: str) -> Binary:
+    return Binary(path, debug_path or None)

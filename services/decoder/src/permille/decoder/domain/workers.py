@@ -1,0 +1,37 @@
+"""What runs the work on segments: a `concurrent.futures.Executor`, wherever its processes are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+class WorkerDied(Exception):  # noqa: N818 - it tells what happened
+    """The worker process ended while it worked on this task alone."""
+
+
+class Workers(Protocol):
+    """Processes that work; `work` and its task go to them pickled."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks keep all of them busy, with one more each that waits there."""
+
+    async def submit(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """Begins. Raises `Unavailable` when there is nothing to run it.
+
+        The future raises what `work` raises, or an error that is `lost`; it is cancelled when the workers are away.
+        """
+
+    async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """As `submit`, in a process in which nothing else runs; `WorkerDied` when the task ends it."""
+
+    def lost(self, error: BaseException) -> bool:
+        """Whether an error of a future of `submit` says that a worker ended."""
+
+    def close(self) -> None:
+        """Ends what was begun, and the workers if they are this process's own."""

@@ -1,0 +1,151 @@
+"""Worker processes of a Dask cluster, which others start: `dask scheduler` and `dask worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from distributed import Client, KilledWorker, get_worker
+from distributed.security import Security
+from permille.decoder.domain.lone_process import run_in_lone_process
+from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.mesh.config import MeshConfig
+from permille.mesh.errors import InvalidArgument, Unavailable
+from permille.mesh.plaintext import require_loopback
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_CONNECT_S = 10.0
+_LOOK_S = 2.0
+
+
+class DaskWorkers:
+    """`Workers` of the cluster whose scheduler is at `address`; connects when there is work, again after a loss.
+
+    Dask itself repeats tasks whose worker ended, `distributed.scheduler.allowed-failures` times (3).
+    """
+
+    def __init__(self, address: str, security: Security | None) -> None:
+        self._address = address
+        self._security = security
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._slots = 1
+        self._counted = 0.0
+
+    @property
+    def slots(self) -> int:
+        """Two for each thread of the cluster, as of a moment ago."""
+        return self._slots
+
+    async def submit(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """See `Workers`."""
+        executor = await self._executor()
+        begun: Future[_Result] = executor.submit(work, task, priority=priority)
+        return begun
+
+    async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
+        """See `Workers`: a child of a Dask worker, so that its end is the task's own fault."""
+        executor = await self._executor()
+        begun: Future[_Result] = executor.submit(run_in_lone_process, work, task, priority=priority)
+        return begun
+
+    def lost(self, error: BaseException) -> bool:
+        """See `Workers`."""
+        return isinstance(error, KilledWorker)
+
+    def close(self) -> None:
+        """Leaves the cluster, which cancels what was begun."""
+        client, self._client = self._client, None
+        if client is not None:
+            _leave(client)
+
+    async def _executor(self) -> Any:
+        async with self._connecting:
+            if self._client is not None and self._client.status != "running":
+                await asyncio.to_thread(self.close)
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._connected)
+            client = self._client
+            if time.monotonic() - self._counted > _LOOK_S:
+                self._slots = 2 * await asyncio.to_thread(self._threads, client)
+                self._counted = time.monotonic()
+        # Not pure: a decode that is done again is to be done again.
+        return client.get_executor(pure=False)  # type: ignore[no-untyped-call]
+
+    def _connected(self) -> Client:
+        try:
+            return Client(  # type: ignore[no-untyped-call]
+                self._address,
+                security=self._security,
+                timeout=_CONNECT_S,
+                name="permille-decoder",
+                set_as_default=False,
+            )
+        except (OSError, TimeoutError, RuntimeError) as error:
+            raise self._away(str(error)) from error
+
+    def _threads(self, client: Client) -> int:
+        try:
+            threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+        except (OSError, TimeoutError) as error:
+            raise self._away(str(error)) from error
+        if not threads:
+            raise Unavailable(
+                f"the Dask cluster at {self._address} has no workers",
+                reason="DASK_NO_WORKERS",
+                help=f"start some with `dask worker {self._address}`",
+                metadata={"address": self._address},
+                retry_after_s=5,
+            )
+        return threads
+
+    def _away(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"the Dask scheduler at {self._address} cannot be reached: {why}",
+            reason="DASK_UNAVAILABLE",
+            help='start it with `dask scheduler`, or decode here with decoder.executor = "local"',
+            metadata={"address": self._address},
+            retry_after_s=5,
+        )
+
+
+def decode_part_on_dask(task: PartTask) -> bytes:
+    """`decode_part` with the folder of the Dask worker, which vanishes with it (`dask worker --local-directory`)."""
+    return decode_part(replace(task, folder=get_worker().local_directory))
+
+
+def dask_workers(address: str, config: MeshConfig) -> DaskWorkers:
+    """The workers at `tcp://HOST:PORT` (this machine only) or `tls://HOST:PORT` (with the mesh's certificates).
+
+    Raises `InvalidArgument` for another address, `FailedPrecondition` for plain text that would leave the machine:
+    whoever reaches a scheduler runs code on its workers.
+    """
+    scheme, separator, endpoint = address.partition("://")
+    if not separator or scheme not in ("tcp", "tls") or ":" not in endpoint:
+        raise InvalidArgument(
+            f"decoder.dask_scheduler is {address!r}",
+            reason="DASK_ADDRESS",
+            help="set it to what `dask scheduler` prints: tcp://HOST:PORT, or tls://HOST:PORT",
+            metadata={"field": "decoder.dask_scheduler"},
+        )
+    if scheme == "tcp":
+        require_loopback(endpoint, what="use the Dask scheduler at", setting="decoder.dask_scheduler = tls://HOST:PORT")
+        return DaskWorkers(address, None)
+    files = {
+        "tls_ca_file": config.tls_ca,
+        "tls_client_cert": config.tls_cert,
+        "tls_client_key": config.tls_key,
+    }
+    named: dict[str, Any] = {key: str(path) for key, path in files.items() if path}
+    return DaskWorkers(address, Security(require_encryption=True, **named))  # type: ignore[no-untyped-call]
+
+
+def _leave(client: Client) -> None:
+    with suppress(OSError, TimeoutError):
+        client.close(timeout=2)  # type: ignore[no-untyped-call]
