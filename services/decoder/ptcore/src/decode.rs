@@ -3,7 +3,7 @@
 use crate::column::{Column, Columns};
 use crate::image::Image;
 use pt_calls::{Calls, EdgeKind, LossCause, LossRecord, Records, Trace};
-use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink, Statistics};
+use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
 use pt_packet::{find_psb, Reader};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -27,9 +27,13 @@ impl PtConfig {
         nominal_ratio: u8,
         return_compression: bool,
     ) -> Self {
-        // Return compression shows in the packets themselves; errata by model come with the complete decoder.
-        let _ = (family, model, stepping, return_compression);
-        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio })
+        // Return compression shows in the packets themselves.
+        let _ = return_compression;
+        // An unknown processor is one whose errata nobody knows.
+        let narrow = u16::try_from(family).ok().zip(u8::try_from(model).ok()).zip(u8::try_from(stepping).ok());
+        let cpu = narrow.map(|((family, model), stepping)| Cpu { family, model, stepping });
+        let errata = cpu.and_then(Errata::of).unwrap_or_default();
+        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, errata, ..Config::default() })
     }
 }
 

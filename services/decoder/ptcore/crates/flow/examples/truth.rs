@@ -298,6 +298,7 @@ fn main() -> std::process::ExitCode {
         mtc_freq: u32_at(&control, 144) as u8,
         tsc_ctc_ratio: (u32_at(&control, 52), u32_at(&control, 56)),
         nominal_ratio: u32_at(&control, 60) as u8,
+        ..Config::default()
     };
     let log = Log::open(folder, stream);
     let mut sink =

@@ -1,7 +1,8 @@
 //! Decoded blocks of code, kept and linked.
 
 use crate::{CodeMemory, Reason};
-use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use pt_packet::Execution;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -18,22 +19,41 @@ pub enum Exit {
     Far,
 }
 
-/// What the address space and the execution mode look like: epoch and whether code is 32 bit.
+/// What the address space and the execution mode look like: epoch and code size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u32);
 
 impl View {
-    pub fn new(epoch: u32, bits32: bool) -> Self {
-        View(epoch << 1 | u32::from(bits32))
+    pub fn new(epoch: u32, mode: Execution) -> Self {
+        View(epoch << 2 | mode as u32)
     }
 
-    pub fn bits32(self) -> bool {
-        self.0 & 1 != 0
+    /// The same code size in another epoch.
+    pub fn of_epoch(self, epoch: u32) -> Self {
+        View(epoch << 2 | self.mode())
+    }
+
+    fn mode(self) -> u32 {
+        self.0 & 3
+    }
+
+    fn bitness(self) -> u32 {
+        16 << self.mode()
     }
 
     pub fn epoch(self) -> u32 {
-        self.0 >> 1
+        self.0 >> 2
     }
+}
+
+/// Instructions that packets other than those of branches refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mark {
+    PtWrite = 1,
+    Cr3 = 2,
+    Vmcs = 4,
+    VmEntry = 8,
 }
 
 const NO_VIEW: View = View(u32::MAX);
@@ -53,6 +73,8 @@ pub struct CodeBlock {
     pub id: u32,
     pub instructions: u16,
     pub exit: Exit,
+    /// The kinds of [`Mark`] among its instructions.
+    marks: u8,
 }
 
 /// A following block, in the view it was found in.
@@ -70,6 +92,11 @@ impl CodeBlock {
     pub fn linked(&self, way: Way, view: View) -> Option<u32> {
         let link = self.links[way as usize];
         (link.view == view).then_some(link.number)
+    }
+
+    /// Whether any of its instructions is one of `mark`.
+    pub fn has(&self, mark: Mark) -> bool {
+        self.marks & mark as u8 != 0
     }
 
     /// The first `count` instructions, which end with the one from `last` to `end`.
@@ -114,6 +141,7 @@ const fn unknown(address: u64) -> CodeBlock {
         id: u32::MAX,
         instructions: 1,
         exit: Exit::Far,
+        marks: 0,
     }
 }
 
@@ -179,13 +207,13 @@ impl CodeCache {
 
     fn find_by_content<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
         let slice = memory.read(view.epoch(), address).filter(|slice| !slice.bytes.is_empty()).ok_or(Reason::NoCode)?;
-        let key = (slice.generation << 1 | u64::from(view.bits32()), address);
+        let key = (slice.generation << 2 | u64::from(view.mode()), address);
         if let Some(&number) = self.by_content.get(&key) {
             return Ok(number);
         }
         let bytes = &slice.bytes[..slice.bytes.len().min(MAX_INSTRUCTIONS * MAX_LENGTH)];
         let lengths = self.lengths.len() as u32;
-        let kept = decode(bytes, address, view.bits32(), &mut self.lengths);
+        let kept = decode(bytes, address, view, &mut self.lengths);
         match kept {
             Ok(block) => {
                 let number = self.blocks.len() as u32;
@@ -198,6 +226,25 @@ impl CodeCache {
         }
     }
 
+    /// How many instructions of the block stand up to and with the first that is one of `mark`.
+    #[cold]
+    pub fn behind<M: CodeMemory>(&self, memory: &M, view: View, block: &CodeBlock, sought: Mark) -> Option<u16> {
+        if !block.has(sought) {
+            return None;
+        }
+        let mut at = block.start;
+        for (number, &length) in self.lengths(block).iter().enumerate() {
+            let slice = memory.read(view.epoch(), at)?;
+            let bytes = slice.bytes.get(..length.into())?;
+            let instruction = Decoder::with_ip(view.bitness(), bytes, at, DecoderOptions::NONE).decode();
+            if mark(&instruction) == Some(sought) {
+                return Some(number as u16 + 1);
+            }
+            at = at.wrapping_add(length.into());
+        }
+        None
+    }
+
     /// One instruction whose bytes stand in more than one section.
     fn straddling<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
         let mut bytes = Vec::with_capacity(MAX_LENGTH);
@@ -207,7 +254,7 @@ impl CodeCache {
             bytes.extend(slice.bytes.iter().take(MAX_LENGTH - bytes.len()));
         }
         let mut lengths = Vec::new();
-        match decode_some(&bytes, address, view.bits32(), 1, &mut lengths) {
+        match decode_some(&bytes, address, view, 1, &mut lengths) {
             Ok(block) => {
                 self.lengths[0] = lengths[0];
                 self.blocks[SCRATCH as usize] = CodeBlock { lengths: 0, ..block };
@@ -219,19 +266,18 @@ impl CodeCache {
     }
 }
 
-fn decode(bytes: &[u8], address: u64, bits32: bool, lengths: &mut Vec<u8>) -> Result<CodeBlock, DecoderError> {
-    decode_some(bytes, address, bits32, MAX_INSTRUCTIONS, lengths)
+fn decode(bytes: &[u8], address: u64, view: View, lengths: &mut Vec<u8>) -> Result<CodeBlock, DecoderError> {
+    decode_some(bytes, address, view, MAX_INSTRUCTIONS, lengths)
 }
 
 fn decode_some(
     bytes: &[u8],
     address: u64,
-    bits32: bool,
+    view: View,
     most: usize,
     lengths: &mut Vec<u8>,
 ) -> Result<CodeBlock, DecoderError> {
-    let bitness = if bits32 { 32 } else { 64 };
-    let mut decoder = Decoder::with_ip(bitness, bytes, address, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE);
     let mut block = CodeBlock {
         start: address,
         last: address,
@@ -242,11 +288,21 @@ fn decode_some(
         id: u32::MAX,
         instructions: 0,
         exit: Exit::Linear,
+        marks: 0,
     };
     let mut instruction = Instruction::default();
     while usize::from(block.instructions) < most {
         decoder.decode_out(&mut instruction);
         if instruction.is_invalid() {
+            let at = block.end.wrapping_sub(address) as usize;
+            if view.bitness() == 64 && bytes[at..].starts_with(&JMPABS) && bytes.len() - at >= JMPABS_LENGTH {
+                block.last = block.end;
+                block.end = block.end.wrapping_add(JMPABS_LENGTH as u64);
+                block.instructions += 1;
+                lengths.push(JMPABS_LENGTH as u8);
+                block.exit = Exit::IndirectJump;
+                break;
+            }
             if block.instructions == 0 {
                 return Err(match decoder.last_error() {
                     DecoderError::None => DecoderError::InvalidInstruction,
@@ -260,6 +316,7 @@ fn decode_some(
         block.instructions += 1;
         lengths.push(instruction.len() as u8);
         block.exit = exit(&instruction);
+        block.marks |= mark(&instruction).map_or(0, |mark| mark as u8);
         if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
             block.target = instruction.near_branch_target();
         }
@@ -268,6 +325,20 @@ fn decode_some(
         }
     }
     Ok(block)
+}
+
+/// REX2 JMPABS imm64 (APX): a direct jump that makes a TIP packet like an indirect one.
+const JMPABS: [u8; 3] = [0xd5, 0x00, 0xa1];
+const JMPABS_LENGTH: usize = 11;
+
+fn mark(instruction: &Instruction) -> Option<Mark> {
+    match instruction.mnemonic() {
+        Mnemonic::Ptwrite => Some(Mark::PtWrite),
+        Mnemonic::Mov if instruction.op0_register() == Register::CR3 => Some(Mark::Cr3),
+        Mnemonic::Vmptrld => Some(Mark::Vmcs),
+        Mnemonic::Vmlaunch | Mnemonic::Vmresume => Some(Mark::VmEntry),
+        _ => None,
+    }
 }
 
 /// Which instructions make packets (SDM table "Branch-related instructions and packets").

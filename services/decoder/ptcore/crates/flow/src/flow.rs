@@ -1,11 +1,12 @@
 //! The walk: events and code to the blocks that ran.
 
-use crate::code::{CodeBlock, CodeCache, Exit, View, Way, SCRATCH};
+use crate::code::{CodeBlock, CodeCache, Exit, Mark, View, Way, SCRATCH};
 use crate::event::{Event, Events, Fault};
+use crate::notice::{Place, Placed};
 use crate::returns::ReturnStack;
 use crate::time::Config;
-use crate::{Block, BlockKind, CodeMemory, DisableKind, Loss, Reason, Sink};
-use pt_packet::{find_psb, Execution};
+use crate::{Block, BlockKind, CodeMemory, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
+use pt_packet::{find_psb, Execution, PSB};
 
 /// Counts over one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,14 +54,20 @@ impl<M: CodeMemory> Flow<M> {
             returns: ReturnStack::new(),
             epochs,
             epoch: 0,
-            bits32: false,
-            view: View::new(0, false),
+            config: *config,
+            mode: None,
+            interrupt_flag: None,
+            view: View::new(0, Execution::Bits64),
+            held: Vec::new(),
+            fresh: false,
+            mark: 0,
             enabled: false,
             at: SCRATCH,
             ip: 0,
             stopped_at: None,
             pending: None,
             hare: Hare::default(),
+            in_code: false,
             statistics: Statistics::default(),
         };
         walk.events.alone_from = epochs.first().map_or(usize::MAX, |&(from, _)| from);
@@ -84,8 +91,17 @@ struct Walk<'w, 'd, M, S> {
     returns: ReturnStack,
     epochs: &'w [(usize, u32)],
     epoch: u32,
-    bits32: bool,
+    config: Config,
+    /// As far as known since the last PSB or overflow.
+    mode: Option<Execution>,
+    interrupt_flag: Option<bool>,
     view: View,
+    /// Notices to be told with the next branch that takes a packet, or the next enable.
+    held: Vec<Notice>,
+    /// The last packet used up said where execution is, and nothing was read since.
+    fresh: bool,
+    /// Instructions that had run when one said so.
+    mark: u64,
     enabled: bool,
     /// The block about to run, while enabled.
     at: u32,
@@ -95,6 +111,8 @@ struct Walk<'w, 'd, M, S> {
     stopped_at: Option<u64>,
     pending: Option<Event>,
     hare: Hare,
+    /// The last fault is that code does not fit the packets, which are whole.
+    in_code: bool,
     statistics: Statistics,
 }
 
@@ -169,7 +187,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let mut from = 0;
         loop {
             let psb = find_psb(data, from);
-            lost.size = psb.unwrap_or(data.len()) - lost.offset;
+            let end = psb.unwrap_or(data.len());
+            lost.offset = lost.offset.min(end);
+            lost.size = end - lost.offset;
             let Some(psb) = psb else {
                 return self.lose(lost);
             };
@@ -177,14 +197,19 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.enter_epoch(psb);
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
-            let Err(fault) = synchronized.and_then(|event| self.flow(event)) else {
-                return;
-            };
+            let mut ended = synchronized.and_then(|event| self.flow(event));
+            while self.config.resume_at_address {
+                let (Err(fault), true) = (ended, self.in_code) else { break };
+                self.in_code = false;
+                ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
+            }
+            let Err(fault) = ended else { return };
             let now = self.events.time.now();
             let again = self.events.passed_psb.filter(|&passed| passed > psb);
-            from = again.unwrap_or(self.events.position()).max(psb + 1);
+            // A packet that was cut short may have taken the first bytes of the next PSB for its own.
+            from = again.unwrap_or(self.events.position().saturating_sub(PSB.len() - 1)).max(psb + 1);
             lost = Loss {
-                offset: fault.offset.min(from),
+                offset: fault.offset,
                 size: 0,
                 reason: fault.reason,
                 address: self.ip,
@@ -208,12 +233,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.returns.clear();
         self.hare.rest();
         (self.enabled, self.pending, self.stopped_at, self.ip) = (false, None, None, 0);
+        (self.mode, self.interrupt_flag, self.fresh, self.in_code) = (None, None, false, false);
+        self.held.clear();
     }
 
     /// From the status at a PSB to the end of the stream.
     fn flow(&mut self, status: Event) -> Result<(), Fault> {
-        self.take_mode();
         self.pending = Some(status);
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), Fault> {
         loop {
             let more = if self.enabled { self.walk()? } else { self.idle()? };
             if !more {
@@ -229,14 +259,27 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             None => self.events.next()?,
         };
         match event {
-            Event::Enable { ip: Some(ip) } | Event::Status { ip: Some(ip) } => {
-                self.take_mode();
+            Event::Enable { ip: Some(ip) } => {
+                self.take_mode(Some(ip), false);
                 self.enter_epoch(self.events.last_offset);
                 self.enable(ip)?;
             }
+            Event::Status { ip: Some(ip) } => {
+                self.take_mode(Some(ip), true);
+                self.enter_epoch(self.events.last_offset);
+                self.stand_at(ip)?;
+            }
             Event::Overflow { ip } => self.overflow(ip, None)?,
+            Event::Note => {
+                if let Some(placed) = self.events.note.take() {
+                    self.notice(placed.notice);
+                }
+            }
             Event::End => return Ok(false),
-            Event::Status { ip: None } | Event::Disable { .. } => self.take_mode(),
+            Event::Status { ip: None } | Event::Disable { .. } => {
+                self.take_mode(None, matches!(event, Event::Status { .. }));
+                self.tell_held();
+            }
             _ => return Err(self.unexpected(&event)),
         }
         Ok(true)
@@ -247,16 +290,98 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.events.passed_psb = None;
         let resumed = self.stopped_at.take() == Some(ip);
         self.sink.enabled(ip, resumed, self.events.time.now());
+        self.tell_held();
+        self.fresh = true;
         self.go(ip)
+    }
+
+    /// Execution is known to be at `ip` without a TIP.PGE.
+    fn stand_at(&mut self, ip: u64) -> Result<(), Fault> {
+        self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
+        self.enable(ip)
+    }
+
+    /// Goes on at the next packet that says where, behind code that does not fit the packets. False at the end.
+    #[cold]
+    fn resume(&mut self, fault: Fault, end: usize) -> Result<bool, Fault> {
+        let now = self.events.time.now();
+        self.statistics.errors += 1;
+        self.returns.clear();
+        self.held.clear();
+        self.enabled = false;
+        let mut notices = Vec::new();
+        let event = loop {
+            let event = match self.pending.take() {
+                Some(event) => event,
+                // What follows is one loss with this.
+                None => self.events.next().map_err(|_| fault)?,
+            };
+            self.events.count = 0;
+            match event {
+                Event::Branches | Event::Target { ip: None } => {}
+                Event::Note => match self.events.note {
+                    Some(Placed { notice: Notice { ip: None, .. }, .. }) => {
+                        notices.extend(self.events.note.map(|placed| placed.notice).filter(|_| notices.len() < 64));
+                    }
+                    _ => break event,
+                },
+                _ => break event,
+            }
+        };
+        let resumed = if event == Event::End { end } else { self.events.offset };
+        let size = resumed.saturating_sub(fault.offset);
+        let (address, epoch) = (self.ip, self.epoch);
+        self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
+        if event != Event::End {
+            notices.into_iter().for_each(|notice| self.notice(notice));
+        }
+        match event {
+            Event::Target { ip: Some(ip) } | Event::Status { ip: Some(ip) } => {
+                self.events.passed_psb = None;
+                self.take_mode(Some(ip), false);
+                self.enter_epoch(self.events.last_offset);
+                self.stand_at(ip)?;
+            }
+            Event::AsyncBranch { from: ip, .. } | Event::AsyncDisable { at: ip, .. } => {
+                // Only what happens there is of interest, not the code.
+                (self.enabled, self.ip, self.at) = (true, ip, self.code.nowhere(ip));
+                self.pending = Some(event);
+            }
+            Event::Note => {
+                let Some(Placed { notice, place }) = self.events.note else { return Ok(true) };
+                let ip = notice.ip.unwrap_or(0);
+                self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
+                self.enabled = true;
+                self.sink.enabled(ip, false, self.events.time.now());
+                if place == Place::Before(ip) {
+                    self.notice(notice);
+                } else {
+                    self.pending = Some(event);
+                }
+                self.fresh = true;
+                self.go(ip)?;
+            }
+            Event::Enable { .. } => {
+                let mode = self.events.mode;
+                self.stop(DisableKind::Synchronous, 0, None, 0);
+                self.events.mode = mode;
+                self.pending = Some(event);
+            }
+            Event::Disable { ip } => self.stop(DisableKind::Synchronous, 0, ip, 0),
+            Event::End => return Ok(false),
+            _ => self.pending = Some(event),
+        }
+        Ok(true)
     }
 
     fn overflow(&mut self, ip: Option<u64>, from: Option<u64>) -> Result<(), Fault> {
         self.sink.overflow(self.events.offset, from, self.events.time.now());
         self.returns.clear();
-        self.take_mode();
+        (self.mode, self.interrupt_flag) = (None, None);
+        self.take_mode(ip, false);
         self.enter_epoch(self.events.last_offset);
         (self.enabled, self.stopped_at) = (false, None);
-        ip.map_or(Ok(()), |ip| self.enable(ip))
+        ip.map_or(Ok(()), |ip| self.stand_at(ip))
     }
 
     /// While tracing is enabled. False at the end of the stream.
@@ -269,7 +394,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 match self.ahead()? {
                     Ahead::Run => {}
                     Ahead::Moved => continue,
-                    Ahead::Stopped => return Ok(true),
+                    Ahead::Stopped => return Ok(self.pending != Some(Event::End)),
                 }
             }
             let number = self.at;
@@ -410,6 +535,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let event = match self.pending {
             Some(event) => event,
             None => {
+                if std::mem::take(&mut self.fresh) {
+                    self.mark = self.statistics.instructions;
+                }
                 let event = self.events.next()?;
                 if event == Event::Branches {
                     return self.taken_up(self.ip).map(|()| Ahead::Moved);
@@ -419,11 +547,20 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
         };
         match event {
-            Event::Target { .. } | Event::Disable { .. } | Event::End => Ok(Ahead::Run),
+            Event::Target { .. } => Ok(Ahead::Run),
+            Event::End if self.config.stop_at_last_packet => Ok(Ahead::Stopped),
+            Event::Disable { ip: None } if self.code.block(self.at).has(Mark::Cr3) => Ok(self.disabled_by_cr3()),
+            Event::Disable { .. } | Event::End => Ok(Ahead::Run),
+            Event::Note => self.note(),
             Event::AsyncBranch { from, to } if self.runs_up_to(from, to) => {
                 let Some(to) = to else { return Err(self.fault(Reason::SuppressedTarget)) };
+                self.tell_held();
                 self.sink.interrupt(from, to, self.events.time.now());
                 self.taken_up(to).map(|()| Ahead::Moved)
+            }
+            Event::AsyncDisable { at, ip } if self.enters_vm(at) => {
+                self.pending = Some(Event::Disable { ip });
+                Ok(Ahead::Run)
             }
             Event::AsyncDisable { at, ip } if at == self.ip || self.runs_up_to(at, ip) => {
                 self.stop(DisableKind::Asynchronous, at, ip, at);
@@ -432,12 +569,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::AsyncBranch { .. } | Event::AsyncDisable { .. } => Ok(Ahead::Run),
             Event::Overflow { ip } => {
                 self.pending = None;
+                self.tell_held();
                 self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped)
             }
-            Event::Status { .. } => {
-                self.pending = None;
-                Ok(Ahead::Moved)
-            }
+            Event::Status { ip } => self.status(ip),
             Event::Enable { .. } | Event::Branches => Err(self.unexpected(&event)),
         }
     }
@@ -445,35 +580,208 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Tells the instructions before `at` when it is in the block about to run.
     fn runs_up_to(&mut self, at: u64, target: Option<u64>) -> bool {
         let block = *self.code.block(self.at);
-        if at < block.start || at > block.last {
-            return false;
+        let Some(count) = self.instructions_before(&block, at) else { return false };
+        self.tell_first(&block, count, BlockKind::Interrupted, target.unwrap_or(0));
+        true
+    }
+
+    /// How many instructions of the block stand before the one at `at`.
+    fn instructions_before(&self, block: &CodeBlock, at: u64) -> Option<u16> {
+        if at == block.start {
+            return Some(0);
         }
-        let mut count = 0;
-        let (mut last, mut end) = (block.start, block.start);
-        for &length in self.code.lengths(&block) {
+        if at < block.start || at > block.last {
+            return None;
+        }
+        let (mut count, mut end) = (0, block.start);
+        for &length in self.code.lengths(block) {
             if end >= at {
                 break;
             }
-            last = end;
             end += u64::from(length);
             count += 1;
         }
-        if end == at && count > 0 {
-            self.tell_part(&block, count, last, end, target.unwrap_or(0));
+        (end == at).then_some(count)
+    }
+
+    /// Tells the first `count` instructions of the block, at most all; returns where the next one is, which is the
+    /// target of a linear end.
+    fn tell_first(&mut self, block: &CodeBlock, count: u16, kind: BlockKind, target: u64) -> u64 {
+        let (mut last, mut end) = (block.start, block.start);
+        for &length in self.code.lengths(block).iter().take(count.into()) {
+            last = end;
+            end += u64::from(length);
         }
-        end == at
+        if count > 0 {
+            let target = if kind == BlockKind::Linear { end } else { target };
+            self.tell(&block.prefix(count, last, end), kind, target);
+        }
+        end
+    }
+
+    /// What a PSB says must fit: it is compared where the flow comes by, at the latest where the next packet is needed.
+    #[cold]
+    fn status(&mut self, ip: Option<u64>) -> Result<Ahead, Fault> {
+        let Some(ip) = ip else {
+            self.pending = None;
+            return Ok(Ahead::Moved);
+        };
+        let block = *self.code.block(self.at);
+        let mode_fits = match (self.events.mode, self.mode) {
+            (Some((says, _)), Some(known)) => says == known,
+            _ => true,
+        };
+        if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
+            self.pending = None;
+            self.take_mode(Some(ip), true);
+            self.tell_held();
+            return Ok(Ahead::Moved);
+        }
+        match block.exit {
+            Exit::Linear | Exit::Jump | Exit::Call if mode_fits => Ok(Ahead::Run),
+            _ => Err(self.fault(Reason::BadStatus)),
+        }
+    }
+
+    /// A pending note in its place among the instructions of the block about to run.
+    #[cold]
+    fn note(&mut self) -> Result<Ahead, Fault> {
+        let Some(placed) = self.events.note else {
+            self.pending = None;
+            return Ok(Ahead::Moved);
+        };
+        let block = *self.code.block(self.at);
+        let direct = matches!(block.exit, Exit::Linear | Exit::Jump | Exit::Call);
+        let count = match placed.place {
+            Place::Here => Some(0),
+            Place::Before(ip) if ip == self.ip => Some(0),
+            Place::Before(ip) => self.instructions_before(&block, ip),
+            Place::Behind(ip) => self.instructions_before(&block, ip).map(|before| before + 1),
+            Place::PtWrite => self.code.behind(self.memory, self.view, &block, Mark::PtWrite),
+            Place::Cr3 if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Cr3),
+            Place::Vmcs if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Vmcs),
+            Place::Branch | Place::Cr3 | Place::Vmcs => (!direct).then_some(block.instructions),
+            Place::After(number) => {
+                let left = (self.mark + u64::from(number)).saturating_sub(self.statistics.instructions);
+                (left < u64::from(block.instructions)).then_some(left as u16)
+            }
+        };
+        match count {
+            None => Ok(Ahead::Run),
+            Some(0) => {
+                self.pending = None;
+                self.notice(placed.notice);
+                Ok(Ahead::Moved)
+            }
+            Some(count) if count < block.instructions || block.exit == Exit::Linear => {
+                self.pending = None;
+                let next = self.tell_first(&block, count, BlockKind::Linear, 0);
+                self.ip = next;
+                self.notice(placed.notice);
+                self.go(next)?;
+                Ok(Ahead::Moved)
+            }
+            // Behind the last instruction, which leads elsewhere.
+            Some(_) if direct => {
+                self.events.note = Some(Placed { place: Place::Before(block.target), ..placed });
+                Ok(Ahead::Run)
+            }
+            Some(_) => {
+                self.pending = None;
+                self.held.push(placed.notice);
+                Ok(Ahead::Moved)
+            }
+        }
+    }
+
+    /// A pending note of which the place did not come by.
+    #[cold]
+    fn late_note(&mut self) -> Result<Ahead, Fault> {
+        self.pending = None;
+        let Some(Placed { notice, .. }) = self.events.note.take() else { return Ok(Ahead::Moved) };
+        // The branch before an abort may be recorded wrongly: execution is where the abort was.
+        if let NoticeKind::Transaction { aborted: true, .. } = notice.kind {
+            if let Some(ip) = notice.ip.filter(|_| self.config.errata.bdm64) {
+                self.notice(notice);
+                self.go(ip)?;
+                return Ok(Ahead::Moved);
+            }
+        }
+        self.notice(notice);
+        Ok(Ahead::Moved)
+    }
+
+    /// Tells a notice; a mode is taken over.
+    #[cold]
+    fn notice(&mut self, notice: Notice) {
+        let mut notice = notice;
+        match notice.kind {
+            NoticeKind::ExecutionMode(mode) => {
+                if self.mode.replace(mode) == Some(mode) {
+                    return;
+                }
+                self.view = View::new(self.epoch, mode);
+            }
+            NoticeKind::InterruptFlag(flag) if self.interrupt_flag.replace(flag) == Some(flag) => return,
+            NoticeKind::Trigger { .. } => {
+                notice.ip = notice.ip.or(self.enabled.then_some(self.ip));
+                self.mark = self.statistics.instructions;
+            }
+            _ => {}
+        }
+        if notice.ip.is_some() {
+            self.mark = self.statistics.instructions;
+        }
+        self.sink.notice(&notice, self.events.time.now());
+    }
+
+    #[cold]
+    fn tell_held(&mut self) {
+        if !self.held.is_empty() {
+            for notice in std::mem::take(&mut self.held) {
+                self.sink.notice(&notice, self.events.time.now());
+            }
+        }
+    }
+
+    /// A TIP.PGD without address may also be of an instruction that changes CR3.
+    #[cold]
+    fn disabled_by_cr3(&mut self) -> Ahead {
+        let block = *self.code.block(self.at);
+        let Some(count) = self.code.behind(self.memory, self.view, &block, Mark::Cr3) else { return Ahead::Run };
+        let end = self.tell_first(&block, count, BlockKind::Far, 0);
+        let last = end - u64::from(self.code.lengths(&block)[usize::from(count) - 1]);
+        self.stop(DisableKind::Synchronous, last, None, end);
+        Ahead::Stopped
+    }
+
+    /// Whether what looks like an interrupt is the VM entry with which the block about to run ends.
+    fn enters_vm(&self, at: u64) -> bool {
+        let block = self.code.block(self.at);
+        self.config.errata.skd022 && block.last == at && block.has(Mark::VmEntry)
     }
 
     /// Whether a direct branch is what disables tracing.
     #[inline(always)]
     fn disables(&mut self, block: &CodeBlock) -> bool {
-        let Some(Event::Disable { ip: Some(ip) }) = self.pending else { return false };
-        if ip != block.target || self.events.count != 0 {
+        match self.pending {
+            Some(Event::Disable { ip }) => self.disabled_by(block, ip),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn disabled_by(&mut self, block: &CodeBlock, ip: Option<u64>) -> bool {
+        let leaves = match ip {
+            Some(ip) => ip == block.target,
+            None => self.config.errata.skl014 && !self.config.filter.traces(block.target),
+        };
+        if !leaves || self.events.count != 0 {
             return false;
         }
         let kind = if block.exit == Exit::Call { BlockKind::Call } else { BlockKind::Jump };
-        self.tell(block, kind, ip);
-        self.stop(DisableKind::Synchronous, block.last, Some(ip), block.end);
+        self.tell(block, kind, block.target);
+        self.stop(DisableKind::Synchronous, block.last, ip, block.end);
         true
     }
 
@@ -519,6 +827,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.tell_before_last(block);
                 Ok(Ahead::Stopped)
             }
+            Event::Note => self.late_note(),
+            Event::Status { .. } => Err(self.fault(Reason::BadStatus)),
             _ => {
                 self.tell_before_last(block);
                 Err(self.unexpected(&event))
@@ -531,16 +841,22 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.enabled = false;
         self.stopped_at = Some(stopped_at);
         self.hare.rest();
-        self.take_mode();
+        self.tell_held();
+        self.take_mode(None, false);
         self.enter_epoch(self.events.last_offset);
         self.sink.disabled(kind, at, target, self.events.time.now());
+        self.tell_held();
     }
 
     /// The pending event is used up; execution goes on at `ip`.
     fn taken_up(&mut self, ip: u64) -> Result<(), Fault> {
         let branches = self.pending.take().is_none();
         self.events.passed_psb = None;
-        self.take_mode();
+        self.fresh = true;
+        if self.events.mode.is_some() || !self.held.is_empty() {
+            self.take_mode(Some(ip), false);
+            self.tell_held();
+        }
         let view = self.view;
         self.enter_epoch(self.events.last_offset);
         if branches && view == self.view {
@@ -550,10 +866,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.go(ip)
     }
 
-    fn take_mode(&mut self) {
-        if let Some(mode) = self.events.mode.take() {
-            self.bits32 = mode != Execution::Bits64;
-            self.view = View::new(self.epoch, self.bits32);
+    /// Takes the mode that comes with the event; a change is told with what is held.
+    #[cold]
+    fn take_mode(&mut self, ip: Option<u64>, status: bool) {
+        let Some((mode, flag)) = self.events.mode.take() else { return };
+        if self.mode.replace(mode) != Some(mode) {
+            self.view = View::new(self.epoch, mode);
+            self.held.push(Notice { kind: NoticeKind::ExecutionMode(mode), ip, status });
+        }
+        if self.interrupt_flag.replace(flag) != Some(flag) {
+            self.held.push(Notice { kind: NoticeKind::InterruptFlag(flag), ip, status });
         }
     }
 
@@ -566,7 +888,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             self.epochs = rest;
             self.epoch = epoch;
-            self.view = View::new(epoch, self.bits32);
+            self.view = self.view.of_epoch(epoch);
             self.events.alone_from = rest.first().map_or(usize::MAX, |&(from, _)| from);
         }
     }
@@ -617,6 +939,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.at = SCRATCH;
                 Ok(())
             }
+            Some(Event::End) if self.config.stop_at_last_packet => {
+                self.at = self.code.nowhere(address);
+                Ok(())
+            }
             _ => Err(fault),
         }
     }
@@ -657,12 +983,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     #[cold]
-    fn fault(&self, reason: Reason) -> Fault {
+    fn fault(&mut self, reason: Reason) -> Fault {
+        self.in_code = true;
         Fault { offset: self.events.offset, reason }
     }
 
     #[cold]
-    fn unexpected(&self, event: &Event) -> Fault {
+    fn unexpected(&mut self, event: &Event) -> Fault {
         self.fault(Reason::UnexpectedPacket(event.packet_name()))
     }
 }

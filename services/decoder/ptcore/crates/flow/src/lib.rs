@@ -8,12 +8,16 @@ mod event;
 mod flow;
 mod loss;
 mod memory;
+mod notice;
 mod returns;
 mod sink;
+mod system;
 mod time;
 
 pub use flow::{Flow, Statistics};
 pub use loss::{Loss, Reason};
 pub use memory::{CodeMemory, CodeSlice};
+pub use notice::{Notice, NoticeKind};
+pub use pt_packet::{Cpu, Errata, Execution};
 pub use sink::{Block, BlockKind, DisableKind, Sink};
-pub use time::Config;
+pub use time::{AddressFilter, Config};

@@ -24,6 +24,8 @@ pub enum Reason {
     SuppressedTarget,
     /// Direct jumps lead back to themselves without any packet.
     EndlessLoop,
+    /// A PSB says that execution is elsewhere, or in another mode.
+    BadStatus,
 }
 
 impl Reason {
@@ -40,6 +42,7 @@ impl Reason {
             Reason::BadReturn => "bad-return",
             Reason::SuppressedTarget => "suppressed-target",
             Reason::EndlessLoop => "endless-loop",
+            Reason::BadStatus => "bad-status",
         }
     }
 }
@@ -56,6 +59,7 @@ impl fmt::Display for Reason {
             Reason::EmptyReturnStack => f.write_str("a compressed return without its call"),
             Reason::BadReturn => f.write_str("a compressed return that is not taken"),
             Reason::SuppressedTarget => f.write_str("a branch target is suppressed"),
+            Reason::BadStatus => f.write_str("a PSB says that execution is elsewhere"),
             Reason::EndlessLoop => f.write_str("direct jumps lead back to themselves without a packet"),
         }
     }

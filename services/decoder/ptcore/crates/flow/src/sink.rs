@@ -1,6 +1,6 @@
 //! What the flow layer tells.
 
-use crate::Loss;
+use crate::{Loss, Notice};
 
 /// How a block was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,4 +85,7 @@ pub trait Sink {
     /// The processor lost packets at `offset`; the flow ended somewhere behind `from`. An `enabled` follows when
     /// execution is traced again.
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64);
+
+    /// Something else that the stream says about this place of the flow.
+    fn notice(&mut self, _notice: &Notice, _tsc: u64) {}
 }

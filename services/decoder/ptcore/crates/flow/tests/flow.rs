@@ -408,7 +408,7 @@ fn lone_fups_do_not_change_the_flow() {
             end_at(0)[1],
         ],
     );
-    assert_eq!(told, [block(0, 1, 2, CondTaken, 4), stopped(4)]);
+    assert_eq!(told, [block(0, 0, 1, Linear, 1), block(1, 1, 1, CondTaken, 4), stopped(4)]);
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn any_stream_ends() {
             let at = random(bytes.len() as u64) as usize;
             bytes[at] = random(256) as u8;
         }
-        let config = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20 };
+        let config = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() };
         let mut sink = Recorder::default();
         flow.decode(&bytes, &config, &[(0, 1), (bytes.len() / 2, 2)], &mut sink);
         assert!(sink.times.is_sorted(), "round {round}");

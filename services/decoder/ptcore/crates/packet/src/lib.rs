@@ -4,9 +4,11 @@
 //! section "Trace Packets and Data Types".
 #![forbid(unsafe_code)]
 
+mod errata;
 mod packet;
 mod reader;
 pub mod writer;
 
+pub use errata::{Cpu, Errata};
 pub use packet::{Compression, Execution, Ip, Packet};
 pub use reader::{find_psb, Error, ErrorKind, Reader, PSB};

@@ -133,6 +133,15 @@ pub enum Packet {
     Bep {
         fup: bool,
     },
+    /// A trigger hit, `instructions` after the last packet that said where execution is.
+    Trig {
+        number: u8,
+        instructions: Option<u16>,
+        multiple: bool,
+        fup: bool,
+    },
+    /// A packet that an erratum of the processor spoiled.
+    Invalid,
 }
 
 impl Packet {
@@ -169,6 +178,8 @@ impl Packet {
             Packet::Bbp { .. } => "BBP",
             Packet::Bip { .. } => "BIP",
             Packet::Bep { .. } => "BEP",
+            Packet::Trig { .. } => "TRIG",
+            Packet::Invalid => "invalid",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes to packets.
 
-use crate::{Compression, Execution, Ip, Packet};
+use crate::{Compression, Errata, Execution, Ip, Packet};
 use std::fmt;
 
 /// The sixteen bytes of a PSB packet.
@@ -44,11 +44,17 @@ pub struct Reader<'a> {
     offset: usize,
     /// Payload bytes of BIP packets while between BBP and BEP, else 0.
     block_size: u8,
+    errata: Errata,
 }
 
 impl<'a> Reader<'a> {
+    /// Reads what a processor without errata wrote.
     pub fn new(data: &'a [u8]) -> Self {
-        Reader { data, offset: 0, block_size: 0 }
+        Reader::with_errata(data, Errata::default())
+    }
+
+    pub fn with_errata(data: &'a [u8], errata: Errata) -> Self {
+        Reader { data, offset: 0, block_size: 0, errata }
     }
 
     /// Where the next packet begins.
@@ -70,6 +76,14 @@ impl<'a> Reader<'a> {
     /// Goes on at the next PSB at or after the present offset and returns where it is; `None` leaves nothing to read.
     pub fn synchronize(&mut self) -> Option<usize> {
         let found = find_psb(self.data, self.offset);
+        self.seek(found.unwrap_or(self.data.len()));
+        found
+    }
+
+    /// After an error: goes on at the next PSB that ends behind the bad bytes. A packet that was cut short may have
+    /// taken the first bytes of that PSB for its own.
+    pub fn resynchronize(&mut self) -> Option<usize> {
+        let found = find_psb(self.data, self.offset.saturating_sub(PSB.len() - 1));
         self.seek(found.unwrap_or(self.data.len()));
         found
     }
@@ -115,6 +129,7 @@ impl<'a> Reader<'a> {
             0x00 => (Packet::Pad, 1),
             0x02 => match extended(rest) {
                 Ok(found) => found,
+                Err(ErrorKind::Unknown) if self.errata.skz84 && rest.get(1) == Some(&0x73) => (Packet::Invalid, 7),
                 Err(kind) => return Err(self.error(kind)),
             },
             0x19 => (Packet::Tsc(self.number(rest, 1, 7)?), 8),
@@ -123,6 +138,8 @@ impl<'a> Reader<'a> {
                 Some(packet) => (packet, 2),
                 None => return Err(self.error(ErrorKind::Unknown)),
             },
+            0xd9 => self.trig(rest)?,
+            _ if self.errata.skd007 && first & 7 == 7 && rest.get(1..3) == Some(&[0x02, 0xf3]) => (Packet::Ovf, 3),
             _ if first & 3 == 3 => self.cyc(rest, first)?,
             _ if first & 1 == 1 => self.with_ip(rest, first)?,
             _ if self.block_size != 0 && first & 7 == 4 => {
@@ -161,6 +178,21 @@ impl<'a> Reader<'a> {
             _ => return Err(self.error(ErrorKind::Unknown)),
         };
         Ok((packet, 1 + size))
+    }
+
+    fn trig(&self, rest: &[u8]) -> Result<(Packet, usize), Error> {
+        let flags = self.number(rest, 1, 1)?;
+        if flags & 0x1f != 0 {
+            return Err(self.error(ErrorKind::Unknown));
+        }
+        let counted = flags & 0x40 != 0;
+        let packet = Packet::Trig {
+            number: self.number(rest, 2, 1)? as u8,
+            instructions: if counted { Some(self.number(rest, 3, 2)? as u16) } else { None },
+            multiple: flags & 0x20 != 0,
+            fup: flags & 0x80 != 0,
+        };
+        Ok((packet, if counted { 5 } else { 3 }))
     }
 
     fn cyc(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
@@ -257,6 +289,9 @@ fn mode(byte: u8) -> Option<Packet> {
     }
 }
 
+/// The HW bit of PWRE, which the manual's editions put at bit 7 or bit 3 of a byte that is otherwise zero.
+const HARDWARE: u64 = 0x88;
+
 /// Packets that begin with 02.
 fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
     let Some(&second) = rest.get(1) else {
@@ -292,6 +327,9 @@ fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
         0x83 => (Packet::TraceStop, 2),
         0x73 => {
             let word = payload(2, 5)?;
+            if word & 0xfe_00ff_0000 != 0 {
+                return Err(ErrorKind::Unknown);
+            }
             (Packet::Tma { ctc: word as u16, fast_counter: (word >> 24) as u16 & 0x1ff }, 7)
         }
         0xc8 => (Packet::Vmcs(payload(2, 5)? << 12), 7),
@@ -308,7 +346,7 @@ fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
         0x22 => {
             let word = payload(2, 2)?;
             let (state, sub_state) = ((word >> 12) as u8 & 15, (word >> 8) as u8 & 15);
-            (Packet::Pwre { state, sub_state, hardware: word & 0x80 != 0 }, 4)
+            (Packet::Pwre { state, sub_state, hardware: word & HARDWARE != 0 }, 4)
         }
         0xa2 => {
             let word = payload(2, 5)?;

@@ -58,6 +58,13 @@ pub fn write(out: &mut Vec<u8>, packet: Packet) {
         Packet::Bbp { kind, size } => out.extend([0x02, 0x63, kind | u8::from(size == 4) << 7]),
         // The width stands in the BBP before, which a single packet does not know: the widest.
         Packet::Bip { id, payload } => sized(out, &[id << 3 | 4], payload, 8),
+        Packet::Trig { number, instructions, multiple, fup } => {
+            let counted = u8::from(instructions.is_some()) << 6;
+            out.extend([0xd9, u8::from(fup) << 7 | counted | u8::from(multiple) << 5, number]);
+            out.extend(instructions.map_or(vec![], |count| count.to_le_bytes().to_vec()));
+        }
+        // A TMA with a reserved bit, as SKZ84 has it.
+        Packet::Invalid => out.extend([0x02, 0x73, 0, 0, 1, 0, 0]),
         Packet::Bep { fup } => out.extend([0x02, 0x33 | u8::from(fup) << 7]),
     }
 }

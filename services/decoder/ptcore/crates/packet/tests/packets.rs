@@ -36,6 +36,8 @@ fn one_of_each() -> Vec<Packet> {
         Packet::Bbp { kind: 4, size: 8 },
         Packet::Bip { id: 21, payload: 0x8877_6655_4433_2211 },
         Packet::Bep { fup: true },
+        Packet::Trig { number: 7, instructions: None, multiple: true, fup: false },
+        Packet::Trig { number: 0xa1, instructions: Some(0x1234), multiple: false, fup: true },
     ];
     for ip in [
         Ip::SUPPRESSED,
