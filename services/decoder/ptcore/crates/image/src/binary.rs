@@ -1,17 +1,20 @@
 //! An ELF file: its code and its functions.
 
 use crate::bytes::Bytes;
+use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::{flatten, Range};
-use crate::lines::Lines;
 use crate::name::{demangle, Role};
 use crate::plt::{stubs, Callee};
+use crate::separate::{hex, Search};
 use crate::symbols::{dynamic_functions, place_of, static_functions, Source, Symbol};
 use crate::unwind::function_bounds;
+use crate::xz;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, SectionKind, SymbolIndex};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Unpacks the xz data of `.gnu_debugdata`; `None` when they are damaged or too large.
 pub type Unpack<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
@@ -68,41 +71,46 @@ pub struct Found {
 
 pub struct Binary {
     path: PathBuf,
-    bytes: Bytes,
-    debug: Option<Bytes>,
+    bytes: Arc<Bytes>,
+    debug: Option<Arc<Bytes>>,
     mini: Option<Bytes>,
     build_id: String,
     symbol_status: String,
     segments: Vec<Segment>,
     functions: Vec<Function>,
     ranges: Vec<Range>,
-    lines: Lines,
+    dwarf: Dwarf,
 }
 
 impl Binary {
     /// Reads an ELF file and, where given, its separate debug file. A debug file that cannot be used is named in
     /// `symbol_status`, no error.
     pub fn open(path: &Path, debug_path: Option<&Path>, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
-        let bytes = Bytes::open(path).map_err(|error| BinaryError::Unreadable { path: path.to_owned(), error })?;
-        let debug = debug_path.map(|path| (path, Bytes::open(path)));
-        Binary::read(path, bytes, debug, unpack)
+        Binary::read(path, Search { debug: debug_path.map(Path::to_owned), ..Search::default() }, unpack)
     }
 
-    fn read(
-        path: &Path,
-        bytes: Bytes,
-        debug: Option<(&Path, io::Result<Bytes>)>,
-        unpack: Unpack<'_>,
-    ) -> Result<Binary, BinaryError> {
+    /// Reads an ELF file and the symbols of its separate debug file, which is looked for as `search` says. A debug file
+    /// that cannot be used is named in `symbol_status`, no error.
+    pub fn load(path: &Path, search: &Search) -> Result<Binary, BinaryError> {
+        Binary::read(path, search.clone(), &xz::unpack)
+    }
+
+    fn read(path: &Path, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
+        let bytes = Bytes::open(path).map_err(|error| BinaryError::Unreadable { path: path.to_owned(), error })?;
+        let bytes = Arc::new(bytes);
         let file = elf(&bytes).map_err(|error| BinaryError::NotElf { path: path.to_owned(), error })?;
         let build_id = hex(file.build_id().ok().flatten().unwrap_or_default());
-        let (debug, refusal) = match debug {
-            Some((path, debug)) => match usable(debug, &build_id) {
-                Ok(debug) => (Some(debug), String::new()),
-                Err(error) => (None, format!("; the debug file {} cannot be used: {error}", path.display())),
-            },
-            None => (None, String::new()),
-        };
+        let mut files = vec![(path.to_owned(), Arc::clone(&bytes))];
+        let mut refusal = String::new();
+        let mut debug = None;
+        if let Some(path) = search.debug_file(path, &file) {
+            match usable(Bytes::open(&path), &build_id) {
+                Ok(bytes) => {
+                    files.insert(0, (path, Arc::clone(debug.insert(Arc::new(bytes)))));
+                }
+                Err(error) => refusal = format!("; the debug file {} cannot be used: {error}", path.display()),
+            }
+        }
         let mini = mini_debug_info(&file, unpack);
         let segments = segments(&file);
         let mut binary = Binary {
@@ -112,16 +120,14 @@ impl Binary {
             segments,
             functions: Vec::new(),
             ranges: Vec::new(),
-            lines: Lines::default(),
+            dwarf: Dwarf::new(files, search),
             debug,
             mini,
-            bytes: Bytes::Owned(Vec::new()),
+            bytes: Arc::clone(&bytes),
         };
         let symbols = binary.symbols(&file, &bytes);
         binary.symbol_status = status(&symbols, &refusal);
         binary.name_functions(&file, &bytes, symbols);
-        drop(file);
-        binary.bytes = bytes;
         Ok(binary)
     }
 
@@ -157,8 +163,20 @@ impl Binary {
 
     /// File and line of each address, `None` where the debug information has none.
     pub fn lines(&self, addresses: &[u64]) -> Vec<Option<(String, u32)>> {
-        let files = [self.debug.as_deref(), Some(&*self.bytes)];
-        self.lines.find(files.into_iter().flatten(), addresses)
+        addresses.iter().map(|&address| self.dwarf.line(address)).collect()
+    }
+
+    /// The functions at `address`, the innermost inlined one first and the code's own last, each with the file and line
+    /// where it stands. Without debug information at most the function that symbols tell.
+    pub fn frames(&self, address: u64) -> Vec<Frame> {
+        let mut frames = self.dwarf.frames(address);
+        let own = self.find(address).function.and_then(|number| self.name(self.function(number)));
+        match frames.last_mut() {
+            // The symbol's name is the one that the function has everywhere else.
+            Some(last) => last.function = own.or(last.function.take()),
+            None => frames.extend(own.map(|name| Frame { function: Some(name), ..Frame::default() })),
+        }
+        frames
     }
 
     /// The file's bytes from `offset` on.
@@ -207,9 +225,11 @@ impl Binary {
     /// All function symbols in executable segments.
     fn symbols(&self, file: &object::File<'_>, bytes: &[u8]) -> Vec<Symbol> {
         let mut symbols = static_functions(file, bytes, Source::Symtab);
-        for (other, source) in [(&self.debug, Source::Debug), (&self.mini, Source::MiniDebug)] {
-            if let Some(Ok(file)) = other.as_deref().map(elf) {
-                symbols.extend(static_functions(&file, other.as_deref().unwrap_or_default(), source));
+        let debug = self.debug.iter().map(|debug| (&***debug, Source::Debug));
+        let mini = self.mini.iter().map(|mini| (&**mini, Source::MiniDebug));
+        for (other, source) in debug.chain(mini) {
+            if let Ok(file) = elf(other) {
+                symbols.extend(static_functions(&file, other, source));
             }
         }
         symbols.extend(dynamic_functions(file, bytes));
@@ -260,7 +280,7 @@ impl Binary {
 
     fn name_of<'b>(&'b self, bytes: &'b [u8], symbol: &Symbol) -> &'b [u8] {
         let bytes = match symbol.source {
-            Source::Debug => self.debug.as_deref().unwrap_or_default(),
+            Source::Debug => self.debug.as_ref().map_or(&[][..], |debug| debug),
             Source::MiniDebug => self.mini.as_deref().unwrap_or_default(),
             _ => bytes,
         };
@@ -436,8 +456,4 @@ fn status(symbols: &[Symbol], refusal: &str) -> String {
         Some(source) => format!("{}{refusal}", source.name()),
         None => format!("none: no function symbols in the file and no separate debug file{refusal}"),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -14,11 +14,16 @@ pub enum Bytes {
 impl Bytes {
     /// Maps a file; an empty one is no bytes.
     pub fn open(path: &Path) -> io::Result<Bytes> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_dir() {
+        let kind = std::fs::metadata(path)?;
+        if kind.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
+        if !kind.is_file() {
+            // Opening a pipe would wait for its writer.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
         if metadata.len() == 0 {
             return Ok(Bytes::Owned(Vec::new()));
         }

@@ -6,18 +6,22 @@
 
 mod binary;
 mod bytes;
+mod dwarf;
 mod flatten;
 mod image;
-mod lines;
 mod name;
 mod place;
 mod plt;
+mod separate;
 mod symbols;
 mod unwind;
+mod xz;
 
 pub use binary::{Binary, BinaryError, Function, Unpack};
 pub use bytes::Bytes;
+pub use dwarf::Frame;
 pub use image::{Description, Image, ImageError};
 pub use name::{demangle, Role};
 pub use place::{Place, Symbols};
+pub use separate::Search;
 pub use symbols::Source;

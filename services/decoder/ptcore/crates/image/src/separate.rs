@@ -1,0 +1,118 @@
+//! Files with debug information that stand apart from the binary.
+//!
+//! Where they are: GDB manual, "Debugging Information in Separate Files"; for `.dwo` and `.dwp` GCC's `-gsplit-dwarf`
+//! and the DWARF 5 standard, appendix F. A file is taken only when its identity fits: no path is trusted for its name.
+
+use crate::bytes::Bytes;
+use object::{Object, ObjectSection};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Where separate debug files are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// The debug file itself, when it is known.
+    pub debug: Option<PathBuf>,
+    /// Laid out like `/usr/lib/debug`; `.dwo` and `.dwp` files may stand in them directly.
+    pub folders: Vec<PathBuf>,
+    /// Paths that the binary names are looked at, wherever they lead. Right for programs built here, not for files of
+    /// strangers.
+    pub recorded_paths: bool,
+}
+
+impl Search {
+    /// As debuggers do on the machine that built or installed the program.
+    pub fn here() -> Search {
+        Search { debug: None, folders: vec![PathBuf::from("/usr/lib/debug")], recorded_paths: true }
+    }
+
+    /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
+    pub(crate) fn debug_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+        if self.debug.is_some() {
+            return self.debug.clone();
+        }
+        let build_id = file.build_id().ok().flatten().unwrap_or_default();
+        let by_id = by_build_id(&self.folders, build_id).into_iter().find(|path| has_build_id(path, build_id));
+        by_id.or_else(|| self.linked(path, file, build_id))
+    }
+
+    fn linked(&self, path: &Path, file: &object::File<'_>, build_id: &[u8]) -> Option<PathBuf> {
+        let (name, checksum) = file.gnu_debuglink().ok().flatten()?;
+        let name = plain_name(name)?;
+        let path = path.canonicalize().ok()?;
+        let folder = path.parent()?;
+        let beside = [folder.join(name), folder.join(".debug").join(name)];
+        let below = self.folders.iter().map(|root| root.join(folder.strip_prefix("/").unwrap_or(folder)).join(name));
+        beside.into_iter().chain(below).filter(|candidate| *candidate != path).find(|candidate| {
+            if build_id.is_empty() {
+                Bytes::open(candidate).is_ok_and(|bytes| crc32fast::hash(&bytes) == checksum)
+            } else {
+                has_build_id(candidate, build_id)
+            }
+        })
+    }
+
+    /// The file with what several debug files have in common (`dwz -m`), as the debug file at `path` names it.
+    pub(crate) fn common_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+        let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
+        let named = path.parent()?.join(OsStr::from_bytes(name));
+        let mut candidates = by_build_id(&self.folders, build_id);
+        let base = named.file_name()?;
+        candidates.extend(self.folders.iter().map(|root| root.join(".dwz").join(base)));
+        if self.recorded_paths {
+            candidates.push(named);
+        }
+        candidates.into_iter().find(|path| has_build_id(path, build_id))
+    }
+
+    /// Where the package of split debug information of the binary at `path` may be.
+    pub(crate) fn packages(&self, path: &Path) -> Vec<PathBuf> {
+        let Some(name) = path.file_name() else { return Vec::new() };
+        let mut name = name.to_owned();
+        name.push(".dwp");
+        let below = self.folders.iter().map(|root| root.join(&name));
+        std::iter::once(path.with_file_name(&name)).chain(below).filter(|path| path.is_file()).collect()
+    }
+
+    /// Where the split debug information may be that the binary at `path` calls `name`, relative to `folder`.
+    pub(crate) fn split(&self, path: &Path, folder: &[u8], name: &[u8]) -> Vec<PathBuf> {
+        let name = Path::new(OsStr::from_bytes(name));
+        let recorded = Path::new(OsStr::from_bytes(folder)).join(name);
+        let Some(base) = name.file_name() else { return Vec::new() };
+        let mut found = vec![path.with_file_name(base)];
+        found.extend(self.folders.iter().map(|root| root.join(base)));
+        if self.recorded_paths {
+            found.push(recorded);
+        }
+        found.retain(|path| path.is_file());
+        found
+    }
+}
+
+fn by_build_id(folders: &[PathBuf], build_id: &[u8]) -> Vec<PathBuf> {
+    let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else { return Vec::new() };
+    let name = format!("{first:02x}/{}.debug", hex(rest));
+    folders.iter().map(|root| root.join(".build-id").join(&name)).collect()
+}
+
+/// The link names a file in a known folder, not a way out of it.
+fn plain_name(name: &[u8]) -> Option<&Path> {
+    let path = Path::new(OsStr::from_bytes(name));
+    let mut parts = path.components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)).then_some(path)
+}
+
+/// False for the stripped file itself, which has the same build id.
+fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
+    let Ok(bytes) = Bytes::open(path) else { return false };
+    let Ok(file) = object::File::parse(&*bytes) else { return false };
+    let same = !build_id.is_empty() && file.build_id().ok().flatten() == Some(build_id);
+    same && (file.section_by_name(".debug_info").is_some()
+        || file.section_by_name(".zdebug_info").is_some()
+        || file.section_by_name(".symtab").is_some_and(|table| table.size() > 0))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

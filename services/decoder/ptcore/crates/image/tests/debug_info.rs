@@ -1,0 +1,265 @@
+//! Lines, inlined functions and names, wherever compilers and distributions put the debug information.
+
+mod support;
+
+use pt_image::{Binary, Frame, Search};
+use std::path::Path;
+use support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
+
+const PROGRAM: &str = "\
+static inline __attribute__((always_inline)) int innermost(volatile int *x) {
+    *x += 3;
+    return *x * 5;
+}
+static inline __attribute__((always_inline)) int middle(volatile int *x) {
+    return innermost(x) ^ *x;
+}
+__attribute__((noinline)) int outer(volatile int *x) {
+    return middle(x);
+}
+static __attribute__((noinline)) int hidden(volatile int *x) {
+    return outer(x) + 1;
+}
+int main(int argc, char **argv) {
+    volatile int x = argc;
+    return hidden(&x);
+}
+";
+
+fn built(flags: &[&str]) -> Folder {
+    let folder = Folder::new();
+    folder.write("program.c", PROGRAM);
+    folder.run("gcc", &[&["-O1", "-o", "program", "-Wl,--build-id"], flags, &["program.c"]].concat());
+    folder
+}
+
+fn load(folder: &Folder, search: &Search) -> Binary {
+    Binary::load(&folder.join("program"), search).unwrap()
+}
+
+fn recorded() -> Search {
+    Search { recorded_paths: true, ..Search::default() }
+}
+
+fn extent(binary: &Binary, name: &str) -> std::ops::Range<u64> {
+    let named = |function: &&pt_image::Function| binary.name(function).as_deref() == Some(name);
+    let function = binary.functions().iter().find(named).unwrap_or_else(|| panic!("no function {name}"));
+    function.address..function.address + function.size
+}
+
+fn told(frames: &[Frame]) -> Vec<(&str, &str, u32)> {
+    let tell = |frame: &'_ Frame| (frame.function.is_some(), frame.line.unwrap_or(0));
+    frames
+        .iter()
+        .filter(|frame| tell(frame).0)
+        .map(|frame| {
+            let file = frame.file.as_deref().unwrap_or_default();
+            (frame.function.as_deref().unwrap(), file.rsplit('/').next().unwrap(), frame.line.unwrap_or(0))
+        })
+        .collect()
+}
+
+/// The chain of inlined functions is found at the addition, and the lines are those of the source.
+fn has_everything(binary: &Binary) {
+    let outer = extent(binary, "outer");
+    let expected = [("innermost", "program.c", 2), ("middle", "program.c", 6), ("outer", "program.c", 9)];
+    let all: Vec<_> = outer.clone().map(|address| binary.frames(address)).collect();
+    assert!(all.iter().any(|frames| told(frames) == expected), "{all:?}");
+    let hidden = extent(binary, "hidden");
+    let (file, line) = binary.lines(&[hidden.start]).pop().unwrap().unwrap();
+    assert!(file.ends_with("program.c") && (11..=13).contains(&line), "{file}:{line}");
+}
+
+#[test]
+fn debug_information_of_both_versions() {
+    if !have(&[GCC]) {
+        return;
+    }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        has_everything(&load(&built(&["-g", version]), &Search::default()));
+    }
+}
+
+#[test]
+fn without_debug_information_there_is_the_function_alone() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let binary = load(&built(&[]), &Search::default());
+    let frames = binary.frames(extent(&binary, "outer").start + 1);
+    assert_eq!(frames, [Frame { function: Some("outer".to_owned()), file: None, line: None }]);
+    assert_eq!(binary.frames(8), []);
+}
+
+#[test]
+fn compressed_sections() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    for format in ["zlib", "zlib-gnu", "zstd"] {
+        let folder = built(&["-g"]);
+        let flag = format!("--compress-debug-sections={format}");
+        let output = folder.attempt("objcopy", &[&flag, "program", "packed"]);
+        if !output.status.success() {
+            eprintln!("skipped: this objcopy cannot {flag}");
+            continue;
+        }
+        assert!(std::fs::metadata(folder.join("packed")).unwrap().len() > 0);
+        has_everything(&Binary::load(&folder.join("packed"), &Search::default()).unwrap());
+    }
+}
+
+#[test]
+fn split_debug_information_where_it_was_written() {
+    if !have(&[GCC]) {
+        return;
+    }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let folder = built(&["-g", "-gsplit-dwarf", version, "-c"]);
+        std::fs::rename(folder.join("program"), folder.join("program.o")).unwrap();
+        std::fs::create_dir(folder.join("bin")).unwrap();
+        folder.run("gcc", &["-o", "bin/program", "program.o"]);
+        let program = folder.join("bin/program");
+        has_everything(&Binary::load(&program, &recorded()).unwrap());
+        // Another's file does not say what is opened here.
+        let binary = Binary::load(&program, &Search::default()).unwrap();
+        assert!(extent(&binary, "outer").all(|address| binary.frames(address).len() < 2));
+    }
+}
+
+#[test]
+fn split_debug_information_beside_the_program_and_in_a_folder() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = built(&["-g", "-gsplit-dwarf"]);
+    has_everything(&load(&folder, &Search::default()));
+    std::fs::create_dir(folder.join("elsewhere")).unwrap();
+    let moved = folder.join("elsewhere/program.dwo");
+    std::fs::rename(folder.join("program.dwo"), &moved).unwrap();
+    let search = Search { folders: vec![folder.join("elsewhere")], ..Search::default() };
+    has_everything(&load(&folder, &search));
+    // One of another build is refused: the lines, which the program itself has, stay.
+    let other = built(&["-g", "-gsplit-dwarf", "-DOTHER", "-O2"]);
+    std::fs::copy(other.join("program.dwo"), &moved).unwrap();
+    let binary = load(&folder, &search);
+    let outer = extent(&binary, "outer");
+    assert!(outer.clone().all(|address| binary.frames(address).len() < 2));
+    assert!(outer.into_iter().any(|address| binary.lines(&[address])[0].is_some()));
+}
+
+#[test]
+fn split_debug_information_in_a_package() {
+    if !have(&[GCC]) {
+        return;
+    }
+    // DWARF 4: binutils' dwp 2.40 does not read GCC's DWARF 5, LLVM's 14 does not end on it.
+    for tool in [DWP, LLVM_DWP] {
+        if !have(&[tool]) {
+            continue;
+        }
+        let folder = built(&["-g", "-gsplit-dwarf", "-gdwarf-4"]);
+        folder.run(tool.0, &["-e", "program", "-o", "program.dwp"]);
+        std::fs::remove_file(folder.join("program.dwo")).unwrap();
+        has_everything(&load(&folder, &Search::default()));
+    }
+}
+
+/// `program` stripped, `program.debug` with what was taken away.
+fn separated(flags: &[&str]) -> Folder {
+    let folder = built(&[&["-g"], flags].concat());
+    folder.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+    folder.run("objcopy", &["--strip-all", "--add-gnu-debuglink=program.debug", "program"]);
+    folder
+}
+
+#[test]
+fn a_debug_file_that_the_program_links_to() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    for flags in [&[][..], &["-Wl,--build-id=none"]] {
+        let folder = separated(flags);
+        let binary = load(&folder, &Search::default());
+        assert_eq!(binary.symbol_status(), "debug");
+        has_everything(&binary);
+        std::fs::create_dir(folder.join(".debug")).unwrap();
+        std::fs::rename(folder.join("program.debug"), folder.join(".debug/program.debug")).unwrap();
+        has_everything(&load(&folder, &Search::default()));
+        let root = folder.join("root");
+        let below = root.join(folder.path().strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::rename(folder.join(".debug/program.debug"), below.join("program.debug")).unwrap();
+        has_everything(&load(&folder, &Search { folders: vec![root], ..Search::default() }));
+        let binary = load(&folder, &Search::default());
+        assert!(binary.symbol_status().starts_with("dynsym") || binary.symbol_status().starts_with("none"));
+    }
+}
+
+#[test]
+fn a_debug_file_of_another_build_is_not_taken() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    for flags in [&[][..], &["-Wl,--build-id=none"]] {
+        let (folder, other) = (separated(flags), separated(&[flags, &["-O2"]].concat()));
+        std::fs::copy(other.join("program.debug"), folder.join("program.debug")).unwrap();
+        assert!(!load(&folder, &Search::default()).symbol_status().starts_with("debug"));
+    }
+}
+
+#[test]
+fn a_debug_file_by_build_id() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = separated(&[]);
+    let build_id = load(&folder, &Search::default()).build_id().to_owned();
+    let place = folder.join("root/.build-id").join(&build_id[..2]);
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::rename(folder.join("program.debug"), place.join(format!("{}.debug", &build_id[2..]))).unwrap();
+    has_everything(&load(&folder, &Search { folders: vec![folder.join("root")], ..Search::default() }));
+}
+
+#[test]
+fn mini_debug_information() {
+    if !have(&[GCC, OBJCOPY, XZ]) {
+        return;
+    }
+    let folder = built(&[]);
+    folder.run("objcopy", &["--only-keep-debug", "program", "mini"]);
+    folder.run("objcopy", &["--strip-all", "program"]);
+    folder.run("xz", &["mini"]);
+    let before = load(&folder, &Search::default());
+    assert!(!before.functions().iter().any(|function| before.name(function).as_deref() == Some("hidden")));
+    folder.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "program"]);
+    let binary = load(&folder, &Search::default());
+    assert_eq!(binary.symbol_status(), "minidebug");
+    assert!(!extent(&binary, "hidden").is_empty());
+}
+
+#[test]
+fn what_debug_files_have_in_common() {
+    if !have(&[GCC, OBJCOPY, DWZ]) {
+        return;
+    }
+    let folder = separated(&[]);
+    std::fs::copy(folder.join("program.debug"), folder.join("twin.debug")).unwrap();
+    folder.run("dwz", &["-m", "common.debug", "-M", "common.debug", "program.debug", "twin.debug"]);
+    assert!(folder.join("common.debug").exists());
+    has_everything(&load(&folder, &recorded()));
+    std::fs::create_dir_all(folder.join("root/.dwz")).unwrap();
+    std::fs::rename(folder.join("common.debug"), folder.join("root/.dwz/common.debug")).unwrap();
+    has_everything(&load(&folder, &Search { folders: vec![folder.join("root")], ..Search::default() }));
+}
+
+#[test]
+fn a_pipe_is_no_binary() {
+    let folder = Folder::new();
+    if !have(&[("mkfifo", "coreutils")]) {
+        return;
+    }
+    folder.run("mkfifo", &["program"]);
+    let error = Binary::load(Path::new(&folder.join("program")), &Search::default()).err().unwrap();
+    assert!(error.to_string().ends_with("it is no regular file"), "{error}");
+}

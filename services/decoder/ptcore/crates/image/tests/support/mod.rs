@@ -1,0 +1,82 @@
+//! Programs built by the compilers of this machine. A test whose tools are absent says so and ends.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder of its own for each test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("pt-image-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path.canonicalize().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Runs a tool here; it must succeed.
+    pub fn run(&self, tool: &str, arguments: &[&str]) {
+        let output = self.attempt(tool, arguments);
+        assert!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn attempt(&self, tool: &str, arguments: &[&str]) -> Output {
+        let cache = self.join(".cache");
+        Command::new(tool)
+            .args(arguments)
+            .current_dir(&self.0)
+            .envs([
+                ("GOCACHE", cache.as_path()),
+                ("GOFLAGS", Path::new("-mod=mod")),
+                ("GOTOOLCHAIN", Path::new("local")),
+            ])
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether all tools are there; says which is not, and where it is from.
+pub fn have(tools: &[(&str, &str)]) -> bool {
+    tools.iter().all(|(tool, package)| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+        if !found {
+            eprintln!("skipped: {tool} is not installed (package {package})");
+        }
+        found
+    })
+}
+
+pub const GCC: (&str, &str) = ("gcc", "gcc");
+pub const OBJCOPY: (&str, &str) = ("objcopy", "binutils");
+pub const DWP: (&str, &str) = ("dwp", "binutils");
+pub const LLVM_DWP: (&str, &str) = ("llvm-dwp", "llvm");
+pub const XZ: (&str, &str) = ("xz", "xz-utils");
+pub const DWZ: (&str, &str) = ("dwz", "dwz");
+pub const GO: (&str, &str) = ("go", "golang-go");
+pub const RUSTC: (&str, &str) = ("rustc", "rustc");
