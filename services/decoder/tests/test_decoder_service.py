@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ import pytest
 from permille.api.decoder.v1 import decoder_pb2 as pb
 from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
 from permille.api.operation.v1 import operation_pb2
-from permille.decoder.main import setup
+from permille.decoder.main import DecoderConfig, DecoderSettings, setup
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
 from permille.mesh.discovery import wait_for
@@ -40,9 +41,15 @@ def store(mesh_config: MeshConfig) -> ObjectStore:
 
 @pytest.fixture
 async def decoder(mesh_config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
-    server = asyncio.create_task(serve("decoder", mesh_config, setup))
+    async with running(mesh_config, etcd) as stub:
+        yield stub
+
+
+@asynccontextmanager
+async def running(config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
+    server = asyncio.create_task(serve("decoder", config, setup))
     await wait_for(etcd, "decoder", timeout_s=20)
-    channels = Channels(mesh_config, etcd)
+    channels = Channels(config, etcd)
     yield rpc.DecoderServiceStub(await channels.to("decoder"))
     await channels.close()
     server.cancel()
@@ -96,6 +103,45 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
     left = [info.key async for info in store.list() if "s1" in info.key]
     assert left == []
     assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))) == "SESSION_NOT_FOUND"
+
+
+async def test_a_cancelled_decode_leaves_nothing(
+    decoder: Stub, store_session: StoreSession, store: ObjectStore, program: Any
+) -> None:
+    await store_session(runs=[program.packets() * 20_000] * 12)
+    started = await decoder.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))
+    name = started.operation.name
+    async with asyncio.timeout(60):
+        while not (
+            await decoder.GetOperation(operation_pb2.GetOperationRequest(name=name))
+        ).operation.progress.completed:
+            await asyncio.sleep(0.05)
+    await decoder.CancelOperation(operation_pb2.CancelOperationRequest(name=name))
+    waited = await decoder.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
+    assert waited.operation.error.reason == "CANCELLED"
+    assert 0 < waited.operation.progress.completed < waited.operation.progress.total
+    assert await query(decoder, "SELECT * FROM sessions") == []
+    assert [info.key async for info in store.list("decodes/") if info.key.endswith("begun")] == []
+
+
+async def test_the_most_urgent_of_those_that_wait_is_decoded_first(
+    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, program: Any
+) -> None:
+    settings = DecoderSettings(decodes_at_once=1)
+    config = DecoderConfig(**{**dict(mesh_config), "decoder": settings})
+    for number in range(4):
+        await store_session(f"s{number}", runs=[program.packets() * (20_000 if number == 0 else 1)])
+    async with running(config, etcd) as stub:
+        names = []
+        for number, priority in enumerate([0, -3, 0, 7]):
+            request = pb.DecodeRequest(session=f"nodes/n/sessions/s{number}", priority=priority)
+            names.append((await stub.Decode(request)).operation.name)
+        ended = []
+        for name in names:
+            waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
+            assert not waited.operation.HasField("error"), waited.operation.error
+            ended.append(waited.operation.update_time.ToNanoseconds())
+    assert sorted(range(4), key=lambda number: ended[number]) == [0, 3, 2, 1]
 
 
 async def test_the_same_request_is_one_operation(decoder: Stub, store_session: StoreSession) -> None:

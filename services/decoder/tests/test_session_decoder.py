@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import secrets
 import struct
 import subprocess
@@ -13,11 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
-from permille.mesh.errors import Code, PermilleError
+from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.tables import Tables
 
@@ -302,6 +304,114 @@ async def test_a_damaged_manifest_is_told(bench: Bench, text: bytes) -> None:
     with pytest.raises(PermilleError, match=r"raw/s1/manifest\.json") as error:
         await bench.decode()
     assert (error.value.code, error.value.reason) == (Code.DATA_LOSS, "MANIFEST_DAMAGED")
+
+
+POISON = """
+import os
+from permille.decoder.domain.part_decoder import decode_part
+
+def decode(task):
+    if 13 in task.segments:
+        os.kill(os.getpid(), 9)
+    return decode_part(task)
+"""
+
+
+async def test_a_segment_that_kills_its_worker_is_a_loss_of_itself_alone(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "poison_of_one.py").write_text(POISON)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pool: SegmentPool[PartTask, bytes] = SegmentPool(importlib.import_module("poison_of_one").decode, LocalWorkers(2))
+    try:
+        await store_session(runs=[program.packets()] * 20)
+        bench = Bench(store, pool, tmp_path)
+        decoded = await bench.decode()
+    finally:
+        pool.close()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (19 * 12, 19 * 4, len(program.packets()))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["size_bytes"]) == (13, len(program.packets()))
+    assert "worker process died" in loss["reason"]
+    assert {row["segment"] for row in await bench.rows("calls")} == set(range(20)) - {13}
+    assert [row["errors"] for row in await bench.rows("segments")] == [int(index == 13) for index in range(20)]
+
+
+class Interrupted(SegmentPool[PartTask, bytes]):
+    """Counts parts, and after `most` of them the store is away."""
+
+    most = 1000
+    parts = 0
+
+    async def run(self, task: PartTask, *, priority: int = 0, alone: bool = False) -> bytes:
+        self.parts += 1
+        if self.parts > self.most:
+            raise Unavailable("the store is away", reason="STORE_UNAVAILABLE", help="wait")
+        return await super().run(task, priority=priority, alone=alone)
+
+
+async def test_a_decode_that_died_goes_on_where_it_was(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets() * 5000] * 6)
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    bench = Bench(store, pool, tmp_path)
+    try:
+        pool.most = 3
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d1")
+        assert [info.key async for info in store.list("tables/sessions/")] == []
+        records = [info.key async for info in store.list("decodes/d1/") if info.key.endswith(".arrow")]
+        assert 0 < len(records) <= 3
+        pool.most, pool.parts, bench.progress = 1000, 0, []
+        decoded = await bench.decode(decode_id="operations/d1")
+        assert pool.parts == 6 - len(records)
+        assert bench.progress[0][0] == len(records) * 5000 * len(program.packets())
+        assert (decoded.instructions, decoded.calls) == (6 * 5000 * 12, 6 * 5000 * 4)
+        assert len(await bench.rows("calls")) == 6 * 5000 * 4
+        # What another recording left under this name is not taken for this one's.
+        pool.most, pool.parts = 3, 0
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d2")
+        await store_session(runs=[program.packets()] * 6)
+        pool.most = 1000
+        assert (await bench.decode(decode_id="operations/d2")).instructions == 6 * 12
+    finally:
+        pool.close()
+    files = [info.key async for info in store.list("tables/calls/") if "/part-" in info.key]
+    assert len([key for key in files if "/part-d2-" in key]) == 1
+
+
+async def test_what_a_decode_without_a_result_left_is_removed(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets() * 5000] * 3)
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    pool.most = 2
+    bench = Bench(store, pool, tmp_path)
+    try:
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d1")
+        await bench.decoder.forget("s1", "operations/d1")
+    finally:
+        pool.close()
+    assert [info.key async for info in store.list("decodes/")] == []
+    assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []
+
+
+async def test_functions_whose_numbers_meet_get_others(
+    bench: Bench, store_session: StoreSession, program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session(runs=[program.packets()] * 3)
+    moved = {FunctionKey("/usr/bin/small", program.symbols["inner"], "inner"): 77}
+    monkeypatch.setattr("permille.decoder.domain.session_merge.renumbered", lambda numbers: moved)
+    await bench.decode()
+    functions = {row["name"]: row for row in await bench.rows("functions")}
+    assert functions["inner"]["function"] == 77
+    assert functions["inner"]["calls"] == 6
+    assert len({row["function"] for row in functions.values()}) == 3
+    for row in await bench.rows("calls"):
+        assert row["function"] == functions[row["name"]]["function"]
 
 
 async def test_two_decodes_of_one_session_at_once(

@@ -37,18 +37,20 @@ _CHUNK = 1 << 20
 _MOST_CONTEXTS = 2
 # Segments that are fetched while another one is decoded.
 _AHEAD = 4
-_contexts: OrderedDict[tuple[str, str], SessionContext] = OrderedDict()
+_contexts: OrderedDict[tuple[str, str, str], SessionContext] = OrderedDict()
 
 
 @dataclass(frozen=True)
 class PartTask:
-    """Everything that a worker needs beside the store. `decode`: the folder of the decode in the store.
+    """Everything that a worker needs beside the store. `decode`: the folder of the decode in the store;
+    `recording`: the manifest's SHA-256.
 
     `folder`: for temporary files and binaries, on the worker's machine. `moved`: functions with another number.
     """
 
     store_url: str
     session_id: str
+    recording: str
     decode: str
     segments: tuple[int, ...]
     folder: str
@@ -160,13 +162,15 @@ async def _require_wanted(store: ObjectStore, task: PartTask) -> None:
 
 async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
     """The session's context, kept from part to part of one decode."""
-    key = (task.store_url, task.decode)
+    key = (task.store_url, task.decode, task.recording)
     known = _contexts.get(key)
     if known is None:
         folder = Path(task.folder)
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         binaries = BinaryRepository(store, folder / "binaries", debug_folder=Path(task.debug_folder))
         archive = await SessionArchive.open(store, task.session_id)
+        if archive.sha256 != task.recording:
+            raise Aborted("the session was recorded anew meanwhile", reason="RECORDING_CHANGED", help="decode it again")
         known = _contexts[key] = await open_context(archive, binaries, folder)
     _contexts.move_to_end(key)
     while len(_contexts) > _MOST_CONTEXTS:

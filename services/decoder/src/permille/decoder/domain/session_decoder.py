@@ -88,7 +88,7 @@ class SessionDecoder:
         whose manifest is damaged, and what the store raises when it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
-        task = self._task(session_id, decode_id)
+        task = replace(self._task(session_id, decode_id), recording=archive.sha256)
         work = _Work(archive, task, SessionMerge(archive.manifest), priority)
         await self._store.put_stream(task.begun_key, b"")
         try:
@@ -212,6 +212,7 @@ class SessionDecoder:
         return PartTask(
             store_url=self._store.url,
             session_id=session_id,
+            recording="",
             decode=f"decodes/{decode_id.rpartition('/')[2]}/",
             segments=(),
             folder=self._workers_folder,

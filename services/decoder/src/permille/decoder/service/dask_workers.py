@@ -21,6 +21,7 @@ from permille.mesh.plaintext import require_loopback
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _CONNECT_S = 10.0
+_WORKERS_S = 15.0
 _LOOK_S = 2.0
 
 
@@ -92,18 +93,19 @@ class DaskWorkers:
 
     def _threads(self, client: Client) -> int:
         try:
-            threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
-        except (OSError, TimeoutError) as error:
-            raise self._away(str(error)) from error
-        if not threads:
+            # They may all be on their way back from a task that ended them.
+            client.wait_for_workers(1, timeout=_WORKERS_S)
+            return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+        except TimeoutError:
             raise Unavailable(
                 f"the Dask cluster at {self._address} has no workers",
                 reason="DASK_NO_WORKERS",
                 help=f"start some with `dask worker {self._address}`",
                 metadata={"address": self._address},
                 retry_after_s=5,
-            )
-        return threads
+            ) from None
+        except OSError as error:
+            raise self._away(str(error)) from error
 
     def _away(self, why: str) -> Unavailable:
         return Unavailable(

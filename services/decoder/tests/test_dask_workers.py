@@ -1,0 +1,232 @@
+"""Decoding on a Dask cluster of real processes that die, come back, or never come."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from permille.decoder.domain.part_decoder import PartTask
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
+from permille.decoder.domain.workers import WorkerDied
+from permille.decoder.service.dask_workers import dask_workers, decode_part_on_dask
+from permille.mesh.config import MeshConfig
+from permille.mesh.errors import Code, PermilleError, Unavailable
+from permille.mesh.store import ObjectStore
+from permille.mesh.tables import Tables
+
+StoreSession = Callable[..., Awaitable[dict[str, Any]]]
+BIN = Path(sys.executable).parent
+DIES = "__import__('os').kill(__import__('os').getpid(), 9)"
+
+
+class Cluster:
+    """A scheduler and workers, as the commands `dask scheduler` and `dask worker` start them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self._scheduler: subprocess.Popen[bytes] | None = None
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def start_scheduler(self) -> None:
+        self._scheduler = self._run("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")
+
+    def start_worker(self) -> None:
+        folder = self._folder / secrets.token_hex(4)
+        options = ["--nthreads", "1", "--no-dashboard", "--local-directory", str(folder), "--death-timeout", "120"]
+        self._workers.append(self._run("worker", self.address, "--host", "127.0.0.1", *options))
+
+    def kill_scheduler(self) -> None:
+        assert self._scheduler is not None
+        self._scheduler.kill()
+        self._scheduler.wait()
+
+    def kill_a_busy_worker(self) -> None:
+        """The process that works, not the nanny that starts it again."""
+        children = [child for worker in self._workers for child in psutil.Process(worker.pid).children(recursive=True)]
+        max(children, key=lambda child: child.cpu_times().user).kill()
+
+    def stop(self) -> None:
+        for process in [*self._workers, *([self._scheduler] if self._scheduler else [])]:
+            for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
+                child.kill()
+            process.kill()
+            process.wait()
+
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        log = (self._folder / f"{arguments[0]}-{secrets.token_hex(2)}.log").open("wb")
+        environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s"}
+        return subprocess.Popen([BIN / "dask", *arguments], stdout=log, stderr=log, env=environment)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder)
+    cluster.start_scheduler()
+    for _ in range(2):
+        cluster.start_worker()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> MeshConfig:
+    return MeshConfig(state_dir=tmp_path / "state", node="n1")
+
+
+class Decoder:
+    """A decoder on a cluster."""
+
+    def __init__(self, store: ObjectStore, cluster: Cluster, config: MeshConfig, folder: Path) -> None:
+        self.store = store
+        self.tables = Tables(store)
+        self.pool: SegmentPool[PartTask, bytes] = SegmentPool(
+            decode_part_on_dask, dask_workers(cluster.address, config)
+        )
+        self.done_bytes = 0
+        self._decoder = SessionDecoder(
+            store, self.tables, self.pool, folder=folder, workers_folder="", debug_folder=folder
+        )
+
+    async def decode(self, decode_id: str = "d1") -> DecodedSession:
+        async def progress(done: int, total: int) -> None:
+            self.done_bytes = done
+
+        async with asyncio.timeout(200):
+            while True:
+                try:
+                    return await self._decoder.decode("s1", decode_id, progress)
+                except Unavailable:
+                    await asyncio.sleep(0.5)
+
+    async def counts(self) -> dict[str, int]:
+        return {
+            table: (await self.tables.session(table, "s1")).count_rows()
+            for table in ("calls", "segments", "functions", "losses", "sessions")
+        }
+
+
+@pytest.fixture
+def decoder(store: ObjectStore, cluster: Cluster, config: MeshConfig, tmp_path: Path) -> Iterator[Decoder]:
+    decoder = Decoder(store, cluster, config, tmp_path)
+    yield decoder
+    decoder.pool.close()
+
+
+async def test_a_session_is_decoded_by_the_cluster(decoder: Decoder, store_session: StoreSession, program: Any) -> None:
+    await store_session(runs=[program.packets()] * 40)
+    decoded = await decoder.decode()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (40 * 12, 40 * 4, 0)
+    assert await decoder.counts() == {"calls": 160, "segments": 40, "functions": 3, "losses": 0, "sessions": 1}
+    assert [info.key async for info in decoder.store.list("decodes/")] == []
+
+
+@pytest.mark.parametrize("victim", ["worker", "scheduler"])
+async def test_a_death_in_the_middle_loses_and_doubles_nothing(
+    decoder: Decoder, cluster: Cluster, store_session: StoreSession, program: Any, victim: str
+) -> None:
+    runs, times = 12, 20_000
+    await store_session(runs=[program.packets() * times] * runs)
+    work = asyncio.create_task(decoder.decode())
+    total = runs * times * len(program.packets())
+    async with asyncio.timeout(120):
+        while not 0 < decoder.done_bytes < total:
+            assert not work.done(), work.result()
+            await asyncio.sleep(0.01)
+    if victim == "worker":
+        await asyncio.to_thread(cluster.kill_a_busy_worker)
+    else:
+        cluster.kill_scheduler()
+        # Dask's workers end with their scheduler; whatever supervises them starts all of them again.
+        cluster.start_scheduler()
+        cluster.start_worker()
+    decoded = await work
+    assert (decoded.instructions, decoded.lost_bytes) == (runs * times * 12, 0)
+    assert await decoder.counts() == {
+        "calls": runs * times * 4,
+        "segments": runs,
+        "functions": 3,
+        "losses": 0,
+        "sessions": 1,
+    }
+
+
+async def test_a_task_that_kills_its_workers_costs_itself_only(cluster: Cluster, config: MeshConfig) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, config))
+    try:
+        tasks = [DIES if number == 3 else f"{number}" for number in range(8)]
+        results = await asyncio.gather(*(pool.run(task) for task in tasks), return_exceptions=True)
+        assert isinstance(results.pop(3), WorkerDied)
+        assert results == [0, 1, 2, 4, 5, 6, 7]
+        assert await pool.run("1 + 1", alone=True) == 2
+        with pytest.raises(ZeroDivisionError):
+            await pool.run("1 / 0")
+    finally:
+        pool.close()
+
+
+async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, config: MeshConfig, tmp_path: Path) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, config))
+    try:
+        await pool.run("0")
+        touch = "(__import__('time').sleep(1), __import__('pathlib').Path('{}').touch())"
+        tasks = [asyncio.create_task(pool.run(touch.format(tmp_path / str(number)))) for number in range(20)]
+        await asyncio.sleep(0.5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await pool.run("1 + 1") == 2
+        # Those that ran already ended; those that waited never began.
+        assert len([path for path in tmp_path.iterdir() if path.name.isdecimal()]) <= 4
+    finally:
+        pool.close()
+
+
+async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(
+    tmp_path: Path, config: MeshConfig
+) -> None:
+    folder = tmp_path / "lonely"
+    folder.mkdir()
+    lonely = Cluster(folder)
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(lonely.address, config))
+    try:
+        with pytest.raises(PermilleError) as error:
+            await pool.run("1")
+        assert (error.value.code, error.value.reason) == (Code.UNAVAILABLE, "DASK_UNAVAILABLE")
+        assert "dask scheduler" in error.value.help
+        lonely.start_scheduler()
+        async with asyncio.timeout(60):
+            while error.value.reason == "DASK_UNAVAILABLE":
+                with pytest.raises(PermilleError) as error:
+                    await pool.run("1")
+        assert error.value.reason == "DASK_NO_WORKERS"
+        assert f"dask worker {lonely.address}" in error.value.help
+    finally:
+        pool.close()
+        lonely.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("", "DASK_ADDRESS"), ("127.0.0.1:8786", "DASK_ADDRESS"), ("tcp://10.1.2.3:8786", "TLS_REQUIRED")],
+)
+def test_addresses_that_cannot_be(config: MeshConfig, address: str, reason: str) -> None:
+    with pytest.raises(PermilleError) as error:
+        dask_workers(address, config)
+    assert error.value.reason == reason
+    assert error.value.help
