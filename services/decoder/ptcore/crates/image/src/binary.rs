@@ -4,9 +4,10 @@ use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::{flatten, Range};
 use crate::name::{demangle, Role};
+use crate::pclntab;
 use crate::plt::{stubs, Callee};
 use crate::separate::{hex, Search};
-use crate::symbols::{dynamic_functions, place_of, static_functions, Source, Symbol};
+use crate::symbols::{dynamic_functions, place_of, static_functions, Binding, Source, Symbol};
 use crate::unwind::function_bounds;
 use crate::xz;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, SectionKind, SymbolIndex};
@@ -80,6 +81,7 @@ pub struct Binary {
     functions: Vec<Function>,
     ranges: Vec<Range>,
     dwarf: Dwarf,
+    go: Option<pclntab::Place>,
 }
 
 impl Binary {
@@ -121,6 +123,7 @@ impl Binary {
             functions: Vec::new(),
             ranges: Vec::new(),
             dwarf: Dwarf::new(files, search),
+            go: pclntab::Place::find(&file, &bytes),
             debug,
             mini,
             bytes: Arc::clone(&bytes),
@@ -163,7 +166,9 @@ impl Binary {
 
     /// File and line of each address, `None` where the debug information has none.
     pub fn lines(&self, addresses: &[u64]) -> Vec<Option<(String, u32)>> {
-        addresses.iter().map(|&address| self.dwarf.line(address)).collect()
+        let go = self.go.and_then(|place| place.table(&self.bytes));
+        let line = |address| self.dwarf.line(address).or_else(|| go.as_ref()?.line(address));
+        addresses.iter().map(|&address| line(address)).collect()
     }
 
     /// The functions at `address`, the innermost inlined one first and the code's own last, each with the file and line
@@ -174,7 +179,10 @@ impl Binary {
         match frames.last_mut() {
             // The symbol's name is the one that the function has everywhere else.
             Some(last) => last.function = own.or(last.function.take()),
-            None => frames.extend(own.map(|name| Frame { function: Some(name), ..Frame::default() })),
+            None => {
+                let (file, line) = self.lines(&[address]).pop().flatten().unzip();
+                frames.extend(own.map(|name| Frame { function: Some(name), file, line }));
+            }
         }
         frames
     }
@@ -232,9 +240,22 @@ impl Binary {
                 symbols.extend(static_functions(&file, other, source));
             }
         }
+        if !symbols.iter().any(|symbol| symbol.source == Source::Symtab) {
+            symbols.extend(self.go_functions(bytes));
+        }
         symbols.extend(dynamic_functions(file, bytes));
         symbols.retain(|symbol| self.is_code(symbol.address));
         symbols
+    }
+
+    fn go_functions(&self, bytes: &[u8]) -> Vec<Symbol> {
+        let Some(table) = self.go.and_then(|place| place.table(bytes)) else { return Vec::new() };
+        let symbol = |function: pclntab::GoFunction<'_>| {
+            let name = place_of(function.name, bytes)?;
+            let size = function.end - function.start;
+            Some(Symbol { address: function.start, size, source: Source::Go, binding: Binding::Global, name })
+        };
+        table.functions().filter_map(symbol).collect()
     }
 
     fn is_code(&self, address: u64) -> bool {

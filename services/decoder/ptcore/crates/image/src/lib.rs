@@ -10,6 +10,7 @@ mod dwarf;
 mod flatten;
 mod image;
 mod name;
+mod pclntab;
 mod place;
 mod plt;
 mod separate;

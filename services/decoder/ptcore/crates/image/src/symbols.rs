@@ -12,6 +12,8 @@ pub enum Source {
     Debug,
     /// `.symtab` of the compressed file in `.gnu_debugdata`.
     MiniDebug,
+    /// Go's own table in `.gopclntab`.
+    Go,
     /// `.dynsym`.
     Dynsym,
     /// A stub in the procedure linkage table.
@@ -26,6 +28,7 @@ impl Source {
             Source::Symtab => "symtab",
             Source::Debug => "debug",
             Source::MiniDebug => "minidebug",
+            Source::Go => "gopclntab",
             Source::Dynsym => "dynsym",
             Source::Plt => "plt",
             Source::Unwind => "none: stripped, bounds from the unwind table",

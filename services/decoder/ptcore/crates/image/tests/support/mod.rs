@@ -40,17 +40,7 @@ impl Folder {
     }
 
     pub fn attempt(&self, tool: &str, arguments: &[&str]) -> Output {
-        let cache = self.join(".cache");
-        Command::new(tool)
-            .args(arguments)
-            .current_dir(&self.0)
-            .envs([
-                ("GOCACHE", cache.as_path()),
-                ("GOFLAGS", Path::new("-mod=mod")),
-                ("GOTOOLCHAIN", Path::new("local")),
-            ])
-            .output()
-            .unwrap()
+        Command::new(tool).args(arguments).current_dir(&self.0).env("GOTOOLCHAIN", "local").output().unwrap()
     }
 }
 
