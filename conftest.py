@@ -22,9 +22,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from hypothesis import settings
 from permille.mesh.config import MeshConfig
 from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.etcd import Etcd
+
+settings.register_profile("permille", deadline=None)  # no test fails because a machine is slow
+settings.load_profile("permille")
 
 BIN = Path(sys.executable).parent
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
