@@ -1,10 +1,14 @@
 //! Bytes that many hold: parts of a mapped file, or unpacked ones.
 
+use crate::elf::TemporaryFile;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Streams up to this size are joined in memory.
+const IN_MEMORY: usize = 1 << 26;
 
 /// A part of some bytes; a copy is another name for the same bytes.
 #[derive(Clone)]
@@ -22,6 +26,18 @@ impl Bytes {
     fn whole(bytes: pt_image::Bytes) -> Bytes {
         let part = 0..bytes.len();
         Bytes { whole: Arc::new(bytes), part }
+    }
+
+    /// Parts one after another; large ones by way of a temporary file that is mapped.
+    pub fn join(parts: &[Bytes]) -> io::Result<Bytes> {
+        if let [one] = parts {
+            return Ok(one.clone());
+        }
+        let slices: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+        if slices.iter().map(|slice| slice.len()).sum::<usize>() <= IN_MEMORY {
+            return Ok(slices.concat().into());
+        }
+        Bytes::open(&TemporaryFile::of(&slices)?.0)
     }
 
     /// A part of these, cut off at their end.

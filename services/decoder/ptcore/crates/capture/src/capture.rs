@@ -64,6 +64,8 @@ pub struct View {
     pub image: usize,
     /// Epoch of that image.
     pub epoch: u32,
+    /// Epoch of the kernel's image.
+    pub kernel: u32,
 }
 
 /// The packets of one thread or core.
@@ -77,6 +79,15 @@ pub struct Stream {
     pub image: usize,
     /// From which offset on which of the capture's views holds; the first begins at 0.
     pub epochs: Vec<(usize, u32)>,
+    /// Offsets at which packets are missing: the recorder's buffer was full, or a piece is not in the recording.
+    pub lost: Vec<usize>,
+}
+
+impl Stream {
+    /// A whole stream, without views yet.
+    pub(crate) fn new(name: String, data: Bytes, of: Of) -> Self {
+        Stream { name, data, of, switches: Vec::new(), image: 0, epochs: Vec::new(), lost: Vec::new() }
+    }
 }
 
 /// Everything that a recording says.
@@ -113,14 +124,5 @@ impl Capture {
     /// The code of every stream: what `Flow::new` and `Calls::new` want.
     pub fn memory(&self) -> Memory<'_> {
         Memory::new(self)
-    }
-
-    /// The number of the view, which is added when it is new.
-    pub(crate) fn view(&mut self, view: View) -> u32 {
-        let known = self.views.iter().rposition(|known| *known == view);
-        known.unwrap_or_else(|| {
-            self.views.push(view);
-            self.views.len() - 1
-        }) as u32
     }
 }

@@ -1,7 +1,7 @@
 //! Binaries by the name, build id and folder under which they may be found.
 
 use object::{Object, ObjectSegment};
-use pt_image::Binary;
+use pt_image::{Binary, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use std::sync::Arc;
 /// Looks for binaries in folders of the caller first, then where perf keeps copies, then at the path itself.
 pub struct Files {
     folders: Vec<PathBuf>,
+    search: Search,
     opened: HashMap<PathBuf, Result<Arc<Binary>, String>>,
 }
 
 impl Files {
     pub fn new(folders: &[PathBuf]) -> Self {
-        Files { folders: folders.to_vec(), opened: HashMap::new() }
+        Files { folders: folders.to_vec(), search: search(folders), opened: HashMap::new() }
     }
 
     /// The binary that was at `path` on the recorded machine; the build id in hex, empty when it is not known. The
@@ -48,7 +49,7 @@ impl Files {
         if let Some(known) = self.opened.get(path) {
             return known.clone();
         }
-        let opened = Binary::open(path, None, &|_| None).map(Arc::new).map_err(|error| error.to_string());
+        let opened = Binary::load(path, &self.search).map(Arc::new).map_err(|error| error.to_string());
         self.opened.insert(path.to_owned(), opened.clone());
         opened
     }
@@ -79,6 +80,13 @@ impl Files {
         }
         candidates
     }
+}
+
+/// Where separate debug files of binaries may be.
+pub fn search(folders: &[PathBuf]) -> Search {
+    let mut search = Search { folders: folders.to_vec(), ..Search::default() };
+    search.folders.push(PathBuf::from("/usr/lib/debug"));
+    search
 }
 
 /// perf pads build ids with zeros to 20 bytes in old files.

@@ -54,15 +54,11 @@ pub fn read(path: &Path, data: &[u8], _options: &Options) -> Result<Capture, Cap
             }
         };
         let packets: Vec<u8> = buffers.values().flat_map(|&(_, packets)| packets).copied().collect();
-        let view = capture.view(View { pid, tid, image, epoch: 0 });
-        capture.streams.push(Stream {
-            name: format!("thread {tid}"),
-            data: packets.into(),
-            of: Of::Thread { pid, tid },
-            switches: Vec::new(),
-            image,
-            epochs: vec![(0, view)],
-        });
+        capture.views.push(View { pid, tid, image, epoch: 0, kernel: 0 });
+        let view = (capture.views.len() - 1) as u32;
+        let of = Of::Thread { pid, tid };
+        let stream = Stream::new(format!("thread {tid}"), packets.into(), of);
+        capture.streams.push(Stream { image, epochs: vec![(0, view)], ..stream });
     }
     if capture.streams.is_empty() {
         capture.warnings.push("the container holds no packets".to_owned());

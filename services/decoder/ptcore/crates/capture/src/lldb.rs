@@ -5,10 +5,10 @@ use crate::fields::Fields;
 use crate::files::{loaded, Files};
 use crate::json::Node;
 use crate::open::content;
-use crate::spaces::{Content, Mapping, Spaces};
+use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::{Capture, CaptureError, Kind, Of, Options, Stream, Switch};
-use pt_image::{Binary, Image};
+use pt_image::Binary;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Bundle<'_> {
 
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
         let data = content(&self.folder.join(trace.text()?))?;
-        self.capture.streams.push(Stream { name, data, of, switches, image: 0, epochs: Vec::new() });
+        self.capture.streams.push(Stream { switches, ..Stream::new(name, data, of) });
         Ok(())
     }
 
@@ -147,13 +147,10 @@ impl Bundle<'_> {
             None => KERNEL_BASE,
         };
         let binary = self.files.open(&self.folder.join(file.text()?)).map_err(|error| file.error(error))?;
-        let mut image = Image::new();
         for Part { address, size, offset } in parts(&binary, base).map_err(|error| file.error(error))? {
-            let mapped = image.map(0, address, size, offset, &binary, "[kernel]");
-            mapped.map_err(|error| kernel.error(error.to_string()))?;
+            let content = Content::File { binary: Arc::clone(&binary), offset };
+            self.spaces.map(KERNEL, 0, Mapping { address, size, name: "[kernel]".to_owned(), content });
         }
-        self.capture.images.push(image);
-        self.capture.kernel = Some(self.capture.images.len() - 1);
         Ok(())
     }
 

@@ -58,10 +58,10 @@ impl<'c> Memory<'c> {
     }
 
     fn at(&self, epoch: u32, address: u64) -> Option<(usize, &'c Image, u32)> {
-        if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
-            return Some((kernel, self.images.get(kernel)?, u32::MAX >> 1));
-        }
         let view = self.views.get(epoch as usize)?;
+        if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
+            return Some((kernel, self.images.get(kernel)?, view.kernel));
+        }
         Some((view.image, self.images.get(view.image)?, view.epoch))
     }
 }

@@ -1,6 +1,7 @@
 //! Which kind of recording a file is.
 
-use crate::{griffin, lldb, raw, Bytes, Capture, CaptureError, Options};
+use crate::{griffin, lldb, perf, raw, Bytes, Capture, CaptureError, Options};
+use pt_packet::{Cpu, Errata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,11 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     let path = &described(path);
     let data = content(path)?;
+    let options = &with_neighbours(path, options);
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
+    } else if perf::is_file(&data) {
+        perf::read(path, data, options)?
     } else if lldb::describes(&data) {
         lldb::read(path, &data, options)?
     } else if pt_packet::find_psb(&data, 0).is_some() {
@@ -25,16 +29,52 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     };
     capture.cpu = options.cpu.or(capture.cpu);
     capture.config = options.timing.unwrap_or(capture.config);
+    set_errata(&mut capture);
     Ok(capture)
 }
 
-/// The file that describes a folder's recording, or the file itself.
-fn described(path: &Path) -> PathBuf {
-    let description = path.join("trace.json");
-    if path.is_dir() && description.is_file() {
-        return description;
+fn set_errata(capture: &mut Capture) {
+    let Some((family, model, stepping)) = capture.cpu else { return };
+    match Errata::of(Cpu { family, model, stepping }) {
+        Some(errata) => capture.config.errata = errata,
+        None => {
+            let what = format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata");
+            capture.warnings.push(what);
+        }
     }
-    path.to_owned()
+}
+
+/// The file that tells a folder's recording (`trace.json` of LLDB, `data` of `perf record --kcore`), or the file itself.
+fn described(path: &Path) -> PathBuf {
+    let found = ["trace.json", "data"].into_iter().map(|name| path.join(name)).find(|inside| inside.is_file());
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+/// The options with what stands beside the recording: the copy of the kernel that `perf record --kcore` makes, and
+/// records of the kernel (`*.sideband.pevent`) with the binaries that they name.
+fn with_neighbours(path: &Path, options: &Options) -> Options {
+    let mut options = options.clone();
+    if options.sideband.is_empty() {
+        options.sideband = sideband_beside(path);
+        if let (Some(folder), false) = (path.parent(), options.sideband.is_empty()) {
+            options.symbols.push(folder.to_owned());
+        }
+    }
+    let beside = |name: &str| Some(path.parent()?.join("kcore_dir").join(name)).filter(|path| path.is_file());
+    Options {
+        kcore: options.kcore.clone().or_else(|| beside("kcore")),
+        kallsyms: options.kallsyms.clone().or_else(|| beside("kallsyms")),
+        ..options
+    }
+}
+
+fn sideband_beside(path: &Path) -> Vec<PathBuf> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<_> = paths.filter(|path| path.to_string_lossy().ends_with(".sideband.pevent")).collect();
+    found.sort();
+    found
 }
 
 /// The bytes of the file, unpacked.
@@ -67,8 +107,8 @@ fn unknown(data: &[u8]) -> String {
     }
     let first: Vec<_> = data.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!(
-        "neither perf.data, an LLDB trace bundle, a Griffin container nor Processor Trace packets (no PSB in {} bytes); \
-         it begins with {}",
+        "neither perf.data, an LLDB trace bundle, a Griffin container nor Processor Trace packets \
+         (no PSB in {} bytes); it begins with {}",
         data.len(),
         first.join(" ")
     )

@@ -1,31 +1,32 @@
-//! Packets in a file of their own, with code given by hand.
+//! Packets in a file of their own, with code given by hand and records of the kernel beside them.
 
-use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, RawImage, Stream, View};
-use pt_image::{Binary, Image};
-use std::path::Path;
+use crate::files::search;
+use crate::spaces::{Content, Mapping, Spaces};
+use crate::timeline::attach;
+use crate::{perf, Bytes, Capture, CaptureError, Kind, Of, Options, RawImage, Stream};
+use pt_image::Binary;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, CaptureError> {
     let mut capture = Capture::new(Kind::Raw);
-    let mut image = Image::new();
-    for part in &options.images {
-        add(&mut image, part)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    capture.streams.push(Stream::new(name, data, Of::Thread { pid: 0, tid: 0 }));
+    let code = options.images.iter().map(|part| mapping(part, &options.symbols)).collect::<Result<Vec<_>, _>>()?;
+    if !options.sideband.is_empty() {
+        perf::attach_loose(&mut capture, code, options)?;
+        return Ok(capture);
     }
-    capture.images.push(image);
-    let view = capture.view(View { pid: 0, tid: 0, image: 0, epoch: 0 });
-    capture.streams.push(Stream {
-        name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        data,
-        of: Of::Thread { pid: 0, tid: 0 },
-        switches: Vec::new(),
-        image: 0,
-        epochs: vec![(0, view)],
-    });
+    let mut spaces = Spaces::default();
+    for mapping in code {
+        spaces.map(0, 0, mapping);
+    }
+    attach(&mut capture, &spaces, true);
     Ok(capture)
 }
 
-/// Puts a part of a file into the image: with its symbols when it is an ELF file.
-pub(crate) fn add(image: &mut Image, part: &RawImage) -> Result<(), CaptureError> {
+/// A part of a file: with its symbols when it is an ELF file.
+fn mapping(part: &RawImage, folders: &[PathBuf]) -> Result<Mapping, CaptureError> {
     let path = &part.file;
     let bytes = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
     let there = (bytes.len() as u64).saturating_sub(part.offset);
@@ -35,15 +36,12 @@ pub(crate) fn add(image: &mut Image, part: &RawImage) -> Result<(), CaptureError
             format!("{size:#x} bytes from offset {:#x} are wanted, the file has {:#x}", part.offset, bytes.len());
         return Err(CaptureError::option(&path.display().to_string(), what));
     }
-    let added = match Binary::open(path, None, &|_| None) {
-        Ok(binary) => {
-            let name = path.to_string_lossy();
-            image.map(0, part.address, size, part.offset, &Arc::new(binary), &name)
-        }
+    let content = match Binary::load(path, &search(folders)) {
+        Ok(binary) => Content::File { binary: Arc::new(binary), offset: part.offset },
         Err(_) => {
             let start = part.offset as usize;
-            image.code(0, part.address, bytes[start..start + size as usize].to_vec())
+            Content::Code(bytes[start..start + size as usize].into())
         }
     };
-    added.map_err(|error| CaptureError::option(&path.display().to_string(), error.to_string()))
+    Ok(Mapping { address: part.address, size, name: path.to_string_lossy().into_owned(), content })
 }

@@ -41,6 +41,9 @@ struct Space {
     parent: Option<(u32, u64)>,
 }
 
+/// Stands for a pid: what all address spaces share.
+pub const KERNEL: u32 = u32::MAX;
+
 /// All processes by pid.
 #[derive(Default)]
 pub struct Spaces(HashMap<u32, Space>);
@@ -59,6 +62,14 @@ const MAX_ANCESTORS: usize = 64;
 impl Spaces {
     pub fn map(&mut self, pid: u32, tsc: u64, mapping: Mapping) {
         self.0.entry(pid).or_default().changes.push((tsc, Change::Map(mapping)));
+    }
+
+    /// These were there before everything else that is told of the process.
+    pub fn first(&mut self, pid: u32, mappings: Vec<Mapping>) {
+        if !mappings.is_empty() {
+            let first = mappings.into_iter().map(|mapping| (0, Change::Map(mapping)));
+            self.0.entry(pid).or_default().changes.splice(0..0, first);
+        }
     }
 
     pub fn exec(&mut self, pid: u32, tsc: u64) {
@@ -118,7 +129,7 @@ struct Builder {
     image: Image,
     epoch: u32,
     epochs: Vec<(u64, u32)>,
-    /// Mapped stretches: start to end.
+    /// Stretches with known code: start to end.
     mapped: BTreeMap<u64, u64>,
     refused: Vec<String>,
 }
@@ -140,7 +151,8 @@ impl Builder {
         }
     }
 
-    /// Where nothing stood nothing ran: only what takes the place of something begins an epoch.
+    /// Where nothing stood nothing ran, and what is missing can wait for what turns up: only what takes the place of
+    /// known code begins an epoch.
     fn map(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
         let Mapping { address, size, name, content } = mapping;
         let bad = ImageError::BadRange { address, size };
@@ -148,12 +160,15 @@ impl Builder {
         if self.overlaps(address, end) {
             self.next_epoch(tsc);
         }
+        let known = !matches!(content, Content::Missing { .. });
         match content {
             Content::File { binary, offset } => self.image.map(self.epoch, address, size, offset, &binary, &name)?,
             Content::Code(bytes) => self.image.code(self.epoch, address, bytes.to_vec())?,
             Content::Missing { reason } => self.image.missing(self.epoch, address, size, &name, &reason)?,
         }
-        self.occupy(address, end);
+        if known {
+            self.occupy(address, end);
+        }
         Ok(())
     }
 

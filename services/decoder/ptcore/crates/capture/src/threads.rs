@@ -1,12 +1,12 @@
 //! What a core ran, divided by thread.
 
 use crate::View;
-use pt_flow::{Block, DisableKind, Loss, Sink};
+use pt_flow::{Block, DisableKind, Loss, Notice, Sink};
 use std::collections::BTreeMap;
 
 /// Gives every thread (by tid) a sink of its own; the thread of a block is that of its epoch's view.
 ///
-/// An enable or interrupt goes to the thread of the block that follows it.
+/// An enable, interrupt or notice goes to the thread of the block that follows it.
 pub struct Threads<'v, S, F> {
     views: &'v [View],
     make: F,
@@ -19,6 +19,7 @@ pub struct Threads<'v, S, F> {
 enum Ahead {
     Enabled { ip: u64, resumed: bool, tsc: u64 },
     Interrupt { from: u64, to: u64, tsc: u64 },
+    Notice(Notice, u64),
 }
 
 impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
@@ -36,7 +37,7 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
 
     fn sink(&mut self) -> &mut S {
         let (views, epoch, make) = (self.views, self.epoch, &mut self.make);
-        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0 };
+        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0 };
         self.sinks.entry(self.tid).or_insert_with(|| make(views.get(epoch as usize).unwrap_or(&unknown)))
     }
 
@@ -50,6 +51,7 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
             match ahead {
                 Ahead::Enabled { ip, resumed, tsc } => self.sink().enabled(ip, resumed, tsc),
                 Ahead::Interrupt { from, to, tsc } => self.sink().interrupt(from, to, tsc),
+                Ahead::Notice(notice, tsc) => self.sink().notice(&notice, tsc),
             }
         }
     }
@@ -77,6 +79,10 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.ahead.push(Ahead::Interrupt { from, to, tsc });
+    }
+
+    fn notice(&mut self, notice: &Notice, tsc: u64) {
+        self.ahead.push(Ahead::Notice(*notice, tsc));
     }
 
     fn loss(&mut self, loss: &Loss) {

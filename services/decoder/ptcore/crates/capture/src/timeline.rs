@@ -1,7 +1,7 @@
 //! Who ran when, as views of the streams.
 
 use crate::attribute::{place, Turn};
-use crate::spaces::Spaces;
+use crate::spaces::{Spaces, KERNEL};
 use crate::{Capture, Of, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
@@ -10,6 +10,13 @@ use std::collections::HashMap;
 struct Process {
     image: usize,
     epochs: Vec<(u64, u32)>,
+}
+
+impl Process {
+    fn epoch(&self, tsc: u64) -> u32 {
+        let newer = self.epochs.partition_point(|&(since, _)| since <= tsc);
+        newer.checked_sub(1).map_or(0, |last| self.epochs[last].1)
+    }
 }
 
 struct Timeline<'c> {
@@ -29,6 +36,9 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool) {
     let nobody = capture.images.len() - 1;
     let mut timeline =
         Timeline { capture, spaces, processes: HashMap::new(), views: HashMap::new(), nobody, user_only };
+    if spaces.knows(KERNEL) {
+        timeline.capture.kernel = Some(timeline.process(KERNEL).image);
+    }
     for number in 0..timeline.capture.streams.len() {
         timeline.stream(number);
     }
@@ -101,8 +111,11 @@ impl Timeline<'_> {
     }
 
     fn changes(&mut self, pid: u32, tid: u32, since: u64, until: u64) -> Vec<Turn> {
-        let times: Vec<_> =
-            self.process(pid).epochs.iter().map(|&(tsc, _)| tsc).filter(|&tsc| tsc > since && tsc < until).collect();
+        let mut times: Vec<_> = self.process(pid).epochs.iter().map(|&(tsc, _)| tsc).collect();
+        times.extend(self.process(KERNEL).epochs.iter().map(|&(tsc, _)| tsc));
+        times.retain(|&tsc| tsc > since && tsc < until);
+        times.sort_unstable();
+        times.dedup();
         let turn = |tsc| Turn { from: tsc, to: tsc, view: self.view(pid, tid, tsc), pid: 0 };
         times.into_iter().map(turn).collect()
     }
@@ -117,10 +130,9 @@ impl Timeline<'_> {
     }
 
     fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
+        let kernel = self.process(KERNEL).epoch(tsc);
         let process = self.process(pid);
-        let newer = process.epochs.partition_point(|&(since, _)| since <= tsc);
-        let epoch = newer.checked_sub(1).map_or(0, |last| process.epochs[last].1);
-        let view = View { pid, tid, image: process.image, epoch };
+        let view = View { pid, tid, image: process.image, epoch: process.epoch(tsc), kernel };
         let views = &mut self.capture.views;
         *self.views.entry(view).or_insert_with(|| {
             views.push(view);

@@ -3,7 +3,7 @@
 mod support;
 
 use pt_capture::{open, Capture, Of, Options, Switch, Threads};
-use pt_flow::{Flow, Statistics};
+use pt_flow::{Flow, Reason, Statistics};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use support::{reference_data, Told};
@@ -59,6 +59,39 @@ fn a_session_of_two_cores() {
         assert!((19_400..19_600).contains(&of(3497496)), "{}", of(3497496));
         assert!((61_700..61_900).contains(&of(3497497)), "{}", of(3497497));
     }
+}
+
+#[test]
+fn code_that_nobody_has_need_not_cost_what_comes_behind_it() {
+    let Some(folder) = bundle("intelpt-multi-core-trace") else { return };
+    let mut capture = open(&folder, &Options::default()).unwrap();
+    let (careful, _) = threads(&capture);
+    capture.config.resume_at_address = true;
+    let (resumed, _) = threads(&capture);
+    let (careful, resumed) = (&careful[&3497496].instructions, &resumed[&3497496].instructions);
+    assert!(resumed.len() > 2 * careful.len(), "{} {}", resumed.len(), careful.len());
+    assert!(resumed.ends_with(careful), "what is behind the PSB is the same");
+}
+
+#[test]
+fn one_thread() {
+    let Some(folder) = bundle("intelpt-trace") else { return };
+    let capture = open(&folder, &Options::default()).unwrap();
+    assert_eq!((capture.warnings.len(), capture.cpu), (0, Some((6, 79, 1))));
+    assert_eq!(capture.streams[0].of, Of::Thread { pid: 1234, tid: 3842849 });
+    let (threads, _) = threads(&capture);
+    assert_eq!(threads[&3842849].instructions.len(), 21);
+}
+
+#[test]
+fn one_thread_in_several_files() {
+    let Some(folder) = bundle("intelpt-trace-multi-file") else { return };
+    let capture = open(&folder.join("multi-file-no-ld.json"), &Options::default()).unwrap();
+    let (threads, _) = threads(&capture);
+    let told = &threads[&815455];
+    assert_eq!(told.instructions.len(), 45);
+    let reasons: Vec<_> = told.losses.iter().map(|loss| loss.reason).collect();
+    assert_eq!(reasons, [Reason::BeforeFirstPsb, Reason::NoCode], "the dynamic loader is not in the bundle");
 }
 
 #[test]

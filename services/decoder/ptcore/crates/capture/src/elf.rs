@@ -1,0 +1,141 @@
+//! Code of no file, with the names of its functions: as an ELF file that says so.
+
+use crate::spaces::{Content, Mapping};
+use pt_image::{Binary, Search};
+use std::io::Write;
+use std::sync::Arc;
+
+/// A function at its address in memory; 0 is a size that is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub address: u64,
+    pub size: u64,
+    pub name: String,
+}
+
+const HEAD: usize = 64;
+const PROGRAM: usize = 56;
+const SECTION: usize = 64;
+const CODE_AT: usize = 0x1000;
+
+/// A mapping of code with names: the image knows names by ELF files alone, so the code becomes one, which is deleted
+/// as soon as it is mapped.
+pub fn mapping(name: &str, address: u64, code: &[u8], functions: &[&Function]) -> Result<Mapping, String> {
+    let content = if functions.is_empty() {
+        Content::Code(code.into())
+    } else {
+        let file = TemporaryFile::new(&file(address, code, functions)).map_err(|error| error.to_string())?;
+        let binary = Binary::load(&file.0, &Search::default()).map_err(|error| error.to_string())?;
+        Content::File { binary: Arc::new(binary), offset: CODE_AT as u64 }
+    };
+    Ok(Mapping { address, size: code.len() as u64, name: name.to_owned(), content })
+}
+
+/// An ELF file of one loaded part, `.text` at `address`, and `.symtab` (System V ABI, chapter 4, and ELF-64 object
+/// file format).
+fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
+    const SECTIONS: &[u8] = b"\0.text\0.symtab\0.strtab\0.shstrtab\0";
+    let (mut symbols, mut strings) = (vec![0; 24], vec![0]);
+    for function in functions {
+        symbols.extend((strings.len() as u32).to_le_bytes());
+        symbols.extend([0x12, 0, 1, 0]); // global function in section 1
+        symbols.extend(function.address.to_le_bytes());
+        symbols.extend(function.size.to_le_bytes());
+        strings.extend(function.name.bytes().filter(|&byte| byte != 0));
+        strings.push(0);
+    }
+    let symbols_at = (CODE_AT + code.len()).next_multiple_of(8);
+    let strings_at = symbols_at + symbols.len();
+    let names_at = strings_at + strings.len();
+    let table_at = (names_at + SECTIONS.len()).next_multiple_of(8);
+
+    let mut file = Vec::with_capacity(table_at + 5 * SECTION);
+    file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    put(&mut file, &[(3, 2), (62, 2), (1, 4), (address, 8), (HEAD as u64, 8), (table_at as u64, 8), (0, 4)]);
+    put(&mut file, &[(HEAD as u64, 2), (PROGRAM as u64, 2), (1, 2), (SECTION as u64, 2), (5, 2), (4, 2)]);
+    let (at, size) = (CODE_AT as u64, code.len() as u64);
+    put(&mut file, &[(1, 4), (5, 4), (at, 8), (address, 8), (address, 8), (size, 8), (size, 8), (0x1000, 8)]);
+    file.resize(CODE_AT, 0);
+    file.extend_from_slice(code);
+    file.resize(symbols_at, 0);
+    file.extend(&symbols);
+    file.extend(&strings);
+    file.extend(SECTIONS);
+    file.resize(table_at + SECTION, 0);
+    let section = |file: &mut Vec<u8>, name: u64, kind: u64, flags: u64, address: u64, place: (usize, usize), more| {
+        let [link, info, align, entry]: [u64; 4] = more;
+        put(file, &[(name, 4), (kind, 4), (flags, 8), (address, 8), (place.0 as u64, 8), (place.1 as u64, 8)]);
+        put(file, &[(link, 4), (info, 4), (align, 8), (entry, 8)]);
+    };
+    section(&mut file, 1, 1, 6, address, (CODE_AT, code.len()), [0, 0, 16, 0]);
+    section(&mut file, 7, 2, 0, 0, (symbols_at, symbols.len()), [3, 1, 8, 24]);
+    section(&mut file, 15, 3, 0, 0, (strings_at, strings.len()), [0, 0, 1, 0]);
+    section(&mut file, 23, 3, 0, 0, (names_at, SECTIONS.len()), [0, 0, 1, 0]);
+    file
+}
+
+/// Numbers, each of so many bytes.
+fn put(file: &mut Vec<u8>, numbers: &[(u64, usize)]) {
+    for (number, size) in numbers {
+        file.extend(&number.to_le_bytes()[..*size]);
+    }
+}
+
+/// A file that goes when this does.
+pub struct TemporaryFile(pub std::path::PathBuf);
+
+impl TemporaryFile {
+    pub fn new(bytes: &[u8]) -> std::io::Result<Self> {
+        Self::of(&[bytes])
+    }
+
+    pub fn of(parts: &[&[u8]]) -> std::io::Result<Self> {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("permille-capture-{}-{number}", std::process::id()));
+            match std::fs::File::create_new(&path) {
+                Ok(mut file) => {
+                    let temporary = TemporaryFile(path);
+                    for part in parts {
+                        file.write_all(part)?;
+                    }
+                    return Ok(temporary);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // It is only a copy; one that stays in the temporary folder harms nobody.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pt_flow::CodeMemory;
+    use pt_image::{Image, Symbols};
+
+    #[test]
+    fn code_has_the_names_that_were_given() {
+        let one = Function { address: 0x7f00_0000_1000, size: 4, name: "first".to_owned() };
+        let two = Function { address: 0x7f00_0000_1004, size: 0, name: "second".to_owned() };
+        let found = mapping("[jit]", 0x7f00_0000_1000, &[0x90, 0x90, 0x90, 0xc3, 0xcc, 0xc3], &[&one, &two]).unwrap();
+        let Content::File { binary, offset } = &found.content else { panic!("it has names") };
+        let mut image = Image::new();
+        image.map(0, found.address, found.size, *offset, binary, &found.name).unwrap();
+        assert_eq!(image.read(0, 0x7f00_0000_1003).unwrap().bytes, [0xc3, 0xcc, 0xc3]);
+        let name = |address| {
+            let place = image.place(0, address);
+            image.describe(place.space, place.function, address).name
+        };
+        assert_eq!((name(0x7f00_0000_1001), name(0x7f00_0000_1005)), ("first".to_owned(), "second".to_owned()));
+    }
+}

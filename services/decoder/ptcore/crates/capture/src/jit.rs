@@ -1,0 +1,167 @@
+//! Code that a program wrote at run time and told in a jitdump file.
+//!
+//! Format: tools/perf/Documentation/jitdump-specification.txt of Linux.
+
+use crate::elf::{self, Function};
+use crate::fields::{Fields, Short};
+use crate::spaces::Mapping;
+use crate::{Bytes, Conversion};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const MAGIC: u32 = 0x4a69_5444;
+const SWAPPED: u32 = 0x4454_694a;
+const HEAD: usize = 16;
+
+const CODE_LOAD: u32 = 0;
+const CODE_MOVE: u32 = 1;
+
+/// Times are TSC ticks rather than nanoseconds.
+const FLAG_TSC: u64 = 1;
+
+/// The file's name when it is a jitdump, which a program maps so that perf knows of it: `jit-PID.dump`.
+pub fn is_dump(name: &str) -> Option<&str> {
+    let file = name.rsplit('/').next()?;
+    let pid = file.strip_prefix("jit-")?.strip_suffix(".dump")?;
+    (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(file)
+}
+
+/// The code of a jitdump by the time (TSC ticks) at which it was there. The file is looked for in the folders, then at
+/// `path`.
+pub fn read(
+    path: &str,
+    file: &str,
+    folders: &[PathBuf],
+    conversion: Option<Conversion>,
+) -> Result<Vec<(u64, Mapping)>, String> {
+    let inside = folders.iter().map(|folder| folder.join(file)).chain([PathBuf::from(path)]);
+    let found = inside.into_iter().find(|path| path.is_file()).ok_or("the jitdump file is not there")?;
+    let bytes = Bytes::open(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+    let code = parse(&bytes, conversion).map_err(|error| format!("{}: {error}", found.display()))?;
+    Ok(code)
+}
+
+struct Loaded<'d> {
+    size: u64,
+    name: String,
+    code: &'d [u8],
+}
+
+fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Vec<(u64, Mapping)>, String> {
+    let text = |short: Short| format!("at offset {:#x}: {short}", short.at);
+    let mut head = Fields::new(data, 0);
+    match head.u32().map_err(text)? {
+        MAGIC => {}
+        SWAPPED => return Err("it is of a machine of the other byte order".to_owned()),
+        other => return Err(format!("it begins with {other:#x}, a jitdump begins with {MAGIC:#x}")),
+    }
+    let (_version, size) = (head.u32().map_err(text)?, head.u32().map_err(text)?);
+    head.bytes(20).map_err(text)?;
+    let ticks = match (head.u64().map_err(text)? & FLAG_TSC, conversion) {
+        (0, Some(conversion)) => Some(conversion),
+        _ => None,
+    };
+    let mut by_index = HashMap::new();
+    let mut mappings = Vec::new();
+    let mut at = size as usize;
+    // The program may have been stopped while it wrote: the last record need not be whole.
+    while let Some((kind, time, body)) = record(data, at) {
+        at += HEAD + body.len();
+        let tsc = ticks.map_or(time, |conversion| conversion.ticks(time));
+        let mut fields = Fields::new(body, 16);
+        let added = match kind {
+            CODE_LOAD => load(&mut fields, &mut by_index),
+            CODE_MOVE => moved(&mut fields, &by_index),
+            _ => continue,
+        };
+        if let Ok(Some((address, index))) = added {
+            if let Some(Loaded { size, name, code }) = by_index.get(&index) {
+                let function = Function { address, size: *size, name: name.clone() };
+                mappings.push((tsc, elf::mapping("[jit]", address, code, &[&function])?));
+            }
+        }
+    }
+    Ok(mappings)
+}
+
+fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
+    let mut fields = Fields::new(data, at);
+    let (kind, size, time) = (fields.u32().ok()?, fields.u32().ok()?, fields.u64().ok()?);
+    Some((kind, time, fields.bytes((size as u64).checked_sub(HEAD as u64)?).ok()?))
+}
+
+/// Address and index of the code that a record loads.
+fn load<'d>(fields: &mut Fields<'d>, by_index: &mut HashMap<u64, Loaded<'d>>) -> Result<Option<(u64, u64)>, Short> {
+    let (address, size, index) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let name = fields.text();
+    let code = fields.bytes(size)?;
+    if size == 0 {
+        return Ok(None);
+    }
+    by_index.insert(index, Loaded { size, name, code });
+    Ok(Some((address, index)))
+}
+
+fn moved(fields: &mut Fields<'_>, by_index: &HashMap<u64, Loaded<'_>>) -> Result<Option<(u64, u64)>, Short> {
+    let (_old, new, _size, index) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+    Ok(by_index.contains_key(&index).then_some((new, index)))
+}
+
+/// Functions of a perf map (`/tmp/perf-PID.map`): lines of address, size (both hexadecimal) and name.
+pub fn perf_map(path: &Path) -> Result<Vec<Function>, String> {
+    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let function = |line: &str| {
+        let (address, rest) = line.split_once(' ')?;
+        let (size, name) = rest.split_once(' ')?;
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        Some(Function { address: number(address)?, size: number(size)?, name: name.trim().to_owned() })
+    };
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(function).filter(|one| one.size > 0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dump(records: &[(u32, u64, Vec<u8>)]) -> Vec<u8> {
+        let mut file = Vec::new();
+        for word in [MAGIC, 1, 40, 62, 0, 1234] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend([0; 8]);
+        file.extend(FLAG_TSC.to_le_bytes());
+        for (kind, time, body) in records {
+            file.extend(kind.to_le_bytes());
+            file.extend((body.len() as u32 + 16).to_le_bytes());
+            file.extend(time.to_le_bytes());
+            file.extend(body);
+        }
+        file
+    }
+
+    fn numbers(numbers: &[u64]) -> Vec<u8> {
+        let mut body = [7u32.to_le_bytes(), 8u32.to_le_bytes()].concat();
+        body.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        body
+    }
+
+    #[test]
+    fn code_is_there_from_its_time_on_and_where_it_was_moved() {
+        let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
+        load.extend(b"made\0\x90\xc3");
+        let file = dump(&[(0, 100, load.clone()), (1, 200, numbers(&[0x6000, 0x5000, 0x6000, 2, 1])), (9, 0, vec![])]);
+        let code = parse(&file, None).unwrap();
+        let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address, mapping.size)).collect();
+        assert_eq!(places, [(100, 0x5000, 2), (200, 0x6000, 2)]);
+        for end in 0..file.len() {
+            let _ = parse(&file[..end], None);
+        }
+    }
+
+    #[test]
+    fn only_jit_pid_dump_is_a_jitdump() {
+        assert_eq!(is_dump("/tmp/.debug/jit-77.dump"), Some("jit-77.dump"));
+        assert_eq!(is_dump("/tmp/jit-.dump"), None);
+        assert_eq!(is_dump("/tmp/jitter.dump"), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! perf.data: files, pipes and folders of `perf record`, and loose files of perf event records.
+
+mod attributes;
+mod auxtrace;
+mod build_ids;
+mod file;
+mod kernel;
+mod pt_info;
+mod record;
+mod records;
+mod sideband;
+
+pub use file::{is_file, read};
+pub use sideband::attach_loose;

@@ -1,0 +1,74 @@
+//! Build ids of files and the processor, from the headers of perf.data.
+
+use super::record::{hex, Record};
+use crate::fields::Fields;
+use std::collections::HashMap;
+
+pub const FEATURE_BUILD_ID: u32 = 2;
+pub const FEATURE_OSRELEASE: u32 = 4;
+pub const FEATURE_CPUID: u32 = 9;
+
+/// The 21st byte is the size.
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
+
+/// What the features of the header tell.
+#[derive(Default, Debug)]
+pub struct Features {
+    /// By the name of the file, hex.
+    pub build_ids: HashMap<String, String>,
+    pub cpu: Option<(u16, u8, u8)>,
+    pub os_release: String,
+}
+
+impl Features {
+    /// One feature's section; what is damaged in it is left out.
+    pub fn take(&mut self, feature: u32, section: &[u8]) {
+        match feature {
+            FEATURE_BUILD_ID => {
+                let mut at = 0;
+                while let Ok(Some(record)) = Record::at(section, at) {
+                    at += super::record::HEAD + record.body.len();
+                    self.build_id(&record);
+                }
+            }
+            FEATURE_OSRELEASE => self.os_release = text(section).unwrap_or_default(),
+            FEATURE_CPUID => self.cpu = text(section).and_then(|text| cpu(&text)),
+            _ => {}
+        }
+    }
+
+    /// A build id in a record of its own.
+    pub fn build_id(&mut self, record: &Record<'_>) {
+        let mut fields = Fields::new(record.body, 4);
+        let Ok(id) = fields.bytes(24) else { return };
+        let size = if record.misc & MISC_BUILD_ID_SIZE != 0 { usize::from(id[20]).min(20) } else { 20 };
+        self.build_ids.insert(fields.text(), hex(&id[..size]));
+    }
+}
+
+/// A text with its size before it.
+fn text(section: &[u8]) -> Option<String> {
+    let mut fields = Fields::new(section, 0);
+    let size = fields.u32().ok()?;
+    Some(Fields::new(fields.bytes(size.into()).ok()?, 0).text())
+}
+
+/// `GenuineIntel,6,78,3`.
+fn cpu(text: &str) -> Option<(u16, u8, u8)> {
+    let mut parts = text.strip_prefix("GenuineIntel,")?.split(',');
+    let (family, model, stepping) = (parts.next()?, parts.next()?, parts.next()?);
+    let stepping: String = stepping.chars().take_while(char::is_ascii_digit).collect();
+    Some((family.parse().ok()?, model.parse().ok()?, stepping.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_is_vendor_family_model_stepping() {
+        assert_eq!(cpu("GenuineIntel,6,78,3"), Some((6, 78, 3)));
+        assert_eq!(cpu("AuthenticAMD,25,1,1"), None);
+        assert_eq!(cpu("GenuineIntel,6"), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! The head of perf.data (tools/perf/Documentation/perf.data-file-format.txt), and its way into a capture.
+
+use super::attributes::Attribute;
+use super::records::Records;
+use super::sideband;
+use crate::fields::{Fields, Short};
+use crate::{Bytes, Capture, CaptureError, Kind, Options};
+use std::path::Path;
+
+const MAGIC: &[u8] = b"PERFILE2";
+/// The same from a machine of the other byte order.
+const SWAPPED: &[u8] = b"2ELIFREP";
+/// Size of the head of what was written into a pipe.
+const PIPE_HEAD: u64 = 16;
+
+pub fn is_file(data: &[u8]) -> bool {
+    data.starts_with(MAGIC) || data.starts_with(SWAPPED)
+}
+
+pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, CaptureError> {
+    let short = |short: Short| CaptureError::damaged(path, short.at, short.to_string());
+    if data.starts_with(SWAPPED) {
+        let what = "the file is of a machine of the other byte order; Processor Trace is little-endian";
+        return Err(CaptureError::damaged(path, 0, what));
+    }
+    let mut records = Records::default();
+    let mut fields = Fields::new(&data, MAGIC.len());
+    let size = fields.u64().map_err(short)?;
+    if size == PIPE_HEAD {
+        records.read(path, &data, PIPE_HEAD as usize, data.len())?;
+    } else {
+        let entry = fields.u64().map_err(short)?;
+        let attributes = section(&mut fields).map_err(short)?;
+        let body = section(&mut fields).map_err(short)?;
+        fields.bytes(16).map_err(short)?;
+        let flags = [fields.u64(), fields.u64(), fields.u64(), fields.u64()];
+        add_attributes(&mut records, &data, attributes, entry).map_err(short)?;
+        let start = usize::try_from(body.0).unwrap_or(usize::MAX).min(data.len());
+        // A recording that was killed has no size of its body yet.
+        let end = if body.1 == 0 { data.len() as u64 } else { body.0.saturating_add(body.1) };
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        if end > data.len() {
+            let what = format!("the records are said to end at {end:#x}, the file ends at {:#x}", data.len());
+            records.warnings.push(what);
+        }
+        if body.1 != 0 {
+            for (feature, from, size) in features(&data, end, &flags.map(|flags| flags.unwrap_or(0))) {
+                let from = usize::try_from(from).unwrap_or(usize::MAX).min(data.len());
+                let size = usize::try_from(size).unwrap_or(usize::MAX).min(data.len() - from);
+                records.features.take(feature, &data[from..from + size]);
+            }
+        }
+        records.read(path, &data, start, end)?;
+    }
+    let mut capture = Capture::new(Kind::PerfData);
+    sideband::fill(&mut capture, path, &data, records, options)?;
+    Ok(capture)
+}
+
+fn section(fields: &mut Fields<'_>) -> Result<(u64, u64), Short> {
+    Ok((fields.u64()?, fields.u64()?))
+}
+
+/// Attributes in entries of `entry` bytes, each with the place of its ids.
+fn add_attributes(records: &mut Records, data: &[u8], (from, size): (u64, u64), entry: u64) -> Result<(), Short> {
+    const IDS: u64 = 16;
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    let mut table = Fields::new(data, from);
+    let table = table.bytes(size)?;
+    let Some(whole) = usize::try_from(entry).ok().filter(|&entry| entry as u64 > IDS) else {
+        return Err(Short { at: MAGIC.len() + 8, wanted: IDS + 1, there: entry as usize });
+    };
+    for (number, bytes) in table.chunks_exact(whole).enumerate() {
+        let at = from + number * whole;
+        let outer = |short: Short| Short { at: at + short.at, ..short };
+        let attribute = Attribute::read(&mut Fields::new(bytes, 0)).map_err(outer)?;
+        let mut place = Fields::new(bytes, whole - IDS as usize);
+        let (ids, size) = section(&mut place).map_err(outer)?;
+        let ids = Fields::new(data, usize::try_from(ids).unwrap_or(usize::MAX)).bytes(size)?;
+        let mut ids = Fields::new(ids, 0);
+        records.attributes.add(attribute, std::iter::from_fn(|| ids.u64().ok()));
+    }
+    Ok(())
+}
+
+/// Number, offset and size of each feature: a table behind the records, by the bits of the flags.
+fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> Vec<(u32, u64, u64)> {
+    let mut table = Fields::new(data, end);
+    let set = (0..256u32).filter(|&bit| flags[bit as usize / 64] >> (bit % 64) & 1 != 0);
+    set.map_while(|bit| section(&mut table).ok().map(|(from, size)| (bit, from, size))).collect()
+}

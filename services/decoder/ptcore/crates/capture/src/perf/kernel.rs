@@ -1,0 +1,107 @@
+//! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran.
+
+use crate::bytes::Bytes;
+use crate::elf::{self, Function};
+use crate::files::{loaded, search};
+use crate::spaces::{Content, Mapping, Spaces, KERNEL};
+use crate::{CaptureError, Options};
+use object::{Object, ObjectSymbol};
+use pt_image::Binary;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Kernel text and modules stand above this.
+const TEXT: u64 = 0xffff_ffff_8000_0000;
+/// A kcore's part is taken up to this size: text and modules have far less.
+const MAX_PART: u64 = 1 << 30;
+
+/// Puts the kernel's code before everything that is told of it later. `mapped`: what perf says is mapped where.
+pub fn map(
+    spaces: &mut Spaces,
+    mapped: &[Mapping],
+    options: &Options,
+    warnings: &mut Vec<String>,
+) -> Result<(), CaptureError> {
+    let mut mappings: Vec<Mapping> = mapped.to_vec();
+    if let Some(path) = &options.kcore {
+        mappings.extend(kcore(path, options.kallsyms.as_deref())?);
+    } else if let Some(path) = &options.vmlinux {
+        let text = mapped.iter().find(|mapping| mapping.name.starts_with("[kernel"));
+        mappings.extend(vmlinux(path, text, options)?);
+    } else if !mapped.is_empty() {
+        warnings.push("no kernel code was given (vmlinux or kcore): what the kernel ran cannot be followed".to_owned());
+    }
+    spaces.first(KERNEL, mappings);
+    Ok(())
+}
+
+fn kcore(path: &Path, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureError> {
+    let bytes = Bytes::open(path).map_err(|error| {
+        let what = format!("{error}; give a copy, as `perf record --kcore` makes one");
+        CaptureError::option(&path.display().to_string(), what)
+    })?;
+    let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
+    let parts = loaded(&bytes).map_err(refuse)?;
+    let functions = match kallsyms {
+        Some(path) => functions(path)?,
+        None => Vec::new(),
+    };
+    let mut mappings = Vec::new();
+    for part in parts.iter().filter(|part| part.address >= TEXT && part.size > 0 && part.size <= MAX_PART) {
+        let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
+        let code = bytes.part(from..from.saturating_add(part.size as usize));
+        if code.is_empty() {
+            continue;
+        }
+        let end = part.address.saturating_add(code.len() as u64);
+        let inside: Vec<_> = functions.iter().filter(|one| (part.address..end).contains(&one.address)).collect();
+        mappings.push(elf::mapping("[kernel]", part.address, &code, &inside).map_err(refuse)?);
+    }
+    if mappings.is_empty() {
+        return Err(refuse(format!("no part of the file is loaded at {TEXT:#x} or above: it is no kcore")));
+    }
+    Ok(mappings)
+}
+
+/// Functions of /proc/kallsyms: `address type name [module]`; they reach to the next one.
+fn functions(path: &Path) -> Result<Vec<Function>, CaptureError> {
+    let text = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
+    let mut functions: Vec<_> = String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address != 0)?;
+            let kind = words.next()?;
+            let name = words.next()?.to_owned();
+            matches!(kind, "t" | "T" | "w" | "W").then_some(Function { address, size: 0, name })
+        })
+        .collect();
+    if functions.is_empty() {
+        let what = "it holds no address of a function (read as root, with kernel.kptr_restrict at most 1)";
+        return Err(CaptureError::option(&path.display().to_string(), what));
+    }
+    functions.sort_by_key(|function| function.address);
+    Ok(functions)
+}
+
+/// The file's code, moved as far as `_text` was (address space randomisation).
+fn vmlinux(path: &Path, text: Option<&Mapping>, options: &Options) -> Result<Vec<Mapping>, CaptureError> {
+    let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
+    let binary =
+        Binary::load(path, &search(&options.symbols)).map(Arc::new).map_err(|error| refuse(error.to_string()))?;
+    let bytes = binary.code(0);
+    let parts = loaded(bytes).map_err(refuse)?;
+    let file = object::File::parse(bytes).map_err(|error| refuse(error.to_string()))?;
+    let symbol = |name: &str| file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address());
+    let own = symbol(text.map_or("_text", |text| text.name.rsplit(']').next().unwrap_or("_text")));
+    let own = own.or_else(|| parts.iter().find(|part| part.executable).map(|part| part.address));
+    let own = own.ok_or_else(|| refuse("no part of the file is code".to_owned()))?;
+    let slide = text.map_or(0, |text| text.address.wrapping_sub(own));
+    let mapping = |part: &crate::files::Loaded| Mapping {
+        address: part.address.wrapping_add(slide),
+        size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
+        name: "[kernel]".to_owned(),
+        content: Content::File { binary: Arc::clone(&binary), offset: part.offset },
+    };
+    Ok(parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0).collect())
+}

@@ -1,0 +1,70 @@
+//! PERF_RECORD_AUXTRACE_INFO of Intel PT (tools/perf/util/intel-pt.h) and PERF_RECORD_TIME_CONV.
+
+use super::attributes::Attribute;
+use crate::fields::{Fields, Short};
+use crate::Conversion;
+use pt_flow::Config;
+
+const TYPE_INTEL_PT: u32 = 1;
+
+/// How Processor Trace was set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PtInfo {
+    pub conversion: Option<Conversion>,
+    pub snapshots: bool,
+    pmu: u64,
+    mtc_freq_bits: u64,
+    tsc_ctc_ratio: (u32, u32),
+    nominal_ratio: u8,
+}
+
+impl PtInfo {
+    /// The error is the type when it is not Intel PT.
+    pub fn read(body: &[u8]) -> Result<Result<PtInfo, u32>, Short> {
+        let mut fields = Fields::new(body, 0);
+        let kind = fields.u32()?;
+        if kind != TYPE_INTEL_PT {
+            return Ok(Err(kind));
+        }
+        fields.u32()?;
+        let pmu = fields.u64()?;
+        let (shift, mult, zero, known) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+        let (_tsc_bit, _noretcomp_bit, _have_switches) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (snapshots, _per_cpu) = (fields.u64()?, fields.u64()?);
+        // Older ones end here.
+        let mut more = || fields.u64().unwrap_or(0);
+        let (_mtc_bit, mtc_freq_bits, numerator, denominator, _cyc_bit, nominal) =
+            (more(), more(), more(), more(), more(), more());
+        Ok(Ok(PtInfo {
+            conversion: (known != 0).then(|| Conversion::new(mult, shift, zero)).flatten(),
+            snapshots: snapshots != 0,
+            pmu,
+            mtc_freq_bits,
+            tsc_ctc_ratio: (u32::try_from(numerator).unwrap_or(0), u32::try_from(denominator).unwrap_or(0)),
+            nominal_ratio: u8::try_from(nominal).unwrap_or(0),
+        }))
+    }
+
+    /// The attribute of the Processor Trace event.
+    pub fn attribute<'a>(&self, all: &'a [Attribute]) -> Option<&'a Attribute> {
+        all.iter().find(|attribute| u64::from(attribute.kind) == self.pmu)
+    }
+
+    pub fn config(&self, attribute: Option<&Attribute>) -> Config {
+        let bits = self.mtc_freq_bits;
+        let freq = attribute.map_or(0, |attribute| (attribute.config & bits) >> bits.trailing_zeros().min(63));
+        Config {
+            mtc_freq: (freq & 15) as u8,
+            tsc_ctc_ratio: self.tsc_ctc_ratio,
+            nominal_ratio: self.nominal_ratio,
+            ..Config::default()
+        }
+    }
+}
+
+/// PERF_RECORD_TIME_CONV.
+pub fn time_conversion(body: &[u8]) -> Option<Conversion> {
+    let mut fields = Fields::new(body, 0);
+    let (shift, mult, zero) = (fields.u64().ok()?, fields.u64().ok()?, fields.u64().ok()?);
+    Conversion::new(mult, shift, zero)
+}

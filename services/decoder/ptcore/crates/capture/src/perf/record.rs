@@ -1,0 +1,184 @@
+//! One record of perf and what it says (perf_event_open(2), tools/perf/Documentation/perf.data-file-format.txt).
+
+use super::attributes::{Attributes, SampleId};
+use crate::fields::{Fields, Short};
+
+pub const HEAD: usize = 8;
+
+/// A record as it stands in the file.
+#[derive(Clone, Copy)]
+pub struct Record<'d> {
+    pub kind: u32,
+    pub misc: u16,
+    /// Behind the head.
+    pub body: &'d [u8],
+}
+
+pub mod kind {
+    pub const MMAP: u32 = 1;
+    pub const LOST: u32 = 2;
+    pub const COMM: u32 = 3;
+    pub const EXIT: u32 = 4;
+    pub const FORK: u32 = 7;
+    pub const MMAP2: u32 = 10;
+    pub const AUX: u32 = 11;
+    pub const ITRACE_START: u32 = 12;
+    pub const LOST_SAMPLES: u32 = 13;
+    pub const SWITCH: u32 = 14;
+    pub const SWITCH_CPU_WIDE: u32 = 15;
+    pub const KSYMBOL: u32 = 17;
+    pub const TEXT_POKE: u32 = 20;
+    pub const HEADER_ATTR: u32 = 64;
+    pub const TRACING_DATA: u32 = 66;
+    pub const BUILD_ID: u32 = 67;
+    pub const AUXTRACE_INFO: u32 = 70;
+    pub const AUXTRACE: u32 = 71;
+    pub const AUXTRACE_ERROR: u32 = 72;
+    pub const TIME_CONV: u32 = 79;
+    pub const HEADER_FEATURE: u32 = 80;
+    pub const COMPRESSED: u32 = 81;
+    pub const COMPRESSED2: u32 = 83;
+    /// Records from here on are perf's own: no sample id stands behind them.
+    pub const USER: u32 = 64;
+}
+
+const MISC_MODE: u16 = 7;
+const MODE_KERNEL: u16 = 1;
+/// MMAP_DATA, COMM_EXEC, SWITCH_OUT: one bit, by kind.
+const MISC_13: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+
+/// What the kernel tells about processes, in the order and with the names of its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Mmap {
+        pid: u32,
+        kernel: bool,
+        executable: bool,
+        address: u64,
+        size: u64,
+        offset: u64,
+        name: String,
+        build_id: String,
+    },
+    Comm {
+        pid: u32,
+        tid: u32,
+        exec: bool,
+        name: String,
+    },
+    Fork {
+        pid: u32,
+        parent: u32,
+    },
+    Exit {
+        tid: u32,
+    },
+    Switch {
+        out: bool,
+    },
+    Aux {
+        offset: u64,
+        size: u64,
+        flags: u64,
+    },
+    ItraceStart {
+        pid: u32,
+        tid: u32,
+    },
+    Lost {
+        count: u64,
+    },
+    Ksymbol {
+        address: u64,
+        size: u32,
+        gone: bool,
+        name: String,
+    },
+    TextPoke {
+        address: u64,
+        old: Vec<u8>,
+        new: Vec<u8>,
+    },
+    /// Tells nothing about code or threads.
+    Other,
+}
+
+impl<'d> Record<'d> {
+    /// The record at the offset; `None` at the end of the data.
+    pub fn at(data: &'d [u8], offset: usize) -> Result<Option<Record<'d>>, String> {
+        let mut fields = Fields::new(data, offset);
+        if fields.left() == 0 {
+            return Ok(None);
+        }
+        let text = |short: Short| format!("the head of a record: {short}");
+        let kind = fields.u32().map_err(text)?;
+        let (misc, size) = (fields.u16().map_err(text)?, fields.u16().map_err(text)?);
+        let Some(size) = usize::from(size).checked_sub(HEAD) else {
+            return Err(format!("a record of kind {kind} says its size is {size}; its head alone has {HEAD}"));
+        };
+        let body = fields.bytes(size as u64);
+        let body = body.map_err(|short| format!("a record of kind {kind}: {short}"))?;
+        Ok(Some(Record { kind, misc, body }))
+    }
+
+    /// The event and its sample id.
+    pub fn event(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
+        let id = if self.kind < kind::USER { attributes.sample_id(self.body) } else { SampleId::default() };
+        let mut fields = Fields::new(self.body, 0);
+        let flag = self.misc & MISC_13 != 0;
+        let event = match self.kind {
+            kind::MMAP | kind::MMAP2 => self.mmap(&mut fields)?,
+            kind::COMM => {
+                let (pid, tid) = (fields.u32()?, fields.u32()?);
+                Event::Comm { pid, tid, exec: flag, name: fields.text() }
+            }
+            kind::FORK => Event::Fork { pid: fields.u32()?, parent: fields.u32()? },
+            kind::EXIT => {
+                fields.bytes(8)?;
+                Event::Exit { tid: fields.u32()? }
+            }
+            kind::SWITCH | kind::SWITCH_CPU_WIDE => Event::Switch { out: flag },
+            kind::AUX => Event::Aux { offset: fields.u64()?, size: fields.u64()?, flags: fields.u64()? },
+            kind::ITRACE_START => Event::ItraceStart { pid: fields.u32()?, tid: fields.u32()? },
+            kind::LOST => {
+                fields.u64()?;
+                Event::Lost { count: fields.u64()? }
+            }
+            kind::LOST_SAMPLES => Event::Lost { count: fields.u64()? },
+            kind::KSYMBOL => {
+                let (address, size, _) = (fields.u64()?, fields.u32()?, fields.u16()?);
+                Event::Ksymbol { address, size, gone: fields.u16()? & 1 != 0, name: fields.text() }
+            }
+            kind::TEXT_POKE => {
+                let (address, old, new) = (fields.u64()?, fields.u16()?, fields.u16()?);
+                let old = fields.bytes(old.into())?.to_vec();
+                Event::TextPoke { address, old, new: fields.bytes(new.into())?.to_vec() }
+            }
+            _ => Event::Other,
+        };
+        Ok((event, id))
+    }
+
+    fn mmap(&self, fields: &mut Fields<'d>) -> Result<Event, Short> {
+        let pid = fields.u32()?;
+        fields.u32()?;
+        let (address, size, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (mut executable, mut build_id) = (self.misc & MISC_13 == 0, String::new());
+        if self.kind == kind::MMAP2 {
+            let identity = fields.bytes(24)?;
+            if self.misc & MISC_MMAP_BUILD_ID != 0 {
+                build_id = hex(&identity[4..][..usize::from(identity[0]).min(20)]);
+            }
+            const PROT_EXEC: u32 = 4;
+            executable = fields.u32()? & PROT_EXEC != 0;
+            fields.u32()?;
+        }
+        let kernel = pid == u32::MAX || self.misc & MISC_MODE == MODE_KERNEL;
+        Ok(Event::Mmap { pid, kernel, executable, address, size, offset, name: fields.text(), build_id })
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,164 @@
+//! All records of a recording, unpacked, with what they need to be understood.
+
+use super::attributes::{Attribute, Attributes};
+use super::auxtrace::Streams;
+use super::build_ids::Features;
+use super::pt_info::{time_conversion, PtInfo};
+use super::record::{kind, Record, HEAD};
+use crate::fields::Fields;
+use crate::{Bytes, CaptureError, Conversion};
+use std::io::Read;
+use std::path::Path;
+
+/// Where records stand: the file's own, or those that were compressed in it.
+#[derive(Default)]
+pub struct Records {
+    pub attributes: Attributes,
+    pub features: Features,
+    pub streams: Streams,
+    pub info: Option<PtInfo>,
+    pub conversion: Option<Conversion>,
+    /// Offsets of the records that the kernel wrote.
+    pub events: Vec<usize>,
+    /// Records that were compressed, unpacked.
+    pub unpacked: Vec<u8>,
+    packed: Vec<(usize, usize)>,
+    pub warnings: Vec<String>,
+}
+
+/// Compressed records are unpacked in memory up to this size.
+const MAX_UNPACKED: u64 = 1 << 32;
+
+impl Records {
+    pub fn with(attributes: Attributes) -> Self {
+        Records { attributes, ..Records::default() }
+    }
+
+    /// Reads the records from `at` to `end`. Damage ends it with a warning, unless nothing was found before.
+    pub fn read(&mut self, path: &Path, data: &[u8], at: usize, end: usize) -> Result<(), CaptureError> {
+        let end = end.min(data.len());
+        let mut next = at;
+        while next < end {
+            match self.record(&data[..end], next) {
+                Ok(behind) => next = behind,
+                Err(what) if self.events.is_empty() && self.info.is_none() => {
+                    return Err(CaptureError::damaged(path, next, what));
+                }
+                Err(what) => {
+                    self.warnings
+                        .push(format!("at offset {next:#x}: {what}; the {} bytes behind are left out", end - next));
+                    break;
+                }
+            }
+        }
+        self.unpack(data);
+        Ok(())
+    }
+
+    /// Takes the record at the offset; returns where the next one is.
+    fn record(&mut self, data: &[u8], at: usize) -> Result<usize, String> {
+        let record = Record::at(data, at)?.ok_or("no record")?;
+        let behind = at + HEAD + record.body.len();
+        let text = |short: crate::fields::Short| format!("a record of kind {}: {short}", record.kind);
+        match record.kind {
+            kind::AUXTRACE => return self.streams.take(record.body, behind, data.len()).map_err(text),
+            kind::AUXTRACE_INFO => match PtInfo::read(record.body).map_err(text)? {
+                Ok(info) => {
+                    self.conversion = info.conversion.or(self.conversion);
+                    self.info = Some(info);
+                }
+                Err(kind) => self.warnings.push(format!("hardware trace of type {kind} is no Intel PT: left out")),
+            },
+            kind::TIME_CONV => self.conversion = time_conversion(record.body).or(self.conversion),
+            kind::HEADER_ATTR => {
+                let mut fields = Fields::new(record.body, 0);
+                let attribute = Attribute::read(&mut fields).map_err(text)?;
+                let ids = std::iter::from_fn(|| fields.u64().ok());
+                self.attributes.add(attribute, ids);
+            }
+            kind::HEADER_FEATURE => {
+                let mut fields = Fields::new(record.body, 0);
+                let feature = fields.u64().map_err(text)?;
+                let rest = fields.bytes(fields.left() as u64).map_err(text)?;
+                self.features.take(u32::try_from(feature).unwrap_or(u32::MAX), rest);
+            }
+            kind::BUILD_ID => self.features.build_id(&record),
+            kind::TRACING_DATA => {
+                let size = Fields::new(record.body, 0).u32().map_err(text)? as usize;
+                let size = size.checked_next_multiple_of(8).filter(|&size| size <= data.len() - behind);
+                return size.map(|size| behind + size).ok_or_else(|| "tracing data beyond the end".to_owned());
+            }
+            kind::COMPRESSED => self.packed.push((at + HEAD, behind)),
+            kind::COMPRESSED2 => {
+                let size = Fields::new(record.body, 0).u64().map_err(text)?;
+                let there = (record.body.len() as u64).saturating_sub(8);
+                self.packed.push((at + HEAD + 8, at + HEAD + 8 + size.min(there) as usize));
+            }
+            kind::AUXTRACE_ERROR => {
+                let rest = record.body.get(40..).unwrap_or_default();
+                self.warnings.push(format!("perf says: {}", Fields::new(rest, 0).text()));
+            }
+            _ if record.kind < kind::USER => self.events.push(at),
+            _ => {}
+        }
+        Ok(behind)
+    }
+
+    /// Compressed records are one zstd stream over all of their pieces.
+    fn unpack(&mut self, data: &[u8]) {
+        let packed = std::mem::take(&mut self.packed);
+        if packed.is_empty() {
+            return;
+        }
+        let pieces = packed.iter().map(|&(from, to)| &data[from..to]);
+        let mut unpacked = Vec::new();
+        match ruzstd::decoding::StreamingDecoder::new(Pieces { pieces: pieces.collect(), at: 0 }) {
+            // The stream need not be finished: what comes before its end counts.
+            Ok(decoder) => {
+                if let Err(error) = decoder.take(MAX_UNPACKED).read_to_end(&mut unpacked) {
+                    if unpacked.is_empty() {
+                        self.warnings.push(format!("compressed records cannot be unpacked: {error}"));
+                    }
+                }
+            }
+            Err(error) => self.warnings.push(format!("compressed records cannot be unpacked: {error}")),
+        }
+        self.unpacked = unpacked;
+    }
+
+    /// The events of the kernel, those of the file first.
+    pub fn each<'d>(&'d self, data: &'d [u8]) -> impl Iterator<Item = Record<'d>> {
+        let own = self.events.iter().filter_map(|&at| Record::at(data, at).ok().flatten());
+        let mut at = 0;
+        let unpacked = std::iter::from_fn(move || {
+            let record = Record::at(&self.unpacked, at).ok().flatten()?;
+            at += HEAD + record.body.len();
+            Some(record)
+        });
+        own.chain(unpacked.filter(|record| record.kind < kind::USER))
+    }
+
+    /// All packet streams.
+    pub fn join(&mut self, path: &Path, file: &Bytes) -> Result<Vec<super::auxtrace::Joined>, CaptureError> {
+        let streams = std::mem::take(&mut self.streams);
+        streams.join(file).map_err(|error| CaptureError::unreadable(path, error))
+    }
+}
+
+struct Pieces<'d> {
+    pieces: Vec<&'d [u8]>,
+    at: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while let Some(piece) = self.pieces.get_mut(self.at) {
+            let count = piece.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            self.at += 1;
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,314 @@
+//! Records of the kernel to address spaces, switches and streams.
+
+use super::attributes::{Attributes, SampleId};
+use super::kernel;
+use super::record::{Event, Record};
+use super::records::Records;
+use crate::elf::Function;
+use crate::files::Files;
+use crate::jit;
+use crate::open::content;
+use crate::spaces::{Content, Mapping, Spaces, KERNEL};
+use crate::timeline::attach;
+use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
+const AUX_LOST: u64 = 1 | 4;
+
+struct Sideband<'o> {
+    options: &'o Options,
+    files: Files,
+    build_ids: HashMap<String, String>,
+    conversion: Option<Conversion>,
+    spaces: Spaces,
+    switches: BTreeMap<u32, Vec<Switch>>,
+    pids: HashMap<u32, u32>,
+    /// The last name of each thread and when it got it.
+    names: BTreeMap<u32, (u64, String)>,
+    /// Kernel offsets behind which packets are lost, by core and thread.
+    cut: Vec<(SampleId, u64)>,
+    lost: u64,
+    /// Files that could not be used, with the reason and how often they were mapped.
+    missing: BTreeMap<(String, String), u64>,
+    damaged: u64,
+    kernel_text: Vec<Mapping>,
+    /// Where the kernel changed its own code.
+    poked: HashSet<u64>,
+    /// Functions of the perf maps, by pid.
+    perf_maps: HashMap<u32, Vec<Function>>,
+    /// Process and thread for which tracing began last.
+    traced: Option<(u32, u32)>,
+}
+
+/// Turns all records of a recording into a capture.
+pub fn fill(
+    capture: &mut Capture,
+    path: &Path,
+    data: &Bytes,
+    mut records: Records,
+    options: &Options,
+) -> Result<(), CaptureError> {
+    let info = records.info;
+    let attribute = info.and_then(|info| info.attribute(&records.attributes.all).copied());
+    if let Some(info) = info {
+        capture.config = info.config(attribute.as_ref());
+        if info.snapshots {
+            capture.warnings.push("recorded in snapshots: where two of them overlap, packets come twice".to_owned());
+        }
+    }
+    capture.cpu = records.features.cpu;
+    let joined = records.join(path, data)?;
+    let mut sideband = Sideband::new(options, records.conversion);
+    sideband.build_ids = std::mem::take(&mut records.features.build_ids);
+    for record in records.each(data) {
+        sideband.record(&record, &records.attributes);
+    }
+    for joined in joined {
+        let of = joined.of(|tid| sideband.pids.get(&tid).copied().unwrap_or(tid));
+        let mine = |id: &SampleId| match of {
+            Of::Core(cpu) => id.cpu == Some(cpu),
+            Of::Thread { tid, .. } => id.tid == Some(tid),
+        };
+        let mut lost: Vec<_> =
+            sideband.cut.iter().filter(|(id, _)| mine(id)).map(|&(_, at)| joined.place(at)).collect();
+        lost.extend(&joined.broken);
+        lost.sort_unstable();
+        lost.dedup();
+        if !lost.is_empty() {
+            let at: Vec<_> = lost.iter().take(8).map(|at| format!("{at:#x}")).collect();
+            let more = if lost.len() > at.len() { ", ..." } else { "" };
+            let text = format!("{}: packets were lost at {} places: {}{more}", joined.name, lost.len(), at.join(", "));
+            capture.warnings.push(text);
+        }
+        let mut switches = match of {
+            Of::Core(cpu) => sideband.switches.remove(&cpu).unwrap_or_default(),
+            Of::Thread { .. } => Vec::new(),
+        };
+        switches.sort_by_key(|switch| switch.tsc);
+        capture.streams.push(Stream { switches, lost, ..Stream::new(joined.name, joined.data, of) });
+    }
+    capture.warnings.append(&mut records.warnings);
+    if capture.streams.is_empty() {
+        let what = "perf recorded no Processor Trace (no AUXTRACE records): use `perf record -e intel_pt//`";
+        capture.warnings.push(what.to_owned());
+    }
+    let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
+    sideband.finish(capture, user_only)
+}
+
+/// Adds what loose files of records say to a stream of raw packets (`Options::sideband`), whose process has `code` too.
+pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options) -> Result<(), CaptureError> {
+    let mut sideband = Sideband::new(options, None);
+    let attributes = Attributes::usual();
+    let mut all = Vec::new();
+    for path in &options.sideband {
+        let data = content(path)?;
+        let mut records = Records::with(attributes.clone());
+        records.read(path, &data, 0, data.len())?;
+        sideband.conversion = sideband.conversion.or(records.conversion);
+        if let Some(info) = records.info {
+            capture.config = info.config(None);
+        }
+        capture.warnings.append(&mut records.warnings);
+        all.push((data, records));
+    }
+    for (data, records) in &all {
+        for record in records.each(data) {
+            sideband.record(&record, &attributes);
+        }
+    }
+    let traced = sideband.traced.or_else(|| sideband.pids.iter().next().map(|(&tid, &pid)| (pid, tid)));
+    let (pid, tid) = traced.unwrap_or_default();
+    for stream in &mut capture.streams {
+        stream.of = Of::Thread { pid, tid };
+    }
+    for mapping in code {
+        sideband.spaces.map(pid, 0, mapping);
+    }
+    sideband.finish(capture, true)
+}
+
+impl<'o> Sideband<'o> {
+    fn new(options: &'o Options, conversion: Option<Conversion>) -> Self {
+        Sideband {
+            options,
+            files: Files::new(&options.symbols),
+            build_ids: HashMap::new(),
+            conversion,
+            spaces: Spaces::default(),
+            switches: BTreeMap::new(),
+            pids: HashMap::new(),
+            names: BTreeMap::new(),
+            cut: Vec::new(),
+            lost: 0,
+            missing: BTreeMap::new(),
+            damaged: 0,
+            kernel_text: Vec::new(),
+            poked: HashSet::new(),
+            perf_maps: HashMap::new(),
+            traced: None,
+        }
+    }
+
+    fn ticks(&self, id: &SampleId) -> u64 {
+        match (self.conversion, id.time) {
+            (Some(conversion), Some(time)) if time != 0 => conversion.ticks(time),
+            _ => 0,
+        }
+    }
+
+    fn record(&mut self, record: &Record<'_>, attributes: &Attributes) {
+        match record.event(attributes) {
+            Ok((event, id)) => self.event(event, id),
+            Err(_) => self.damaged += 1,
+        }
+    }
+
+    fn event(&mut self, event: Event, id: SampleId) {
+        let tsc = self.ticks(&id);
+        match event {
+            Event::Mmap { executable: false, .. } | Event::Other => {}
+            Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
+                let build_id = self.build_ids.get(&name).cloned().filter(|_| build_id.is_empty()).unwrap_or(build_id);
+                if kernel {
+                    let reason = "no kernel code was given (vmlinux or kcore)".to_owned();
+                    self.kernel_text.push(Mapping { address, size, name, content: Content::Missing { reason } });
+                } else {
+                    self.map(pid, tsc, (address, size, offset), &name, &build_id);
+                }
+            }
+            Event::Comm { pid, tid, exec, name } => {
+                if exec {
+                    self.spaces.exec(pid, tsc);
+                }
+                self.pids.insert(tid, pid);
+                if self.names.get(&tid).is_none_or(|&(since, _)| since <= tsc) {
+                    self.names.insert(tid, (tsc, name));
+                }
+            }
+            Event::Fork { pid, parent } => {
+                if pid != parent {
+                    self.spaces.fork(parent, pid, tsc);
+                }
+                if let (Some(tid), false) = (id.tid, pid != parent) {
+                    self.pids.entry(tid).or_insert(pid);
+                }
+            }
+            Event::ItraceStart { pid, tid } => {
+                self.traced = Some((pid, tid));
+                self.pids.insert(tid, pid);
+            }
+            Event::Switch { out } => {
+                let (Some(pid), Some(tid), Some(cpu)) = (id.pid, id.tid, id.cpu) else { return };
+                let (pid, tid) = if tid == u32::MAX { (0, 0) } else { (pid, tid) };
+                self.pids.insert(tid, pid);
+                self.switches.entry(cpu).or_default().push(Switch { tsc, pid, tid, enters: !out });
+            }
+            Event::Aux { offset, size, flags } => {
+                if flags & AUX_LOST != 0 {
+                    self.cut.push((id, offset.saturating_add(size)));
+                }
+            }
+            Event::Lost { count } => self.lost = self.lost.saturating_add(count),
+            Event::Ksymbol { address, size, gone, name } => {
+                if !gone {
+                    let reason = "the code of BPF programs and trampolines is not in the recording".to_owned();
+                    let content = Content::Missing { reason };
+                    self.spaces.map(KERNEL, tsc, Mapping { address, size: size.into(), name, content });
+                }
+            }
+            Event::TextPoke { address, old, new } => {
+                let poke = |bytes: Vec<u8>| Mapping {
+                    address,
+                    size: bytes.len() as u64,
+                    name: "[kernel]".to_owned(),
+                    content: Content::Code(bytes.into()),
+                };
+                // What stood there before, when a copy was made later.
+                if !old.is_empty() && self.poked.insert(address) {
+                    self.spaces.map(KERNEL, 0, poke(old));
+                }
+                if !new.is_empty() {
+                    self.spaces.map(KERNEL, tsc, poke(new));
+                }
+            }
+            Event::Exit { .. } => {}
+        }
+    }
+
+    fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
+        if let Some(dump) = jit::is_dump(name) {
+            match jit::read(name, dump, &self.options.symbols, self.conversion) {
+                Ok(code) => {
+                    for (tsc, mapping) in code {
+                        self.spaces.map(pid, tsc, mapping);
+                    }
+                }
+                Err(reason) => self.miss(name, &reason),
+            }
+            return;
+        }
+        let content = if name == "//anon" || name.starts_with("[heap") || name.starts_with("[stack") {
+            Content::Missing { reason: "code written at run time: only a jitdump file tells it".to_owned() }
+        } else {
+            match self.files.find(name, build_id) {
+                Ok(binary) => Content::File { binary, offset },
+                Err(reason) => {
+                    self.miss(name, &reason);
+                    Content::Missing { reason }
+                }
+            }
+        };
+        let anonymous = name == "//anon";
+        self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
+        if anonymous {
+            self.name_unnamed(pid, tsc, address..address.saturating_add(size));
+        }
+    }
+
+    /// Code whose bytes nobody has may at least have names, by the perf map of its process.
+    fn name_unnamed(&mut self, pid: u32, tsc: u64, range: std::ops::Range<u64>) {
+        let file = format!("perf-{pid}.map");
+        let folders = &self.options.symbols;
+        let functions = self.perf_maps.entry(pid).or_insert_with(|| {
+            let inside = folders.iter().map(|folder| folder.join(&file)).chain([Path::new("/tmp").join(&file)]);
+            let found = inside.into_iter().find(|path| path.is_file());
+            found.and_then(|path| jit::perf_map(&path).ok()).unwrap_or_default()
+        });
+        for function in functions.iter().filter(|function| range.contains(&function.address)) {
+            let reason = format!("{file} names code that was written at run time: only a jitdump file has its bytes");
+            let content = Content::Missing { reason };
+            let (address, size, name) = (function.address, function.size, function.name.clone());
+            self.spaces.map(pid, tsc, Mapping { address, size, name, content });
+        }
+    }
+
+    fn miss(&mut self, name: &str, reason: &str) {
+        *self.missing.entry((name.to_owned(), reason.to_owned())).or_default() += 1;
+    }
+
+    fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
+        kernel::map(&mut self.spaces, &self.kernel_text, self.options, &mut capture.warnings)?;
+        capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
+        for ((name, reason), times) in &self.missing {
+            capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));
+        }
+        if self.lost > 0 {
+            capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
+        }
+        if self.damaged > 0 {
+            capture.warnings.push(format!("{} records are shorter than what they should hold", self.damaged));
+        }
+        if self.conversion.is_none() && !capture.streams.is_empty() {
+            let what = "the recording does not say how its clock and the TSC belong together: nothing is split by time";
+            capture.warnings.push(what.to_owned());
+            for stream in &mut capture.streams {
+                stream.switches.clear();
+            }
+        }
+        attach(capture, &self.spaces, user_only);
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! perf.data against what perf itself says (Debian's package linux-perf).
+
+mod support;
+
+use pt_capture::{open, Capture, Kind, Of, Options};
+use pt_packet::{Compression, Execution, Ip, Packet, Reader};
+use std::path::Path;
+use std::process::Command;
+use support::{reference_data, Told};
+
+const RECORDING: &str = "pt/perf/perf.data.intel_pt-4.14";
+
+fn recording() -> Option<Capture> {
+    Some(open(&reference_data()?.join(RECORDING), &Options::default()).unwrap())
+}
+
+#[test]
+fn a_recording_per_core() {
+    let Some(capture) = recording() else { return };
+    assert_eq!((capture.kind, capture.cpu), (Kind::PerfData, Some((6, 78, 3))));
+    let config = capture.config;
+    assert_eq!((config.mtc_freq, config.tsc_ctc_ratio, config.nominal_ratio), (3, (100, 2), 12));
+    let streams: Vec<_> = capture.streams.iter().map(|stream| (stream.of, stream.data.len())).collect();
+    assert_eq!(streams, [(Of::Core(0), 12_240), (Of::Core(3), 137_728)]);
+    // Of 152 switch records 30 are of two cores that left no packets.
+    let switches: Vec<_> = capture.streams.iter().map(|stream| stream.switches.len()).collect();
+    assert_eq!(switches, [28, 94]);
+    assert_eq!(capture.names[&3174], "echo");
+    let libc = "/lib64/libc-2.23.so, mapped 1 times: no file with build id 93fdba25fc55b597068e81c42f82e7766da372cb";
+    assert!(capture.warnings.iter().any(|warning| warning.starts_with(libc)), "{:#?}", capture.warnings);
+}
+
+/// The output of perf, by line; `None`, with a word on stderr, where there is no perf.
+fn perf(arguments: &[&str], file: &Path) -> Option<Vec<String>> {
+    let Ok(output) = Command::new("perf").args(arguments).arg("-i").arg(file).output() else {
+        eprintln!("skipped: perf is not installed (Debian package linux-perf)");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn packets_are_those_that_perf_tells() {
+    let Some(capture) = recording() else { return };
+    let file = reference_data().unwrap().join(RECORDING);
+    let Some(lines) = perf(&["report", "-D"], &file) else { return };
+    let theirs: Vec<_> = lines.iter().filter_map(|line| packet_line(line)).collect();
+    let ours: Vec<_> = capture.streams.iter().flat_map(|stream| dump(&stream.data)).collect();
+    assert_eq!(ours.len(), theirs.len());
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs);
+    }
+    assert!(ours.len() > 80_000, "{}", ours.len());
+}
+
+/// Offset and text of `.  00000017:  7d 00 d3 60 b9 ff ff 00        FUP 0xffffb960d300`.
+fn packet_line(line: &str) -> Option<(usize, String)> {
+    let (offset, rest) = line.strip_prefix(".  ")?.split_once(":  ")?;
+    if offset.len() != 8 {
+        return None;
+    }
+    let words = rest.split(' ').skip_while(|word| word.len() == 2 && u8::from_str_radix(word, 16).is_ok());
+    let text = words.collect::<Vec<_>>().join(" ").trim().to_owned();
+    Some((usize::from_str_radix(offset, 16).ok()?, text))
+}
+
+/// Packets as perf prints them: a packet of less than eight bytes takes the PADs behind it in, up to eight.
+fn dump(data: &[u8]) -> Vec<(usize, String)> {
+    let mut dump = Vec::new();
+    let mut reader = Reader::new(data);
+    let mut covered = 0;
+    loop {
+        let offset = reader.offset();
+        let Some(packet) = reader.read().unwrap() else { return dump };
+        if packet == Packet::Pad && offset < covered {
+            continue;
+        }
+        let size = reader.offset() - offset;
+        covered = if size < 8 { offset + 8 } else { 0 };
+        dump.push((offset, text(&packet)));
+    }
+}
+
+fn text(packet: &Packet) -> String {
+    let name = packet.name();
+    match *packet {
+        Packet::Tnt { bits, count } => {
+            let branches: String = (0..count).rev().map(|bit| if bits >> bit & 1 != 0 { 'T' } else { 'N' }).collect();
+            format!("TNT {branches} ({count})")
+        }
+        Packet::Tip(ip) | Packet::TipPge(ip) | Packet::TipPgd(ip) | Packet::Fup(ip) => match ip {
+            Ip { compression: Compression::Suppressed, .. } => format!("{name} no ip"),
+            Ip { payload, .. } => format!("{name} {payload:#x}"),
+        },
+        Packet::Pip { cr3, non_root } => format!("PIP {:#x} (NR={})", cr3 >> 5, u8::from(non_root)),
+        Packet::ModeExec { mode, interrupt_flag } => {
+            let bits = match mode {
+                Execution::Bits16 => 16,
+                Execution::Bits32 => 32,
+                Execution::Bits64 => 64,
+            };
+            format!("MODE.Exec IF:{} {bits}", u8::from(interrupt_flag))
+        }
+        Packet::ModeTsx { in_transaction, aborted } => {
+            format!("MODE.TSX TXAbort:{} InTX:{}", u8::from(aborted), u8::from(in_transaction))
+        }
+        Packet::Cbr { ratio } => format!("CBR {ratio:#x}"),
+        Packet::Tsc(ticks) => format!("TSC {ticks:#x}"),
+        Packet::Mtc(ticks) => format!("MTC {ticks:#x}"),
+        Packet::Tma { ctc, fast_counter } => format!("TMA CTC {ctc:#x} FC {fast_counter:#x}"),
+        Packet::Cyc(cycles) => format!("CYC {cycles:#x}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Body of perf.data, its attributes as they stand in the file, and what stands behind.
+struct Parts {
+    attributes: Vec<Vec<u8>>,
+    body: Vec<u8>,
+}
+
+fn parts() -> Option<Parts> {
+    let file = std::fs::read(reference_data()?.join(RECORDING)).unwrap();
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (entry, table, size, body, length) = (number(16), number(24), number(32), number(40), number(48));
+    let attribute = |entry: &[u8]| {
+        let place = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap()) as usize;
+        let (ids, size) = (place(entry.len() - 16), place(entry.len() - 8));
+        [&entry[..entry.len() - 16], &file[ids..ids + size]].concat()
+    };
+    let attributes = file[table..table + size].chunks_exact(entry).map(attribute).collect();
+    Some(Parts { attributes, body: file[body..body + length].to_vec() })
+}
+
+fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = (body.len() as u16 + 8).to_le_bytes();
+    [&kind.to_le_bytes()[..], &[0, 0], &size, body].concat()
+}
+
+/// What `perf record -o -` would have written.
+fn piped(parts: &Parts, body: &[u8]) -> Vec<u8> {
+    let mut pipe = [&b"PERFILE2"[..], &16u64.to_le_bytes()].concat();
+    for attribute in &parts.attributes {
+        pipe.extend(record(64, attribute));
+    }
+    pipe.extend(body);
+    pipe
+}
+
+fn opened(name: &str, bytes: &[u8]) -> Capture {
+    let path = std::env::temp_dir().join(format!("pt-capture-{name}-{}", std::process::id()));
+    std::fs::write(&path, bytes).unwrap();
+    let capture = open(&path, &Options::default());
+    std::fs::remove_file(&path).unwrap();
+    capture.unwrap()
+}
+
+fn assert_same(one: &Capture, other: &Capture) {
+    assert_eq!((one.config, &one.names, &one.views), (other.config, &other.names, &other.views));
+    assert_eq!(one.streams.len(), other.streams.len());
+    for (one, other) in one.streams.iter().zip(&other.streams) {
+        assert_eq!((&one.name, one.of, &one.epochs), (&other.name, other.of, &other.epochs));
+        assert_eq!(one.switches, other.switches);
+        assert_eq!(one.data[..], other.data[..]);
+    }
+}
+
+#[test]
+fn a_pipe_tells_the_same_as_a_file() {
+    let (Some(capture), Some(parts)) = (recording(), parts()) else { return };
+    assert_same(&opened("pipe", &piped(&parts, &parts.body)), &capture);
+}
+
+#[test]
+fn compressed_records_tell_the_same() {
+    let (Some(capture), Some(parts)) = (recording(), parts()) else { return };
+    let (mut own, mut kernels) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < parts.body.len() {
+        let head = &parts.body[at..];
+        let kind = u32::from_le_bytes(head[..4].try_into().unwrap());
+        let size = usize::from(u16::from_le_bytes(head[6..8].try_into().unwrap()));
+        let packets = if kind == 71 { u64::from_le_bytes(head[8..16].try_into().unwrap()) as usize } else { 0 };
+        let to = if kind < 64 { &mut kernels } else { &mut own };
+        to.extend(&head[..size + packets]);
+        at += size + packets;
+    }
+    let packed = ruzstd::encoding::compress_to_vec(&kernels[..], ruzstd::encoding::CompressionLevel::Fastest);
+    // Cut anywhere: the pieces are one zstd stream.
+    let pieces = packed.chunks(1001).flat_map(|piece| record(81, piece));
+    let body = own.into_iter().chain(pieces).collect::<Vec<_>>();
+    assert_same(&opened("compressed", &piped(&parts, &body)), &capture);
+}
+
+#[test]
+fn a_stream_in_pieces_is_joined_and_says_where_a_piece_is_missing() {
+    let Some(parts) = parts() else { return };
+    let mut body = Vec::new();
+    for (offset, packets) in [(0u64, vec![2; 64]), (64, vec![3; 32]), (200, vec![4; 16])] {
+        let mut fields = [packets.len() as u64, offset, 0].map(u64::to_le_bytes).concat();
+        fields.extend([5u32, 77, 5, 0].map(u32::to_le_bytes).concat());
+        body.extend(record(71, &fields));
+        body.extend(packets);
+    }
+    let capture = opened("pieces", &piped(&parts, &body));
+    assert_eq!(capture.streams[0].data[..], [vec![2; 64], vec![3; 32], vec![4; 16]].concat());
+    assert_eq!((capture.streams[0].of, &capture.streams[0].lost), (Of::Core(5), &vec![96]));
+    assert!(capture.warnings.contains(&"core 5: packets were lost at 1 places: 0x60".to_owned()));
+}
+
+#[test]
+fn a_raw_file_with_the_records_of_perf_beside_it() {
+    let Some(data) = reference_data() else { return };
+    let capture = open(&data.join("pt/dynamorio/pt.bin"), &Options::default()).unwrap();
+    assert_eq!(capture.warnings, ["[vdso], mapped 1 times: the file is not there"]);
+    assert_eq!(capture.streams[0].of, Of::Thread { pid: 0x36af7, tid: 0x36af7 });
+    assert_eq!(capture.names[&0x36af7], "hello");
+    let (memory, mut told) = (capture.memory(), Told::default());
+    let stream = &capture.streams[0];
+    pt_flow::Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+    assert_eq!((told.instructions.len(), told.losses.len()), (8, 0));
+}
