@@ -44,7 +44,7 @@ fn set_errata(capture: &mut Capture) {
     }
 }
 
-/// The file that tells a folder's recording (`trace.json` of LLDB, `data` of `perf record --kcore`), or the file itself.
+/// The file that tells a folder's recording (`trace.json` of LLDB, `data` of `perf record --kcore`), or the file.
 fn described(path: &Path) -> PathBuf {
     let found = ["trace.json", "data"].into_iter().map(|name| path.join(name)).find(|inside| inside.is_file());
     found.unwrap_or_else(|| path.to_owned())
