@@ -130,6 +130,14 @@ def test_damaged_packets_are_errors_with_their_offset(raw: Path, image: str) -> 
     assert "error: no packet begins with 05" in pt("dump", raw).stdout
 
 
+def test_bytes_before_the_first_psb_are_no_packets(raw: Path, image: str) -> None:
+    raw.write_bytes(ROUND[1:] + ROUND)
+    (stream,) = json.loads(pt("stat", raw, "--image", image, "--json").stdout)["streams"]
+    assert (stream["bad_packets"], stream["bad_packet_bytes"]) == (1, len(ROUND) - 1)
+    assert (stream["tnt_bits"], stream["flow"]["lost_bytes"]) == (1, len(ROUND) - 1)
+    assert stream["errors"][0]["reason"].startswith("before-first-psb")
+
+
 def test_without_code_packets_are_counted_and_the_way_out_is_told(raw: Path, tmp_path: Path) -> None:
     done = pt("stat", raw)
     assert "instructions                         0" in done.stdout
@@ -139,6 +147,12 @@ def test_without_code_packets_are_counted_and_the_way_out_is_told(raw: Path, tmp
         failed = pt(layer, raw, code=4)
         assert str(raw) in failed.stderr
         assert "--image FILE:OFFSET:SIZE:ADDRESS" in failed.stderr
+
+
+def test_a_thread_of_a_stream_has_all_of_it(raw: Path, image: str) -> None:
+    assert rows("dump", raw, "--thread", "0") == rows("dump", raw)
+    (thread,) = json.loads(pt("stat", raw, "--image", image, "--json").stdout)["streams"][0]["threads"]
+    assert (thread["tid"], thread["instructions"]) == (0, 3)
 
 
 def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ use crate::listing::{Batches, Worker};
 use pt_calls::Calls;
 use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
 use pt_flow::Flow;
-use pt_listing::{calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Lines, Only, Who};
+use pt_listing::{
+    calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Lines, Only, Who, MAX_GAPS,
+};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyIndexError, PyIsADirectoryError, PyOSError};
 use pyo3::prelude::*;
@@ -77,10 +79,12 @@ impl Capture {
         worker.wait(py)?.into_dict(py)
     }
 
-    #[pyo3(signature = (streams, *, json=false))]
-    fn dump(&self, streams: Vec<usize>, json: bool) -> PyResult<Batches> {
-        self.list(streams, json, |capture, stream, lines| {
-            packets(&capture.streams[stream].data, &capture.streams[stream].name, lines);
+    #[pyo3(signature = (streams, *, thread=None, json=false))]
+    fn dump(&self, streams: Vec<usize>, thread: Option<u32>, json: bool) -> PyResult<Batches> {
+        self.list(streams, json, move |capture, number, lines| {
+            let stream = &capture.streams[number];
+            let ran = |offset| thread.is_none_or(|tid| thread_at(capture, stream, offset) == tid);
+            packets(&stream.data, &stream.name, ran, lines);
         })
     }
 
@@ -193,6 +197,17 @@ fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
     }
 }
 
+/// Who ran when the packet at the offset was written.
+fn thread_at(capture: &pt_capture::Capture, stream: &pt_capture::Stream, offset: usize) -> u32 {
+    let next = stream.epochs.partition_point(|&(from, _)| from <= offset);
+    let view = stream.epochs[..next].last().and_then(|&(_, view)| capture.views.get(view as usize));
+    match (view, stream.of) {
+        (Some(view), _) => view.tid,
+        (None, Of::Thread { tid, .. }) => tid,
+        (None, Of::Core(_)) => 0,
+    }
+}
+
 fn list_flow(capture: &pt_capture::Capture, number: usize, detail: Detail, thread: Option<u32>, lines: &mut Lines<'_>) {
     let (stream, memory) = (&capture.streams[number], capture.memory());
     let mut flow = Flow::new(memory);
@@ -239,48 +254,57 @@ struct Stat {
 
 struct FlowStat {
     numbers: Vec<(&'static str, u64)>,
+    /// Offset, size, address, reason.
     errors: Vec<(u64, u64, u64, String)>,
     last_tsc: u64,
+    /// Instructions of every thread.
+    threads: BTreeMap<u32, u64>,
 }
 
 fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
-    let (stream, memory) = (&capture.streams[number], capture.memory());
-    let counts = Counts::of(&stream.data, go_on);
+    let counts = Counts::of(&capture.streams[number].data, go_on);
     if !go_on() {
         stop();
     }
-    let flow = flow.then(|| {
-        let mut sink = Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
-        let statistics = Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
-        FlowStat {
-            numbers: vec![
-                ("instructions", sink.instructions),
-                ("blocks", sink.blocks),
-                ("conditional_branches", sink.taken + sink.not_taken),
-                ("taken", sink.taken),
-                ("not_taken", sink.not_taken),
-                ("jumps", sink.jumps),
-                ("indirect", sink.indirect_jumps + sink.indirect_calls),
-                ("indirect_jumps", sink.indirect_jumps),
-                ("indirect_calls", sink.indirect_calls),
-                ("calls", sink.direct_calls + sink.indirect_calls),
-                ("returns", sink.returns),
-                ("compressed_returns", statistics.compressed_returns),
-                ("far_transfers", sink.far),
-                ("interrupts", sink.interrupts),
-                ("overflows", sink.overflows),
-                ("error_count", sink.gap_count),
-                ("lost_bytes", sink.lost_bytes),
-            ],
-            errors: sink
-                .gaps
-                .iter()
-                .map(|gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone()))
-                .collect(),
-            last_tsc: sink.last_tsc,
-        }
-    });
-    Stat { counts, flow }
+    Stat { counts, flow: flow.then(|| count_flow(capture, number, go_on)) }
+}
+
+fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> bool) -> FlowStat {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let make = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
+    let mut threads = Threads::new(&capture.views, make);
+    let statistics = Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let threads = threads.finish();
+    let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
+    let gaps = threads.values().flat_map(|thread| &thread.gaps);
+    let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());
+    let mut errors: Vec<_> = gaps.map(row).collect();
+    errors.sort();
+    errors.truncate(MAX_GAPS);
+    FlowStat {
+        numbers: vec![
+            ("instructions", sum(|thread| thread.instructions)),
+            ("blocks", sum(|thread| thread.blocks)),
+            ("conditional_branches", sum(|thread| thread.taken + thread.not_taken)),
+            ("taken", sum(|thread| thread.taken)),
+            ("not_taken", sum(|thread| thread.not_taken)),
+            ("jumps", sum(|thread| thread.jumps)),
+            ("indirect", sum(|thread| thread.indirect_jumps + thread.indirect_calls)),
+            ("indirect_jumps", sum(|thread| thread.indirect_jumps)),
+            ("indirect_calls", sum(|thread| thread.indirect_calls)),
+            ("calls", sum(|thread| thread.direct_calls + thread.indirect_calls)),
+            ("returns", sum(|thread| thread.returns)),
+            ("compressed_returns", statistics.compressed_returns),
+            ("far_transfers", sum(|thread| thread.far)),
+            ("interrupts", sum(|thread| thread.interrupts)),
+            ("overflows", sum(|thread| thread.overflows)),
+            ("error_count", sum(|thread| thread.gap_count)),
+            ("lost_bytes", sum(|thread| thread.lost_bytes)),
+        ],
+        errors,
+        last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
+        threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
+    }
 }
 
 impl Stat {
@@ -296,18 +320,19 @@ impl Stat {
         let last_tsc = flow.as_ref().map_or(0, |flow| flow.last_tsc);
         told.set_item("first_tsc", counts.times.map(|(first, _)| first))?;
         told.set_item("last_tsc", counts.times.map(|(_, last)| last.max(last_tsc)))?;
-        let errors = PyDict::new(py);
+        let numbers = PyDict::new(py);
         let bad = counts.bad.into_iter().map(|(offset, size, what)| (offset, size, 0, what)).collect();
         let list = match flow {
             Some(flow) => {
                 for (name, count) in flow.numbers {
-                    errors.set_item(name, count)?;
+                    numbers.set_item(name, count)?;
                 }
+                numbers.set_item("instructions_by_thread", flow.threads)?;
                 flow.errors
             }
             None => bad,
         };
-        told.set_item("flow", if errors.is_empty() { None } else { Some(errors) })?;
+        told.set_item("flow", if numbers.is_empty() { None } else { Some(numbers) })?;
         let mut rows = Vec::new();
         for (offset, size, address, reason) in list {
             let row = PyDict::new(py);

@@ -11,7 +11,7 @@ import typer
 from permille.cli.capture_file import Given, chosen_streams, open_capture
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import stat_lines, total
-from permille.mesh.errors import FailedPrecondition, InvalidArgument
+from permille.mesh.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from permille.ptcore import Capture, Stream
@@ -89,7 +89,7 @@ def stat(
     capture = open_capture(file, Given(image or (), cpu, symbols or ()))
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, stream or (), None)
-    counted = [{**_described(one), **capture.stat(one.index, flow=not packets_only)} for one in streams]
+    counted = [_counted(capture, one, flow=not packets_only) for one in streams]
     told: dict[str, Any] = {
         "file": str(file),
         "kind": capture.kind,
@@ -104,7 +104,8 @@ def stat(
         for line in stat_lines(told):
             sys.stdout.write(line + "\n")
     flow = told["total"]["flow"]
-    if flow is not None and flow["instructions"] == 0 and flow["lost_bytes"] > 0:
+    missing = any(error["reason"].startswith("no-code") for one in counted for error in one["errors"])
+    if flow is not None and flow["instructions"] == 0 and missing:
         invocation.notes.print(_no_code(file), markup=False)
 
 
@@ -129,14 +130,7 @@ def dump(
     capture = open_capture(file, Given(symbols=symbols or ()))
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, stream or (), thread)
-    if thread is not None and any(one.core is not None for one in streams):
-        raise InvalidArgument(
-            f"packets of a core are not divided by thread: {thread} shared it with others",
-            reason="THREAD_OF_CORE",
-            help="choose a core with --stream, or see what the thread ran: permille pt flow --thread",
-            metadata={"thread": str(thread)},
-        )
-    _write(capture.dump([one.index for one in streams], json=invocation.as_json))
+    _write(capture.dump([one.index for one in streams], thread=thread, json=invocation.as_json))
 
 
 @app.command()
@@ -216,13 +210,14 @@ def _with_code(
     return capture, [one.index for one in streams]
 
 
-def _described(stream: Stream) -> dict[str, Any]:
-    return {
-        "index": stream.index,
-        "name": stream.name,
-        "core": stream.core,
-        "threads": [{"pid": pid, "tid": tid, "name": name} for pid, tid, name in stream.threads],
-    }
+def _counted(capture: Capture, stream: Stream, *, flow: bool) -> dict[str, Any]:
+    told = capture.stat(stream.index, flow=flow)
+    by_thread = told["flow"].pop("instructions_by_thread") if flow else {}
+    threads = [
+        {"pid": pid, "tid": tid, "name": name, "instructions": by_thread.get(tid) if flow else None}
+        for pid, tid, name in stream.threads
+    ]
+    return {"index": stream.index, "name": stream.name, "core": stream.core, "threads": threads, **told}
 
 
 def _no_code(file: Path) -> str:

@@ -27,6 +27,7 @@ _FLOW = {
     "lost_bytes": "lost bytes",
 }
 _SHOWN_ERRORS = 10
+_SHOWN_THREADS = 20
 
 
 def stat_lines(told: Mapping[str, Any]) -> Iterator[str]:
@@ -37,6 +38,8 @@ def stat_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"stream {stream['index']}: {stream['name']}{_threads(stream)}"
         yield from _numbers(stream)
+        if stream["core"] is not None:
+            yield from _instructions(stream["threads"])
         yield from _errors(stream)
     if len(told["streams"]) > 1:
         yield ""
@@ -92,6 +95,14 @@ def _numbers(told: Mapping[str, Any]) -> Iterator[str]:
         if first is None
         else _line("time, TSC ticks", last - first) + (f"  ({first} to {last})")
     )
+
+
+def _instructions(threads: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    ran = sorted((one for one in threads if one["instructions"]), key=lambda one: -one["instructions"])
+    for one in ran[:_SHOWN_THREADS]:
+        yield f"  thread {one['tid']:<13}{count(one['instructions']):>18}  instructions {one['name']}".rstrip()
+    if len(ran) > _SHOWN_THREADS:
+        yield f"  and {count(len(ran) - _SHOWN_THREADS)} more threads: --json lists all"
 
 
 def _line(name: str, number: int) -> str:

@@ -1,5 +1,6 @@
 //! How much of everything a stream holds.
 
+use crate::packets::NO_PSB;
 use crate::stop;
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink};
 use pt_packet::{find_psb, Packet, Reader};
@@ -23,11 +24,16 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a whole stream; after bytes that are no packet it goes on at the next PSB. `go_on` is asked from time to
+    /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `go_on` is asked from time to
     /// time: when it says no, the counts are those of the packets read so far.
     pub fn of(data: &[u8], go_on: &dyn Fn() -> bool) -> Counts {
         let mut counts = Counts { bytes: data.len() as u64, ..Counts::default() };
         let mut reader = Reader::new(data);
+        let first = find_psb(data, 0).unwrap_or(data.len());
+        if first > 0 {
+            counts.is_bad(0, first, NO_PSB);
+        }
+        reader.seek(first);
         let mut till_question = QUESTION;
         loop {
             till_question -= 1;
@@ -42,17 +48,20 @@ impl Counts {
                 Ok(None) => return counts,
                 Err(error) => {
                     let next = find_psb(data, error.offset + 1).unwrap_or(data.len());
-                    let size = (next - error.offset) as u64;
-                    counts.bad_count += 1;
-                    counts.bad_bytes += size;
-                    if counts.bad.len() < MAX_GAPS {
-                        let told = error.to_string();
-                        let what = told.split_once(": ").map_or(&*told, |(_, what)| what).to_owned();
-                        counts.bad.push((error.offset as u64, size, what));
-                    }
+                    let told = error.to_string();
+                    let what = told.split_once(": ").map_or(&*told, |(_, what)| what);
+                    counts.is_bad(error.offset, next - error.offset, what);
                     reader.seek(next);
                 }
             }
+        }
+    }
+
+    fn is_bad(&mut self, offset: usize, size: usize, what: &str) {
+        self.bad_count += 1;
+        self.bad_bytes += size as u64;
+        if self.bad.len() < MAX_GAPS {
+            self.bad.push((offset as u64, size as u64, what.to_owned()));
         }
     }
 
@@ -176,6 +185,7 @@ impl Sink for Branches<'_> {
 mod tests {
     use super::*;
     use pt_packet::writer::write;
+    use pt_packet::PSB;
 
     #[test]
     fn packets_are_counted_by_kind_and_bad_bytes_with_their_place() {
@@ -197,8 +207,9 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_after_it_was_stopped() {
-        let data = vec![0; 3 << 20];
+        let mut data = PSB.to_vec();
+        data.resize(3 << 20, 0);
         let counts = Counts::of(&data, &|| false);
-        assert_eq!(counts.packets["PAD"], u64::from(QUESTION) - 1);
+        assert_eq!(counts.packets["PAD"], u64::from(QUESTION) - 2);
     }
 }

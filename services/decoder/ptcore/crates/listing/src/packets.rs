@@ -4,29 +4,42 @@ use crate::{Form, Lines, Row, Value};
 use pt_packet::{find_psb, Compression, Execution, Ip, Packet, Reader};
 use std::fmt::Write;
 
-/// Writes every packet of the stream with its offset. After bytes that are none it goes on at the next PSB.
-pub fn packets(data: &[u8], stream: &str, lines: &mut Lines<'_>) {
+/// Writes the packets of the stream whose offset is wanted, from the first PSB on: nothing says where packets begin
+/// before it. After bytes that are none it goes on at the next PSB.
+pub fn packets(data: &[u8], stream: &str, wanted: impl Fn(usize) -> bool, lines: &mut Lines<'_>) {
     let mut reader = Reader::new(data);
     let mut addresses = Addresses::default();
+    let first = find_psb(data, 0).unwrap_or(data.len());
+    if first > 0 && wanted(0) {
+        write_error(lines, stream, 0, first, NO_PSB);
+    }
+    reader.seek(first);
     loop {
         let offset = reader.offset();
         match reader.read() {
             Ok(Some(packet)) => {
-                let size = reader.offset() - offset;
-                write_packet(lines, stream, offset, size, &packet, addresses.of(&packet));
+                let (size, address) = (reader.offset() - offset, addresses.of(&packet));
+                if wanted(offset) {
+                    write_packet(lines, stream, offset, size, &packet, address);
+                }
             }
             Ok(None) => return,
             Err(error) => {
                 let next = find_psb(data, error.offset + 1).unwrap_or(data.len());
                 let told = error.to_string();
                 let told = told.split_once(": ").map_or(&*told, |(_, what)| what);
-                write_error(lines, stream, error.offset, next - error.offset, told);
+                if wanted(error.offset) {
+                    write_error(lines, stream, error.offset, next - error.offset, told);
+                }
                 addresses = Addresses::default();
                 reader.seek(next);
             }
         }
     }
 }
+
+/// What is wrong with bytes before the first PSB.
+pub const NO_PSB: &str = "no synchronization point before";
 
 /// Completes the addresses in packets (SDM section "IP Compression").
 #[derive(Default)]
@@ -187,7 +200,7 @@ mod tests {
             told.push_str(&batch);
             true
         });
-        packets(data, "7", &mut lines);
+        packets(data, "7", |_| true, &mut lines);
         lines.flush();
         drop(lines);
         told.lines().map(str::to_owned).collect()
@@ -239,6 +252,9 @@ mod tests {
         data.extend(stream());
         let told = listed(Form::Text, &data);
         assert_eq!(told[6], "        20  error: no packet begins with 05 00 00 00; 5 bytes skipped");
+        let late = listed(Form::Text, &data[1..]);
+        assert_eq!(late[0], "         0  error: no synchronization point before; 36 bytes skipped");
+        assert_eq!(late[1], "        24  PSB");
         assert_eq!(told[7], "        25  PSB");
         assert_eq!(told.len(), 13);
         assert_eq!(

@@ -121,8 +121,8 @@ class Capture:
     def stat(self, stream: int, *, flow: bool = True) -> dict[str, Any]:
         """Counts of a stream: bytes, packets by kind, TNT bits, times, errors, and of its flow. Releases the GIL."""
 
-    def dump(self, streams: Sequence[int], *, json: bool = False) -> Batches:
-        """A line for each packet."""
+    def dump(self, streams: Sequence[int], *, thread: int | None = None, json: bool = False) -> Batches:
+        """A line for each packet; of those written while a thread ran if given."""
 
     def flow(
         self, streams: Sequence[int], *, blocks: bool = False, thread: int | None = None, json: bool = False
