@@ -6,6 +6,7 @@
 
 mod binary;
 mod bytes;
+mod categories;
 mod dwarf;
 mod flatten;
 mod image;
@@ -20,6 +21,7 @@ mod xz;
 
 pub use binary::{Binary, BinaryError, Function, Unpack};
 pub use bytes::Bytes;
+pub use categories::{Categories, TableError, OTHER};
 pub use dwarf::Frame;
 pub use image::{Description, Image, ImageError};
 pub use name::{demangle, Role};

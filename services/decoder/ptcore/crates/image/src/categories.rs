@@ -1,0 +1,355 @@
+//! What functions are for: memory, synchronisation, I/O, the kernel, ...
+//!
+//! A table is text, one rule a line: `category  pattern`, or `category  pattern @ binary`. `#` begins a comment at the
+//! begin of a line. The category is a word of lower-case letters, digits and `-`: any word, not only those of the
+//! table that is built in (`categories.txt`). Patterns are compared with the whole name:
+//!
+//! | in a pattern | stands for |
+//! | --- | --- |
+//! | `*` | any characters, also none |
+//! | `?` | one character |
+//! | `[` and anything else | itself |
+//!
+//! The name is the demangled one, without `@plt`; a pattern fits with or without the parameters of a C++ function, its
+//! ABI tags and the template arguments at its end, so that `operator new` means each of its forms. The binary is the
+//! file's name without folders, or what the mapping is called (`[vdso]`). The last line that fits decides: rules of
+//! the user come after those that are built in, and may name `other` to take a function out of a category.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// The table that is built in.
+const BUILT_IN: &str = include_str!("categories.txt");
+/// The category of functions that no rule names.
+pub const OTHER: &str = "other";
+/// Rules of one table; more are refused.
+const MAX_RULES: usize = 1 << 16;
+
+/// A line that is no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableError {
+    pub line: usize,
+    pub text: String,
+    pub reason: &'static str,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {:?}: {}", self.line, self.text, self.reason)
+    }
+}
+
+impl std::error::Error for TableError {}
+
+struct Rule {
+    category: String,
+    function: String,
+    binary: Option<String>,
+}
+
+/// Which category a function is in.
+pub struct Categories {
+    rules: Vec<Rule>,
+    /// Rules without wildcards, by the name, and the others by the bytes that the name begins with; in order.
+    exact: HashMap<String, Vec<usize>>,
+    wild: HashMap<u8, Vec<usize>>,
+    anywhere: Vec<usize>,
+}
+
+impl Default for Categories {
+    fn default() -> Self {
+        Categories::new()
+    }
+}
+
+impl Categories {
+    /// The table that is built in.
+    pub fn new() -> Categories {
+        let (exact, wild) = (HashMap::new(), HashMap::new());
+        let mut categories = Categories { rules: Vec::new(), exact, wild, anywhere: Vec::new() };
+        // Its lines are tested to be rules.
+        let _ = categories.extend(BUILT_IN);
+        categories
+    }
+
+    /// Adds the rules of a table, which come after those known. A line that is no rule is an error, and none is added.
+    pub fn extend(&mut self, table: &str) -> Result<(), TableError> {
+        let lines = table.lines().zip(1..).map(|(line, number)| (line.trim(), number));
+        let rules: Vec<_> = lines
+            .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
+            .map(|(line, number)| {
+                rule(line).map_err(|reason| TableError { line: number, text: line.to_owned(), reason })
+            })
+            .take(MAX_RULES + 1)
+            .collect::<Result<_, _>>()?;
+        if rules.len() > MAX_RULES {
+            let text = format!("{MAX_RULES} rules and more");
+            return Err(TableError { line: 0, text, reason: "a table may have 65536 rules" });
+        }
+        rules.into_iter().for_each(|rule| self.add(rule));
+        Ok(())
+    }
+
+    fn add(&mut self, rule: Rule) {
+        let number = self.rules.len();
+        let list = match rule.function.bytes().next() {
+            _ if !rule.function.contains(['*', '?']) => self.exact.entry(rule.function.clone()).or_default(),
+            Some(b'*' | b'?') | None => &mut self.anywhere,
+            Some(first) => self.wild.entry(first).or_default(),
+        };
+        list.push(number);
+        self.rules.push(rule);
+    }
+
+    /// The category of the function with the demangled name `function` in `binary`, a path or what a mapping is called.
+    pub fn of(&self, function: &str, binary: &str) -> &str {
+        let function = function.strip_suffix("@plt").unwrap_or(function);
+        let binary = binary.rsplit('/').next().unwrap_or(binary);
+        let short = without_parameters(function);
+        let bare = without_arguments(short);
+        let mut best = None;
+        for (index, name) in [function, short, bare].into_iter().enumerate() {
+            if index > 0 && (name == [function, short][index - 1] || !is_cpp(name)) {
+                continue;
+            }
+            let first = name.bytes().next();
+            let lists = [self.exact.get(name), first.and_then(|first| self.wild.get(&first)), Some(&self.anywhere)];
+            for list in lists.into_iter().flatten() {
+                // Later rules win: the first that fits from behind, unless a better one is known.
+                let fits = |&&number: &&usize| self.rules[number].fits(name, binary);
+                let newer = list.iter().rev().take_while(|&&number| best.is_none_or(|best| number > best));
+                best = newer.into_iter().find(fits).copied().or(best);
+            }
+        }
+        best.map_or(OTHER, |number| &self.rules[number].category)
+    }
+}
+
+impl Rule {
+    fn fits(&self, function: &str, binary: &str) -> bool {
+        matches(&self.function, function) && self.binary.as_ref().is_none_or(|pattern| matches(pattern, binary))
+    }
+}
+
+fn rule(line: &str) -> Result<Rule, &'static str> {
+    let (category, rest) = line.split_once(char::is_whitespace).ok_or("write `category  pattern [@ binary]`")?;
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if !category.chars().all(plain) {
+        return Err("a category is a word of lower-case letters, digits and `-`");
+    }
+    let (function, binary) = match rest.rsplit_once(" @ ") {
+        Some((function, binary)) => (function.trim(), Some(binary.trim().to_owned())),
+        None => (rest.trim(), None),
+    };
+    if function.is_empty() || binary.as_ref().is_some_and(String::is_empty) {
+        return Err("write `category  pattern [@ binary]`, `*` for any name");
+    }
+    Ok(Rule { category: category.to_owned(), function: function.to_owned(), binary })
+}
+
+/// Whether the whole of `text` fits the pattern. Time is at most the product of both lengths.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut at, mut next) = (0, 0);
+    // Where to go on with one byte more for the last star.
+    let mut star = None;
+    while next < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, next));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == text[next] => (at, next) = (at + 1, next + 1),
+            _ => match star {
+                Some((back, taken)) => {
+                    star = Some((back, taken + 1));
+                    (at, next) = (back + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|&byte| byte == b'*')
+}
+
+/// Functions of C have no parameters in their names: `read(int)` is not the `read` that everyone knows.
+fn is_cpp(name: &str) -> bool {
+    name.contains("::") || name.starts_with("operator")
+}
+
+/// `std::mutex::lock` of `std::mutex::lock() const [clone .cold]`. Names of Go and Rust have no parameters at their end.
+fn without_parameters(name: &str) -> &str {
+    let end = name.find(" [").unwrap_or(name.len());
+    let head = name[..end].trim_end_matches(" const").trim_end_matches(" volatile").trim_end_matches('&').trim_end();
+    strip_balanced(head, b'(', b')').filter(|rest| !rest.is_empty() && !rest.ends_with("operator")).unwrap_or(head)
+}
+
+/// `std::move` of `std::move<int&>`; `f` of `f[abi:cxx11]`.
+fn without_arguments(name: &str) -> &str {
+    let name = match name.rfind("[abi:") {
+        Some(at) if name.ends_with(']') => &name[..at],
+        _ => name,
+    };
+    let operator = name.ends_with("operator>") || name.ends_with("operator->") || name.ends_with("operator>>");
+    strip_balanced(name, b'<', b'>').filter(|rest| !rest.is_empty() && !operator).unwrap_or(name)
+}
+
+/// The name without the bracket that it ends with.
+fn strip_balanced(name: &str, open: u8, close: u8) -> Option<&str> {
+    if !name.ends_with(char::from(close)) {
+        return None;
+    }
+    let mut depth = 0usize;
+    for (at, byte) in name.bytes().enumerate().rev() {
+        if byte == close {
+            depth += 1;
+        } else if byte == open {
+            depth -= 1;
+            if depth == 0 {
+                return Some(&name[..at]);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(function: &str, binary: &str) -> String {
+        Categories::new().of(function, binary).to_owned()
+    }
+
+    #[test]
+    fn every_line_of_the_built_in_table_is_a_rule_that_can_win() {
+        let mut categories = Categories::new();
+        assert_eq!(categories.extend(BUILT_IN), Ok(()));
+        assert!(categories.rules.len() > 800);
+        let categories = Categories::new();
+        for rule in &categories.rules {
+            let name = rule.function.replace(['*', '?'], "x");
+            let binary = rule.binary.as_deref().unwrap_or("program").replace('*', "x");
+            assert_ne!(categories.of(&name, &binary), OTHER, "{} {:?}", rule.function, rule.binary);
+        }
+    }
+
+    #[test]
+    fn functions_of_c() {
+        for (function, category) in [
+            ("malloc", "memory"),
+            ("free@plt", "memory"),
+            ("memcpy@plt", "string"),
+            ("__memmove_avx_unaligned_erms", "string"),
+            ("pthread_mutex_lock", "synchronisation"),
+            ("epoll_wait", "io"),
+            ("fopen", "io"),
+            ("recvmsg", "network"),
+            ("clock_gettime", "time"),
+            ("_dl_runtime_resolve_xsavec", "loading"),
+            ("__cxa_throw", "exception"),
+            ("fork", "process"),
+            ("processCommand", "other"),
+            ("mallocate", "other"),
+            ("", "other"),
+        ] {
+            assert_eq!(of(function, "/usr/bin/redis-server"), category, "{function}");
+        }
+    }
+
+    #[test]
+    fn functions_of_cpp_with_and_without_parameters() {
+        for (function, category) in [
+            ("operator new(unsigned long)", "memory"),
+            ("operator new[](unsigned long, std::nothrow_t const&)", "memory"),
+            ("operator delete(void*)", "memory"),
+            ("std::mutex::lock()", "synchronisation"),
+            ("std::unique_lock<std::mutex>::unlock()", "synchronisation"),
+            ("std::thread::join()", "process"),
+            ("std::terminate()", "exception"),
+            (
+                "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::append(char const*)",
+                "string",
+            ),
+            ("std::mutex::lock() const [clone .cold]", "synchronisation"),
+            ("read(shelf::book const&)", "other"),
+            ("shelf::read(int)", "other"),
+            ("shelf::operator()(int) const", "other"),
+            ("(anonymous namespace)::put(int)", "other"),
+        ] {
+            assert_eq!(of(function, "program"), category, "{function}");
+        }
+    }
+
+    #[test]
+    fn functions_of_rust_and_go() {
+        for (function, category) in [
+            ("alloc::alloc::alloc", "memory"),
+            ("std::sync::mpmc::Sender<T>::send", "synchronisation"),
+            ("std::fs::File::open", "io"),
+            ("std::net::tcp::TcpStream::connect", "network"),
+            ("core::panicking::panic_fmt", "exception"),
+            ("runtime.mallocgc", "memory"),
+            ("sync.(*Mutex).Lock", "synchronisation"),
+            ("net/http.(*conn).serve", "network"),
+            ("os.(*File).Read", "io"),
+            ("main.(*shelf).put", "other"),
+        ] {
+            assert_eq!(of(function, "program"), category, "{function}");
+        }
+    }
+
+    #[test]
+    fn the_binary_decides_where_a_rule_says_so() {
+        assert_eq!(of("anything", "/lib/x86_64-linux-gnu/libz.so.1.2.13"), "compression");
+        assert_eq!(of("tcp_sendmsg", "[kernel.kallsyms]"), "kernel");
+        assert_eq!(of("ext4_write", "/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz"), "kernel");
+        assert_eq!(of("__vdso_clock_gettime", "[vdso]"), "time");
+        assert_eq!(of("tcp_sendmsg", "program"), "other");
+    }
+
+    #[test]
+    fn rules_of_the_user_come_last() {
+        let mut categories = Categories::new();
+        let table = "# ours\n\nrules  shelf::*\nbilling-2  *Invoice*  @ libshop*\nother  malloc @ sandbox\n";
+        categories.extend(table).unwrap();
+        assert_eq!(categories.of("shelf::put(int)", "a"), "rules");
+        assert_eq!(categories.of("printInvoice", "/opt/libshop.so.2"), "billing-2");
+        assert_eq!(categories.of("printInvoice", "/opt/other.so"), "other");
+        assert_eq!(categories.of("malloc", "sandbox"), "other");
+        assert_eq!(categories.of("malloc", "program"), "memory");
+    }
+
+    #[test]
+    fn a_line_that_is_no_rule_is_named_and_nothing_is_added() {
+        let mut categories = Categories::new();
+        for (line, reason) in [
+            ("memory", "write `category  pattern [@ binary]`"),
+            ("Memory malloc", "a category is a word of lower-case letters, digits and `-`"),
+        ] {
+            let error = categories.extend(&format!("memory  mine\n{line}")).unwrap_err();
+            assert_eq!((error.line, error.text.as_str(), error.reason), (2, line, reason));
+        }
+        assert_eq!(categories.of("mine", ""), "other");
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, text, fits) in [
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "acd", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("?", "", false),
+            ("a?c", "abc", true),
+            ("*", "", true),
+            ("", "", true),
+            ("[vdso]", "[vdso]", true),
+            ("[vdso]", "v", false),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+        let (pattern, text) = ("*a".repeat(200), "a".repeat(4000));
+        assert!(matches(&pattern, &text) && !matches(&(pattern + "b"), &text));
+    }
+}
