@@ -4,7 +4,7 @@ use crate::column::{Column, Columns};
 use crate::image::Image;
 use pt_calls::{Calls, EdgeKind, LossCause, LossRecord, Records, Trace};
 use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
-use pt_packet::{find_psb, Reader};
+use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -292,8 +292,9 @@ pub fn packets(data: PyBuffer<u8>) -> PyResult<Vec<(usize, String)>> {
             Ok(None) => return Ok(told),
             Err(error) => {
                 told.push((error.offset, format!("{error:?}")));
-                let Some(psb) = find_psb(stream, error.offset + 1) else { return Ok(told) };
-                reader.seek(psb);
+                if reader.resynchronize().is_none() {
+                    return Ok(told);
+                }
             }
         }
     }

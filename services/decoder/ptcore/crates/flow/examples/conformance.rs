@@ -12,17 +12,20 @@ fn main() {
     let rows: Vec<_> = cases.iter().map(|case| (case, case.run())).collect();
     let packets = rows.iter().filter(|(_, outcome)| outcome.packets.is_ok()).count();
     let listed = rows.iter().filter(|(_, outcome)| outcome.flow.is_some()).count();
+    let timed = rows.iter().filter(|(_, outcome)| outcome.times.is_some()).count();
+    let times = rows.iter().filter(|(_, outcome)| matches!(outcome.times, Some(Ok(())))).count();
     let flow = rows.iter().filter(|(_, outcome)| matches!(outcome.flow, Some(Ok(())))).count();
     println!("{}", HEAD.trim_end());
-    println!("\nPackets: {packets} of {} cases. Flow: {flow} of {listed} that have a flow listing.\n", rows.len());
-    println!("| case | processors | packets | flow |\n| --- | ---: | --- | --- |");
+    println!("\nPackets: {packets} of {} cases. Flow: {flow} of {listed} that have a flow listing. Times: {times} of {timed}.\n", rows.len());
+    println!("| case | processors | packets | flow | times |\n| --- | ---: | --- | --- | --- |");
     for (case, outcome) in &rows {
         println!(
-            "| `{}` | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} |",
             case.name,
             case.processors(),
             told(case, &outcome.packets),
-            outcome.flow.as_ref().map_or("not listed".to_owned(), |verdict| told(case, verdict))
+            outcome.flow.as_ref().map_or("not listed".to_owned(), |verdict| told(case, verdict)),
+            outcome.times.as_ref().map_or("not listed".to_owned(), |verdict| told(case, verdict))
         );
     }
 }
@@ -47,4 +50,6 @@ Compared are offsets, packets and payloads with completed addresses, and at the 
 ran in a transaction, and every event with its data, in order. Lines of perf's records are inputs to the flow (they say
 where the code is). Not compared are the places of `[block]` and `[end of trace]`, which are choices of the tool, the
 offsets of errors in the flow, and the instruction that libipt lists although the packets do not tell where it went.
+Times are those beside the packets; the clock ratios a listing was made with are not in it, so that setting is looked for
+under which each of its times comes out.
 ";

@@ -1,8 +1,9 @@
 //! Packets to events: what a walk along the code has to react to.
 
+use crate::config::Config;
 use crate::notice::{NoticeKind, Place, Placed};
 use crate::system::System;
-use crate::time::{Config, Time};
+use crate::time::Time;
 use crate::Reason;
 use pt_packet::{Error, ErrorKind, Execution, Ip, Packet, Reader};
 use std::collections::VecDeque;
@@ -175,7 +176,8 @@ impl<'a> Events<'a> {
                 Packet::Tip(ip) => return Ok(Event::Target { ip: self.resolve(ip) }),
                 Packet::TipPgd(ip) => return Ok(Event::Disable { ip: self.resolve(ip) }),
                 Packet::TipPge(ip) => return Ok(Event::Enable { ip: self.resolve(ip) }),
-                Packet::Pad | Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_) => {}
+                Packet::Pad => {}
+                Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_) if !self.busy => {}
                 packet => return self.grouped(Some(packet)),
             }
         }
@@ -209,10 +211,10 @@ impl<'a> Events<'a> {
 
     fn group(&mut self, mut first: Option<Packet>) -> Result<Event, Fault> {
         loop {
-            if !self.queue.is_empty() {
-                return Ok(self.queued());
-            }
             if first.is_none() {
+                if !self.queue.is_empty() {
+                    return Ok(self.queued());
+                }
                 self.offset = self.reader.offset();
                 self.last_offset = self.offset;
             }
@@ -501,12 +503,13 @@ impl<'a> Events<'a> {
     fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         let Some(packet) = self.reader.read()? else { return Ok(None) };
         self.packets += 1;
+        if self.time.take(&packet) {
+            if let Some(ticks) = self.time.uncertainty_news() {
+                self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
+                self.busy = true;
+            }
+        }
         match packet {
-            Packet::Tsc(ticks) => self.time.tsc(ticks),
-            Packet::Tma { ctc, fast_counter } => self.time.tma(ctc, fast_counter),
-            Packet::Mtc(payload) => self.time.mtc(payload),
-            Packet::Cyc(cycles) => self.time.cyc(cycles),
-            Packet::Cbr { ratio } => self.time.cbr(ratio),
             Packet::Psb => self.psb += 1,
             Packet::Ovf => self.ovf += 1,
             _ => {}

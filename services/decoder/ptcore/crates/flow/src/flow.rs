@@ -1,10 +1,10 @@
 //! The walk: events and code to the blocks that ran.
 
 use crate::code::{CodeBlock, CodeCache, Exit, Mark, View, Way, SCRATCH};
+use crate::config::Config;
 use crate::event::{Event, Events, Fault};
 use crate::notice::{Place, Placed};
 use crate::returns::ReturnStack;
-use crate::time::Config;
 use crate::{Block, BlockKind, CodeMemory, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
 use pt_packet::{find_psb, Execution, PSB};
 
@@ -535,9 +535,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let event = match self.pending {
             Some(event) => event,
             None => {
-                if std::mem::take(&mut self.fresh) {
-                    self.mark = self.statistics.instructions;
-                }
                 let event = self.events.next()?;
                 if event == Event::Branches {
                     return self.taken_up(self.ip).map(|()| Ahead::Moved);
@@ -650,6 +647,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.pending = None;
             return Ok(Ahead::Moved);
         };
+        if std::mem::take(&mut self.fresh) {
+            self.mark = self.statistics.instructions;
+        }
         let block = *self.code.block(self.at);
         let direct = matches!(block.exit, Exit::Linear | Exit::Jump | Exit::Call);
         let count = match placed.place {

@@ -3,7 +3,9 @@
 //! [`Flow`] walks the code of a [`CodeMemory`] along the packets of a stream and tells a [`Sink`] every block that ran.
 #![forbid(unsafe_code)]
 
+mod calibration;
 mod code;
+mod config;
 mod event;
 mod flow;
 mod loss;
@@ -14,10 +16,12 @@ mod sink;
 mod system;
 mod time;
 
+pub use calibration::Rate;
+pub use config::{AddressFilter, Config};
 pub use flow::{Flow, Statistics};
 pub use loss::{Loss, Reason};
 pub use memory::{CodeMemory, CodeSlice};
 pub use notice::{Notice, NoticeKind};
 pub use pt_packet::{Cpu, Errata, Execution};
 pub use sink::{Block, BlockKind, DisableKind, Sink};
-pub use time::{AddressFilter, Config};
+pub use time::Time;

@@ -26,6 +26,9 @@ pub enum NoticeKind {
         cr3: u64,
         non_root: bool,
     },
+    /// From here on true times are within so many TSC ticks of those told, as far as packets were not dropped; `None`
+    /// when nothing bounds them.
+    Uncertainty(Option<u64>),
     /// Base of the VM control structure in use.
     Vmcs {
         base: u64,

@@ -1,41 +1,12 @@
 //! Time from TSC, TMA, MTC, CYC and CBR packets.
 
-use pt_packet::Errata;
+use crate::calibration::{Calibration, Rate};
+use crate::Config;
+use pt_packet::Packet;
 
-/// What is known of the processor that recorded, and how to decode (CPUID leaf 15H, IA32_RTIT_CTL, MSR_PLATFORM_INFO).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Config {
-    /// IA32_RTIT_CTL.MTCFreq: an MTC packet every 2^n ticks of the crystal clock.
-    pub mtc_freq: u8,
-    /// TSC ticks per crystal clock tick, as numerator (CPUID.15H:EBX) and denominator (EAX).
-    pub tsc_ctc_ratio: (u32, u32),
-    /// Core to bus clock ratio at which core cycles and TSC ticks are the same; 0 when unknown.
-    pub nominal_ratio: u8,
-    /// What the processor does wrong: [`Errata::of`].
-    pub errata: Errata,
-    /// Addresses that were traced; used where [`Errata::skl014`] leaves an address out.
-    pub filter: AddressFilter,
-    /// Where the code does not fit the packets, goes on at the next packet that has an address rather than at the
-    /// next PSB: less is lost, and what follows is not checked by a PSB.
-    pub resume_at_address: bool,
-    /// Ends the flow with the last packet. Without it the code behind that runs on as far as it leads by itself, as
-    /// in libipt 2.0.
-    pub stop_at_last_packet: bool,
-}
-
-/// Address ranges with their last addresses (IA32_RTIT_ADDRn_A and _B), as filters rather than as TraceStop ranges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AddressFilter {
-    pub ranges: [Option<(u64, u64)>; 4],
-}
-
-impl AddressFilter {
-    /// Whether execution at `address` is traced; everything is without any range.
-    pub fn traces(&self, address: u64) -> bool {
-        let mut ranges = self.ranges.iter().flatten().peekable();
-        ranges.peek().is_none() || ranges.any(|&(first, last)| (first..=last).contains(&address))
-    }
-}
+/// Bits of the crystal clock in a TMA and in an MTC.
+const TMA_BITS: u32 = 16;
+const MTC_BITS: u32 = 8;
 
 /// Follows the timing packets of a stream; `now` never goes back.
 ///
@@ -46,29 +17,46 @@ impl AddressFilter {
 pub struct Time {
     config: Config,
     now: u64,
-    /// The time of the last TSC or MTC, to which cycles are added.
+    estimate: u64,
+    /// The time of the crystal tick that `crystal` names, or of the last TSC, and the ticks since.
     base: u64,
-    cycles: u64,
+    fast: u64,
+    /// Whether a TSC was seen, a TMA since, and `crystal` is all that an MTC would say.
     known: bool,
-    crystal: Option<Crystal>,
-    ratio: u8,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Crystal {
-    /// TSC at the crystal tick the TMA packet names.
-    tsc: u64,
-    /// The low bits of that tick that no MTC carries.
-    low: u64,
-    /// Payload of the last MTC.
-    last: u8,
-    /// Crystal ticks from (`tsc` - `low` ticks) to the last MTC.
-    ticks: u64,
+    tied: bool,
+    ticking: bool,
+    /// Crystal ticks at the last TMA or MTC, as far as they have bits.
+    crystal: u64,
+    /// The same at the last MTC before which there was a CYC: from there on cycles count.
+    crystal_of_cycles: u64,
+    /// What division left over of the last MTC.
+    rest: u64,
+    /// A CYC could not be used for want of a rate.
+    lost_cycles: bool,
+    in_psb: bool,
+    calibration: Calibration,
+    told: Option<u64>,
 }
 
 impl Time {
     pub fn new(config: Config) -> Self {
-        Time { config, now: 0, base: 0, cycles: 0, known: false, crystal: None, ratio: 0 }
+        Time {
+            config,
+            now: 0,
+            estimate: 0,
+            base: 0,
+            fast: 0,
+            known: false,
+            tied: false,
+            ticking: false,
+            crystal: 0,
+            crystal_of_cycles: 0,
+            rest: 0,
+            lost_cycles: false,
+            in_psb: false,
+            calibration: Calibration::default(),
+            told: None,
+        }
     }
 
     /// TSC ticks; 0 before the first TSC packet.
@@ -77,61 +65,174 @@ impl Time {
         self.now
     }
 
-    pub fn tsc(&mut self, ticks: u64) {
-        self.known = true;
-        self.crystal = None;
-        self.rebase(ticks);
+    /// The best estimate by the packets so far, which a later packet may correct backwards; without any TSC it counts
+    /// from the first timing packet on.
+    pub fn estimate(&self) -> u64 {
+        self.estimate
     }
 
-    pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
-        if !self.known || self.config.tsc_ctc_ratio.0 == 0 || self.config.tsc_ctc_ratio.1 == 0 {
-            return;
-        }
-        let ctc = u64::from(ctc);
-        let shift = self.config.mtc_freq & 15;
-        self.crystal = Some(Crystal {
-            tsc: self.base.saturating_sub(fast_counter.into()),
-            low: ctc & ((1 << shift) - 1),
-            last: (ctc >> shift) as u8,
-            ticks: 0,
-        });
+    /// TSC ticks per core cycle, when known.
+    pub fn rate(&self) -> Option<Rate> {
+        self.calibration.rate()
     }
 
-    pub fn mtc(&mut self, payload: u8) {
-        let Some(crystal) = &mut self.crystal else { return };
-        crystal.ticks += u64::from(payload.wrapping_sub(crystal.last)) << (self.config.mtc_freq & 15);
-        crystal.last = payload;
-        let (numerator, denominator) = self.config.tsc_ctc_ratio;
-        let since = u128::from(crystal.ticks.saturating_sub(crystal.low)) * u128::from(numerator);
-        let ticks = crystal.tsc.wrapping_add((since / u128::from(denominator)) as u64);
-        self.rebase(ticks);
-    }
-
-    pub fn cyc(&mut self, cycles: u64) {
+    /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
+    /// `now`: `None` when nothing bounds it.
+    ///
+    /// With MTC that is the time between two of them, if none was dropped. With CYC alone it is what an error of half
+    /// a unit of the core to bus ratio makes of the cycles since the last TSC.
+    pub fn uncertainty(&self) -> Option<u64> {
         if !self.known {
+            return None;
+        }
+        let ahead = self.now.saturating_sub(self.estimate);
+        if self.tied {
+            let (ticks, _) = self.in_tsc(1 << self.shift(), 0)?;
+            return Some(ahead.saturating_add(ticks).max(1));
+        }
+        let ratio = self.calibration.core_ratio()?;
+        Some(ahead.saturating_add(self.fast / (2 * u64::from(ratio))).saturating_add(1))
+    }
+
+    /// The uncertainty, rounded up to a power of two, when that changed since it was last asked for.
+    #[inline(always)]
+    pub fn uncertainty_news(&mut self) -> Option<Option<u64>> {
+        let bound = self.uncertainty().map(|ticks| ticks.checked_next_power_of_two().unwrap_or(u64::MAX));
+        (bound != self.told).then(|| {
+            self.told = bound;
+            bound
+        })
+    }
+
+    /// Takes in a packet, whichever it is. True for one that may move the time.
+    #[inline(always)]
+    pub fn take(&mut self, packet: &Packet) -> bool {
+        match *packet {
+            Packet::Tsc(ticks) => self.tsc(ticks),
+            Packet::Tma { ctc, fast_counter } => self.tma(ctc, fast_counter),
+            Packet::Mtc(payload) => self.mtc(payload),
+            Packet::Cyc(cycles) => self.cyc(cycles),
+            Packet::Cbr { ratio } => self.cbr(ratio),
+            Packet::Psb => {
+                self.in_psb = true;
+                self.calibration.psb();
+                return false;
+            }
+            Packet::Psbend => {
+                self.in_psb = false;
+                return false;
+            }
+            Packet::Ovf => {
+                self.in_psb = false;
+                self.calibration.overflow(self.config.forget_rate_at_overflow);
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn tsc(&mut self, ticks: u64) {
+        self.calibration.tsc(ticks, self.in_psb);
+        (self.known, self.tied, self.ticking) = (true, false, false);
+        (self.base, self.fast, self.crystal, self.rest) = (ticks, 0, 0, 0);
+        self.lost_cycles = false;
+        self.reach(ticks);
+    }
+
+    fn tma(&mut self, ctc: u16, fast_counter: u16) {
+        if !self.known || self.tied || self.in_tsc(1, 0).is_none() {
             return;
         }
-        self.cycles = self.cycles.saturating_add(cycles);
-        let ticks = match (self.ratio, self.config.nominal_ratio) {
-            (0, _) | (_, 0) => self.cycles,
-            (ratio, nominal) if ratio == nominal => self.cycles,
-            (ratio, nominal) => (u128::from(self.cycles) * u128::from(nominal) / u128::from(ratio)) as u64,
-        };
-        self.now = self.now.max(self.base.saturating_add(ticks));
+        self.tied = true;
+        self.base = self.base.saturating_sub(fast_counter.into());
+        self.fast += u64::from(fast_counter);
+        self.crystal = u64::from(ctc) & self.mask();
+        self.crystal_of_cycles = self.crystal;
+        // With fewer bits than an MTC has, the next MTC has to complete them.
+        self.ticking = self.shift() + MTC_BITS <= TMA_BITS;
     }
 
-    pub fn cbr(&mut self, ratio: u8) {
-        if self.known && ratio != self.ratio {
-            self.base = self.now;
-            self.cycles = 0;
+    fn mtc(&mut self, payload: u8) {
+        let crystal = u64::from(payload) << self.shift();
+        if let Some(period) = self.calibration.mtc(crystal, self.mask()) {
+            let ticks = self.in_tsc(period, 0).map(|(ticks, _)| ticks);
+            self.calibration.mtc_period(period, ticks, &self.config);
         }
-        self.ratio = ratio;
+        // Between TSC and TMA its bits cannot be told from those of a later one.
+        if self.known && !self.tied {
+            return;
+        }
+        let (last, ticking) = (self.crystal, self.ticking);
+        if self.fast != 0 || self.lost_cycles || !ticking {
+            self.crystal_of_cycles = crystal;
+        }
+        (self.ticking, self.fast, self.crystal, self.lost_cycles) = (true, 0, crystal, false);
+        let last = match (ticking, self.tied) {
+            (true, _) => last,
+            (false, true) => self.completed(last, crystal),
+            // The first one without a TMA: nobody knows how long ago the one before would have been.
+            (false, false) => return,
+        };
+        let Some((ticks, rest)) = self.in_tsc(crystal.wrapping_sub(last) & self.mask(), self.rest) else { return };
+        self.rest = rest;
+        self.base = self.base.saturating_add(ticks);
+        self.reach(self.base);
     }
 
-    fn rebase(&mut self, ticks: u64) {
-        self.base = ticks;
-        self.cycles = 0;
-        self.now = self.now.max(ticks);
+    /// The crystal ticks of a TMA, of which only the low 16 bits are known, right before those of an MTC.
+    fn completed(&self, tma: u64, mtc: u64) -> u64 {
+        let low = (1 << TMA_BITS) - 1;
+        let high = if mtc & low < tma { (mtc & !low).wrapping_sub(1 << TMA_BITS) } else { mtc & !low };
+        (high | tma) & self.mask()
+    }
+
+    fn cyc(&mut self, cycles: u64) {
+        self.calibration.cyc(cycles);
+        let Some(rate) = self.calibration.rate() else {
+            self.lost_cycles = true;
+            return;
+        };
+        let mut cycles = cycles;
+        if self.fast == 0 && self.crystal != self.crystal_of_cycles {
+            // A CYC that reaches over MTCs: what belongs to the time before the last of them.
+            let before = self.crystal.wrapping_sub(self.crystal_of_cycles) & self.mask();
+            let before = self.in_tsc(before, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
+            cycles = cycles.saturating_sub(before);
+        }
+        self.fast = self.fast.saturating_add(rate.ticks(cycles));
+        self.reach(self.base.saturating_add(self.fast));
+    }
+
+    fn cbr(&mut self, ratio: u8) {
+        self.calibration.cbr(ratio, self.in_psb, self.config.nominal_ratio);
+    }
+
+    fn reach(&mut self, ticks: u64) {
+        self.estimate = ticks;
+        if self.known {
+            self.now = self.now.max(ticks);
+        }
+    }
+
+    fn shift(&self) -> u32 {
+        u32::from(self.config.mtc_freq & 15)
+    }
+
+    /// The bits of the crystal clock up to the highest an MTC has.
+    fn mask(&self) -> u64 {
+        (1 << (self.shift() + MTC_BITS)) - 1
+    }
+
+    /// Crystal ticks as TSC ticks, and the remainder; `None` when their ratio is not known.
+    fn in_tsc(&self, crystal: u64, rest: u64) -> Option<(u64, u64)> {
+        let (numerator, denominator) = self.config.tsc_ctc_ratio;
+        if numerator == 0 || denominator == 0 {
+            return None;
+        }
+        let ticks = u128::from(crystal) * u128::from(numerator) + u128::from(rest);
+        let denominator = u128::from(denominator);
+        Some(((ticks / denominator) as u64, (ticks % denominator) as u64))
     }
 }
 
@@ -185,11 +286,49 @@ mod tests {
     #[test]
     fn time_never_goes_back() {
         let mut time = skylake();
+        time.cbr(20);
         time.tsc(1000);
         time.cyc(500);
         time.tsc(1200);
         assert_eq!(time.now(), 1500);
         time.cyc(400);
         assert_eq!(time.now(), 1600);
+    }
+
+    #[test]
+    fn cycles_are_measured_between_mtcs_when_no_ratio_is_known() {
+        let mut time = Time::new(Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), ..Config::default() });
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.cyc(100);
+        assert_eq!(time.now(), 10_000);
+        time.cyc(236);
+        time.mtc(0x47);
+        time.cyc(168);
+        time.mtc(0x48); // 672 ticks in 168 cycles
+        time.cyc(10);
+        assert_eq!(time.now(), 10_000 + 2 * 672 + 40);
+    }
+
+    #[test]
+    fn mtcs_bound_the_time_by_their_distance() {
+        let mut time = skylake();
+        assert_eq!(time.uncertainty(), None);
+        time.tsc(10_000);
+        assert_eq!(time.uncertainty(), None);
+        time.tma(0x46 << 3, 0);
+        assert_eq!(time.uncertainty(), Some(8 * 84));
+        time.mtc(0x47);
+        assert_eq!(time.uncertainty_news(), Some(Some(1024)));
+        assert_eq!(time.uncertainty_news(), None);
+    }
+
+    #[test]
+    fn cycles_alone_bound_the_time_by_the_grain_of_the_core_ratio() {
+        let mut time = skylake();
+        time.tsc(10_000);
+        time.cbr(20);
+        time.cyc(4000);
+        assert_eq!((time.now(), time.uncertainty()), (14_000, Some(101)));
     }
 }

@@ -15,7 +15,7 @@ fn every_vector_decodes_as_libipt_lists_it() {
             assert!(matches!(outcome.flow, Some(Err(_))), "{} does not differ any more", case.name);
         }
         let flow = outcome.flow.filter(|_| case.otherwise().is_none());
-        for (layer, verdict) in [("packets", Some(outcome.packets)), ("flow", flow)] {
+        for (layer, verdict) in [("packets", Some(outcome.packets)), ("flow", flow), ("times", outcome.times)] {
             if let Some(Err(why)) = verdict {
                 println!("{} {layer}: {why}", case.name);
                 wrong += 1;

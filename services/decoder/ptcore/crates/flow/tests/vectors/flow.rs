@@ -222,7 +222,7 @@ impl Sink for Listed {
         }
         let mut rest: Vec<_> = notice.ip.map(|ip| ("ip", hex(ip))).into_iter().collect();
         let name = match notice.kind {
-            NoticeKind::Standing => return,
+            NoticeKind::Standing | NoticeKind::Uncertainty(_) => return,
             NoticeKind::ExecutionMode(Execution::Bits16) => "exec mode: 16-bit".to_owned(),
             NoticeKind::ExecutionMode(Execution::Bits32) => "exec mode: 32-bit".to_owned(),
             NoticeKind::ExecutionMode(Execution::Bits64) => "exec mode: 64-bit".to_owned(),

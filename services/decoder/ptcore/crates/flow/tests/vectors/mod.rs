@@ -6,6 +6,7 @@
 
 pub mod flow;
 pub mod packets;
+pub mod times;
 
 use pt_flow::{Cpu, Errata};
 use std::collections::BTreeMap;
@@ -45,13 +46,17 @@ pub struct Outcome {
     pub packets: Verdict,
     /// `None` where there is no flow listing.
     pub flow: Option<Verdict>,
+    /// `None` where no packet listing has times.
+    pub times: Option<Verdict>,
 }
 
 impl Case {
     pub fn run(&self) -> Outcome {
         let packets = self.packets.iter().try_for_each(|listing| packets::compare(self, listing));
         let flow = self.flow.iter().try_for_each(|listing| flow::compare(self, listing));
-        Outcome { packets, flow: (!self.flow.is_empty()).then_some(flow) }
+        let times: Vec<_> = self.packets.iter().filter_map(|listing| times::compare(self, listing)).collect();
+        let times = (!times.is_empty()).then(|| times.into_iter().collect());
+        Outcome { packets, flow: (!self.flow.is_empty()).then_some(flow), times }
     }
 
     /// Why the flow differs on purpose.

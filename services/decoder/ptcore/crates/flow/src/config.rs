@@ -1,0 +1,40 @@
+//! What a decoder must know beforehand.
+
+use pt_packet::Errata;
+
+/// What is known of the processor that recorded, and how to decode (CPUID leaf 15H, IA32_RTIT_CTL, MSR_PLATFORM_INFO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// IA32_RTIT_CTL.MTCFreq: an MTC packet every 2^n ticks of the crystal clock.
+    pub mtc_freq: u8,
+    /// TSC ticks per crystal clock tick, as numerator (CPUID.15H:EBX) and denominator (EAX).
+    pub tsc_ctc_ratio: (u32, u32),
+    /// Core to bus clock ratio at which core cycles and TSC ticks are the same; 0 when unknown.
+    pub nominal_ratio: u8,
+    /// What the processor does wrong: [`Errata::of`].
+    pub errata: Errata,
+    /// Addresses that were traced; used where [`Errata::skl014`] leaves an address out.
+    pub filter: AddressFilter,
+    /// Where the code does not fit the packets, goes on at the next packet that has an address rather than at the
+    /// next PSB: less is lost, and what follows is not checked by a PSB.
+    pub resume_at_address: bool,
+    /// Ends the flow with the last packet. Without it the code behind that runs on as far as it leads by itself, as
+    /// in libipt 2.0.
+    pub stop_at_last_packet: bool,
+    /// Forgets at OVF how long a core cycle is, lest a change of the clock was lost.
+    pub forget_rate_at_overflow: bool,
+}
+
+/// Address ranges with their last addresses (IA32_RTIT_ADDRn_A and _B), as filters rather than as TraceStop ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressFilter {
+    pub ranges: [Option<(u64, u64)>; 4],
+}
+
+impl AddressFilter {
+    /// Whether execution at `address` is traced; everything is without any range.
+    pub fn traces(&self, address: u64) -> bool {
+        let mut ranges = self.ranges.iter().flatten().peekable();
+        ranges.peek().is_none() || ranges.any(|&(first, last)| (first..=last).contains(&address))
+    }
+}
