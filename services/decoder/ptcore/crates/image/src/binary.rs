@@ -5,7 +5,7 @@ use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::{flatten, Range};
 use crate::name::{demangle, Role};
 use crate::pclntab;
-use crate::plt::{stubs, Callee};
+use crate::plt::{lazy_stubs, stubs, Callee};
 use crate::separate::{hex, Search};
 use crate::symbols::{dynamic_functions, place_of, static_functions, Binding, Source, Symbol};
 use crate::unwind::function_bounds;
@@ -195,7 +195,8 @@ impl Binary {
     /// The address at which the byte at `offset` is loaded; `None` when no segment loads it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         // Neighbouring segments may share a page of the file: the one with code is meant.
-        let holds = |segment: &&Segment| offset.wrapping_sub(segment.offset) < segment.size;
+        let holds =
+            |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|distance| distance < segment.size);
         let segment = self
             .segments
             .iter()
@@ -325,9 +326,9 @@ impl Binary {
                 };
                 Some(Function {
                     address: stub.start,
-                    size: stub.end - stub.start,
+                    size: stub.end.wrapping_sub(stub.start),
                     source: Source::Plt,
-                    role: Role::Plain,
+                    role: Role::Stub,
                     name: Some(name),
                 })
             })
@@ -344,13 +345,15 @@ impl Binary {
         let next =
             |address: u64| known.get(known.partition_point(|range| range.start <= address)).map(|range| range.start);
         let bounds = function_bounds(file);
+        let lazy = lazy_stubs(file);
         functions.extend(
             bounds.iter().filter(|&&(start, end)| start < end && self.is_code(start) && !covered(start)).map(
                 |&(start, end)| Function {
                     address: start,
                     size: end.min(next(start).unwrap_or(u64::MAX)) - start,
                     source: Source::Unwind,
-                    role: Role::Plain,
+                    // The code in front of the stubs, which leads to the resolver.
+                    role: if lazy.contains(&start) { Role::Stub } else { Role::Plain },
                     name: None,
                 },
             ),
@@ -476,5 +479,33 @@ fn status(symbols: &[Symbol], refusal: &str) -> String {
     match symbols.iter().map(|symbol| symbol.source).min() {
         Some(source) => format!("{}{refusal}", source.name()),
         None => format!("none: no function symbols in the file and no separate debug file{refusal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_in_segments_of_any_size() {
+        let search = Search::default();
+        let segment = |offset, size| Segment { offset, address: 0x40_0000, size, executable: true };
+        let mut binary = Binary {
+            path: PathBuf::new(),
+            bytes: Arc::new(Bytes::Owned(Vec::new())),
+            debug: None,
+            mini: None,
+            build_id: String::new(),
+            symbol_status: String::new(),
+            segments: vec![segment(0x1000, u64::MAX)],
+            functions: Vec::new(),
+            ranges: Vec::new(),
+            dwarf: Dwarf::new(Vec::new(), search),
+            go: None,
+        };
+        assert_eq!([0, 0xfff].map(|offset| binary.address_of(offset)), [None, None]);
+        assert_eq!(binary.address_of(0x1234), Some(0x40_0234));
+        binary.segments = vec![segment(0x1000, 0x10)];
+        assert_eq!([0x100f, 0x1010].map(|offset| binary.address_of(offset)), [Some(0x40_000f), None]);
     }
 }

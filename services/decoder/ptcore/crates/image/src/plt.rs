@@ -2,6 +2,7 @@
 
 use object::{Object, ObjectSection};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// A stub: where it stands and whom it calls.
 pub struct Stub {
@@ -52,6 +53,12 @@ pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
         }
     }
     stubs
+}
+
+/// Where the stubs stand whose slots are filled on the first call; empty when there are none.
+pub fn lazy_stubs(file: &object::File<'_>) -> Range<u64> {
+    let section = file.section_by_name(".plt");
+    section.map_or(0..0, |section| section.address()..section.address().saturating_add(section.size()))
 }
 
 /// Sections of 8-byte entries have 16-byte ones when built for indirect branch tracking.
