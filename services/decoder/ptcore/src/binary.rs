@@ -1,25 +1,23 @@
 //! `Binary`: an ELF file.
 
 use crate::column::Columns;
-use pt_image::BinaryError;
+use pt_image::{BinaryError, Search};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 #[pyclass(frozen, module = "permille.ptcore")]
 pub struct Binary(pub Arc<pt_image::Binary>);
 
-/// Mini debug info is unpacked up to this size.
-const MAX_UNPACKED: usize = 1 << 28;
-
 #[pymethods]
 impl Binary {
     #[new]
     #[pyo3(signature = (path, debug_path=None))]
     fn new(py: Python<'_>, path: PathBuf, debug_path: Option<PathBuf>) -> PyResult<Self> {
-        let read = || pt_image::Binary::open(&path, debug_path.as_deref(), &|packed| unpack(packed).ok());
+        let search = Search { debug: debug_path, ..Search::default() };
+        let read = || pt_image::Binary::load(&path, &search);
         let binary = py.detach(read).map_err(|error| match &error {
             BinaryError::Unreadable { error: cause, .. } => match cause.raw_os_error() {
                 Some(number) => PyOSError::new_err((number, error.to_string())),
@@ -54,13 +52,4 @@ impl Binary {
     fn line(&self, py: Python<'_>, address: u64) -> Option<(String, u32)> {
         py.detach(|| self.0.lines(&[address]).pop().flatten())
     }
-}
-
-/// By Python's own lzma: the only user of xz here.
-fn unpack(packed: &[u8]) -> PyResult<Vec<u8>> {
-    Python::attach(|py| {
-        let decompressor = py.import("lzma")?.call_method0("LZMADecompressor")?;
-        let unpacked = decompressor.call_method1("decompress", (PyBytes::new(py, packed), MAX_UNPACKED))?;
-        unpacked.extract()
-    })
 }
