@@ -47,9 +47,11 @@ struct Pip {
 struct Attribution<'t> {
     turns: &'t [Turn],
     placed: Placed,
-    /// Since the last clock packet.
+    /// Those that may be where the first turn is.
     gaps: Vec<Gap>,
     pips: Vec<Pip>,
+    /// How many of the gaps were over before the last clock packet.
+    over: usize,
     /// Learned where there is no doubt.
     processes: HashMap<u64, u32>,
     process: u64,
@@ -68,6 +70,7 @@ pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed
         placed: Placed { epochs: vec![(0, first)], ..Placed::default() },
         gaps: Vec::new(),
         pips: Vec::new(),
+        over: 0,
         processes: HashMap::new(),
         process: 0,
         running: 0,
@@ -79,7 +82,8 @@ pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed
     while !attribution.turns.is_empty() {
         match scan.next() {
             Some(Seen::Gap(gap)) => attribution.gap(gap),
-            Some(Seen::Pip { offset, cr3 }) => attribution.pip(offset, cr3 & CR3_PROCESS),
+            Some(Seen::Pip { cr3, status: true, .. }) => attribution.process = cr3 & CR3_PROCESS,
+            Some(Seen::Pip { offset, cr3, .. }) => attribution.pip(offset, cr3 & CR3_PROCESS),
             Some(Seen::Tick { offset, tsc }) => attribution.tick(offset, tsc, scan.open_gap()),
             None => {
                 attribution.end(scan.open_gap());
@@ -87,11 +91,13 @@ pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed
             }
         }
     }
-    attribution.placed
+    let mut placed = attribution.placed;
+    placed.epochs.dedup_by_key(|&mut (_, view)| view);
+    placed
 }
 
 /// Candidates between two clock packets are kept up to this many.
-const MAX_CANDIDATES: usize = 1 << 16;
+const MAX_CANDIDATES: usize = 1 << 12;
 
 impl Attribution<'_> {
     fn gap(&mut self, gap: Gap) {
@@ -101,7 +107,7 @@ impl Attribution<'_> {
     }
 
     fn pip(&mut self, offset: usize, process: u64) {
-        let changes = process != self.process;
+        let changes = self.process != 0 && process != self.process;
         self.process = process;
         if self.pips.len() < MAX_CANDIDATES {
             self.pips.push(Pip { offset, process, changes });
@@ -124,10 +130,11 @@ impl Attribution<'_> {
             }
             self.begun = None;
             self.pips.clear();
+            self.gaps.clear();
         } else if self.begun.is_none() {
             self.begun = Some(offset);
         }
-        self.gaps.clear();
+        self.over = self.gaps.len();
         self.tick = (tsc, offset);
     }
 
@@ -135,7 +142,7 @@ impl Attribution<'_> {
         while let Some(&turn) = self.turns.first() {
             // What comes behind the last clock packet has no time: the last place is the likeliest.
             let last = open.or(self.gaps.last().copied());
-            match last.filter(|gap| gap.known <= turn.from) {
+            match last.filter(|gap| gap.known <= turn.from && gap.offset >= self.at_least) {
                 Some(gap) => self.enter(turn, gap.offset),
                 None => return,
             }
@@ -152,12 +159,18 @@ impl Attribution<'_> {
         if let Some(pip) = pip {
             return self.enter(turn, pip.offset);
         }
-        let fits = |gap: &&Gap| gap.offset >= at_least && gap.known <= turn.from;
-        let gaps: Vec<Gap> = self.gaps.iter().chain(&open).filter(fits).copied().collect();
-        let best = gaps.iter().map(|gap| gap.worth()).max();
-        let mut best = gaps.iter().filter(|gap| Some(gap.worth()) == best);
-        match best.clone().min_by_key(|gap| gap.offset.abs_diff(guess)) {
-            Some(gap) => {
+        // A gap that holds the whole switch is better than one that only touches it: tracing of a thread stops while
+        // the kernel switches.
+        let lasts = |gap: &Gap, tsc: u64| gap.over.is_none_or(|over| over >= tsc);
+        let whole = |number: usize, gap: &Gap| number >= self.over && gap.known <= turn.from && lasts(gap, turn.to);
+        let gaps: Vec<_> = (self.gaps.iter().chain(&open).enumerate())
+            .filter(|(_, gap)| gap.offset >= at_least && gap.known <= turn.to && lasts(gap, turn.from))
+            .map(|(number, gap)| ((whole(number, gap), gap.worth()), *gap))
+            .collect();
+        let best = gaps.iter().map(|&(worth, _)| worth).max();
+        let mut best = gaps.iter().filter(|&&(worth, _)| Some(worth) == best);
+        match best.clone().min_by_key(|(_, gap)| gap.offset.abs_diff(guess)) {
+            Some((_, gap)) => {
                 self.placed.ambiguous += usize::from(best.nth(1).is_some());
                 self.enter(turn, gap.offset);
             }

@@ -11,6 +11,8 @@ pub struct Gap {
     pub offset: usize,
     /// The time that was known there.
     pub known: u64,
+    /// When it was over, where that is known at once: a PSB says that tracing goes on and what time it is.
+    pub over: Option<u64>,
     stopped_at: Option<u64>,
     resumed_at: Option<u64>,
 }
@@ -38,6 +40,8 @@ pub enum Seen {
     Pip {
         offset: usize,
         cr3: u64,
+        /// Nothing was written: a PSB says how things stand.
+        status: bool,
     },
 }
 
@@ -49,6 +53,8 @@ pub struct Scan<'d> {
     fup: Option<u64>,
     open: Option<Gap>,
     psb_plus: bool,
+    /// The PSB that is being read says that tracing is on.
+    enabled: bool,
     overflow: bool,
 }
 
@@ -61,6 +67,7 @@ impl<'d> Scan<'d> {
             fup: None,
             open: None,
             psb_plus: false,
+            enabled: false,
             overflow: false,
         };
         scan.synchronize(0);
@@ -82,7 +89,7 @@ impl<'d> Scan<'d> {
 
     fn stop(&mut self, offset: usize, stopped_at: Option<u64>) {
         if self.open.is_none() {
-            self.open = Some(Gap { offset, known: self.ticks.now(), stopped_at, resumed_at: None });
+            self.open = Some(Gap { offset, known: self.ticks.now(), over: None, stopped_at, resumed_at: None });
         }
     }
 
@@ -106,12 +113,16 @@ impl<'d> Scan<'d> {
         match packet {
             Packet::Psb => {
                 self.last_ip = 0;
-                self.psb_plus = true;
+                (self.psb_plus, self.enabled) = (true, false);
                 None
             }
             Packet::Psbend => {
                 self.psb_plus = false;
-                None
+                if !std::mem::take(&mut self.enabled) {
+                    return None;
+                }
+                let over = Some(self.ticks.now());
+                self.open.take().map(|gap| Seen::Gap(Gap { over, ..gap }))
             }
             Packet::Ovf => {
                 self.ticks.forget();
@@ -121,7 +132,11 @@ impl<'d> Scan<'d> {
             }
             Packet::Fup(ip) => {
                 let ip = self.resolve(ip);
-                if self.psb_plus || self.overflow {
+                if self.psb_plus {
+                    self.enabled = true;
+                    return None;
+                }
+                if self.overflow {
                     self.overflow = false;
                     return self.go(None);
                 }
@@ -142,7 +157,7 @@ impl<'d> Scan<'d> {
                 self.stop(self.reader.offset(), fup);
                 None
             }
-            Packet::Pip { cr3, .. } => Some(Seen::Pip { offset, cr3 }),
+            Packet::Pip { cr3, .. } => Some(Seen::Pip { offset, cr3, status: self.psb_plus }),
             Packet::Tsc(_) | Packet::Mtc(_) | Packet::Tma { .. } => {
                 self.ticks.take(&packet).map(|tsc| Seen::Tick { offset, tsc })
             }

@@ -54,6 +54,8 @@ pub struct Built {
     pub epochs: Vec<(u64, u32)>,
     /// Mappings that could not be, in words.
     pub refused: Vec<String>,
+    /// How many mappings it was made of.
+    pub changes: usize,
 }
 
 /// Forks of forks are followed this far.
@@ -93,12 +95,14 @@ impl Spaces {
     /// The image of a process; an unknown one's is empty.
     pub fn build(&self, pid: u32) -> Built {
         let mut builder = Builder::default();
-        for (tsc, change) in self.line(pid) {
+        let line = self.line(pid);
+        let changes = line.len();
+        for (tsc, change) in line {
             if let Err(error) = builder.take(tsc, change) {
                 builder.refused.push(error);
             }
         }
-        Built { image: builder.image, epochs: builder.epochs, refused: builder.refused }
+        Built { image: builder.image, epochs: builder.epochs, refused: builder.refused, changes }
     }
 
     /// The changes of a process and, up to the fork, of its ancestors.

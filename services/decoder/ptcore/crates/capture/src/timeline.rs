@@ -13,11 +13,20 @@ struct Process {
 }
 
 impl Process {
+    /// Times at which an epoch begins, behind `since` and before `until`.
+    fn within(&self, since: u64, until: u64) -> impl Iterator<Item = u64> + '_ {
+        let first = self.epochs.partition_point(|&(tsc, _)| tsc <= since);
+        self.epochs[first..].iter().map(|&(tsc, _)| tsc).take_while(move |&tsc| tsc < until)
+    }
+
     fn epoch(&self, tsc: u64) -> u32 {
         let newer = self.epochs.partition_point(|&(since, _)| since <= tsc);
         newer.checked_sub(1).map_or(0, |last| self.epochs[last].1)
     }
 }
+
+/// Mappings of all images together are taken up to this many.
+const MAX_CHANGES: usize = 1 << 23;
 
 struct Timeline<'c> {
     capture: &'c mut Capture,
@@ -27,6 +36,8 @@ struct Timeline<'c> {
     /// Number of the image without anything.
     nobody: usize,
     user_only: bool,
+    /// In all images so far.
+    changes: usize,
 }
 
 /// Gives every stream of the capture its image and its epochs. `user_only`: the kernel was not traced, so that the
@@ -35,7 +46,7 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool) {
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
     let mut timeline =
-        Timeline { capture, spaces, processes: HashMap::new(), views: HashMap::new(), nobody, user_only };
+        Timeline { capture, spaces, processes: HashMap::new(), views: HashMap::new(), nobody, user_only, changes: 0 };
     if spaces.knows(KERNEL) {
         timeline.capture.kernel = Some(timeline.process(KERNEL).image);
     }
@@ -111,9 +122,8 @@ impl Timeline<'_> {
     }
 
     fn changes(&mut self, pid: u32, tid: u32, since: u64, until: u64) -> Vec<Turn> {
-        let mut times: Vec<_> = self.process(pid).epochs.iter().map(|&(tsc, _)| tsc).collect();
-        times.extend(self.process(KERNEL).epochs.iter().map(|&(tsc, _)| tsc));
-        times.retain(|&tsc| tsc > since && tsc < until);
+        let mut times: Vec<_> = self.process(pid).within(since, until).collect();
+        times.extend(self.process(KERNEL).within(since, until));
         times.sort_unstable();
         times.dedup();
         let turn = |tsc| Turn { from: tsc, to: tsc, view: self.view(pid, tid, tsc), pid: 0 };
@@ -141,12 +151,20 @@ impl Timeline<'_> {
     }
 
     fn process(&mut self, pid: u32) -> &Process {
-        let Timeline { capture, spaces, processes, nobody, .. } = self;
+        let Timeline { capture, spaces, processes, nobody, changes, .. } = self;
         processes.entry(pid).or_insert_with(|| {
             if !spaces.knows(pid) {
                 return Process { image: *nobody, epochs: Vec::new() };
             }
+            if *changes > MAX_CHANGES {
+                return Process { image: *nobody, epochs: Vec::new() };
+            }
             let built = spaces.build(pid);
+            *changes += built.changes;
+            if *changes > MAX_CHANGES {
+                let what = "the code of later processes is left out: import a shorter recording";
+                capture.warnings.push(format!("more than {MAX_CHANGES} mappings: {what}"));
+            }
             capture.warnings.extend(built.refused.iter().map(|what| format!("process {pid}: {what}")));
             capture.images.push(built.image);
             Process { image: capture.images.len() - 1, epochs: built.epochs }

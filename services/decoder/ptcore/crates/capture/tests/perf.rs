@@ -26,6 +26,12 @@ fn a_recording_per_core() {
     let switches: Vec<_> = capture.streams.iter().map(|stream| stream.switches.len()).collect();
     assert_eq!(switches, [28, 94]);
     assert_eq!(capture.names[&3174], "echo");
+    // The thread was traced wherever it ran: every stretch of packets is its own.
+    let threads = |stream: &pt_capture::Stream| -> Vec<_> {
+        stream.epochs.iter().map(|&(offset, view)| (offset, capture.views[view as usize].tid)).collect()
+    };
+    assert_eq!(threads(&capture.streams[0]), [(0, 3174), (0x2fc9, 0)]);
+    assert_eq!(threads(&capture.streams[1]), [(0, 3174)]);
     let libc = "/lib64/libc-2.23.so, mapped 1 times: no file with build id 93fdba25fc55b597068e81c42f82e7766da372cb";
     assert!(capture.warnings.iter().any(|warning| warning.starts_with(libc)), "{:#?}", capture.warnings);
 }

@@ -6,6 +6,7 @@ use super::build_ids::Features;
 use super::pt_info::{time_conversion, PtInfo};
 use super::record::{kind, Record, HEAD};
 use crate::fields::Fields;
+use crate::open::max_unpacked;
 use crate::{Bytes, CaptureError, Conversion};
 use std::io::Read;
 use std::path::Path;
@@ -25,9 +26,6 @@ pub struct Records {
     packed: Vec<(usize, usize)>,
     pub warnings: Vec<String>,
 }
-
-/// Compressed records are unpacked in memory up to this size.
-const MAX_UNPACKED: u64 = 1 << 32;
 
 impl Records {
     pub fn with(attributes: Attributes) -> Self {
@@ -115,7 +113,10 @@ impl Records {
         match ruzstd::decoding::StreamingDecoder::new(Pieces { pieces: pieces.collect(), at: 0 }) {
             // The stream need not be finished: what comes before its end counts.
             Ok(decoder) => {
-                if let Err(error) = decoder.take(MAX_UNPACKED).read_to_end(&mut unpacked) {
+                if let Err(error) = decoder
+                    .take(max_unpacked(packed.iter().map(|&(from, to)| to - from).sum()))
+                    .read_to_end(&mut unpacked)
+                {
                     if unpacked.is_empty() {
                         self.warnings.push(format!("compressed records cannot be unpacked: {error}"));
                     }

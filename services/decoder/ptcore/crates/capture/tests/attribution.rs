@@ -1,0 +1,176 @@
+//! Where a thread takes over from another.
+
+use pt_capture::{place, Turn};
+use pt_flow::Config;
+use pt_packet::{writer::write, Compression, Ip, Packet};
+
+fn full(payload: u64) -> Ip {
+    Ip { compression: Compression::Full, payload }
+}
+
+const TAKEN: Packet = Packet::Tnt { bits: 1, count: 1 };
+
+/// A stream of one PSB and what follows, with the offsets of the packets.
+struct Stream {
+    data: Vec<u8>,
+    at: Vec<usize>,
+}
+
+fn stream(packets: &[Packet]) -> Stream {
+    let mut stream = Stream { data: Vec::new(), at: Vec::new() };
+    for &packet in [Packet::Psb, Packet::Psbend].iter().chain(packets) {
+        stream.at.push(stream.data.len());
+        write(&mut stream.data, packet);
+    }
+    stream.at.drain(..2);
+    stream
+}
+
+fn placed(stream: &Stream, turns: &[Turn]) -> Vec<(usize, u32)> {
+    place(&stream.data, &Config::default(), 0, turns).epochs
+}
+
+fn turn(from: u64, to: u64, view: u32) -> Turn {
+    Turn { from, to, view, pid: view }
+}
+
+fn stop() -> Packet {
+    Packet::TipPgd(Ip::SUPPRESSED)
+}
+
+fn go(ip: u64) -> Packet {
+    Packet::TipPge(full(ip))
+}
+
+#[test]
+fn user_code_changes_threads_while_nothing_is_traced() {
+    let stream = stream(&[
+        Packet::Tsc(1000),
+        go(0x1000),
+        TAKEN,
+        stop(),
+        go(0x1010),
+        Packet::Tsc(1500),
+        TAKEN,
+        stop(),
+        go(0x2000),
+        Packet::Tsc(2000),
+        TAKEN,
+    ]);
+    assert_eq!(placed(&stream, &[turn(1600, 1700, 1)]), [(0, 0), (stream.at[8], 1)]);
+    assert_eq!(placed(&stream, &[turn(1200, 1300, 1)]), [(0, 0), (stream.at[4], 1)]);
+    assert_eq!(
+        placed(&stream, &[turn(1200, 1300, 1), turn(1600, 1700, 2)]),
+        [(0, 0), (stream.at[4], 1), (stream.at[8], 2)]
+    );
+}
+
+#[test]
+fn a_thread_that_goes_on_where_it_was_interrupted_is_the_same() {
+    let stream = stream(&[
+        Packet::Tsc(1000),
+        go(0x1000),
+        Packet::Fup(full(0x1004)),
+        stop(),
+        go(0x1004),
+        Packet::Fup(full(0x1008)),
+        stop(),
+        go(0x5000),
+        Packet::Fup(full(0x5008)),
+        stop(),
+        go(0x5008),
+        TAKEN,
+        Packet::Tsc(2000),
+    ]);
+    assert_eq!(placed(&stream, &[turn(1900, 1910, 1)]), [(0, 0), (stream.at[7], 1)]);
+}
+
+#[test]
+fn between_gaps_that_are_alike_the_nearest_in_time_is_taken_and_counted() {
+    let mut packets = vec![Packet::Tsc(1000), go(0x1000)];
+    for _ in 0..10 {
+        packets.extend([TAKEN, stop(), go(0x1000)]);
+    }
+    packets.push(Packet::Tsc(2000));
+    let stream = stream(&packets);
+    let placed = place(&stream.data, &Config::default(), 0, &[turn(1500, 1500, 1)]);
+    assert_eq!(placed.ambiguous, 1);
+    let middle = (stream.at[0] + stream.at[32]) / 2;
+    assert!(placed.epochs[1].0.abs_diff(middle) < 16, "{placed:?} {middle}");
+}
+
+#[test]
+fn the_kernel_changes_address_spaces_by_writing_cr3() {
+    let pip = |cr3| Packet::Pip { cr3, non_root: false };
+    let (one, two) = (0x10_0000, 0x20_0000);
+    let stream = stream(&[
+        Packet::Tsc(1000),
+        go(0xffff_8000_0000_0000),
+        // The user's and the kernel's page tables of one process differ in bit 12.
+        pip(one),
+        pip(one | 0x1000),
+        TAKEN,
+        Packet::Tsc(1500),
+        pip(one),
+        TAKEN,
+        pip(two),
+        TAKEN,
+        pip(two | 0x1000),
+        Packet::Tsc(2000),
+    ]);
+    assert_eq!(placed(&stream, &[turn(1600, 1700, 1)]), [(0, 0), (stream.at[8], 1)]);
+}
+
+#[test]
+fn without_any_sign_the_clock_tells() {
+    let status = [Packet::Psb, Packet::Tsc(1000), Packet::Fup(full(0x1000)), Packet::Psbend];
+    let stream = stream(&[&status[..], &[TAKEN, Packet::Tsc(1500), TAKEN, Packet::Tsc(2000), TAKEN]].concat());
+    let placed = place(&stream.data, &Config::default(), 0, &[turn(1400, 1450, 1)]);
+    assert_eq!((placed.coarse, &placed.epochs[..]), (1, &[(0, 0), (stream.at[5], 1)][..]));
+}
+
+#[test]
+fn turns_before_the_stream_hold_from_its_beginning() {
+    let stream = stream(&[Packet::Tsc(1000), go(0x1000), TAKEN]);
+    assert_eq!(placed(&stream, &[turn(10, 20, 1), turn(30, 40, 2)]), [(0, 2)]);
+}
+
+#[test]
+fn places_keep_the_order_of_the_turns_whatever_the_stream() {
+    let mut seed = 11u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % below
+    };
+    for _ in 0..300 {
+        let mut packets = Vec::new();
+        for _ in 0..random(60) {
+            packets.push(match random(8) {
+                0 => Packet::Tsc(random(4000)),
+                1 => go(random(1 << 40)),
+                2 => stop(),
+                3 => Packet::Fup(full(random(1 << 40))),
+                4 => Packet::Pip { cr3: random(4) << 13, non_root: false },
+                5 => Packet::Ovf,
+                6 => Packet::Psb,
+                _ => TAKEN,
+            });
+        }
+        let mut stream = stream(&packets);
+        for _ in 0..random(4) {
+            let at = random(stream.data.len() as u64) as usize;
+            stream.data[at] = random(256) as u8;
+        }
+        let mut time = 0;
+        let turns: Vec<_> = (1..=random(20) as u32)
+            .map(|view| {
+                let from = time + random(300);
+                time = from + random(50);
+                turn(from, time, view)
+            })
+            .collect();
+        let placed = placed(&stream, &turns);
+        assert!(placed.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1), "{placed:?}");
+        assert!(placed.iter().all(|&(offset, _)| offset <= stream.data.len()));
+    }
+}
