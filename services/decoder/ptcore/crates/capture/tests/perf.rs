@@ -194,11 +194,24 @@ fn compressed_records_tell_the_same() {
         to.extend(&head[..size + packets]);
         at += size + packets;
     }
-    let packed = ruzstd::encoding::compress_to_vec(&kernels[..], ruzstd::encoding::CompressionLevel::Fastest);
-    // Cut anywhere: the pieces are one zstd stream.
-    let pieces = packed.chunks(1001).flat_map(|piece| record(81, piece));
-    let body = own.into_iter().chain(pieces).collect::<Vec<_>>();
-    assert_same(&opened("compressed", &piped(&parts, &body)), &capture);
+    // perf flushes its stream and never ends it.
+    let open_end = |kernels: &[u8]| {
+        let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x58];
+        for block in kernels.chunks(3000) {
+            stream.extend(&((block.len() as u32) << 3).to_le_bytes()[..3]);
+            stream.extend(block);
+        }
+        stream
+    };
+    let (one, two) = kernels.split_at(kernels.len() / 2);
+    let ended =
+        |kernels: &[u8]| ruzstd::encoding::compress_to_vec(kernels, ruzstd::encoding::CompressionLevel::Fastest);
+    for packed in [ended(&kernels), open_end(&kernels), [ended(one), open_end(two)].concat()] {
+        // Cut anywhere: the pieces are one zstd stream.
+        let pieces = packed.chunks(1001).flat_map(|piece| record(81, piece));
+        let body = own.iter().copied().chain(pieces).collect::<Vec<_>>();
+        assert_same(&opened("compressed", &piped(&parts, &body)), &capture);
+    }
 }
 
 #[test]

@@ -102,29 +102,31 @@ impl Records {
         Ok(behind)
     }
 
-    /// Compressed records are one zstd stream over all of their pieces.
+    /// Compressed records are a zstd stream over all of their pieces, one for each thread of perf that wrote.
     fn unpack(&mut self, data: &[u8]) {
         let packed = std::mem::take(&mut self.packed);
-        if packed.is_empty() {
-            return;
-        }
-        let pieces = packed.iter().map(|&(from, to)| &data[from..to]);
-        let mut unpacked = Vec::new();
-        match ruzstd::decoding::StreamingDecoder::new(Pieces { pieces: pieces.collect(), at: 0 }) {
-            // The stream need not be finished: what comes before its end counts.
-            Ok(decoder) => {
-                if let Err(error) = decoder
-                    .take(max_unpacked(packed.iter().map(|&(from, to)| to - from).sum()))
-                    .read_to_end(&mut unpacked)
-                {
-                    if unpacked.is_empty() {
-                        self.warnings.push(format!("compressed records cannot be unpacked: {error}"));
-                    }
-                }
+        let pieces: Vec<_> = packed.iter().map(|&(from, to)| &data[from..to]).collect();
+        let mut left = pieces.iter().map(|piece| piece.len()).sum();
+        let limit = max_unpacked(left);
+        let mut reader = Pieces { pieces, at: 0 }.chain(STREAM_END);
+        while left > 0 {
+            let room = limit - self.unpacked.len() as u64;
+            let unpacked = ruzstd::decoding::StreamingDecoder::new(&mut reader)
+                .map_err(|error| error.to_string())
+                .and_then(|mut decoder| {
+                    let mut bounded = Read::by_ref(&mut decoder).take(room);
+                    bounded.read_to_end(&mut self.unpacked).map_err(|error| error.to_string())
+                });
+            if let Err(error) = unpacked {
+                self.warnings.push(format!("{left} bytes of compressed records cannot be unpacked: {error}"));
+                return;
             }
-            Err(error) => self.warnings.push(format!("compressed records cannot be unpacked: {error}")),
+            let still = reader.get_ref().0.left();
+            if still == left || self.unpacked.len() as u64 == limit {
+                return;
+            }
+            left = still;
         }
-        self.unpacked = unpacked;
     }
 
     /// The events of the kernel, those of the file first.
@@ -146,9 +148,18 @@ impl Records {
     }
 }
 
+/// An empty last block, and room for a checksum: perf flushes its stream and never ends it (RFC 8878, section 3.1.1.2).
+const STREAM_END: &[u8] = &[1, 0, 0, 0, 0, 0, 0];
+
 struct Pieces<'d> {
     pieces: Vec<&'d [u8]>,
     at: usize,
+}
+
+impl Pieces<'_> {
+    fn left(&self) -> usize {
+        self.pieces[self.at.min(self.pieces.len())..].iter().map(|piece| piece.len()).sum()
+    }
 }
 
 impl Read for Pieces<'_> {
