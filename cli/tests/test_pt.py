@@ -93,10 +93,10 @@ def test_flow_writes_instructions_or_blocks(raw: Path, image: str) -> None:
     lines = pt("flow", raw, "-i", image).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["[enabled", "401000", "401001", "401005", "[disabled"]
     assert "jne 0x401005" in lines[2]
-    blocks = rows("flow", raw, "-i", image, "--blocks")
-    assert [(row.get("first"), row.get("kind")) for row in blocks] == [
-        (None, None), ("0x401000", "taken"), ("0x401005", "return"), (None, None),
-    ]  # fmt: skip
+    events = rows("flow", raw, "-i", image, "--blocks")
+    assert {"enabled", "mode", "block", "disabled"} <= {row["event"] for row in events}
+    blocks = [(row["first"], row["kind"]) for row in events if row["event"] == "block"]
+    assert blocks == [("0x401000", "taken"), ("0x401005", "return")]
 
 
 def test_calls_are_a_tree_or_a_table(raw: Path, image: str) -> None:
@@ -167,6 +167,7 @@ def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) 
         ([short], 9, "whole"),
         ([tmp_path / "none"], 3, "check the path"),
         ([raw, "--cpu", "skylake"], 2, "--cpu 6/94/3"),
+        ([raw, "--timing", "3"], 2, "--timing 3,168/2,20"),
         ([raw, "--image", "a.out"], 2, "FILE:OFFSET:SIZE:ADDRESS"),
         ([raw, "--image", f"{tmp_path / 'none'}:0:1:0x1000"], 3, "none"),
         ([raw, "--image", f"{text}:0:0x1000:0x1000"], 2, "0x1000 bytes"),

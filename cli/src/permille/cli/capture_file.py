@@ -31,11 +31,16 @@ _WAYS_OUT = {
 
 @dataclass(frozen=True)
 class Given:
-    """What the user knows beside the recording: code, the processor, folders with binaries."""
+    """What the user knows beside the recording: code, the processor, folders with binaries, the kernel."""
 
     images: Sequence[str] = ()
     cpu: str = ""
     symbols: Sequence[Path] = ()
+    timing: str = ""
+    sideband: Sequence[Path] = ()
+    vmlinux: Path | None = None
+    kallsyms: Path | None = None
+    kcore: Path | None = None
 
 
 def open_capture(file: Path, given: Given) -> Capture:
@@ -43,9 +48,18 @@ def open_capture(file: Path, given: Given) -> Capture:
     `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module.
     """
     module = _ptcore()
-    processor = parse_cpu(given.cpu) if given.cpu else None
+    known = {
+        "images": given.images,
+        "cpu": parse_cpu(given.cpu) if given.cpu else None,
+        "symbols": given.symbols,
+        "timing": parse_timing(given.timing) if given.timing else None,
+        "sideband": given.sideband,
+        "vmlinux": given.vmlinux,
+        "kallsyms": given.kallsyms,
+        "kcore": given.kcore,
+    }
     try:
-        return module.Capture(file, images=given.images, cpu=processor, symbols=given.symbols)  # type: ignore[no-any-return]
+        return module.Capture(file, **known)  # type: ignore[no-any-return]
     except module.CaptureError as error:
         kind, message = error.args
         raise _refusal(kind, message, file) from None
@@ -96,6 +110,19 @@ def parse_cpu(text: str) -> tuple[int, int, int]:
             metadata={"value": text},
         )
     return numbers
+
+
+def parse_timing(text: str) -> tuple[int, tuple[int, int], int]:
+    """`MTC,NUM/DEN,RATIO`: MTC frequency, TSC ticks per crystal tick, nominal ratio. Raises `InvalidArgument`."""
+    found = re.fullmatch(r"(\d{1,2}),(\d{1,9})/(\d{1,9}),(\d{1,3})", text.strip())
+    if not found or int(found[1]) > 15 or int(found[3]) == 0 or int(found[4]) > 255:
+        raise InvalidArgument(
+            f"{text!r} is no timing",
+            reason="TIMING",
+            help="write MTC frequency (0 to 15), CPUID leaf 15H's EBX/EAX and nominal ratio: --timing 3,168/2,20",
+            metadata={"value": text},
+        )
+    return int(found[1]), (int(found[2]), int(found[3])), int(found[4])
 
 
 def _ptcore() -> Any:

@@ -3,7 +3,7 @@
 use crate::listing::{Batches, Worker};
 use pt_calls::Calls;
 use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
-use pt_flow::Flow;
+use pt_flow::{Config, Flow};
 use pt_listing::{
     calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Lines, Only, Who, MAX_GAPS,
 };
@@ -33,21 +33,37 @@ pub struct Stream {
     core: Option<u32>,
     /// Process, thread and name of every thread that ran.
     threads: Vec<(u32, u32, String)>,
+    /// Offsets at which the recorder lost packets.
+    lost: Vec<usize>,
 }
 
 #[pymethods]
 impl Capture {
     #[new]
-    #[pyo3(signature = (path, *, images=Vec::new(), cpu=None, symbols=Vec::new()))]
+    #[pyo3(signature = (path, *, images=Vec::new(), cpu=None, symbols=Vec::new(), sideband=Vec::new(), timing=None,
+                        vmlinux=None, kallsyms=None, kcore=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         images: Vec<String>,
         cpu: Option<(u16, u8, u8)>,
         symbols: Vec<PathBuf>,
+        sideband: Vec<PathBuf>,
+        timing: Option<(u8, (u32, u32), u8)>,
+        vmlinux: Option<PathBuf>,
+        kallsyms: Option<PathBuf>,
+        kcore: Option<PathBuf>,
     ) -> PyResult<Self> {
         let images: Result<Vec<RawImage>, _> = images.iter().map(|given| given.parse()).collect();
-        let options = Options { cpu, images: images.map_err(refused)?, symbols, ..Options::default() };
+        let images = images.map_err(refused)?;
+        let timing = timing.map(|(mtc_freq, tsc_ctc_ratio, nominal_ratio)| Config {
+            mtc_freq,
+            tsc_ctc_ratio,
+            nominal_ratio,
+            ..Config::default()
+        });
+        let options = Options { cpu, images, symbols, sideband, timing, vmlinux, kallsyms, kcore };
         let opened = py.detach(|| pt_capture::open(&path, &options));
         Ok(Capture(Arc::new(opened.map_err(refused)?)))
     }
@@ -84,7 +100,7 @@ impl Capture {
         self.list(streams, json, move |capture, number, lines| {
             let stream = &capture.streams[number];
             let ran = |offset| thread.is_none_or(|tid| thread_at(capture, stream, offset) == tid);
-            packets(&stream.data, &stream.name, ran, lines);
+            packets(&stream.data, capture.config.errata, &stream.name, ran, lines);
         })
     }
 
@@ -192,6 +208,7 @@ fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
         index,
         name: stream.name.clone(),
         size_bytes: stream.data.len(),
+        lost: stream.lost.clone(),
         core,
         threads: threads.into_iter().map(named).collect(),
     }
@@ -262,7 +279,7 @@ struct FlowStat {
 }
 
 fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
-    let counts = Counts::of(&capture.streams[number].data, go_on);
+    let counts = Counts::of(&capture.streams[number].data, capture.config.errata, go_on);
     if !go_on() {
         stop();
     }

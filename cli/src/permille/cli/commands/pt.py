@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from permille.cli.capture_file import Given, chosen_streams, open_capture
+from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import stat_lines, total
 from permille.mesh.errors import FailedPrecondition
@@ -38,40 +39,17 @@ _StreamOption = Annotated[
     typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),
 ]
 _Thread = Annotated[int | None, typer.Option(metavar="TID", help="Only what this thread ran.")]
-_Image = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--image",
-        "-i",
-        metavar="FILE:OFFSET:SIZE:ADDRESS",
-        help="SIZE bytes of FILE from OFFSET stood at ADDRESS: code for packets alone. Numbers are decimal or begin"
-        " with 0x; FILE:OFFSET:ADDRESS and FILE:ADDRESS mean the rest of the file. An ELF file gives names too."
-        " May be repeated.",
-    ),
-]
-_Cpu = Annotated[
-    str, typer.Option(metavar="F/M/S", help="Family, model and stepping of the processor that recorded: 6/94/3.")
-]
-_Symbols = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--symbols",
-        metavar="FOLDER",
-        help="Where binaries of the recorded machine are, by build id, path or name; may be repeated.",
-    ),
-]
 
 
 @app.command()
 @command
+@reading
 def stat(
     invocation: Invocation,
     file: _File,
     *,
+    given: Given,
     stream: _StreamOption = None,
-    image: _Image = None,
-    cpu: _Cpu = "",
-    symbols: _Symbols = None,
     packets_only: Annotated[bool, typer.Option("--packets-only", help="Count packets, decode no code.")] = False,
 ) -> None:
     """Count what a recording holds.
@@ -86,7 +64,7 @@ def stat(
 
       permille pt stat trace.pt --image ./a.out:0x1000:0x2000:0x401000 --json
     """
-    capture = open_capture(file, Given(image or (), cpu, symbols or ()))
+    capture = open_capture(file, given)
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, stream or (), None)
     counted = [_counted(capture, one, flow=not packets_only) for one in streams]
@@ -111,13 +89,14 @@ def stat(
 
 @app.command()
 @command
+@reading
 def dump(
     invocation: Invocation,
     file: _File,
     *,
+    given: Given,
     stream: _StreamOption = None,
     thread: _Thread = None,
-    symbols: _Symbols = None,
 ) -> None:
     """Write the packets, one a line: offset, name, payload.
 
@@ -127,7 +106,7 @@ def dump(
 
     [bold]Example[/bold]: permille pt dump perf.data --stream 2 | head -100
     """
-    capture = open_capture(file, Given(symbols=symbols or ()))
+    capture = open_capture(file, given)
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, stream or (), thread)
     _write(capture.dump([one.index for one in streams], thread=thread, json=invocation.as_json))
@@ -135,16 +114,15 @@ def dump(
 
 @app.command()
 @command
+@reading
 def flow(
     invocation: Invocation,
     file: _File,
     *,
+    given: Given,
     blocks: Annotated[bool, typer.Option("--blocks", "-b", help="One line for each block, not instruction.")] = False,
     stream: _StreamOption = None,
     thread: _Thread = None,
-    image: _Image = None,
-    cpu: _Cpu = "",
-    symbols: _Symbols = None,
 ) -> None:
     """Write every instruction that ran, in order: address, text, function.
 
@@ -158,25 +136,24 @@ def flow(
 
       permille pt flow trace.json --thread 3497497 --blocks --json
     """
-    capture, streams = _with_code(invocation, file, Given(image or (), cpu, symbols or ()), stream or (), thread)
+    capture, streams = _with_code(invocation, file, given, stream or (), thread)
     _write(capture.flow(streams, blocks=blocks, thread=thread, json=invocation.as_json))
 
 
 @app.command()
 @command
+@reading
 def calls(
     invocation: Invocation,
     file: _File,
     *,
+    given: Given,
     table: Annotated[
         bool, typer.Option("--table", "-t", help="One line for each function with its totals, not for each call.")
     ] = False,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, metavar="N", help="At most N levels; 0: all.")] = 0,
     stream: _StreamOption = None,
     thread: _Thread = None,
-    image: _Image = None,
-    cpu: _Cpu = "",
-    symbols: _Symbols = None,
 ) -> None:
     """Write every call, indented under its caller: begin, duration, instructions of its own and with its callees.
 
@@ -190,7 +167,7 @@ def calls(
 
       permille pt calls perf.data --table | head -20
     """
-    capture, streams = _with_code(invocation, file, Given(image or (), cpu, symbols or ()), stream or (), thread)
+    capture, streams = _with_code(invocation, file, given, stream or (), thread)
     _write(capture.calls(streams, table=table, max_depth=depth, thread=thread, json=invocation.as_json))
 
 
@@ -217,7 +194,14 @@ def _counted(capture: Capture, stream: Stream, *, flow: bool) -> dict[str, Any]:
         {"pid": pid, "tid": tid, "name": name, "instructions": by_thread.get(tid) if flow else None}
         for pid, tid, name in stream.threads
     ]
-    return {"index": stream.index, "name": stream.name, "core": stream.core, "threads": threads, **told}
+    return {
+        "index": stream.index,
+        "name": stream.name,
+        "core": stream.core,
+        "threads": threads,
+        "recorder_losses": stream.lost,
+        **told,
+    }
 
 
 def _no_code(file: Path) -> str:

@@ -38,6 +38,8 @@ def stat_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"stream {stream['index']}: {stream['name']}{_threads(stream)}"
         yield from _numbers(stream)
+        if stream["recorder_losses"]:
+            yield _line("recorder's losses", len(stream["recorder_losses"]))
         if stream["core"] is not None:
             yield from _instructions(stream["threads"])
         yield from _errors(stream)

@@ -3,7 +3,7 @@
 use crate::packets::NO_PSB;
 use crate::stop;
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink};
-use pt_packet::{find_psb, Packet, Reader};
+use pt_packet::{find_psb, Errata, Packet, Reader};
 use std::collections::BTreeMap;
 
 /// How many gaps are kept one by one; all are counted.
@@ -26,9 +26,9 @@ pub struct Counts {
 impl Counts {
     /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `go_on` is asked from time to
     /// time: when it says no, the counts are those of the packets read so far.
-    pub fn of(data: &[u8], go_on: &dyn Fn() -> bool) -> Counts {
+    pub fn of(data: &[u8], errata: Errata, go_on: &dyn Fn() -> bool) -> Counts {
         let mut counts = Counts { bytes: data.len() as u64, ..Counts::default() };
-        let mut reader = Reader::new(data);
+        let mut reader = Reader::with_errata(data, errata);
         let first = find_psb(data, 0).unwrap_or(data.len());
         if first > 0 {
             counts.is_bad(0, first, NO_PSB);
@@ -198,7 +198,7 @@ mod tests {
         for packet in [Packet::Psb, Packet::Tsc(4000), Packet::Psbend] {
             write(&mut data, packet);
         }
-        let counts = Counts::of(&data, &|| true);
+        let counts = Counts::of(&data, Errata::default(), &|| true);
         assert_eq!(counts.packets, BTreeMap::from([("PSB", 2), ("PSBEND", 2), ("TNT", 1), ("TSC", 2)]));
         assert_eq!((counts.bytes, counts.tnt_bits, counts.times), (data.len() as u64, 3, Some((1000, 4000))));
         assert_eq!((counts.bad_count, counts.bad_bytes), (1, 2));
@@ -209,7 +209,7 @@ mod tests {
     fn nothing_is_counted_after_it_was_stopped() {
         let mut data = PSB.to_vec();
         data.resize(3 << 20, 0);
-        let counts = Counts::of(&data, &|| false);
+        let counts = Counts::of(&data, Errata::default(), &|| false);
         assert_eq!(counts.packets["PAD"], u64::from(QUESTION) - 2);
     }
 }

@@ -1,8 +1,9 @@
 //! The flow of a stream: blocks or instructions, and what interrupts them.
 
+use crate::notice::{bits, name, put};
 use crate::{Code, Form, Lines, Row, Value, Who};
 use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction};
-use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink};
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, NoticeKind, Sink};
 use std::fmt::Write;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct FlowListing<'a, 'o, M> {
     lines: &'a mut Lines<'o>,
     here: Here,
     code: Vec<u8>,
+    /// Operand and address size, as the last notice said.
+    bits: u32,
     formatter: FastFormatter,
     text: String,
 }
@@ -57,6 +60,7 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
             lines,
             here: Here::default(),
             code: Vec::new(),
+            bits: 64,
             formatter,
             text: String::new(),
         }
@@ -96,7 +100,7 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
         for (address, &length) in block.addresses().zip(block.lengths) {
             self.look_up(block.epoch, address);
             let bytes = self.code.get(at..at + usize::from(length)).unwrap_or_default();
-            disassemble(&mut self.formatter, bytes, address, &mut self.text);
+            disassemble(&mut self.formatter, self.bits, bytes, address, &mut self.text);
             at += usize::from(length);
             let form = self.lines.form;
             let line = self.lines.begin();
@@ -172,10 +176,10 @@ fn place(row: &mut Row<'_>, here: &Here, address: u64) {
     row.more("offset", Value::Hex(address.wrapping_sub(here.base)));
 }
 
-/// The instruction at the address, whatever the mode: its length says which one fits.
-fn disassemble(formatter: &mut FastFormatter, bytes: &[u8], address: u64, text: &mut String) {
+/// The instruction at the address: in the mode that was told, or the one that fits its length.
+fn disassemble(formatter: &mut FastFormatter, told: u32, bytes: &[u8], address: u64, text: &mut String) {
     text.clear();
-    for bits in [64, 32, 16] {
+    for bits in [told, 64, 32, 16] {
         let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
         let instruction: Instruction = decoder.decode();
         if !instruction.is_invalid() && instruction.len() == bytes.len() {
@@ -235,6 +239,22 @@ impl<M: Code> Sink for FlowListing<'_, '_, M> {
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.event("interrupt", tsc, |row| {
             row.put("address", "at", Value::Hex(from)).put("target", "to", Value::Hex(to));
+        });
+    }
+
+    fn notice(&mut self, notice: &Notice, tsc: u64) {
+        if let NoticeKind::ExecutionMode(mode) = notice.kind {
+            self.bits = bits(mode);
+        }
+        // How things stand at a PSB is news to programs only.
+        if notice.status && self.lines.form == Form::Text {
+            return;
+        }
+        let Some(name) = name(&notice.kind) else { return };
+        self.event(name, tsc, |row| {
+            put(row, &notice.kind);
+            row.put("address", "at", notice.ip.map_or(Value::Unknown, Value::Hex))
+                .more("status", Value::Flag(notice.status));
         });
     }
 
@@ -321,11 +341,14 @@ mod tests {
     #[test]
     fn programs_get_an_object_a_line() {
         let told = listed(Form::Json, Detail::Instructions);
-        assert_eq!(told[0], r#"{"stream":"7","event":"enabled","tsc":0,"address":"0x401000"}"#);
-        assert!(told[1].starts_with(
+        assert!(told[0].starts_with(r#"{"stream":"7","event":"mode","tsc":0,"bits":64,"#), "{told:?}");
+        let enabled = told.iter().position(|row| row.contains(r#""event":"enabled""#)).unwrap();
+        assert_eq!(told[enabled], r#"{"stream":"7","event":"enabled","tsc":0,"address":"0x401000"}"#);
+        assert!(told[enabled + 1].starts_with(
             r#"{"stream":"7","event":"instruction","tid":0,"tsc":0,"address":"0x401000","size_bytes":1,"#
         ));
         let blocks = listed(Form::Json, Detail::Blocks);
-        assert!(blocks[1].contains(r#""first":"0x401000","last":"0x401001","instructions":2,"kind":"taken""#));
+        let first = r#""first":"0x401000","last":"0x401001","instructions":2,"kind":"taken""#;
+        assert!(blocks.iter().any(|row| row.contains(first)), "{blocks:?}");
     }
 }

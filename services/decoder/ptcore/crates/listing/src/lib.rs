@@ -9,6 +9,7 @@ mod code;
 mod counts;
 mod flow;
 mod lines;
+mod notice;
 mod packets;
 mod row;
 mod who;

@@ -1,13 +1,14 @@
 //! The packets of a stream.
 
+use crate::notice::bits;
 use crate::{Form, Lines, Row, Value};
-use pt_packet::{find_psb, Compression, Execution, Ip, Packet, Reader};
+use pt_packet::{find_psb, Compression, Errata, Ip, Packet, Reader};
 use std::fmt::Write;
 
 /// Writes the packets of the stream whose offset is wanted, from the first PSB on: nothing says where packets begin
 /// before it. After bytes that are none it goes on at the next PSB.
-pub fn packets(data: &[u8], stream: &str, wanted: impl Fn(usize) -> bool, lines: &mut Lines<'_>) {
-    let mut reader = Reader::new(data);
+pub fn packets(data: &[u8], errata: Errata, stream: &str, wanted: impl Fn(usize) -> bool, lines: &mut Lines<'_>) {
+    let mut reader = Reader::with_errata(data, errata);
     let mut addresses = Addresses::default();
     let first = find_psb(data, 0).unwrap_or(data.len());
     if first > 0 && wanted(0) {
@@ -122,14 +123,11 @@ fn payload(row: &mut Row<'_>, packet: &Packet, address: Option<u64>) {
         Packet::Pip { cr3, non_root } => {
             row.put("cr3", "cr3", Value::Hex(cr3)).put("non_root", "non-root", Value::Flag(non_root))
         }
-        Packet::ModeExec { mode, interrupt_flag } => {
-            let bits = match mode {
-                Execution::Bits16 => "16-bit",
-                Execution::Bits32 => "32-bit",
-                Execution::Bits64 => "64-bit",
-            };
-            row.put("mode", "", Value::Word(bits)).put("interrupts", "interrupts", Value::Flag(interrupt_flag))
-        }
+        Packet::ModeExec { mode, interrupt_flag } => row.put("bits", "bits", Value::Number(bits(mode).into())).put(
+            "interrupts",
+            "interrupts",
+            Value::Flag(interrupt_flag),
+        ),
         Packet::ModeTsx { in_transaction, aborted } => row
             .put("in_transaction", "in transaction", Value::Flag(in_transaction))
             .put("aborted", "aborted", Value::Flag(aborted)),
@@ -175,6 +173,15 @@ fn payload(row: &mut Row<'_>, packet: &Packet, address: Option<u64>) {
         Packet::Bip { id, payload } => {
             row.put("id", "id", Value::Number(id.into())).put("payload", "payload", Value::Hex(payload))
         }
+        Packet::Trig { number, instructions, multiple, fup } => row
+            .put("number", "", Value::Number(number.into()))
+            .put(
+                "instructions",
+                "instructions",
+                instructions.map_or(Value::Unknown, |count| Value::Number(count.into())),
+            )
+            .put("multiple", "multiple", Value::Flag(multiple))
+            .put("fup", "fup", Value::Flag(fup)),
         _ => row,
     };
 }
@@ -200,7 +207,7 @@ mod tests {
             told.push_str(&batch);
             true
         });
-        packets(data, "7", |_| true, &mut lines);
+        packets(data, Errata::default(), "7", |_| true, &mut lines);
         lines.flush();
         drop(lines);
         told.lines().map(str::to_owned).collect()

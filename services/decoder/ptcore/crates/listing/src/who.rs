@@ -1,7 +1,7 @@
 //! Which thread a core ran.
 
 use pt_capture::View;
-use pt_flow::{Block, DisableKind, Loss, Sink};
+use pt_flow::{Block, DisableKind, Loss, Notice, Sink};
 
 /// The threads of a stream, by the epochs of its blocks.
 #[derive(Clone, Copy)]
@@ -39,6 +39,12 @@ impl<S: Sink> Sink for Only<S> {
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         if let Some(sink) = &mut self.0 {
             sink.interrupt(from, to, tsc);
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.notice(notice, tsc);
         }
     }
 

@@ -95,12 +95,16 @@ class Stream:
     core: int | None
     threads: list[tuple[int, int, str]]
     """Process, thread, name."""
+    lost: list[int]
+    """Offsets at which the recorder lost packets."""
 
 class Capture:
     """A recording made anywhere, recognised by its content.
 
     `images`: parts of files that stood in memory, FILE:OFFSET:SIZE:ADDRESS. `cpu`: family, model, stepping. `symbols`:
-    folders with binaries of the recorded machine. Raises OSError for a file that cannot be read, `CaptureError`.
+    folders with binaries of the recorded machine. `sideband`: files of perf records beside packets alone. `timing`: MTC
+    frequency, TSC ticks per crystal tick (numerator, denominator) and nominal core to bus ratio. `vmlinux`, `kallsyms`,
+    `kcore`: the kernel that ran. Raises OSError for a file that cannot be read, `CaptureError`.
     """
 
     def __init__(
@@ -110,6 +114,11 @@ class Capture:
         images: Sequence[str] = (),
         cpu: tuple[int, int, int] | None = None,
         symbols: Sequence[str | Path] = (),
+        sideband: Sequence[str | Path] = (),
+        timing: tuple[int, tuple[int, int], int] | None = None,
+        vmlinux: str | Path | None = None,
+        kallsyms: str | Path | None = None,
+        kcore: str | Path | None = None,
     ) -> None: ...
     @property
     def kind(self) -> str: ...
