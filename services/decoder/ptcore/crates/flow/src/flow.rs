@@ -68,6 +68,7 @@ impl<M: CodeMemory> Flow<M> {
             pending: None,
             hare: Hare::default(),
             in_code: false,
+            resumed_at_note: false,
             statistics: Statistics::default(),
         };
         walk.events.alone_from = epochs.first().map_or(usize::MAX, |&(from, _)| from);
@@ -113,6 +114,8 @@ struct Walk<'w, 'd, M, S> {
     hare: Hare,
     /// The last fault is that code does not fit the packets, which are whole.
     in_code: bool,
+    /// The pending note is where the flow was resumed.
+    resumed_at_note: bool,
     statistics: Statistics,
 }
 
@@ -207,7 +210,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             let now = self.events.time.now();
             let again = self.events.passed_psb.filter(|&passed| passed > psb);
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
-            from = again.unwrap_or(self.events.position().saturating_sub(PSB.len() - 1)).max(psb + 1);
+            let bad = fault.offset.min(self.events.position());
+            from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1)).max(psb + 1);
             lost = Loss {
                 offset: fault.offset,
                 size: 0,
@@ -305,20 +309,25 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[cold]
     fn resume(&mut self, fault: Fault, end: usize) -> Result<bool, Fault> {
         let now = self.events.time.now();
-        self.statistics.errors += 1;
         self.returns.clear();
         self.held.clear();
+        self.hare.rest();
         self.enabled = false;
         let mut notices = Vec::new();
         let event = loop {
             let event = match self.pending.take() {
+                // Its place was not found from its own address on.
+                Some(Event::Note) if std::mem::take(&mut self.resumed_at_note) => {
+                    notices.extend(self.events.note.take().map(|placed| placed.notice));
+                    continue;
+                }
                 Some(event) => event,
                 // What follows is one loss with this.
                 None => self.events.next().map_err(|_| fault)?,
             };
             self.events.count = 0;
             match event {
-                Event::Branches | Event::Target { ip: None } => {}
+                Event::Branches | Event::Target { ip: None } | Event::AsyncBranch { to: None, .. } => {}
                 Event::Note => match self.events.note {
                     Some(Placed { notice: Notice { ip: None, .. }, .. }) => {
                         notices.extend(self.events.note.map(|placed| placed.notice).filter(|_| notices.len() < 64));
@@ -330,6 +339,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         let resumed = if event == Event::End { end } else { self.events.offset };
         let size = resumed.saturating_sub(fault.offset);
+        self.statistics.errors += 1;
         let (address, epoch) = (self.ip, self.epoch);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
         if event != Event::End {
@@ -344,6 +354,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Event::AsyncBranch { from: ip, .. } | Event::AsyncDisable { at: ip, .. } => {
                 // Only what happens there is of interest, not the code.
+                self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
+                self.sink.enabled(ip, false, self.events.time.now());
                 (self.enabled, self.ip, self.at) = (true, ip, self.code.nowhere(ip));
                 self.pending = Some(event);
             }
@@ -355,11 +367,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.sink.enabled(ip, false, self.events.time.now());
                 if place == Place::Before(ip) {
                     self.notice(notice);
-                } else {
-                    self.pending = Some(event);
                 }
                 self.fresh = true;
                 self.go(ip)?;
+                if place != Place::Before(ip) {
+                    match self.pending {
+                        None => (self.pending, self.resumed_at_note) = (Some(event), true),
+                        // The code that it stands behind is not known.
+                        Some(_) => self.notice(notice),
+                    }
+                }
             }
             Event::Enable { .. } => {
                 let mode = self.events.mode;
@@ -669,12 +686,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         match count {
             None => Ok(Ahead::Run),
             Some(0) => {
-                self.pending = None;
+                (self.pending, self.resumed_at_note) = (None, false);
                 self.notice(placed.notice);
                 Ok(Ahead::Moved)
             }
             Some(count) if count < block.instructions || block.exit == Exit::Linear => {
-                self.pending = None;
+                (self.pending, self.resumed_at_note) = (None, false);
                 let next = self.tell_first(&block, count, BlockKind::Linear, 0);
                 self.ip = next;
                 self.notice(placed.notice);
@@ -687,7 +704,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Run)
             }
             Some(_) => {
-                self.pending = None;
+                (self.pending, self.resumed_at_note) = (None, false);
                 self.held.push(placed.notice);
                 Ok(Ahead::Moved)
             }
@@ -697,7 +714,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// A pending note of which the place did not come by.
     #[cold]
     fn late_note(&mut self) -> Result<Ahead, Fault> {
-        self.pending = None;
+        (self.pending, self.resumed_at_note) = (None, false);
         let Some(Placed { notice, .. }) = self.events.note.take() else { return Ok(Ahead::Moved) };
         // The branch before an abort may be recorded wrongly: execution is where the abort was.
         if let NoticeKind::Transaction { aborted: true, .. } = notice.kind {

@@ -146,7 +146,7 @@ impl Time {
         }
         self.tied = true;
         self.base = self.base.saturating_sub(fast_counter.into());
-        self.fast += u64::from(fast_counter);
+        self.fast = self.fast.saturating_add(fast_counter.into());
         self.crystal = u64::from(ctc) & self.mask();
         self.crystal_of_cycles = self.crystal;
         // With fewer bits than an MTC has, the next MTC has to complete them.
