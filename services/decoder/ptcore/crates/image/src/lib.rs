@@ -15,6 +15,7 @@ mod pclntab;
 mod place;
 mod plt;
 mod separate;
+mod swift;
 mod symbols;
 mod unwind;
 mod xz;

@@ -1,5 +1,6 @@
 //! Names as people write them.
 
+use crate::swift;
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 use std::fmt::{self, Write};
 
@@ -7,7 +8,7 @@ use std::fmt::{self, Write};
 pub const MAX_NAME: usize = 1 << 12;
 const RECURSION: u32 = 96;
 
-/// The C++ or Rust name behind a mangled one; any other name as it is.
+/// The C++, Rust or Swift name behind a mangled one; any other name as it is.
 pub fn demangle(name: &str) -> String {
     if let Ok(symbol) = rustc_demangle::try_demangle(name) {
         let mut text = Limited(String::new());
@@ -18,6 +19,8 @@ pub fn demangle(name: &str) -> String {
         if let Some(text) = cpp(name) {
             return text;
         }
+    } else if let Some(text) = swift::demangle(name) {
+        return text;
     }
     name.to_owned()
 }
