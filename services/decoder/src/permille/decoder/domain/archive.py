@@ -58,6 +58,20 @@ class SessionArchive:
         """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
         await self._fetch(segment.key, segment.sha256, to)
 
+    async def segment_bytes(self, segment: Segment) -> bytes:
+        """The raw packets of a small segment. Raises as `fetch_segment`."""
+        packed = await self._store.get(segment.key)
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            data: bytes = decompressor.decompress(packed)
+        except zstandard.ZstdError as error:
+            raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
+        if not decompressor.eof:
+            raise _damaged(segment.key, "the compressed stream is cut off")
+        if hashlib.sha256(data).hexdigest() != segment.sha256:
+            raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
+        return data
+
     async def fetch_code(self, to: BinaryIO) -> None:
         """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
         await self._fetch(self.manifest.code.key, self.manifest.code.sha256, to)

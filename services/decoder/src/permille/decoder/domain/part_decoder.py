@@ -8,13 +8,13 @@ import secrets
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository
@@ -27,7 +27,7 @@ from permille.decoder.domain.table_part import TablePart
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
-from permille.ptcore import Decoded, decode
+from permille.ptcore import decode
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
@@ -35,8 +35,10 @@ WRITTEN = ("calls", "edges", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
-# Segments that are fetched while another one is decoded.
-_AHEAD = 4
+# Segments of up to so many bytes are fetched together and into memory, others one by one and onto the disk.
+_SMALL = 1 << 18
+_MOST_AT_ONCE = 32
+_Stream: TypeAlias = mmap.mmap | bytes | LostSegment
 _contexts: OrderedDict[tuple[str, str, str], SessionContext] = OrderedDict()
 
 
@@ -85,15 +87,10 @@ async def _part(task: PartTask) -> bytes:
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
-    async for segment, stream in _fetched(context, [by_index[index] for index in task.segments], Path(task.folder)):
-        if isinstance(stream, LostSegment):
-            lost.append(stream)
-            continue
-        begun = time.perf_counter()
-        result = await asyncio.to_thread(_decoded, context, segment, stream)
-        took_ms = (time.perf_counter() - begun) * 1000
-        await asyncio.to_thread(rows.add, segment, result)
-        decoded.append(DecodedSegment(segment.index, result.stats["calls"], took_ms, dict(result.stats)))
+    segments = [by_index[index] for index in task.segments]
+    async for streams in _fetched(context, segments, Path(task.folder)):
+        lost += [stream for _, stream in streams if isinstance(stream, LostSegment)]
+        decoded += await asyncio.to_thread(_decoded, context, rows, streams)
     parts = await asyncio.to_thread(rows.finish)
     await _require_wanted(store, task)
     manifest = context.archive.manifest
@@ -105,39 +102,68 @@ async def _part(task: PartTask) -> bytes:
     return record
 
 
-def _decoded(context: SessionContext, segment: Segment, stream: mmap.mmap | bytes) -> Decoded:
-    return decode(stream, context.image(segment.pid), context.config, list(segment.epochs))
+def _decoded(
+    context: SessionContext, rows: PartRows, streams: Sequence[tuple[Segment, _Stream]]
+) -> list[DecodedSegment]:
+    told = []
+    for segment, stream in streams:
+        if isinstance(stream, LostSegment):
+            continue
+        begun = time.perf_counter()
+        result = decode(stream, context.image(segment.pid), context.config, list(segment.epochs))
+        took_ms = (time.perf_counter() - begun) * 1000
+        rows.add(segment, result)
+        told.append(DecodedSegment(segment.index, result.stats["calls"], took_ms, dict(result.stats)))
+    return told
 
 
 async def _fetched(
     context: SessionContext, segments: Sequence[Segment], folder: Path
-) -> AsyncIterator[tuple[Segment, mmap.mmap | bytes | LostSegment]]:
-    """The raw packets of each segment, the next ones on their way."""
-    coming: list[asyncio.Task[mmap.mmap | bytes | LostSegment]] = []
-    waiting = list(segments)
+) -> AsyncIterator[list[tuple[Segment, _Stream]]]:
+    """The raw packets of some segments, while the next ones are on their way."""
+
+    async def fetched(batch: Sequence[Segment]) -> list[tuple[Segment, _Stream]]:
+        streams = await asyncio.gather(*(_stream(context, segment, folder) for segment in batch))
+        return list(zip(batch, streams, strict=True))
+
+    batches = list(_batches(segments))
+    coming = asyncio.create_task(fetched(batches[0]))
     try:
-        for segment in segments:
-            while waiting and len(coming) < _AHEAD:
-                coming.append(asyncio.create_task(_stream(context, waiting.pop(0), folder)))
-            yield segment, await coming.pop(0)
+        for following in [*batches[1:], None]:
+            streams = await coming
+            if following is not None:
+                coming = asyncio.create_task(fetched(following))
+            yield streams
     finally:
-        for task in coming:
-            task.cancel()
-        await asyncio.gather(*coming, return_exceptions=True)
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
 
 
-async def _stream(context: SessionContext, segment: Segment, folder: Path) -> mmap.mmap | bytes | LostSegment:
+def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    batch: list[Segment] = []
+    for segment in segments:
+        if batch and (len(batch) == _MOST_AT_ONCE or segment.size_bytes > _SMALL):
+            yield batch
+            batch = []
+        batch.append(segment)
+    if batch:
+        yield batch
+
+
+async def _stream(context: SessionContext, segment: Segment, folder: Path) -> _Stream:
     if segment.pid not in context.steps:
         reason = context.missing or f"the mappings of process {segment.pid} are missing"
         return LostSegment(segment.index, reason, BACKUP_KNOB)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        try:
+    try:
+        if segment.size_bytes <= _SMALL and segment.stored_bytes <= _SMALL:
+            return await context.archive.segment_bytes(segment)
+        with tempfile.TemporaryFile(dir=folder) as file:
             await context.archive.fetch_segment(segment, cast(BinaryIO, file))
-        except PermilleError as error:
-            if not is_lost(error):
-                raise
-            return LostSegment(segment.index, error.message, BACKUP_KNOB)
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+    except PermilleError as error:
+        if not is_lost(error):
+            raise
+        return LostSegment(segment.index, error.message, BACKUP_KNOB)
 
 
 async def stored_part(store: ObjectStore, part: TablePart, day: date, task: PartTask) -> TableFile:

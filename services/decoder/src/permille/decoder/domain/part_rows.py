@@ -40,6 +40,7 @@ class PartRows:
         self._described: dict[str, list[Any]] = {name: [] for name in _DESCRIBED}
         self._totals: list[pa.RecordBatch] = []
         self._slices: list[Slice] = []
+        self._waiting_calls = self._waiting_edges = 0
         self._branches: list[tuple[Segment, pa.RecordBatch]] = []
 
     def add(self, segment: Segment, decoded: Decoded) -> None:
@@ -49,11 +50,13 @@ class PartRows:
         timeline = self._context.timelines.get(segment.tid, CoreTimeline())
         for offset in range(0, calls.num_rows, _GROUP_ROWS):
             part = calls.slice(offset, _GROUP_ROWS)
-            if sum(known.calls.num_rows for known in self._slices) + part.num_rows > _GROUP_ROWS:
+            if self._waiting_calls + part.num_rows > _GROUP_ROWS:
                 self._write_calls()
+            self._waiting_calls += part.num_rows
             self._slices.append(Slice(segment, part, offset, functions, timeline))
         self._branches.append((segment, arrow_batch(decoded.edges())))
-        if sum(batch.num_rows for _, batch in self._branches) >= _GROUP_ROWS:
+        self._waiting_edges += self._branches[-1][1].num_rows
+        if self._waiting_edges >= _GROUP_ROWS:
             self._write_edges()
         losses = arrow_batch(decoded.losses())
         if losses.num_rows:
@@ -112,9 +115,9 @@ class PartRows:
             line=pa.array(self._described["line"], pa.int32()),
         )
         self._calls.write(call_columns(self._slices, self._clock, functions))
-        self._slices = []
+        self._slices, self._waiting_calls = [], 0
 
     def _write_edges(self) -> None:
         if self._branches:
             self._edges.write(edge_columns(self._branches))
-        self._branches = []
+        self._branches, self._waiting_edges = [], 0
