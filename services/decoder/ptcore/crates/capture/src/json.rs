@@ -52,6 +52,14 @@ impl<'j> Node<'j> {
         Ok(array.iter().enumerate().map(element).collect())
     }
 
+    /// An array of two numbers.
+    pub fn pair(&self) -> Result<(u64, u64), CaptureError> {
+        match self.value.as_array().map(|pair| (pair.len(), pair)) {
+            Some((2, pair)) => pair[0].as_u64().zip(pair[1].as_u64()).ok_or_else(|| self.wanted("a pair of numbers")),
+            _ => Err(self.wanted("a pair of numbers")),
+        }
+    }
+
     pub fn text(&self) -> Result<&'j str, CaptureError> {
         self.value.as_str().ok_or_else(|| self.wanted("a text"))
     }

@@ -23,6 +23,7 @@ mod open;
 mod options;
 mod perf;
 mod raw;
+mod session;
 mod spaces;
 mod threads;
 mod ticks;

@@ -1,6 +1,6 @@
 //! Which kind of recording a file is.
 
-use crate::{griffin, lldb, perf, raw, Bytes, Capture, CaptureError, Options};
+use crate::{griffin, lldb, perf, raw, session, Bytes, Capture, CaptureError, Options};
 use pt_packet::{Cpu, Errata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
         griffin::read(path, &data, options)?
     } else if perf::is_file(&data) {
         perf::read(path, data, options)?
+    } else if session::describes(&data) {
+        session::read(path, &data, options)?
     } else if lldb::describes(&data) {
         lldb::read(path, &data, options)?
     } else if pt_packet::find_psb(&data, 0).is_some() {
@@ -46,9 +48,10 @@ fn set_errata(capture: &mut Capture) {
     }
 }
 
-/// The file that tells a folder's recording (`trace.json` of LLDB, `data` of `perf record --kcore`), or the file.
+/// The file that tells a folder's recording (of LLDB, of `perf record --kcore`, of a session), or the file itself.
 fn described(path: &Path) -> PathBuf {
-    let found = ["trace.json", "data"].into_iter().map(|name| path.join(name)).find(|inside| inside.is_file());
+    let found =
+        ["trace.json", "data", "manifest.json"].into_iter().map(|name| path.join(name)).find(|inside| inside.is_file());
     found.unwrap_or_else(|| path.to_owned())
 }
 

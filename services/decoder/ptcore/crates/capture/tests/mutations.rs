@@ -118,6 +118,29 @@ fn descriptions() {
 }
 
 #[test]
+fn kernels() {
+    let Some(data) = reference_data() else { return };
+    let perf = data.join("pt/perf/perf.data.intel_pt-4.14");
+    let content = std::fs::read(data.join("pt/lldb/intelpt-multi-core-trace/modules/m.out")).unwrap();
+    let work = Folder::new("kernel");
+    let target = work.0.join("vmlinux");
+    let mut random = Random(5);
+    for round in 0..rounds() / 5 {
+        let mut bytes = content.clone();
+        damage(&mut bytes, &mut random);
+        let _ = std::fs::remove_file(&target);
+        std::fs::write(&target, &bytes).unwrap();
+        let file = Some(target.clone());
+        let options = match round % 3 {
+            0 => Options { vmlinux: file, ..Options::default() },
+            1 => Options { kcore: file, ..Options::default() },
+            _ => Options { kcore: file.clone(), kallsyms: file, ..Options::default() },
+        };
+        survive(&perf, &options);
+    }
+}
+
+#[test]
 fn griffin_containers() {
     let Some(data) = reference_data() else { return };
     let file = std::fs::File::open(data.join("pt/griffin/ovf-01-ben.griffin.gz")).unwrap();

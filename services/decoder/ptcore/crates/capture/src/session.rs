@@ -1,0 +1,211 @@
+//! A session of permille as its archive holds it (docs/design/0002): the folder of one session in an object store of
+//! files, with the binaries beside it.
+
+use crate::elf::TemporaryFile;
+use crate::files::search;
+use crate::json::Node;
+use crate::open::content;
+use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
+use pt_flow::Config;
+use pt_image::{Binary, Image, ImageError, Search};
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+const VERSION: u64 = 1;
+const PIDS: u64 = 1 << 32;
+
+/// Whether the text is a session's manifest.
+pub fn describes(text: &[u8]) -> bool {
+    let says = |name: &[u8]| text.windows(name.len()).take(1 << 16).any(|window| window == name);
+    text.starts_with(b"{") && says(b"\"session_id\"") && says(b"\"backend\"")
+}
+
+struct Archive<'o> {
+    /// The folder of the session, and the root of the store, to which keys are relative.
+    folder: PathBuf,
+    root: PathBuf,
+    options: &'o Options,
+    binaries: HashMap<String, Result<Arc<Binary>, String>>,
+    warnings: Vec<String>,
+}
+
+pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
+    let value = parse(path, text)?;
+    let manifest = Node::root(path, &value);
+    let version = manifest.get("version")?;
+    if version.address()? != VERSION {
+        return Err(version.error(format!("version {} is not known, {VERSION} is", version.address()?)));
+    }
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let root = folder.join("..").join("..");
+    let mut archive = Archive { folder, root, options, binaries: HashMap::new(), warnings: Vec::new() };
+    let mut capture = Capture::new(Kind::Session);
+    let pt = manifest.get("pt")?;
+    let number = |name: &str, below: u64| pt.get(name)?.integer(below);
+    capture.cpu =
+        Some((number("family", 1 << 16)? as u16, number("model", 256)? as u8, number("stepping", 256)? as u8));
+    capture.config = config(&pt)?;
+
+    let code = archive.file(&manifest.get("code")?.get("key")?)?;
+    let maps = archive.path(&manifest.get("maps")?.get("key")?)?;
+    let text = content(&maps)?;
+    let value = parse(&maps, &text)?;
+    let mut images = HashMap::new();
+    for process in Node::root(&maps, &value).elements("processes")? {
+        let pid = process.get("pid")?.integer(PIDS)? as u32;
+        capture.images.push(archive.image(&process, &code)?);
+        images.insert(pid, capture.images.len() - 1);
+    }
+    capture.images.push(Image::new());
+    let nobody = capture.images.len() - 1;
+    for segment in manifest.elements("segments")? {
+        let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
+        let image = images.get(&pid).copied().unwrap_or(nobody);
+        let data = archive.file(&segment.get("key")?)?;
+        let mut stream = Stream::new(format!("thread {tid}"), data, Of::Thread { pid, tid });
+        stream.image = image;
+        stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0 }, &mut capture.views)?;
+        if let Some(name) = segment.find("thread_name")? {
+            capture.names.insert(tid, name.text()?.to_owned());
+        }
+        let lost = segment.find("lost_bytes")?.map_or(Ok(0), |lost| lost.address())?;
+        if lost > 0 {
+            archive.warnings.push(format!("thread {tid}: {lost} bytes found no room in its buffer"));
+        }
+        capture.streams.push(stream);
+    }
+    capture.warnings = archive.warnings;
+    Ok(capture)
+}
+
+/// A binary of the store, unpacked, with its separate debug file where there is one.
+fn load(path: &Path, folders: &[PathBuf]) -> Result<Binary, String> {
+    let plain = |path: &Path| {
+        let bytes = content(path).map_err(|error| error.to_string())?;
+        TemporaryFile::new(&bytes).map_err(|error| error.to_string())
+    };
+    let debug = PathBuf::from(format!("{}.debug", path.display()));
+    let debug = if debug.is_file() { Some(plain(&debug)?) } else { None };
+    let search = Search { debug: debug.as_ref().map(|file| file.0.clone()), ..search(folders) };
+    Binary::load(&plain(path)?.0, &search).map_err(|error| error.to_string())
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<serde_json::Value, CaptureError> {
+    serde_json::from_slice(text).map_err(|error| CaptureError::Json {
+        path: path.to_owned(),
+        place: format!("line {} column {}", error.line(), error.column()),
+        what: error.to_string(),
+    })
+}
+
+fn config(pt: &Node) -> Result<Config, CaptureError> {
+    let number = |name: &str, below: u64| pt.find(name)?.map_or(Ok(0), |node| node.integer(below));
+    let ratio = pt.elements("tsc_ctc_ratio")?;
+    let part = |at: usize| ratio.get(at).map_or(Ok(0), |node| node.integer(1 << 32));
+    Ok(Config {
+        mtc_freq: number("mtc_freq", 16)? as u8,
+        tsc_ctc_ratio: (part(0)? as u32, part(1)? as u32),
+        nominal_ratio: number("nominal_ratio", 256)? as u8,
+        ..Config::default()
+    })
+}
+
+/// The pairs (offset, epoch) of a segment as pairs (offset, view).
+fn epochs(segment: &Node, view: View, views: &mut Vec<View>) -> Result<Vec<(usize, u32)>, CaptureError> {
+    let mut epochs = Vec::new();
+    for pair in segment.elements("epochs")? {
+        let (offset, epoch) = pair.pair()?;
+        if epochs.last().is_some_and(|&(last, _)| last as u64 >= offset) {
+            return Err(pair.error(format!("offset {offset} does not come after the one before")));
+        }
+        if epochs.is_empty() && offset > 0 {
+            epochs.push((0, views.len() as u32));
+            views.push(view);
+        }
+        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.len() as u32));
+        views.push(View { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), ..view });
+    }
+    if epochs.is_empty() {
+        epochs.push((0, views.len() as u32));
+        views.push(view);
+    }
+    Ok(epochs)
+}
+
+impl Archive<'_> {
+    /// The path of an object. A session that was copied alone has its objects in its own folder.
+    fn path(&self, key: &Node) -> Result<PathBuf, CaptureError> {
+        let path = Path::new(key.text()?);
+        if path.components().any(|part| !matches!(part, Component::Normal(_))) {
+            return Err(key.error(format!("{} is no key of an object", path.display())));
+        }
+        let own = self.folder.join(path.file_name().unwrap_or_default());
+        Ok(if path.starts_with("raw") && own.is_file() { own } else { self.root.join(path) })
+    }
+
+    fn file(&self, key: &Node) -> Result<Bytes, CaptureError> {
+        content(&self.path(key)?)
+    }
+
+    /// All changes of a process, in the order of their epochs.
+    fn image(&mut self, process: &Node, code: &Bytes) -> Result<Image, CaptureError> {
+        let mut changes = Vec::new();
+        for change in process.elements("changes")? {
+            changes.push((change.get("epoch")?.integer(1 << 31)? as u32, change));
+        }
+        changes.sort_by_key(|&(epoch, _)| epoch);
+        let mut image = Image::new();
+        for (epoch, change) in changes {
+            let changed = self.change(&mut image, epoch, &change, code)?;
+            changed.map_err(|error| change.error(error.to_string()))?;
+        }
+        Ok(image)
+    }
+
+    fn change(
+        &mut self,
+        image: &mut Image,
+        epoch: u32,
+        change: &Node,
+        code: &Bytes,
+    ) -> Result<Result<(), ImageError>, CaptureError> {
+        let (address, size) = (change.get("address")?.address()?, change.get("size_bytes")?.address()?);
+        let number = |name: &str| change.find(name)?.map_or(Ok(0), |node| node.address());
+        let name = change.find("path")?.map_or(Ok(""), |node| node.text())?;
+        Ok(match change.get("event")?.text()? {
+            "unmap" => image.unmap(epoch, address, size),
+            "code" => {
+                let from = usize::try_from(number("code_offset")?).unwrap_or(usize::MAX);
+                let bytes = code.part(from..from.saturating_add(usize::try_from(size).unwrap_or(usize::MAX)));
+                if bytes.len() as u64 != size {
+                    let there = code.len();
+                    return Err(change.error(format!("{size} bytes from {from} of the code file, which has {there}")));
+                }
+                image.code(epoch, address, bytes.to_vec())
+            }
+            _ => match self.binary(change)? {
+                Some(Ok(binary)) => image.map(epoch, address, size, number("offset")?, &binary, name),
+                Some(Err(reason)) => {
+                    self.warnings.push(format!("{name}: {reason}"));
+                    image.missing(epoch, address, size, name, &reason)
+                }
+                None => image.missing(epoch, address, size, name, "it was not recorded"),
+            },
+        })
+    }
+
+    fn binary(&mut self, change: &Node) -> Result<Option<Result<Arc<Binary>, String>>, CaptureError> {
+        let Some(key) = change.find("binary")?.filter(|key| key.text().is_ok_and(|text| !text.is_empty())) else {
+            return Ok(None);
+        };
+        let name = key.text()?.to_owned();
+        if let Some(known) = self.binaries.get(&name) {
+            return Ok(Some(known.clone()));
+        }
+        let path = self.path(&key)?;
+        let loaded = load(&path, &self.options.symbols).map(Arc::new);
+        self.binaries.insert(name, loaded.clone());
+        Ok(Some(loaded))
+    }
+}

@@ -1,0 +1,77 @@
+//! Sessions of permille's own archive.
+
+mod support;
+
+use pt_capture::{open, Kind, Of, Options};
+use pt_flow::Flow;
+use ruzstd::encoding::{compress_to_vec, CompressionLevel};
+use std::path::PathBuf;
+use support::{reference_data, Told};
+
+struct Store(PathBuf);
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A store with one session: a real trace and its program, as the recorder would have left them.
+fn store(name: &str, maps: &str) -> Option<Store> {
+    let data = reference_data()?.join("pt/lldb/intelpt-trace");
+    let store = Store(std::env::temp_dir().join(format!("pt-capture-{name}-{}", std::process::id())));
+    let session = store.0.join("raw/s1");
+    std::fs::create_dir_all(&session).unwrap();
+    std::fs::create_dir_all(store.0.join("binaries")).unwrap();
+    let packed = |path: &str| compress_to_vec(&std::fs::read(data.join(path)).unwrap()[..], CompressionLevel::Fastest);
+    std::fs::write(session.join("segment-0.pt.zst"), packed("3842849.trace")).unwrap();
+    std::fs::write(session.join("code.bin.zst"), compress_to_vec(&[0x90u8, 0xc3][..], CompressionLevel::Fastest))
+        .unwrap();
+    std::fs::write(store.0.join("binaries/b1"), packed("a.out")).unwrap();
+    std::fs::write(session.join("maps.json"), maps).unwrap();
+    let manifest = r#"{"version": 1, "session_id": "s1", "backend": "vpt",
+        "pt": {"family": 6, "model": 79, "stepping": 1, "mtc_freq": 3, "tsc_ctc_ratio": [108, 1], "nominal_ratio": 27},
+        "segments": [{"key": "raw/s1/segment-0.pt.zst", "pid": 7, "tid": 8, "thread_name": "main",
+                      "epochs": [[0, 1], [4000, 2]]}],
+        "maps": {"key": "raw/s1/maps.json"}, "code": {"key": "raw/s1/code.bin.zst"}}"#;
+    std::fs::write(session.join("manifest.json"), manifest).unwrap();
+    Some(store)
+}
+
+const MAPS: &str = r#"{"version": 1, "processes": [{"pid": 7, "changes": [
+    {"epoch": 2, "event": "code", "address": 8192, "size_bytes": 2, "code_offset": 0},
+    {"epoch": 1, "event": "map", "address": 4194304, "size_bytes": 1788, "offset": 0, "path": "/x/a.out",
+     "binary": "binaries/b1"}]}]}"#;
+
+#[test]
+fn a_session_is_its_segments_with_the_images_of_their_epochs() {
+    let Some(store) = store("session", MAPS) else { return };
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    assert_eq!((capture.kind, capture.warnings.len(), capture.cpu), (Kind::Session, 0, Some((6, 79, 1))));
+    assert_eq!((capture.config.mtc_freq, capture.config.tsc_ctc_ratio), (3, (108, 1)));
+    let stream = &capture.streams[0];
+    assert_eq!((stream.of, capture.names[&8].as_str()), (Of::Thread { pid: 7, tid: 8 }, "main"));
+    let epochs: Vec<_> = capture.views.iter().map(|view| view.epoch).collect();
+    assert_eq!((&stream.epochs[..], &epochs[..]), (&[(0, 0), (4000, 1)][..], &[1, 2][..]));
+    let (memory, mut told) = (capture.memory(), Told::default());
+    Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+    assert_eq!(told.instructions.len(), 21);
+    let code = |view| pt_flow::CodeMemory::read(&memory, view, 8192).map(|code| code.bytes.len());
+    assert_eq!((code(0), code(1)), (None, Some(2)));
+}
+
+#[test]
+fn keys_stay_inside_the_store_and_code_inside_its_file() {
+    for (maps, wanted) in [
+        (MAPS.replace("binaries/b1", "../../etc/passwd"), "../../etc/passwd is no key of an object"),
+        (MAPS.replace("\"code_offset\": 0", "\"code_offset\": 1"), "2 bytes from 1 of the code file, which has 2"),
+        (
+            MAPS.replace("4194304", "\"x\""),
+            "changes[1].address: a number, or a text that holds one is wanted, not \"x\"",
+        ),
+    ] {
+        let Some(store) = store("bad-session", &maps) else { return };
+        let Err(error) = open(&store.0.join("raw/s1"), &Options::default()) else { panic!("{wanted}") };
+        assert!(error.to_string().ends_with(wanted), "{error}");
+    }
+}
