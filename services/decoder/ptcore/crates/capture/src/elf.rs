@@ -33,7 +33,7 @@ pub fn mapping(name: &str, address: u64, code: &[u8], functions: &[&Function]) -
 
 /// An ELF file of one loaded part, `.text` at `address`, and `.symtab` (System V ABI, chapter 4, and ELF-64 object
 /// file format).
-fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
+pub fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
     const SECTIONS: &[u8] = b"\0.text\0.symtab\0.strtab\0.shstrtab\0";
     let (mut symbols, mut strings) = (vec![0; 24], vec![0]);
     for function in functions {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pt_capture::{open, Capture, Kind, Of, Options};
+use pt_capture::{open, Capture, Kind, Of, Options, Threads};
 use pt_packet::{Compression, Execution, Ip, Packet, Reader};
 use std::path::Path;
 use std::process::Command;
@@ -228,6 +228,60 @@ fn a_stream_in_pieces_is_joined_and_says_where_a_piece_is_missing() {
     assert_eq!(capture.streams[0].data[..], [vec![2; 64], vec![3; 32], vec![4; 16]].concat());
     assert_eq!((capture.streams[0].of, &capture.streams[0].lost), (Of::Core(5), &vec![96]));
     assert!(capture.warnings.contains(&"core 5: packets were lost at 1 places: 0x60".to_owned()));
+}
+
+/// LLDB's session of two cores as perf would have recorded it.
+fn two_cores_by_perf(data: &Path) -> Vec<u8> {
+    const PID: u32 = 3497234;
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let halves = |halves: &[u32]| halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<_>>();
+    // perf_event_attr: type and size, config, period, sample_type TID TIME CPU, read_format, exclude_kernel and
+    // sample_id_all.
+    let attribute = [halves(&[8, 64]), words(&[0x400, 0, 0x86, 0, 1 << 5 | 1 << 18, 0, 0])].concat();
+    let mut file = [&b"PERFILE2"[..], &16u64.to_le_bytes()].concat();
+    file.extend(record(64, &attribute));
+    let times = [31, 1076264588, 18433473881008870804, 1];
+    file.extend(record(70, &[words(&[1, 8]), words(&times), words(&[0x400, 0x800, 3, 0, 1])].concat()));
+    let name = b"/tmp/m.out\0\0\0\0\0\0";
+    let place = words(&[0x400000, 0x2000, 0, 0, 0, 0]);
+    let mapping = [halves(&[PID, PID]), place, halves(&[5, 2]), name.to_vec(), words(&[0, 0, 0])].concat();
+    file.extend(record(10, &mapping));
+    for core in [45u32, 51] {
+        let switches = std::fs::read(data.join(format!("cores/{core}.perf_context_switch_trace"))).unwrap();
+        for switch in switches.chunks_exact(32) {
+            let mut switch = [switch, &halves(&[core, 0])].concat();
+            switch[6] = 40;
+            file.extend(switch);
+        }
+        let mut packets = std::fs::read(data.join(format!("cores/{core}.intelpt_trace"))).unwrap();
+        packets.resize(packets.len().next_multiple_of(8), 0);
+        file.extend(record(71, &[words(&[packets.len() as u64, 0, 0]), halves(&[core, u32::MAX, core, 0])].concat()));
+        file.extend(packets);
+    }
+    file
+}
+
+#[test]
+fn threads_of_cores_are_those_of_the_same_session_by_lldb() {
+    let Some(data) = reference_data() else { return };
+    let bundle = data.join("pt/lldb/intelpt-multi-core-trace");
+    let path = std::env::temp_dir().join(format!("pt-capture-cores-{}", std::process::id()));
+    std::fs::write(&path, two_cores_by_perf(&bundle)).unwrap();
+    let options = Options { symbols: vec![bundle.join("modules")], cpu: Some((6, 85, 4)), ..Options::default() };
+    let capture = open(&path, &options);
+    std::fs::remove_file(&path).unwrap();
+    let capture = capture.unwrap();
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    let memory = capture.memory();
+    let mut flow = pt_flow::Flow::new(&memory);
+    let mut threads = std::collections::BTreeMap::new();
+    for stream in &capture.streams {
+        let mut sink = Threads::new(&capture.views, |_| Told::default());
+        flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
+        threads.append(&mut sink.finish());
+    }
+    assert!((19_400..19_600).contains(&threads[&3497496].instructions.len()));
+    assert!((61_700..61_900).contains(&threads[&3497497].instructions.len()));
 }
 
 #[test]

@@ -105,3 +105,68 @@ fn vmlinux(path: &Path, text: Option<&Mapping>, options: &Options) -> Result<Vec
     };
     Ok(parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::TemporaryFile;
+    use pt_flow::CodeMemory;
+    use pt_image::{Image, Symbols};
+
+    const CODE: [u8; 4] = [0x90, 0xc3, 0x90, 0xc3];
+
+    fn built(options: &Options, mapped: &[Mapping]) -> (Image, Vec<(u64, u32)>) {
+        let mut spaces = Spaces::default();
+        let poke = Content::Code([0xcc].as_slice().into());
+        let address = 0xffff_ffff_a000_0001;
+        spaces.map(KERNEL, 500, Mapping { address, size: 1, name: "[kernel]".to_owned(), content: poke });
+        map(&mut spaces, mapped, options, &mut Vec::new()).unwrap();
+        let built = spaces.build(KERNEL);
+        assert_eq!(built.refused, Vec::<String>::new());
+        (built.image, built.epochs)
+    }
+
+    fn name(image: &Image, address: u64) -> String {
+        let place = image.place(0, address);
+        image.describe(place.space, place.function, address).name
+    }
+
+    #[test]
+    fn a_kcore_holds_the_code_and_kallsyms_the_names_until_the_kernel_changes_it() {
+        let kcore = TemporaryFile::new(&elf::file(0xffff_ffff_a000_0000, &CODE, &[])).unwrap();
+        let names = "0000000000000000 A fixed\nffffffffa0000000 T first\nffffffffa0000002 t second\t[module]\n";
+        let kallsyms = TemporaryFile::new(names.as_bytes()).unwrap();
+        let options =
+            Options { kcore: Some(kcore.0.clone()), kallsyms: Some(kallsyms.0.clone()), ..Options::default() };
+        let (image, epochs) = built(&options, &[]);
+        assert_eq!(epochs, [(500, 1)]);
+        assert_eq!(image.read(0, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xc3);
+        assert_eq!(image.read(1, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xcc);
+        assert_eq!(name(&image, 0xffff_ffff_a000_0000), "first");
+        assert_eq!(name(&image, 0xffff_ffff_a000_0003), "second");
+    }
+
+    #[test]
+    fn vmlinux_is_moved_to_where_its_text_was() {
+        let text = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned() };
+        let vmlinux = TemporaryFile::new(&elf::file(text.address, &CODE, &[&text])).unwrap();
+        let options = Options { vmlinux: Some(vmlinux.0.clone()), ..Options::default() };
+        let mapped = Mapping {
+            address: 0xffff_ffff_a000_0000,
+            size: 0x1000,
+            name: "[kernel.kallsyms]_text".to_owned(),
+            content: Content::Missing { reason: "no file".to_owned() },
+        };
+        let (image, _) = built(&options, &[mapped]);
+        assert_eq!(image.read(0, 0xffff_ffff_a000_0002).unwrap().bytes, &CODE[2..]);
+        assert_eq!(name(&image, 0xffff_ffff_a000_0002), "_text");
+    }
+
+    #[test]
+    fn a_file_that_is_no_kcore_is_refused() {
+        let file = TemporaryFile::new(&elf::file(0x1000, &CODE, &[])).unwrap();
+        let options = Options { kcore: Some(file.0.clone()), ..Options::default() };
+        let error = map(&mut Spaces::default(), &[], &options, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().ends_with("it is no kcore"), "{error}");
+    }
+}
