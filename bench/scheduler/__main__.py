@@ -177,6 +177,7 @@ async def in_turn(measures: dict[str, Measure]) -> dict[str, list[float]]:
     for _ in range(ROUNDS):
         for name, measure in measures.items():
             times[name].append(await measure())
+            print(f"{name}: {times[name][-1]:.2f} s", flush=True)
     return times
 
 

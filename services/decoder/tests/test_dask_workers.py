@@ -14,13 +14,21 @@ from typing import Any
 
 import psutil
 import pytest
+from permille.api.decoder.v1 import decoder_pb2 as pb
+from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
+from permille.api.operation.v1 import operation_pb2
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
 from permille.decoder.domain.workers import WorkerDied
+from permille.decoder.main import DecoderConfig, DecoderSettings, setup
 from permille.decoder.service.dask_workers import dask_workers, decode_part_on_dask
+from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
+from permille.mesh.discovery import wait_for
 from permille.mesh.errors import Code, PermilleError, Unavailable
+from permille.mesh.etcd import Etcd
+from permille.mesh.server import serve
 from permille.mesh.store import ObjectStore
 from permille.mesh.tables import Tables
 
@@ -178,6 +186,37 @@ async def test_a_task_that_kills_its_workers_costs_itself_only(cluster: Cluster,
             await pool.run("1 / 0")
     finally:
         pool.close()
+
+
+async def test_the_service_decodes_on_the_cluster_that_its_settings_name(  # noqa: PLR0917
+    mesh_config: MeshConfig,
+    etcd: Etcd,
+    cluster: Cluster,
+    store: ObjectStore,
+    program: Any,
+    store_session: StoreSession,
+) -> None:
+    await store_session(runs=[program.packets()] * 5)
+    settings = DecoderSettings(executor="dask", dask_scheduler=cluster.address)
+    config = DecoderConfig(**{**dict(mesh_config), "decoder": settings, "store": store.url})
+    server = asyncio.create_task(serve("decoder", config, setup))
+    channels = Channels(config, etcd)
+    try:
+        await wait_for(etcd, "decoder", timeout_s=30)
+        stub: Any = rpc.DecoderServiceStub(await channels.to("decoder"))
+        started = await stub.Decode(pb.DecodeRequest(session="nodes/n/sessions/s1"))
+        request = operation_pb2.WaitOperationRequest(name=started.operation.name)
+        operation = (await stub.WaitOperation(request, timeout=100)).operation
+        result = pb.DecodeResult()
+        assert operation.response.Unpack(result), operation.error
+        assert (result.instructions, result.calls, result.lost_bytes) == (5 * 12, 5 * 4, 0)
+    finally:
+        await channels.close()
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
+    assert (await Tables(store).dataset("calls")).count_rows() == 20
+    # Whatever the workers kept is in their own folders.
+    assert not (config.state_dir / "decoder" / "binaries").exists()
 
 
 async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, config: MeshConfig, tmp_path: Path) -> None:
