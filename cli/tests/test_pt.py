@@ -230,13 +230,17 @@ def started(*arguments: str | Path) -> Any:
         process.wait()
 
 
-def griffin(name: str) -> Path:
+def reference(path: str) -> Path:
     """A reference trace; skips where there are none."""
     shared = os.environ.get("PERMILLE_SHARED") or Path(__file__).parents[3] / "shared"
-    file = Path(shared) / "data/pt/griffin" / f"{name}.griffin.gz"
-    if not file.is_file():
-        pytest.skip(f"no reference data at {file}: set PERMILLE_SHARED")
-    return file
+    found = Path(shared) / "data/pt" / path
+    if not found.exists():
+        pytest.skip(f"no reference data at {found}: set PERMILLE_SHARED")
+    return found
+
+
+def griffin(name: str) -> Path:
+    return reference(f"griffin/{name}.griffin.gz")
 
 
 @pytest.mark.parametrize(
@@ -270,3 +274,25 @@ def test_the_layers_of_a_real_trace_agree() -> None:
     assert sum(row["self_instructions"] for row in rows("calls", file)) == len(instructions)
     assert sum(row["self_instructions"] for row in rows("calls", file, "--table")) == len(instructions)
     assert sum(row["event"] == "block" for row in rows("flow", file, "-b", "--thread", str(thread))) == len(blocks)
+
+
+def test_a_core_is_divided_by_thread() -> None:
+    file = reference("lldb/intelpt-multi-core-trace")
+    streams = json.loads(pt("stat", file, "--json").stdout)["streams"]
+    ran = {thread["tid"]: thread["instructions"] for stream in streams for thread in stream["threads"]}
+    # As LLDB tells: about 61.8 and 19.5 thousand.
+    assert (ran[3497497], ran[3497496]) == (61_825, 19_521)
+    told = [row for row in rows("flow", file, "--thread", "3497496") if row["event"] == "instruction"]
+    assert (len(told), {row["tid"] for row in told}) == (19_521, {3497496})
+    assert {row["function"] for row in rows("calls", file)} == {"foo()", "bar()"}
+    packets = sum(stream["packet_count"] + stream["bad_packets"] for stream in streams)
+    assert len(rows("dump", file)) == packets
+    assert 0 < len(rows("dump", file, "--thread", "3497496")) < packets
+
+
+def test_a_static_program_traced_with_clock_packets_alone() -> None:
+    file, program = reference("dynamorio/pt.bin"), reference("dynamorio/hello")
+    events = rows("flow", file, "--image", f"{program}:0x1000:0x27:0x401000")
+    told = [row["text"] for row in events if row["event"] == "instruction"]
+    assert len(told) == 8
+    assert [number for number, text in enumerate(told) if text == "syscall"] == [4, 7]

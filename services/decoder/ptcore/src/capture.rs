@@ -260,7 +260,8 @@ fn traces(capture: &pt_capture::Capture, number: usize, thread: Option<u32>) -> 
     flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
     let sinks = threads.finish();
     let finished = |(tid, sink): (u32, Only<Calls<_>>)| Some(((pids[&tid], tid), sink.0?.finish()));
-    sinks.into_iter().filter_map(finished).collect()
+    // The idle thread has losses at most.
+    sinks.into_iter().filter_map(finished).filter(|(_, trace)| !trace.records.is_empty()).collect()
 }
 
 /// What `stat` tells of a stream.
