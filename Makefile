@@ -20,7 +20,7 @@ PYTEST := $(BIN)/pytest
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo test test-all lint check-proto clean
+.PHONY: help setup demo test test-all fuzz lint check-proto clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -75,9 +75,12 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --release
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: test ## The slow suites too
+test-all: test fuzz ## The slow suites too
 	deploy/install-system test-all
 	$(PYTEST) -m slow --timeout 1800 $(WORKERS)
+
+fuzz: setup ## One million mutated inputs into the layers that read bytes of others
+	services/decoder/ptcore/fuzz/run all 200000
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target
