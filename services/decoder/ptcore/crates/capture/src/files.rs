@@ -90,7 +90,7 @@ pub fn search(folders: &[PathBuf]) -> Search {
 }
 
 /// perf pads build ids with zeros to 20 bytes in old files.
-fn same_id(one: &str, other: &str) -> bool {
+pub fn same_id(one: &str, other: &str) -> bool {
     let plain = |id: &str| id.trim_end_matches('0').to_owned();
     !one.is_empty() && plain(one) == plain(other)
 }

@@ -28,6 +28,7 @@ mod spaces;
 mod threads;
 mod ticks;
 mod timeline;
+mod vdso;
 
 pub use attribute::{place, Placed, Turn};
 pub use bytes::Bytes;

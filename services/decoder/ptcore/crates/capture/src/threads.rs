@@ -87,6 +87,7 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
 
     fn loss(&mut self, loss: &Loss) {
         self.deliver();
+        self.enter(loss.epoch);
         self.sink().loss(loss);
     }
 

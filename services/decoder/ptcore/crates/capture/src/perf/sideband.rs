@@ -5,11 +5,12 @@ use super::kernel;
 use super::record::{Event, Record};
 use super::records::Records;
 use crate::elf::Function;
-use crate::files::Files;
+use crate::files::{same_id, Files};
 use crate::jit;
 use crate::open::content;
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
+use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -36,6 +37,8 @@ struct Sideband<'o> {
     kernel_text: Vec<Mapping>,
     /// Where the kernel changed its own code.
     poked: HashSet<u64>,
+    /// It was recorded under the kernel that runs here.
+    same_kernel: bool,
     /// Functions of the perf maps, by pid.
     perf_maps: HashMap<u32, Vec<Function>>,
     /// Process and thread for which tracing began last.
@@ -61,6 +64,7 @@ pub fn fill(
     capture.cpu = records.features.cpu;
     let joined = records.join(path, data)?;
     let mut sideband = Sideband::new(options, records.conversion);
+    sideband.same_kernel = vdso::is_running(&records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     for record in records.each(data) {
         sideband.record(&record, &records.attributes);
@@ -147,6 +151,7 @@ impl<'o> Sideband<'o> {
             damaged: 0,
             kernel_text: Vec::new(),
             poked: HashSet::new(),
+            same_kernel: false,
             perf_maps: HashMap::new(),
             traced: None,
         }
@@ -253,7 +258,14 @@ impl<'o> Sideband<'o> {
         let content = if name == "//anon" || name.starts_with("[heap") || name.starts_with("[stack") {
             Content::Missing { reason: "code written at run time: only a jitdump file tells it".to_owned() }
         } else {
-            match self.files.find(name, build_id) {
+            let found = self.files.find(name, build_id).or_else(|reason| match name {
+                "[vdso]" if self.same_kernel => vdso::own()
+                    .ok()
+                    .filter(|own| build_id.is_empty() || same_id(own.build_id(), build_id))
+                    .ok_or(reason),
+                _ => Err(reason),
+            });
+            match found {
                 Ok(binary) => Content::File { binary, offset },
                 Err(reason) => {
                     self.miss(name, &reason);
