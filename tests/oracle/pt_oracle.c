@@ -1,9 +1,10 @@
 /* The instruction flow of a Processor Trace stream as libipt sees it: the reference the decoder is compared with.
  *
- *   pt_oracle [--cpu FAMILY/MODEL/STEPPING] [--count] [--blocks] STREAM [IMAGE:OFFSET:SIZE:ADDRESS ...]
+ *   pt_oracle [--cpu FAMILY/MODEL/STEPPING] [--count] [--blocks] [--events] STREAM [IMAGE:OFFSET:SIZE:ADDRESS ...]
  *
  * Prints the address of every instruction, one a line in hexadecimal; with --blocks, by libipt's block decoder, "<first>
- * <last> <number>" for every run of instructions that follow one another in memory; with --count one line of counts.
+ * <last> <number>" for every run of instructions that follow one another in memory; with --count one line of counts;
+ * with --events also the events of the instruction decoder, as "[<name> <values in hexadecimal>]", no status updates.
  * Errors go to the output as "error <stream offset, hexadecimal> <address> <text>"; decoding goes on at the next PSB.
  *
  * The two decoders of libipt differ where tracing is disabled by a TIP.PGD without address and no far transfer follows:
@@ -73,7 +74,69 @@ struct counts {
 	uint64_t instructions, conditional_branches, returns, errors;
 };
 
-static void walk(struct pt_insn_decoder *decoder, int count_only, struct counts *counts)
+static void print_event(const struct pt_event *event)
+{
+	static int mode = -1;
+	int suppressed = event->ip_suppressed;
+
+	if (event->type == ptev_exec_mode) {
+		/* Told again and again: only changes are of interest. */
+		int changed = mode != (int)event->variant.exec_mode.mode;
+
+		mode = (int)event->variant.exec_mode.mode;
+		if (!changed)
+			return;
+	}
+	if (event->status_update)
+		return;
+	switch (event->type) {
+	case ptev_enabled:
+		printf("[%s %" PRIx64 "]\n", event->variant.enabled.resumed ? "resumed" : "enabled",
+		       event->variant.enabled.ip);
+		break;
+	case ptev_disabled:
+		printf("[disabled");
+		if (!suppressed)
+			printf(" %" PRIx64, event->variant.disabled.ip);
+		printf("]\n");
+		break;
+	case ptev_async_disabled:
+		printf("[stopped %" PRIx64, event->variant.async_disabled.at);
+		if (!suppressed)
+			printf(" %" PRIx64, event->variant.async_disabled.ip);
+		printf("]\n");
+		break;
+	case ptev_async_branch:
+		printf("[interrupt %" PRIx64 " %" PRIx64 "]\n", event->variant.async_branch.from,
+		       event->variant.async_branch.to);
+		break;
+	case ptev_paging:
+		printf("[paging %" PRIx64 "]\n", event->variant.paging.cr3);
+		break;
+	case ptev_async_paging:
+		printf("[paging %" PRIx64 "]\n", event->variant.async_paging.cr3);
+		break;
+	case ptev_overflow:
+		printf("[overflow]\n");
+		break;
+	case ptev_exec_mode:
+		printf("[mode %d]\n", event->variant.exec_mode.mode);
+		break;
+	case ptev_tsx:
+		printf("[transaction %d %d]\n", event->variant.tsx.speculative, event->variant.tsx.aborted);
+		break;
+	case ptev_stop:
+		printf("[trace stop]\n");
+		break;
+	case ptev_ptwrite:
+		printf("[ptwrite %" PRIx64 "]\n", event->variant.ptwrite.payload);
+		break;
+	default:
+		break;
+	}
+}
+
+static void walk(struct pt_insn_decoder *decoder, int count_only, int events, struct counts *counts)
 {
 	for (;;) {
 		struct pt_insn insn;
@@ -90,6 +153,8 @@ static void walk(struct pt_insn_decoder *decoder, int count_only, struct counts 
 				status = pt_insn_event(decoder, &event, sizeof(event));
 				if (status < 0)
 					break;
+				if (events)
+					print_event(&event);
 			}
 			if (status < 0 || status & pts_eos)
 				break;
@@ -156,7 +221,7 @@ int main(int argc, char **argv)
 	struct pt_config config;
 	struct pt_image *image = pt_image_alloc("oracle");
 	struct counts counts = {0};
-	int at = 1, count_only = 0, blocks = 0, status;
+	int at = 1, count_only = 0, blocks = 0, events = 0, status;
 
 	pt_config_init(&config);
 	config.cpu = (struct pt_cpu){.vendor = pcv_intel, .family = 6, .model = 94, .stepping = 3};
@@ -167,6 +232,8 @@ int main(int argc, char **argv)
 			count_only = 1;
 		} else if (!strcmp(argv[at], "--blocks")) {
 			blocks = 1;
+		} else if (!strcmp(argv[at], "--events")) {
+			events = 1;
 		} else if (!strcmp(argv[at], "--cpu") && at + 1 < argc &&
 			   sscanf(argv[at + 1], "%u/%u/%u", &family, &model, &stepping) == 3) {
 			config.cpu.family = (uint16_t)family;
@@ -178,7 +245,7 @@ int main(int argc, char **argv)
 		}
 	}
 	if (at >= argc)
-		die("usage:", argv[0], "[--cpu F/M/S] [--count] [--blocks] STREAM [IMAGE:OFFSET:SIZE:ADDRESS ...]");
+		die("usage:", argv[0], "[--cpu F/M/S] [--count] [--blocks] [--events] STREAM [IMAGE:OFFSET:SIZE:ADDRESS ...]");
 	read_stream(argv[at++]);
 	status = pt_cpu_errata(&config.errata, &config.cpu);
 	if (status < 0)
@@ -202,7 +269,7 @@ int main(int argc, char **argv)
 
 		if (!decoder || pt_insn_set_image(decoder, image) < 0)
 			die("decoder", "for the stream", "could not be made");
-		walk(decoder, count_only, &counts);
+		walk(decoder, count_only, events, &counts);
 		pt_insn_free_decoder(decoder);
 	}
 	if (count_only)

@@ -4,7 +4,7 @@
 
 mod support;
 
-use pt_flow::{Config, Flow};
+use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Execution, Flow, Loss, Notice, NoticeKind, Sink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -68,6 +68,89 @@ fn compare(name: &str) {
         lines.iter().take_while(|line| !line.starts_with("error")).map(|l| hexadecimal(l)).collect();
     assert!(sink.addresses.starts_with(&addresses), "{name}: instructions differ");
     println!("{name}: all {} by blocks, the first {} one by one", sink.addresses.len(), addresses.len());
+}
+
+/// Instructions and events in libipt's words.
+#[derive(Default)]
+struct Listed {
+    lines: Vec<String>,
+    standing: bool,
+}
+
+impl Sink for Listed {
+    fn block(&mut self, block: &Block<'_>, _: u64) {
+        self.lines.extend(block.addresses().map(|address| format!("{address:x}")));
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool, _: u64) {
+        if !std::mem::take(&mut self.standing) {
+            self.lines.push(format!("[{} {ip:x}]", if resumed { "resumed" } else { "enabled" }));
+        }
+    }
+
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, _: u64) {
+        let target = target.map_or(String::new(), |ip| format!(" {ip:x}"));
+        self.lines.push(match kind {
+            DisableKind::Synchronous => format!("[disabled{target}]"),
+            DisableKind::Asynchronous => format!("[stopped {at:x}{target}]"),
+        });
+    }
+
+    fn interrupt(&mut self, from: u64, to: u64, _: u64) {
+        self.lines.push(format!("[interrupt {from:x} {to:x}]"));
+    }
+
+    fn loss(&mut self, _: &Loss) {
+        self.lines.push("error".to_owned());
+    }
+
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {
+        self.lines.push("[overflow]".to_owned());
+    }
+
+    fn notice(&mut self, notice: &Notice, _: u64) {
+        self.standing |= notice.kind == NoticeKind::Standing;
+        if notice.status {
+            return;
+        }
+        self.lines.push(match notice.kind {
+            NoticeKind::Paging { cr3, .. } => format!("[paging {cr3:x}]"),
+            NoticeKind::ExecutionMode(mode) => {
+                let number = match mode {
+                    Execution::Bits16 => 1,
+                    Execution::Bits32 => 2,
+                    Execution::Bits64 => 3,
+                };
+                format!("[mode {number}]")
+            }
+            NoticeKind::Transaction { active, aborted } => {
+                format!("[transaction {} {}]", u8::from(active), u8::from(aborted))
+            }
+            NoticeKind::TraceStop => "[trace stop]".to_owned(),
+            NoticeKind::PtWrite { payload, .. } => format!("[ptwrite {payload:x}]"),
+            _ => return,
+        });
+    }
+}
+
+/// The events of the instruction decoder among its instructions, up to its first error.
+#[test]
+fn events_stand_where_libipt_has_them() {
+    for name in ["last", "ovf-01-ben", "cve-2004-0597-poc", "cve-2005-0105-poc", "hello", "uaf-04-ben"] {
+        let (Some(oracle), Some(griffin)) = (oracle(), support::griffin(name)) else { return };
+        let stream = griffin.streams.values().next().unwrap();
+        let mut sink = Listed::default();
+        let errata = Errata::of(Cpu { family: 6, model: 94, stepping: 3 }).unwrap();
+        Flow::new(&griffin.memory).decode(stream, &Config { errata, ..Config::default() }, &[], &mut sink);
+        let lines = libipt(&format!("{name}-events"), oracle, &["--events"], stream, &griffin);
+        let until = lines.iter().position(|line| line.starts_with("error")).unwrap_or(lines.len());
+        for (number, (found, listed)) in sink.lines.iter().zip(&lines[..until]).enumerate() {
+            assert_eq!(found, listed, "{name}: line {number}");
+        }
+        assert!(sink.lines.len() >= until, "{name}: {} of {until} lines", sink.lines.len());
+        let events = lines[..until].iter().filter(|line| line.starts_with('[')).count();
+        println!("{name}: {until} lines agree, {events} of them events");
+    }
 }
 
 #[test]
