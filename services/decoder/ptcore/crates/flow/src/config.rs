@@ -21,6 +21,9 @@ pub struct Config {
     /// Ends the flow with the last packet. Without it the code behind that runs on as far as it leads by itself, as
     /// in libipt 2.0.
     pub stop_at_last_packet: bool,
+    /// Conditional branches were not traced (IA32_RTIT_CTL.DisTNT): behind one the flow goes on at the next packet that
+    /// has an address.
+    pub without_tnt: bool,
     /// Forgets at OVF how long a core cycle is, lest a change of the clock was lost.
     pub forget_rate_at_overflow: bool,
 }

@@ -201,7 +201,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
             let mut ended = synchronized.and_then(|event| self.flow(event));
-            while self.config.resume_at_address {
+            while self.config.resume_at_address || self.config.without_tnt {
+                if !self.config.resume_at_address && ended.is_err_and(|fault| fault.reason != Reason::NotTraced) {
+                    break;
+                }
                 let (Err(fault), true) = (ended, self.in_code) else { break };
                 self.in_code = false;
                 ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
@@ -313,6 +316,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.held.clear();
         self.hare.rest();
         self.enabled = false;
+        let traced = fault.reason != Reason::NotTraced;
         let mut notices = Vec::new();
         let event = loop {
             let event = match self.pending.take() {
@@ -323,7 +327,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 }
                 Some(event) => event,
                 // What follows is one loss with this.
-                None => self.events.next().map_err(|_| fault)?,
+                None => self.events.next().map_err(|bad| if traced { fault } else { bad })?,
             };
             self.events.count = 0;
             match event {
@@ -338,8 +342,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
         };
         let resumed = if event == Event::End { end } else { self.events.offset };
-        let size = resumed.saturating_sub(fault.offset);
-        self.statistics.errors += 1;
+        let size = if traced { resumed.saturating_sub(fault.offset) } else { 0 };
+        self.statistics.errors += u64::from(traced);
         let (address, epoch) = (self.ip, self.epoch);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
         if event != Event::End {
@@ -845,6 +849,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Stopped)
             }
             Event::Note => self.late_note(),
+            _ if block.exit == Exit::Cond && self.config.without_tnt => {
+                self.tell_before_last(block);
+                Err(self.fault(Reason::NotTraced))
+            }
             Event::Status { .. } => Err(self.fault(Reason::BadStatus)),
             _ => {
                 self.tell_before_last(block);

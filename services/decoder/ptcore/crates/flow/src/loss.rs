@@ -26,6 +26,8 @@ pub enum Reason {
     EndlessLoop,
     /// A PSB says that execution is elsewhere, or in another mode.
     BadStatus,
+    /// Conditional branches are not traced: no packets are lost, and it is no error.
+    NotTraced,
 }
 
 impl Reason {
@@ -43,6 +45,7 @@ impl Reason {
             Reason::SuppressedTarget => "suppressed-target",
             Reason::EndlessLoop => "endless-loop",
             Reason::BadStatus => "bad-status",
+            Reason::NotTraced => "not-traced",
         }
     }
 }
@@ -60,6 +63,7 @@ impl fmt::Display for Reason {
             Reason::BadReturn => f.write_str("a compressed return that is not taken"),
             Reason::SuppressedTarget => f.write_str("a branch target is suppressed"),
             Reason::BadStatus => f.write_str("a PSB says that execution is elsewhere"),
+            Reason::NotTraced => f.write_str("conditional branches are not traced"),
             Reason::EndlessLoop => f.write_str("direct jumps lead back to themselves without a packet"),
         }
     }

@@ -491,3 +491,18 @@ fn any_stream_ends() {
         }
     }
 }
+
+#[test]
+fn branches_that_are_not_traced_are_gaps_and_no_errors() {
+    let mut packets = psb_plus(Some(CODE));
+    packets.extend([Packet::Tip(full(CODE + 5)), Packet::Fup(full(CODE + 4)), Packet::TipPgd(Ip::SUPPRESSED)]);
+    let mut memory = Sections::default();
+    memory.0.insert(CODE, BRANCHES.to_vec());
+    let mut sink = Recorder::default();
+    let config = Config { without_tnt: true, ..Config::default() };
+    let statistics = Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    assert_eq!((statistics.errors, statistics.lost_bytes), (0, 0));
+    let gaps = |told: &&Told| matches!(told, Told::Loss(Loss { reason: Reason::NotTraced, size: 0, .. }));
+    assert_eq!(sink.told.iter().filter(gaps).count(), 2, "{:?}", sink.told);
+    assert!(sink.told.contains(&Told::Enabled(CODE + 5)) && sink.told.last() == Some(&stopped(4)), "{:?}", sink.told);
+}
