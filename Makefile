@@ -58,7 +58,7 @@ $(HTML_TEMPLATE): $(wildcard cli/html/*) | $(VENV)/.locked
 demo: setup ## Trace a real redis-server under load for half a second and show what it did
 	$(BIN)/python bench/demo.py
 
-bench-%: setup ## One bench of bench/: bench-vpt, bench-e2e
+bench-%: setup ## One bench of bench/: bench-vpt, bench-e2e, bench-decoder (wants libipt-dev)
 	PYTHONPATH=bench $(BIN)/python bench/$*
 
 lint: setup ## Formatting, types, layers, contracts
