@@ -134,6 +134,7 @@ pub fn recording(name: &str, folder: &Path, stream: u32) -> Input {
             mtc_freq: u32_at(&control, 144) as u8,
             tsc_ctc_ratio: (u32_at(&control, 52), u32_at(&control, 56)),
             nominal_ratio: u32_at(&control, 60) as u8,
+            ..Config::default()
         },
         cpu: [u32_at(&control, 40), u32_at(&control, 44), u32_at(&control, 48)],
         epochs,

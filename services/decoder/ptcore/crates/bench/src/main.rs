@@ -1,4 +1,4 @@
-//! Each layer and libipt over the same streams, in turns: `pt-bench ROUNDS (FILE.griffin.gz | NAME=FOLDER:STREAM)...`.
+//! Each layer and libipt over the same streams, in turns: `pt-bench ROUNDS[:CONTENDER] (FILE.griffin.gz | NAME=FOLDER:STREAM)...`.
 //!
 //! One JSON object a line for each input: what was decoded, and seconds of processor time by contender and round.
 
@@ -7,12 +7,12 @@ mod libipt;
 
 use input::Input;
 use libipt::{cpu_seconds, Counts, Files, Peer};
-use pt_calls::Calls;
-use pt_flow::{Block, DisableKind, Flow, Loss, Sink, Statistics};
+use pt_calls::{Calls, Coverage, Trace};
+use pt_flow::{Block, DisableKind, Flow, Loss, Path, Sink, Statistics};
+use pt_image::Image;
 use pt_packet::Reader;
 use std::fmt::Write;
 use std::hint::black_box;
-use std::path::Path;
 
 /// Rounds are at least this long for each contender, by repetition.
 const LEAST_SECONDS: f64 = 0.04;
@@ -27,6 +27,10 @@ impl Sink for Nothing {
     #[inline(always)]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         black_box((block.start, tsc));
+    }
+    #[inline(always)]
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        black_box((path.id, tsc));
     }
     fn enabled(&mut self, _: u64, _: bool, _: u64) {}
     fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
@@ -74,19 +78,37 @@ fn packets(stream: &[u8]) -> u64 {
     count
 }
 
-fn calls(input: &Input, flow: &mut Flow<&pt_image::Image>) -> (Statistics, usize) {
-    let mut calls = Calls::new(&input.image);
-    let statistics = flow.decode(&input.stream, &input.config, &input.epochs, &mut calls);
-    (statistics, black_box(calls.finish()).records.len())
+/// A flow and the calls that it tells, warm after the first stream.
+struct Warm<'a> {
+    input: &'a Input,
+    flow: Flow<&'a Image>,
+    calls: Calls<&'a Image>,
 }
 
-fn bench(input: &Input, rounds: usize) -> String {
+impl<'a> Warm<'a> {
+    fn new(input: &'a Input) -> Self {
+        Warm { input, flow: Flow::new(&input.image), calls: Calls::new(&input.image) }
+    }
+
+    fn decode(&mut self) -> (Statistics, Trace) {
+        let Input { stream, config, epochs, .. } = self.input;
+        let statistics = self.flow.decode(stream, config, epochs, &mut self.calls);
+        (statistics, black_box(self.calls.finish()))
+    }
+}
+
+fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let files = Files::of(input).expect("a temporary folder");
     let peer = Peer::new(input, &files);
     let theirs = Counts { packets: peer.packets().packets, ..peer.blocks() };
-    let (ours, rows) = calls(input, &mut Flow::new(&input.image));
+    let mut warm = Warm::new(input);
+    let (ours, trace) = warm.decode();
+    let rows = trace.records.len();
+    warm.decode();
+    let memory = warm.flow.memory() + warm.calls.memory();
+    let mut recycling = Warm::new(input);
+    let (mut edges_of, mut coverage) = (Flow::new(&input.image), Coverage::default());
     let mut only_flow = Flow::new(&input.image);
-    let mut with_calls = Flow::new(&input.image);
     let decode = |flow: &mut Flow<_>| {
         black_box(flow.decode(&input.stream, &input.config, &input.epochs, &mut Nothing::default()));
     };
@@ -101,22 +123,30 @@ fn bench(input: &Input, rounds: usize) -> String {
             black_box(peer.blocks());
         }),
         Contender::new("flow", || decode(&mut only_flow)),
+        Contender::new("edges", || {
+            edges_of.decode(&input.stream, &input.config, &input.epochs, &mut coverage);
+            black_box(coverage.finish());
+        }),
         Contender::new("calls", || {
-            calls(input, &mut with_calls);
+            warm.decode();
+        }),
+        Contender::new("calls recycled", || {
+            let (_, trace) = recycling.decode();
+            recycling.calls.recycle(trace.records);
         }),
         Contender::new("libipt blocks cold", || {
             black_box(Peer::new(input, &files).blocks());
         }),
         Contender::new("calls cold", || {
-            calls(input, &mut Flow::new(&input.image));
+            Warm::new(input).decode();
         }),
     ];
     for _ in 0..rounds {
-        contenders.iter_mut().for_each(Contender::round);
+        contenders.iter_mut().filter(|one| only.is_none_or(|only| one.name == only)).for_each(Contender::round);
     }
     let mut line = format!(
         "{{\"name\": \"{}\", \"bytes\": {}, \"packets\": {}, \"instructions\": {}, \"branches\": {}, \"rows\": {rows}, \
-         \"losses\": {}, \"libipt\": {{\"packets\": {}, \"instructions\": {}, \"blocks\": {}, \"errors\": {}}}",
+         \"losses\": {}, \"memory\": {memory}, \"libipt\": {{\"packets\": {}, \"instructions\": {}, \"blocks\": {}, \"errors\": {}}}",
         input.name,
         input.stream.len(),
         ours.packets,
@@ -137,15 +167,16 @@ fn bench(input: &Input, rounds: usize) -> String {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let usage = "usage: pt-bench ROUNDS (FILE.griffin.gz | NAME=FOLDER:STREAM)...";
+    let usage = "usage: pt-bench ROUNDS[:CONTENDER] (FILE.griffin.gz | NAME=FOLDER:STREAM)...";
     let Some((rounds, inputs)) = arguments.split_first() else { panic!("{usage}") };
+    let (rounds, only) = rounds.split_once(':').map_or((&rounds[..], None), |(rounds, only)| (rounds, Some(only)));
     let rounds = rounds.parse().expect(usage);
     for argument in inputs {
         let recording = argument.split_once('=').and_then(|(name, rest)| Some((name, rest.rsplit_once(':')?)));
         let input = match recording {
-            Some((name, (folder, stream))) => input::recording(name, Path::new(folder), stream.parse().expect(usage)),
-            None => input::griffin(Path::new(argument)),
+            Some((name, (folder, stream))) => input::recording(name, folder.as_ref(), stream.parse().expect(usage)),
+            None => input::griffin(argument.as_ref()),
         };
-        println!("{}", bench(&input, rounds));
+        println!("{}", bench(&input, rounds, only));
     }
 }

@@ -1,10 +1,11 @@
 //! From blocks to calls: what each arrival at another function means.
 
-use crate::edges::{Branch, Edge, Edges};
+use crate::edges::{Edge, Edges};
 use crate::functions::{Entered, FunctionTotals};
+use crate::plan::{Move, Plan, Plans};
 use crate::records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
 use crate::stack::{Entry, Interruption, Stack};
-use pt_flow::{Block, BlockKind, DisableKind, Loss, Reason, Sink};
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Path, Reason, Sink};
 use pt_image::{Role, Symbols};
 
 /// Why a stretch of the stream has no calls.
@@ -38,12 +39,15 @@ pub struct Trace {
     pub losses: Vec<LossRecord>,
 }
 
-/// Follows the flow of one thread with a stack of calls.
+/// Follows the flow of one thread with a stack of calls; after `finish` that of another one through the same `Flow`.
 pub struct Calls<S> {
     symbols: S,
     stack: Stack,
     edges: Edges,
     known: Vec<Known>,
+    /// By function of code that nothing divides: its blocks.
+    members: Vec<Vec<(u32, u64)>>,
+    plans: Plans,
     arrival: Arrival,
     left: Option<Left>,
     losses: Vec<LossRecord>,
@@ -57,18 +61,19 @@ pub struct Calls<S> {
 
 /// What was found out about a cached block.
 #[derive(Clone, Copy)]
-struct Known {
-    entered: Entered,
-    /// Symbols or unwind tables say which function it is in: no call changes that.
-    divided: bool,
-    branch: Option<Branch>,
+pub(crate) struct Known {
+    /// The function that it is in; `u32::MAX` when that is to be asked anew.
+    pub function: u32,
+    /// The function that a call of it enters.
+    pub called: u32,
+    pub entry: bool,
 }
 
-const UNKNOWN: Known = Known { entered: Entered { function: u32::MAX, entry: false }, divided: false, branch: None };
+const UNKNOWN: Known = Known { function: u32::MAX, called: u32::MAX, entry: false };
 
 /// How the next block is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrival {
+pub(crate) enum Arrival {
     /// Nothing before it is known.
     Begin,
     /// By a branch that leaves the stack alone.
@@ -81,9 +86,22 @@ enum Arrival {
     Interruption(Left),
 }
 
+impl Arrival {
+    #[inline(always)]
+    pub fn behind(block: &Block<'_>) -> Arrival {
+        match block.kind {
+            BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => {
+                Arrival::Call { from: block.last, returns_to: block.end }
+            }
+            BlockKind::Return => Arrival::Return,
+            _ => Arrival::Jump,
+        }
+    }
+}
+
 /// Where the flow was interrupted, and where it would go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Left {
+pub(crate) struct Left {
     at: u64,
     resumes: u64,
 }
@@ -95,6 +113,8 @@ impl<S: Symbols> Calls<S> {
             stack: Stack::default(),
             edges: Edges::default(),
             known: Vec::new(),
+            members: Vec::new(),
+            plans: Plans::default(),
             arrival: Arrival::Begin,
             left: None,
             losses: Vec::new(),
@@ -106,57 +126,120 @@ impl<S: Symbols> Calls<S> {
     }
 
     /// Ends the calls that are open with the last known time.
-    pub fn finish(mut self) -> Trace {
-        for branch in self.known.iter().filter_map(|known| known.branch.as_ref()) {
-            self.edges.gather(branch);
-        }
+    pub fn finish(&mut self) -> Trace {
+        self.plans.gather(&mut self.edges);
         let (records, functions) = self.stack.finish();
-        Trace { records, functions, edges: self.edges.sorted(), losses: self.losses }
+        (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, None);
+        (self.epoch, self.end, self.tsc) = (0, 0, 0);
+        Trace { records, functions, edges: self.edges.take(), losses: std::mem::take(&mut self.losses) }
     }
 
-    fn look_up(&mut self, address: u64, called: bool) -> Known {
+    /// Takes columns that are not needed any more for the next stream: memory that was used before need not be given by
+    /// the system again.
+    pub fn recycle(&mut self, records: Records) {
+        if self.stack.is_new() {
+            self.stack.records = records;
+        }
+    }
+
+    /// Bytes of what is kept from stream to stream.
+    pub fn memory(&self) -> usize {
+        self.known.capacity() * size_of::<Known>() + self.edges.memory() + self.plans.memory()
+    }
+
+    /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
+    fn look_up(&mut self, address: u64, called: bool) -> (Entered, bool) {
         let place = self.symbols.place(self.epoch, address);
         let entered = self.stack.functions.at(&place, address, called);
-        Known { entered, divided: place.function.is_some(), branch: None }
+        if let Some((divided, from)) = self.stack.functions.changed.take() {
+            if let Some(members) = self.members.get_mut(divided as usize) {
+                members.retain(|&(id, start)| {
+                    if start >= from {
+                        self.known[id as usize] = UNKNOWN;
+                    }
+                    start < from
+                });
+            }
+        }
+        (entered, place.function.is_some())
     }
 
     #[cold]
+    #[inline(never)]
     fn get_to_know(&mut self, block: &Block<'_>) -> Known {
-        let known = self.look_up(block.start, matches!(self.arrival, Arrival::Call { .. }));
+        let called = matches!(self.arrival, Arrival::Call { .. });
+        let (entered, divided) = self.look_up(block.start, called);
+        let named = if called || divided { entered.function } else { u32::MAX };
+        let known = Known { function: entered.function, called: named, entry: entered.entry };
         if let Some(index) = kept(block) {
             if self.known.len() <= index {
                 self.known.resize(index + 1, UNKNOWN);
             }
-            self.known[index] = Known { branch: self.known[index].branch, ..known };
+            self.known[index] = known;
+            if !divided {
+                let function = entered.function as usize;
+                if self.members.len() <= function {
+                    self.members.resize_with(function + 1, Vec::new);
+                }
+                self.members[function].push((block.id, block.start));
+            }
         }
         known
     }
 
-    /// The stack's innermost call becomes the one that runs at `address`.
-    fn arrive(&mut self, arrival: Arrival, address: u64, known: Known) {
-        let called = matches!(arrival, Arrival::Call { .. } | Arrival::Interruption(_));
-        let entered = if known.divided { known.entered } else { self.look_up(address, called).entered };
-        match arrival {
+    #[inline(always)]
+    fn known(&mut self, block: &Block<'_>) -> Known {
+        match kept(block).and_then(|index| self.known.get(index)) {
+            Some(&known) if known.function != u32::MAX => known,
+            _ => self.get_to_know(block),
+        }
+    }
+
+    /// The stack's innermost call becomes the one that runs the block at `address`, of which `known` is what is known.
+    #[inline(always)]
+    fn arrive(&mut self, address: u64, id: u32, known: Known) {
+        let entered = Entered { function: known.function, entry: known.entry };
+        match self.arrival {
+            Arrival::Jump => self.jump(entered, address),
+            Arrival::Call { from, returns_to } => {
+                let entered = match known.called {
+                    u32::MAX => self.enter(address, id),
+                    function => Entered { function, ..entered },
+                };
+                self.call(entered, from, returns_to, address);
+            }
+            Arrival::Return => self.give_back(entered, address),
             Arrival::Begin => {
                 self.stack.begin(self.tsc);
                 self.root(entered, address);
             }
-            Arrival::Jump => self.jump(entered, address),
-            Arrival::Call { from, returns_to } => self.call(entered, from, returns_to, address),
-            Arrival::Return => self.give_back(entered, address),
-            Arrival::Interruption(left) => self.interruption(entered, left, address),
+            Arrival::Interruption(left) => {
+                let entered = self.enter(address, id);
+                self.interruption(entered, left, address);
+            }
         }
     }
 
+    /// What a call of `address` enters.
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self, address: u64, id: u32) -> Entered {
+        let (entered, _) = self.look_up(address, true);
+        if let Some(known) = self.known.get_mut(id as usize).filter(|known| known.function != u32::MAX) {
+            (known.called, known.entry) = (entered.function, entered.entry);
+        }
+        entered
+    }
+
     fn root(&mut self, entered: Entered, target: u64) {
-        self.stack.push(Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
+        self.stack.push(&Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
     }
 
     fn call(&mut self, entered: Entered, from: u64, returns_to: u64, target: u64) {
         if !entered.entry && self.stack.function() == Some(entered.function) {
             return self.stack.call_locally(returns_to);
         }
-        self.stack.push(Entry { returns_to: Some(returns_to), ..plain(entered, from, target) });
+        self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, from, target) });
     }
 
     fn jump(&mut self, entered: Entered, target: u64) {
@@ -166,7 +249,7 @@ impl<S: Symbols> Calls<S> {
         if self.stack.function() == Some(entered.function) {
             return;
         }
-        self.stack.replace(Entry { flags: TAIL_CALL, ..plain(entered, self.end, target) });
+        self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, self.end, target) });
     }
 
     /// True when the jump left the function that jumps far.
@@ -222,7 +305,7 @@ impl<S: Symbols> Calls<S> {
             return self.unwind_to(entered, target);
         }
         let interruption = Interruption { resumes: left.resumes, repeats: left.at, returning: false };
-        self.stack.push(Entry {
+        self.stack.push(&Entry {
             flags: ASYNCHRONOUS,
             interruption: Some(interruption),
             ..plain(entered, left.at, target)
@@ -232,25 +315,89 @@ impl<S: Symbols> Calls<S> {
     fn interrupt_at(&mut self, left: Left, to: u64) {
         if self.arrival != Arrival::Jump {
             // Between a call and the first instruction of the function, for instance.
-            let known = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
-            self.arrive(self.arrival, left.at, known);
+            let (entered, _) = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
+            let known = Known { function: entered.function, called: entered.function, entry: entered.entry };
+            self.arrive(left.at, u32::MAX, known);
         }
         self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption(left) };
     }
 
-    fn count(&mut self, block: &Block<'_>) {
-        let Some(known) = kept(block).and_then(|index| self.known.get_mut(index)) else {
-            return self.edges.count(block);
+    /// A block is reached.
+    #[inline(always)]
+    fn reach(&mut self, block: &Block<'_>) {
+        let known = self.known(block);
+        if self.arrival != Arrival::Jump || self.stack.function() != Some(known.function) {
+            self.arrive(block.start, block.id, known);
+        }
+    }
+
+    /// A block that was reached ran.
+    #[inline(always)]
+    fn ran(&mut self, block: &Block<'_>) {
+        self.stack.run(block.instructions);
+        self.end = block.end;
+        self.arrival = Arrival::behind(block);
+        self.edges.count(block);
+    }
+
+    /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
+    #[inline(never)]
+    fn replay(&mut self, path: &Path<'_>, mut reached: bool) {
+        for block in path.blocks() {
+            if !std::mem::take(&mut reached) {
+                self.reach(&block);
+            }
+            self.ran(&block);
+        }
+        if self.plans.is_worth_it(path.id, self.stack.functions.version) {
+            let plan = self.plan(path);
+            self.plans.keep(path.id, self.stack.functions.version, plan);
+        }
+    }
+
+    /// What the path does to the stack, when that can be said beforehand.
+    fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
+        let known = |calls: &Self, block: &Block<'_>| {
+            calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)
         };
-        if known.branch.is_none() {
-            known.branch = Branch::of(block);
+        let first = path.blocks().next()?;
+        let mut plan = Plan::of(known(self, &first)?, &first);
+        let mut arrival = None;
+        let mut open = vec![(known(self, &first)?.function, 0)];
+        let mut run = 0;
+        for block in path.blocks() {
+            let known = known(self, &block)?;
+            let &(function, returns_to) = open.last()?;
+            match arrival {
+                None => {}
+                Some(Arrival::Jump) if known.function == function => {}
+                Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
+                    let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
+                    plan.moves.push(Move::Replace { run: std::mem::take(&mut run), entry });
+                    *open.last_mut()? = (known.function, returns_to);
+                }
+                Some(Arrival::Call { from, returns_to }) if known.called != u32::MAX => {
+                    if !known.entry && known.called == function {
+                        return None;
+                    }
+                    let entered = Entered { function: known.called, entry: known.entry };
+                    let entry = Entry { returns_to: Some(returns_to), ..plain(entered, from, block.start) };
+                    plan.moves.push(Move::Push { run: std::mem::take(&mut run), entry });
+                    open.push((known.called, returns_to));
+                }
+                Some(Arrival::Return) if open.len() > 1 && returns_to == block.start => {
+                    plan.moves.push(Move::Pop { run: std::mem::take(&mut run) });
+                    open.pop();
+                }
+                _ => return None,
+            }
+            run += block.instructions;
+            plan.end = block.end;
+            arrival = Some(Arrival::behind(&block));
+            plan.edges.extend(self.edges.slot(&block));
         }
-        let Some(branch) = known.branch.as_mut() else { return };
-        if block.kind == BlockKind::CondNotTaken {
-            branch.count_not_taken();
-        } else if !branch.count_taken(block.target) {
-            self.edges.retarget(branch, block.target);
-        }
+        (plan.run, plan.arrival) = (run, arrival?);
+        Some(plan)
     }
 
     /// What runs from now on is over at `tsc`.
@@ -271,24 +418,53 @@ impl<S: Symbols> Sink for Calls<S> {
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.epoch = block.epoch;
         self.pass(tsc);
-        let known = match kept(block).and_then(|index| self.known.get(index)) {
-            Some(&known) if known.entered.function != u32::MAX => known,
-            _ => self.get_to_know(block),
+        self.reach(block);
+        self.ran(block);
+    }
+
+    #[inline(always)]
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        self.epoch = path.epoch();
+        self.pass(tsc);
+        let Some(plan) = self.plans.fitting(path.id, self.stack.functions.version) else {
+            return self.replay(path, false);
         };
-        if self.arrival != Arrival::Jump || self.stack.function() != Some(known.entered.function) {
-            self.arrive(self.arrival, block.start, known);
+        let (function, start, id, known) = (plan.known.function, plan.start, plan.first, plan.known);
+        let reached = self.arrival != Arrival::Jump || self.stack.function() != Some(function);
+        if reached {
+            self.arrive(start, id, known);
         }
-        self.stack.run(block.instructions);
-        self.end = block.end;
-        self.arrival = match block.kind {
-            BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => {
-                Arrival::Call { from: block.last, returns_to: block.end }
-            }
-            BlockKind::Return => Arrival::Return,
-            _ => Arrival::Jump,
+        let version = self.stack.functions.version;
+        let Some(plan) = self.plans.fitting(path.id, version).filter(|_| self.stack.function() == Some(function))
+        else {
+            return self.replay(path, reached);
         };
-        if !matches!(block.kind, BlockKind::Linear | BlockKind::Interrupted) {
-            self.count(block);
+        plan.count += 1;
+        let (moves, run) = (plan.moves.clone(), plan.run);
+        (self.end, self.arrival) = (plan.end, plan.arrival);
+        for at in moves {
+            match &self.plans.moves[at as usize] {
+                Move::Push { run, entry } => {
+                    self.stack.run(*run);
+                    self.stack.push(entry);
+                }
+                Move::Pop { run } => {
+                    self.stack.run(*run);
+                    self.stack.pop(0);
+                }
+                Move::Replace { run, entry } => {
+                    self.stack.run(*run);
+                    self.stack.replace(entry);
+                }
+            }
+        }
+        self.stack.run(run);
+    }
+
+    fn paths(&mut self, generation: u64) {
+        if self.plans.generation != generation {
+            self.plans.gather(&mut self.edges);
+            self.plans = Plans::of(generation);
         }
     }
 
@@ -349,6 +525,10 @@ impl<S: Symbols> Sink for Calls<S> {
 #[inline(always)]
 fn kept(block: &Block<'_>) -> Option<usize> {
     (block.id != u32::MAX).then_some(block.id as usize)
+}
+
+pub(crate) fn of(known: Known) -> Entered {
+    Entered { function: known.function, entry: known.entry }
 }
 
 fn plain(entered: Entered, call_address: u64, target: u64) -> Entry {

@@ -2,6 +2,7 @@
 
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Kinds of branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,82 +35,167 @@ impl EdgeKind {
 }
 
 /// From a branch instruction to where it went (0: not recorded).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
     pub from: u64,
     pub to: u64,
     pub kind: EdgeKind,
 }
 
-/// Counts of the branch at the end of one cached block, for the target it last had.
-#[derive(Clone, Copy)]
-pub struct Branch {
-    from: u64,
-    end: u64,
-    target: u64,
-    taken: u64,
-    not_taken: u64,
-    kind: EdgeKind,
-}
-
-impl Branch {
-    /// Of a block that ends in a branch; nothing is counted.
-    pub fn of(block: &Block<'_>) -> Option<Branch> {
-        let kind = match EdgeKind::of(block.kind)? {
-            EdgeKind::CondNotTaken => EdgeKind::CondTaken,
-            kind => kind,
-        };
-        Some(Branch { from: block.last, end: block.end, target: block.target, taken: 0, not_taken: 0, kind })
-    }
-
-    #[inline(always)]
-    pub fn count_not_taken(&mut self) {
-        self.not_taken += 1;
-    }
-
-    /// Counts the branch when it goes where it went the last time. False otherwise: nothing was counted.
-    #[inline(always)]
-    pub fn count_taken(&mut self, target: u64) -> bool {
-        let same = self.target == target;
-        self.taken += u64::from(same);
-        same
+impl std::hash::Hash for Edge {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.from);
+        state.write_u64(self.to ^ (self.kind as u64) << 56);
     }
 }
 
-/// Counts of edges that are not counted at their block.
+/// Multiplicative: addresses are no adversaries beyond slowness.
 #[derive(Default)]
-pub struct Edges(HashMap<Edge, u64>);
+struct EdgeHasher(u64);
+
+impl Hasher for EdgeHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+/// The slot of no edge.
+const NONE: u32 = u32::MAX;
+/// Places in front of the map for branches with many targets.
+const FRONT: usize = 1 << 12;
+
+#[derive(Clone, Copy)]
+struct Counted {
+    edge: Edge,
+    count: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Front {
+    target: u64,
+    block: u32,
+    slot: u32,
+}
+
+/// Counts of edges, each in its slot. Slots stay when the counts are taken.
+pub struct Edges {
+    counted: Vec<Counted>,
+    slots: HashMap<Edge, u32, BuildHasherDefault<EdgeHasher>>,
+    /// By cached block: the slots of its direct branch when it is taken and when it is not.
+    direct: Vec<[u32; 2]>,
+    front: Vec<Front>,
+    /// Slots by edge.
+    order: Vec<u32>,
+}
+
+impl Default for Edges {
+    fn default() -> Self {
+        Edges {
+            counted: Vec::new(),
+            slots: HashMap::default(),
+            direct: Vec::new(),
+            front: vec![Front { target: 0, block: NONE, slot: NONE }; FRONT],
+            order: Vec::new(),
+        }
+    }
+}
 
 impl Edges {
-    /// Counts an edge of a block that is not kept.
+    /// The slot of the branch at the end of a block; `None` when it has none.
+    #[inline(always)]
+    pub fn slot(&mut self, block: &Block<'_>) -> Option<u32> {
+        let way = match block.kind {
+            BlockKind::CondTaken | BlockKind::Jump | BlockKind::Call => 0,
+            BlockKind::CondNotTaken => 1,
+            BlockKind::Linear | BlockKind::Interrupted => return None,
+            _ => return self.slot_of_many(block),
+        };
+        if let Some(&slot) = self.direct.get(block.id as usize).map(|slots| &slots[way]) {
+            // Where a disabled trace does not say where a branch went, its target is not the usual one.
+            if self.counted.get(slot as usize).is_some_and(|known| known.edge.to == block.target) {
+                return Some(slot);
+            }
+        }
+        self.new_direct(block, way)
+    }
+
     #[cold]
+    fn new_direct(&mut self, block: &Block<'_>, way: usize) -> Option<u32> {
+        let slot = self.look_up(block)?;
+        let index = block.id as usize;
+        if block.id != u32::MAX {
+            if self.direct.len() <= index {
+                self.direct.resize(index + 1, [NONE; 2]);
+            }
+            self.direct[index][way] = slot;
+        }
+        Some(slot)
+    }
+
+    #[inline(always)]
+    fn slot_of_many(&mut self, block: &Block<'_>) -> Option<u32> {
+        let place = (block.target ^ u64::from(block.id).wrapping_mul(0x9e37_79b9) >> 7) as usize % FRONT;
+        let front = self.front[place];
+        if front.target == block.target && front.block == block.id && block.id != u32::MAX {
+            return Some(front.slot);
+        }
+        let slot = self.look_up(block)?;
+        self.front[place] = Front { target: block.target, block: block.id, slot };
+        Some(slot)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, block: &Block<'_>) -> Option<u32> {
+        let edge = Edge { from: block.last, to: block.target, kind: EdgeKind::of(block.kind)? };
+        let counted = &mut self.counted;
+        Some(*self.slots.entry(edge).or_insert_with(|| {
+            counted.push(Counted { edge, count: 0 });
+            (counted.len() - 1) as u32
+        }))
+    }
+
+    #[inline(always)]
+    pub fn add(&mut self, slot: u32, count: u64) {
+        self.counted[slot as usize].count += count;
+    }
+
+    /// Counts the branch at the end of a block.
+    #[inline(always)]
     pub fn count(&mut self, block: &Block<'_>) {
-        if let Some(kind) = EdgeKind::of(block.kind) {
-            *self.0.entry(Edge { from: block.last, to: block.target, kind }).or_default() += 1;
+        if let Some(slot) = self.slot(block) {
+            self.add(slot, 1);
         }
     }
 
-    /// Goes over to another target and counts it.
-    pub fn retarget(&mut self, branch: &mut Branch, target: u64) {
-        self.gather(&Branch { not_taken: 0, ..*branch });
-        (branch.target, branch.taken) = (target, 1);
+    /// All edges with their counts, in order; counts begin anew.
+    pub fn take(&mut self) -> Vec<(Edge, u64)> {
+        if self.order.len() != self.counted.len() {
+            self.order = (0..self.counted.len() as u32).collect();
+            let counted = &self.counted;
+            self.order.sort_unstable_by_key(|&slot| counted[slot as usize].edge);
+        }
+        let mut taken = Vec::with_capacity(self.order.len());
+        for &slot in &self.order {
+            let Counted { edge, count } = &mut self.counted[slot as usize];
+            if *count > 0 {
+                taken.push((*edge, std::mem::take(count)));
+            }
+        }
+        taken
     }
 
-    /// Takes over the counts of a block.
-    pub fn gather(&mut self, branch: &Branch) {
-        let Branch { from, end, target, taken, not_taken, kind } = *branch;
-        if taken > 0 {
-            *self.0.entry(Edge { from, to: target, kind }).or_default() += taken;
-        }
-        if not_taken > 0 {
-            *self.0.entry(Edge { from, to: end, kind: EdgeKind::CondNotTaken }).or_default() += not_taken;
-        }
-    }
-
-    /// All edges with their counts, in order.
-    pub fn sorted(self) -> Vec<(Edge, u64)> {
-        let mut edges: Vec<_> = self.0.into_iter().collect();
-        edges.sort_unstable();
-        edges
+    pub fn memory(&self) -> usize {
+        self.counted.capacity() * (size_of::<Counted>() + 4)
+            + self.slots.capacity() * size_of::<(Edge, u64)>()
+            + self.direct.capacity() * 8
+            + self.front.capacity() * size_of::<Front>()
     }
 }

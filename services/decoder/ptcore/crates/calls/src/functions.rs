@@ -18,18 +18,40 @@ pub struct FunctionTotals {
     /// TSC ticks.
     pub self_ticks: u64,
     pub total_ticks: u64,
-    pub(crate) role: Role,
+}
+
+/// What the calls of a function add up to while they are followed.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub struct Sums {
+    pub calls: u64,
+    pub self_instructions: u64,
+    pub total_instructions: u64,
+    pub self_ticks: u64,
+    pub total_ticks: u64,
     /// How many calls are open.
-    pub(crate) open: u32,
+    pub open: u32,
+    pub role: Role,
 }
 
 /// Functions by what the image knows, else by the addresses that were called.
 #[derive(Default)]
 pub struct Functions {
-    pub list: Vec<FunctionTotals>,
+    pub sums: Vec<Sums>,
+    /// Changes with every answer that `at` would give in code that nothing divides.
+    pub version: u32,
+    /// What changed last: the function that was divided or turned out to be called, and from which address on.
+    pub changed: Option<(u32, u64)>,
+    known: Vec<KnownFunction>,
     named: HashMap<(u32, u32), u32>,
     /// Functions in code that nothing divides, by space and the space's own address.
     found: BTreeMap<(u32, u64), Found>,
+}
+
+struct KnownFunction {
+    space: u32,
+    function: Option<u32>,
+    address: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -71,32 +93,57 @@ impl Functions {
             Some((start, found)) => {
                 if called && !found.called {
                     self.found.insert((place.space, start), Found { called, ..found });
+                    self.change(found.number, address);
                 }
                 Entered { function: found.number, entry: start == own && (called || found.called) }
             }
             None => {
                 let start = if called { own } else { first.min(own) };
+                let before = self.found.range((place.space, first.min(own))..=(place.space, own)).next_back();
+                let before = before.map(|(_, found)| found.number);
                 let number = self.add(place, start);
                 self.found.insert((place.space, start), Found { number, called });
+                self.change(before.unwrap_or(u32::MAX), address);
                 Entered { function: number, entry: called }
             }
         }
     }
 
+    /// The functions that were called since the sums were taken last, with the number that each has in this list by the
+    /// number it has here, `u32::MAX` for those that were not.
+    pub fn take(&mut self) -> (Vec<FunctionTotals>, Vec<u32>) {
+        let mut places = vec![u32::MAX; self.known.len()];
+        let mut totals = Vec::new();
+        for ((known, sums), place) in self.known.iter().zip(&mut self.sums).zip(&mut places) {
+            let Sums { calls, self_instructions, total_instructions, self_ticks, total_ticks, role, .. } = *sums;
+            *sums = Sums { role, ..Sums::default() };
+            if calls == 0 {
+                continue;
+            }
+            *place = totals.len() as u32;
+            totals.push(FunctionTotals {
+                space: known.space,
+                function: known.function,
+                address: known.address,
+                calls,
+                self_instructions,
+                total_instructions,
+                self_ticks,
+                total_ticks,
+            });
+        }
+        (totals, places)
+    }
+
+    fn change(&mut self, number: u32, address: u64) {
+        self.version = self.version.wrapping_add(1);
+        self.changed = Some((number, address));
+    }
+
     fn add(&mut self, place: &Place, address: u64) -> u32 {
-        self.list.push(FunctionTotals {
-            space: place.space,
-            function: place.function,
-            address,
-            calls: 0,
-            self_instructions: 0,
-            total_instructions: 0,
-            self_ticks: 0,
-            total_ticks: 0,
-            role: place.role,
-            open: 0,
-        });
-        (self.list.len() - 1) as u32
+        self.known.push(KnownFunction { space: place.space, function: place.function, address });
+        self.sums.push(Sums { role: place.role, ..Sums::default() });
+        (self.known.len() - 1) as u32
     }
 }
 
@@ -114,10 +161,10 @@ mod tests {
         let place = bare(0x5000, 0x6000);
         let whole = functions.at(&place, 0x5100, false);
         assert!(!whole.entry);
-        assert_eq!(functions.list[whole.function as usize].address, 0x4000);
+        assert_eq!(functions.known[whole.function as usize].address, 0x4000);
         let called = functions.at(&place, 0x5200, true);
         assert!(called.entry && called.function != whole.function);
-        assert_eq!(functions.list[called.function as usize].address, 0x4200);
+        assert_eq!(functions.known[called.function as usize].address, 0x4200);
         assert_eq!(functions.at(&place, 0x5280, false), Entered { function: called.function, entry: false });
         assert_eq!(functions.at(&place, 0x5200, false), called);
         assert_eq!(functions.at(&place, 0x51ff, false), whole);

@@ -5,13 +5,15 @@
 
 mod calls;
 mod clock;
+mod coverage;
 mod edges;
 mod functions;
+mod plan;
 mod records;
 mod stack;
-mod totals;
 
 pub use calls::{Calls, LossCause, LossRecord, Trace};
+pub use coverage::Coverage;
 pub use edges::{Edge, EdgeKind};
 pub use functions::FunctionTotals;
 pub use records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};

@@ -45,7 +45,11 @@ pub struct Opening {
     pub target: u64,
     pub flags: u8,
     pub parent: u32,
+    pub depth: u32,
 }
+
+/// Columns grow by this many rows: few enough to stay in the cache until they are filled.
+pub(crate) const GROWTH: usize = 512;
 
 impl Records {
     pub fn len(&self) -> usize {
@@ -56,33 +60,83 @@ impl Records {
         self.function.is_empty()
     }
 
-    /// Times, depth and totals are filled in later.
-    pub(crate) fn open(&mut self, call: Opening) -> u32 {
-        let row = self.len() as u32;
-        self.start_tsc.push(0);
-        self.end_tsc.push(0);
-        self.depth.push(0);
-        self.function.push(call.function);
-        self.call_address.push(call.call_address);
-        self.target.push(call.target);
-        self.instructions.push(0);
-        self.instructions_total.push(0);
-        self.flags.push(call.flags);
-        self.parent.push(call.parent);
-        row
+    /// Row `row` is the next one. What is not given is anything until it is known.
+    #[inline(always)]
+    pub(crate) fn open(&mut self, row: u32, call: &Opening) {
+        let row = row as usize;
+        if row >= self.function.len() {
+            self.grow();
+        }
+        self.function[row] = call.function;
+        self.call_address[row] = call.call_address;
+        self.target[row] = call.target;
+        self.parent[row] = call.parent;
+        self.depth[row] = call.depth;
+        self.flags[row] = call.flags;
     }
 
-    /// Row `order[n]` becomes row `n`.
-    pub(crate) fn reorder(&mut self, order: &[u32]) {
-        let mut place = vec![0; order.len()];
-        for (&row, number) in order.iter().zip(0..) {
-            place[row as usize] = number;
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.resize(self.len() + GROWTH);
+    }
+
+    /// How long the call took; 0 when that is unknown.
+    pub(crate) fn ticks(&self, row: usize) -> u64 {
+        match self.start_tsc[row] {
+            0 => 0,
+            start => self.end_tsc[row].saturating_sub(start),
         }
-        for parent in self.parent.iter_mut().filter(|parent| **parent != NO_PARENT) {
-            *parent = place[*parent as usize];
+    }
+
+    /// No rows, and room for so many.
+    pub(crate) fn with_capacity(rows: usize) -> Records {
+        Records {
+            start_tsc: Vec::with_capacity(rows),
+            end_tsc: Vec::with_capacity(rows),
+            depth: Vec::with_capacity(rows),
+            function: Vec::with_capacity(rows),
+            call_address: Vec::with_capacity(rows),
+            target: Vec::with_capacity(rows),
+            instructions: Vec::with_capacity(rows),
+            instructions_total: Vec::with_capacity(rows),
+            flags: Vec::with_capacity(rows),
+            parent: Vec::with_capacity(rows),
+        }
+    }
+
+    /// Exactly `rows` rows.
+    pub(crate) fn resize(&mut self, rows: usize) {
+        self.start_tsc.resize(rows, 0);
+        self.end_tsc.resize(rows, 0);
+        self.depth.resize(rows, 0);
+        self.function.resize(rows, 0);
+        self.call_address.resize(rows, 0);
+        self.target.resize(rows, 0);
+        self.instructions.resize(rows, 0);
+        self.instructions_total.resize(rows, 0);
+        self.flags.resize(rows, 0);
+        self.parent.resize(rows, 0);
+    }
+
+    /// The rows at `first` of `range` come before the others of it, in the order given. No row from `end` on has a parent
+    /// there.
+    pub(crate) fn bring_forward(&mut self, range: std::ops::Range<usize>, first: &[u32], end: usize) {
+        let mut chosen = vec![false; range.len()];
+        first.iter().for_each(|&row| chosen[row as usize - range.start] = true);
+        let others = range.clone().filter(|row| !chosen[row - range.start]).map(|row| row as u32);
+        let order: Vec<u32> = first.iter().copied().chain(others).collect();
+        let mut place = vec![0; order.len()];
+        for (&row, number) in order.iter().zip(range.start as u32..) {
+            place[row as usize - range.start] = number;
+        }
+        for parent in &mut self.parent[range.start..end] {
+            if range.contains(&(*parent as usize)) {
+                *parent = place[*parent as usize - range.start];
+            }
         }
         for column in [&mut self.depth, &mut self.function, &mut self.parent] {
-            *column = permuted(column, order);
+            permute(column, range.start, &order);
         }
         for column in [
             &mut self.start_tsc,
@@ -92,12 +146,13 @@ impl Records {
             &mut self.instructions,
             &mut self.instructions_total,
         ] {
-            *column = permuted(column, order);
+            permute(column, range.start, &order);
         }
-        self.flags = permuted(&self.flags, order);
+        permute(&mut self.flags, range.start, &order);
     }
 }
 
-fn permuted<T: Copy>(column: &[T], order: &[u32]) -> Vec<T> {
-    order.iter().map(|&row| column[row as usize]).collect()
+fn permute<T: Copy>(column: &mut [T], start: usize, order: &[u32]) {
+    let moved: Vec<T> = order.iter().map(|&row| column[row as usize]).collect();
+    column[start..start + moved.len()].copy_from_slice(&moved);
 }

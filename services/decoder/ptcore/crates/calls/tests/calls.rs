@@ -94,7 +94,7 @@ impl Script {
         self
     }
 
-    fn end(self) -> Trace {
+    fn end(mut self) -> Trace {
         self.calls.finish()
     }
 }

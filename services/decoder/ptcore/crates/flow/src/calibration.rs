@@ -9,17 +9,28 @@ pub struct Rate(u64);
 impl Rate {
     const FRACTION: u32 = 16;
 
+    #[inline]
     fn new(ticks: u64, cycles: u64) -> Option<Rate> {
+        if let (Some(rate), true) = ((ticks << Self::FRACTION).checked_div(cycles), ticks >> 48 == 0) {
+            return Some(Rate(rate)).filter(|rate| rate.0 != 0);
+        }
         let shifted = u128::from(ticks) << Self::FRACTION;
         let rate = shifted.checked_div(cycles.into())?;
         u64::try_from(rate).ok().filter(|&rate| rate != 0).map(Rate)
     }
 
+    #[inline]
     pub fn ticks(self, cycles: u64) -> u64 {
-        u64::try_from((u128::from(cycles) * u128::from(self.0)) >> Self::FRACTION).unwrap_or(u64::MAX)
+        match cycles.checked_mul(self.0) {
+            Some(ticks) => ticks >> Self::FRACTION,
+            None => u64::try_from((u128::from(cycles) * u128::from(self.0)) >> Self::FRACTION).unwrap_or(u64::MAX),
+        }
     }
 
     pub fn cycles(self, ticks: u64) -> u64 {
+        if ticks >> 48 == 0 {
+            return (ticks << Self::FRACTION) / self.0;
+        }
         u64::try_from((u128::from(ticks) << Self::FRACTION) / u128::from(self.0)).unwrap_or(u64::MAX)
     }
 
@@ -46,11 +57,13 @@ pub struct Calibration {
 }
 
 impl Calibration {
+    #[inline]
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
 
     /// Core to bus clock ratio by the last CBR.
+    #[inline]
     pub fn core_ratio(&self) -> Option<u8> {
         self.core_ratio
     }
@@ -92,12 +105,14 @@ impl Calibration {
         }
     }
 
+    #[inline]
     pub fn cyc(&mut self, cycles: u64) {
         self.cycles_since_tsc = self.cycles_since_tsc.saturating_add(cycles);
         self.cycles_since_mtc = self.cycles_since_mtc.saturating_add(cycles);
     }
 
     /// An MTC; the crystal ticks since the last one before which there were cycles, when that can measure.
+    #[inline]
     pub fn mtc(&mut self, crystal: u64, mask: u64) -> Option<u64> {
         let Some(last) = self.last_mtc else {
             (self.last_mtc, self.cycles_since_mtc, self.behind_psb) = (Some(crystal), 0, false);
@@ -112,6 +127,7 @@ impl Calibration {
     }
 
     /// `ticks` in TSC of the period that `mtc` found.
+    #[inline]
     pub fn mtc_period(&mut self, period: u64, ticks: Option<u64>, config: &Config) {
         let cycles = std::mem::take(&mut self.cycles_since_mtc);
         let behind_psb = std::mem::take(&mut self.behind_psb);

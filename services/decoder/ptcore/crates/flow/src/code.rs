@@ -1,5 +1,6 @@
 //! Decoded blocks of code, kept and linked.
 
+use crate::path::Paths;
 use crate::{CodeMemory, Reason};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use pt_packet::Execution;
@@ -24,6 +25,9 @@ pub enum Exit {
 pub struct View(u32);
 
 impl View {
+    /// None that is ever seen.
+    pub const NONE: View = View(u32::MAX);
+
     pub fn new(epoch: u32, mode: Execution) -> Self {
         View(epoch << 2 | mode as u32)
     }
@@ -56,8 +60,6 @@ pub enum Mark {
     VmEntry = 8,
 }
 
-const NO_VIEW: View = View(u32::MAX);
-
 /// Instructions up to and with the first branch.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeBlock {
@@ -84,7 +86,7 @@ struct Link {
     view: View,
 }
 
-const UNLINKED: Link = Link { number: SCRATCH, view: NO_VIEW };
+const UNLINKED: Link = Link { number: SCRATCH, view: View::NONE };
 
 impl CodeBlock {
     /// The block that follows on `way`, when it was linked in this view.
@@ -127,6 +129,11 @@ pub struct CodeCache {
     by_content: HashMap<(u64, u64), u32, BuildHasherDefault<AddressHasher>>,
     /// Direct-mapped by address, in front of memory and map.
     front: Vec<(u64, View, u32)>,
+    pub paths: Paths,
+}
+
+fn slot(address: u64) -> usize {
+    (address ^ address >> 12) as usize % FRONT
 }
 
 /// One instruction that nobody knows, which leads nowhere.
@@ -151,8 +158,26 @@ impl CodeCache {
             blocks: vec![unknown(0)],
             lengths: vec![0],
             by_content: HashMap::default(),
-            front: vec![(0, NO_VIEW, 0); FRONT],
+            front: vec![(0, View::NONE, 0); FRONT],
+            paths: Paths::new(),
         }
+    }
+
+    /// The block at `address` when it was found not long ago in this view.
+    #[inline(always)]
+    pub fn find_again(&self, view: View, address: u64) -> Option<u32> {
+        let (known, in_view, number) = self.front[slot(address)];
+        (known == address && in_view == view).then_some(number)
+    }
+
+    /// Bytes that blocks and paths take.
+    pub fn memory(&self) -> usize {
+        let entry = size_of::<((u64, u64), u32)>() + 1;
+        self.blocks.capacity() * size_of::<CodeBlock>()
+            + self.lengths.capacity()
+            + self.by_content.capacity() * entry
+            + self.front.capacity() * size_of::<(u64, View, u32)>()
+            + self.paths.memory()
     }
 
     /// Makes the scratch block one that ends what leads to it.
@@ -193,14 +218,12 @@ impl CodeCache {
     /// The block at `address`.
     #[inline]
     pub fn find<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
-        let slot = (address ^ address >> 12) as usize % FRONT;
-        let (known, in_view, number) = self.front[slot];
-        if known == address && in_view == view {
+        if let Some(number) = self.find_again(view, address) {
             return Ok(number);
         }
         let number = self.find_by_content(memory, view, address)?;
         if number != SCRATCH {
-            self.front[slot] = (address, view, number);
+            self.front[slot(address)] = (address, view, number);
         }
         Ok(number)
     }

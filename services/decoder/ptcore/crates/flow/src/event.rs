@@ -82,8 +82,8 @@ pub type Mode = (Execution, bool);
 
 pub struct Events<'a> {
     config: Config,
-    reader: Reader<'a>,
-    last_ip: u64,
+    pub reader: Reader<'a>,
+    pub last_ip: u64,
     pub time: Time,
     /// Branches not yet taken up, the oldest in bit `count - 1`.
     pub bits: u64,
@@ -105,7 +105,7 @@ pub struct Events<'a> {
     notes: VecDeque<Placed>,
     system: System,
     /// Something is queued or waits for another packet.
-    busy: bool,
+    pub busy: bool,
     pub packets: u64,
     pub tnt_bits: u64,
     pub psb: u64,
@@ -498,17 +498,23 @@ impl<'a> Events<'a> {
         Ok(self.queued())
     }
 
-    /// The next packet, its time taken in.
+    /// Takes in the time that a packet tells. When that makes news, there is a note.
     #[inline(always)]
-    fn packet(&mut self) -> Result<Option<Packet>, Fault> {
-        let Some(packet) = self.reader.read()? else { return Ok(None) };
-        self.packets += 1;
-        if self.time.take(&packet) {
+    pub fn take_time(&mut self, packet: &Packet) {
+        if self.time.take(packet) {
             if let Some(ticks) = self.time.uncertainty_news() {
                 self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
                 self.busy = true;
             }
         }
+    }
+
+    /// The next packet, its time taken in.
+    #[inline(always)]
+    fn packet(&mut self) -> Result<Option<Packet>, Fault> {
+        let Some(packet) = self.reader.read()? else { return Ok(None) };
+        self.packets += 1;
+        self.take_time(&packet);
         match packet {
             Packet::Psb => self.psb += 1,
             Packet::Ovf => self.ovf += 1,

@@ -1,11 +1,14 @@
 //! The walk: events and code to the blocks that ran.
 
+mod hot;
+
 use crate::code::{CodeBlock, CodeCache, Exit, Mark, View, Way, SCRATCH};
 use crate::config::Config;
 use crate::event::{Event, Events, Fault};
 use crate::notice::{Place, Placed};
+use crate::path::told;
 use crate::returns::ReturnStack;
-use crate::{Block, BlockKind, CodeMemory, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
+use crate::{BlockKind, CodeMemory, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
 use pt_packet::{find_psb, Execution, PSB};
 
 /// Counts over one stream.
@@ -33,6 +36,11 @@ pub struct Flow<M> {
 impl<M: CodeMemory> Flow<M> {
     pub fn new(memory: M) -> Self {
         Flow { memory, code: CodeCache::new() }
+    }
+
+    /// Bytes that the blocks and paths take which are kept from stream to stream.
+    pub fn memory(&self) -> usize {
+        self.code.memory()
     }
 
     /// Decodes the stream of one thread. `epochs` are pairs of a stream offset and the epoch of the code image from
@@ -71,6 +79,7 @@ impl<M: CodeMemory> Flow<M> {
             resumed_at_note: false,
             statistics: Statistics::default(),
         };
+        walk.sink.paths(walk.code.paths.generation);
         walk.events.alone_from = epochs.first().map_or(usize::MAX, |&(from, _)| from);
         walk.stream(data);
         let events = &walk.events;
@@ -148,24 +157,6 @@ impl Hare {
             *self = Hare { tortoise: at, steps: 0, power: self.power.saturating_mul(2) };
         }
         false
-    }
-}
-
-/// Blocks without any branch after which `Walk::branches` lets the cycle detection look.
-const STRAIGHT: u32 = 64;
-
-#[inline(always)]
-fn told<'b>(code: &'b CodeCache, block: &CodeBlock, kind: BlockKind, target: u64, epoch: u32) -> Block<'b> {
-    Block {
-        id: block.id,
-        start: block.start,
-        last: block.last,
-        end: block.end,
-        instructions: block.instructions.into(),
-        kind,
-        epoch,
-        target,
-        lengths: code.lengths(block),
     }
 }
 
@@ -409,7 +400,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     fn walk(&mut self) -> Result<bool, Fault> {
         loop {
             if self.events.count != 0 {
-                self.branches();
+                self.branches()?;
             }
             if self.events.count == 0 {
                 match self.ahead()? {
@@ -462,74 +453,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 },
             }
         }
-    }
-
-    /// Runs along linked blocks as far as the branches at hand lead. Whatever is not plain is left to `walk`: a block
-    /// without its link, a return without its call, a long way without any branch.
-    fn branches(&mut self) {
-        let (bits, view, tsc) = (self.events.bits, self.view, self.events.time.now());
-        let (mut count, mut at) = (self.events.count, self.at);
-        let mut run = Statistics::default();
-        let mut straight = 0;
-        while count != 0 {
-            let block = self.code.block(at);
-            let (kind, target, next) = if block.exit == Exit::Cond {
-                let taken = bits >> (count - 1) & 1 != 0;
-                let Some(next) = block.linked(if taken { Way::Target } else { Way::Next }, view) else { break };
-                count -= 1;
-                straight = 0;
-                run.conditional_branches += 1;
-                if taken {
-                    (BlockKind::CondTaken, block.target, next)
-                } else {
-                    (BlockKind::CondNotTaken, block.end, next)
-                }
-            } else if block.exit == Exit::Return {
-                let Some((target, call)) = self.returns.peek() else { break };
-                let next = self.code.block(call).linked(Way::Next, view);
-                let Some(next) = next.filter(|_| call != SCRATCH && bits >> (count - 1) & 1 != 0) else { break };
-                self.returns.pop();
-                count -= 1;
-                straight = 0;
-                run.compressed_returns += 1;
-                run.returns += 1;
-                (BlockKind::Return, target, next)
-            } else {
-                let (kind, way, target) = match block.exit {
-                    Exit::Linear => (BlockKind::Linear, Way::Next, block.end),
-                    Exit::Jump => (BlockKind::Jump, Way::Target, block.target),
-                    Exit::Call => (BlockKind::Call, Way::Target, block.target),
-                    _ => break,
-                };
-                let Some(next) = block.linked(way, view) else { break };
-                straight += 1;
-                if straight > STRAIGHT {
-                    break;
-                }
-                if kind == BlockKind::Call {
-                    run.calls += 1;
-                    if target != block.end {
-                        self.returns.push(block.end, at);
-                    }
-                }
-                (kind, target, next)
-            };
-            run.instructions += u64::from(block.instructions);
-            self.sink.block(&told(self.code, block, kind, target, self.epoch), tsc);
-            at = next;
-        }
-        if count != self.events.count {
-            self.hare.rest();
-        }
-        self.events.count = count;
-        self.at = at;
-        self.ip = self.code.block(at).start;
-        let sum = &mut self.statistics;
-        sum.instructions += run.instructions;
-        sum.conditional_branches += run.conditional_branches;
-        sum.returns += run.returns;
-        sum.compressed_returns += run.compressed_returns;
-        sum.calls += run.calls;
     }
 
     #[inline(always)]

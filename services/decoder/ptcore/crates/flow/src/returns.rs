@@ -26,6 +26,12 @@ impl ReturnStack {
         self.depth = (self.depth + 1).min(DEPTH);
     }
 
+    /// `high` entries were pushed and taken again.
+    #[inline(always)]
+    pub fn passed(&mut self, high: usize) {
+        self.depth = self.depth.min(DEPTH - high);
+    }
+
     #[inline(always)]
     pub fn peek(&self) -> Option<(u64, u32)> {
         (self.depth != 0).then(|| self.entries[self.top % DEPTH])

@@ -1,5 +1,7 @@
 //! What the flow layer tells.
 
+use crate::code::CodeCache;
+use crate::path::Entry;
 use crate::{Loss, Notice};
 
 /// How a block was left.
@@ -54,6 +56,26 @@ impl Block<'_> {
     }
 }
 
+/// Blocks that run one after another whenever branches go one way.
+#[derive(Clone, Copy)]
+pub struct Path<'a> {
+    /// Dense: one number, one list of blocks within a generation (see [`Sink::paths`]).
+    pub id: u32,
+    /// Of all its blocks.
+    pub instructions: u32,
+    pub(crate) code: &'a CodeCache,
+    pub(crate) entry: &'a Entry,
+    pub(crate) epoch: u32,
+}
+
+impl Path<'_> {
+    /// The code image it was found in.
+    #[inline(always)]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
 /// Why the trace stops for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisableKind {
@@ -67,6 +89,20 @@ pub enum DisableKind {
 /// goes back within a stream.
 pub trait Sink {
     fn block(&mut self, block: &Block<'_>, tsc: u64);
+
+    /// The blocks of a path ran. Sinks that can do better than to take its blocks one by one count it by its number.
+    #[inline]
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        for block in path.blocks() {
+            self.block(&block, tsc);
+        }
+    }
+
+    /// Which paths come from now on: those of another generation that were told before do not come again, and their
+    /// numbers mean others.
+    fn paths(&mut self, generation: u64) {
+        let _ = generation;
+    }
 
     /// Tracing begins or goes on at `ip`. `resumed` when it stopped at this very address before.
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64);

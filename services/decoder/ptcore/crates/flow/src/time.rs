@@ -36,11 +36,19 @@ pub struct Time {
     in_psb: bool,
     calibration: Calibration,
     told: Option<u64>,
+    /// TSC ticks from one MTC to the next.
+    period: Option<u64>,
 }
 
 impl Time {
-    pub fn new(config: Config) -> Self {
-        Time {
+    pub fn new(mut config: Config) -> Self {
+        // Most processors have whole numbers of ticks: no division then.
+        if let (numerator, denominator @ 1..) = config.tsc_ctc_ratio {
+            if numerator % denominator == 0 {
+                config.tsc_ctc_ratio = (numerator / denominator, 1);
+            }
+        }
+        let mut time = Time {
             config,
             now: 0,
             estimate: 0,
@@ -56,7 +64,10 @@ impl Time {
             in_psb: false,
             calibration: Calibration::default(),
             told: None,
-        }
+            period: None,
+        };
+        time.period = time.in_tsc(1 << time.shift(), 0).map(|(ticks, _)| ticks);
+        time
     }
 
     /// TSC ticks; 0 before the first TSC packet.
@@ -81,13 +92,14 @@ impl Time {
     ///
     /// With MTC that is the time between two of them, if none was dropped. With CYC alone it is what an error of half
     /// a unit of the core to bus ratio makes of the cycles since the last TSC.
+    #[inline]
     pub fn uncertainty(&self) -> Option<u64> {
         if !self.known {
             return None;
         }
         let ahead = self.now.saturating_sub(self.estimate);
         if self.tied {
-            let (ticks, _) = self.in_tsc(1 << self.shift(), 0)?;
+            let ticks = self.period?;
             return Some(ahead.saturating_add(ticks).max(1));
         }
         let ratio = self.calibration.core_ratio()?;
@@ -132,6 +144,7 @@ impl Time {
         true
     }
 
+    #[inline]
     fn tsc(&mut self, ticks: u64) {
         self.calibration.tsc(ticks, self.in_psb);
         (self.known, self.tied, self.ticking) = (true, false, false);
@@ -153,6 +166,7 @@ impl Time {
         self.ticking = self.shift() + MTC_BITS <= TMA_BITS;
     }
 
+    #[inline]
     fn mtc(&mut self, payload: u8) {
         let crystal = u64::from(payload) << self.shift();
         if let Some(period) = self.calibration.mtc(crystal, self.mask()) {
@@ -187,6 +201,7 @@ impl Time {
         (high | tma) & self.mask()
     }
 
+    #[inline]
     fn cyc(&mut self, cycles: u64) {
         self.calibration.cyc(cycles);
         let Some(rate) = self.calibration.rate() else {
@@ -208,6 +223,7 @@ impl Time {
         self.calibration.cbr(ratio, self.in_psb, self.config.nominal_ratio);
     }
 
+    #[inline]
     fn reach(&mut self, ticks: u64) {
         self.estimate = ticks;
         if self.known {
@@ -225,10 +241,15 @@ impl Time {
     }
 
     /// Crystal ticks as TSC ticks, and the remainder; `None` when their ratio is not known.
+    #[inline]
     fn in_tsc(&self, crystal: u64, rest: u64) -> Option<(u64, u64)> {
         let (numerator, denominator) = self.config.tsc_ctc_ratio;
         if numerator == 0 || denominator == 0 {
             return None;
+        }
+        if let Some(ticks) = crystal.checked_mul(numerator.into()).and_then(|ticks| ticks.checked_add(rest)) {
+            let denominator = u64::from(denominator);
+            return Some(if denominator == 1 { (ticks, 0) } else { (ticks / denominator, ticks % denominator) });
         }
         let ticks = u128::from(crystal) * u128::from(numerator) + u128::from(rest);
         let denominator = u128::from(denominator);

@@ -14,6 +14,22 @@ pub enum Compression {
     Full = 6,
 }
 
+impl Compression {
+    /// By the three bits of the packet's first byte; `None` for those that are reserved.
+    #[inline(always)]
+    pub fn of(bits: u8) -> Option<Compression> {
+        Some(match bits {
+            0 => Compression::Suppressed,
+            1 => Compression::Update16,
+            2 => Compression::Update32,
+            3 => Compression::SignExtend48,
+            4 => Compression::Update48,
+            6 => Compression::Full,
+            _ => return None,
+        })
+    }
+}
+
 /// The instruction pointer of a TIP, TIP.PGE, TIP.PGD or FUP packet as it stands in the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {

@@ -63,11 +63,19 @@ impl<'a> Reader<'a> {
         self.offset
     }
 
+    /// Whether the next packet stands between BBP and BEP, where some bytes mean something else.
+    #[inline(always)]
+    pub fn in_block(&self) -> bool {
+        self.block_size != 0
+    }
+
+    #[inline(always)]
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
 
     /// Goes on at `offset`, which must be a packet boundary, outside any BBP block.
+    #[inline(always)]
     pub fn seek(&mut self, offset: usize) {
         self.offset = offset.min(self.data.len());
         self.block_size = 0;

@@ -1,0 +1,145 @@
+//! Paths are a shortcut: whatever is known of a stream through them is what its blocks one by one say.
+
+#[path = "../../flow/tests/support/mod.rs"]
+mod support;
+
+use pt_calls::{Calls, Coverage, Trace};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
+use pt_image::{Place, Role, Symbols};
+
+const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
+
+/// Leaves `path` as it is by default: block by block.
+struct Blocks<'a, S>(&'a mut S);
+
+impl<S: Sink> Sink for Blocks<'_, S> {
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        self.0.block(block, tsc);
+    }
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.0.enabled(ip, resumed, tsc);
+    }
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.0.disabled(kind, at, target, tsc);
+    }
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        self.0.interrupt(from, to, tsc);
+    }
+    fn loss(&mut self, loss: &Loss) {
+        self.0.loss(loss);
+    }
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.0.overflow(offset, from, tsc);
+    }
+}
+
+/// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls.
+#[derive(Clone, Copy)]
+struct Functions {
+    divided: bool,
+}
+
+impl Symbols for Functions {
+    fn place(&self, _epoch: u32, address: u64) -> Place {
+        let start = if self.divided { address & !0xff } else { 0 };
+        Place {
+            space: 0,
+            function: self.divided.then_some((address >> 8) as u32),
+            start,
+            end: if self.divided { start + 0x100 } else { u64::MAX },
+            bias: 0,
+            entry: self.divided && address == start,
+            role: match (self.divided, address >> 8 & 63) {
+                (true, 1) => Role::SetJump,
+                (true, 2) => Role::LongJump,
+                _ => Role::Plain,
+            },
+        }
+    }
+}
+
+fn same(what: &str, paths: &(Statistics, Trace), blocks: &(Statistics, Trace)) {
+    let (paths, blocks) = ((&paths.0, &paths.1), (&blocks.0, &blocks.1));
+    assert_eq!(paths.0, blocks.0, "{what}: statistics");
+    assert_eq!(paths.1.edges, blocks.1.edges, "{what}: edges");
+    assert_eq!(paths.1.losses, blocks.1.losses, "{what}: losses");
+    assert_eq!(format!("{:?}", paths.1.functions), format!("{:?}", blocks.1.functions), "{what}: functions");
+    assert!(format!("{:?}", paths.1.records) == format!("{:?}", blocks.1.records), "{what}: calls differ");
+}
+
+/// Every fourth packet boundary or so gets cycles, so that times are divided.
+fn timed(stream: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reader = pt_packet::Reader::new(stream);
+    let mut at = 0;
+    while let Ok(Some(packet)) = reader.read() {
+        out.extend(&stream[at..reader.offset()]);
+        at = reader.offset();
+        let cycles = ((at as u64 * 2_654_435_761) >> 7) & 0x3ff;
+        match packet {
+            pt_packet::Packet::Psbend => out.extend([0x19, at as u8, (at >> 8) as u8, (at >> 16) as u8, 1, 0, 0, 0]),
+            _ if cycles & 3 == 0 => pt_packet::writer::write(&mut out, pt_packet::Packet::Cyc(cycles)),
+            _ => {}
+        }
+    }
+    out.extend(&stream[at..]);
+    out
+}
+
+#[test]
+fn calls_edges_and_totals_are_those_of_the_blocks() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let stream = griffin.streams.values().next().unwrap();
+        for (divided, stream) in [(false, stream.clone()), (true, timed(stream)), (false, timed(stream))] {
+            let symbols = Functions { divided };
+            let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
+            let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(symbols));
+            // Cold, then with paths of which plans exist.
+            for pass in 0..3 {
+                let counts = flow.decode(&stream, &Config::default(), &[], &mut calls);
+                let paths = (counts, calls.finish());
+                let counts = other_flow.decode(&stream, &Config::default(), &[], &mut Blocks(&mut other_calls));
+                let blocks = (counts, other_calls.finish());
+                assert!(counts.instructions > 0);
+                same(&format!("{name}, divided {divided}, pass {pass}"), &paths, &blocks);
+                calls.recycle(paths.1.records);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_stream_is_the_same_through_both() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let stream = griffin.streams.values().next().unwrap();
+        let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
+        let symbols = Functions { divided: true };
+        let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(symbols));
+        for round in 0..12 {
+            let mut damaged = stream.clone();
+            let at = (round * 2 + 1) * damaged.len() / 25;
+            damaged[at] ^= 1 << (round % 8);
+            let counts = flow.decode(&damaged, &Config::default(), &[], &mut calls);
+            let paths = (counts, calls.finish());
+            let counts = other_flow.decode(&damaged, &Config::default(), &[], &mut Blocks(&mut other_calls));
+            same(&format!("{name}, round {round}"), &paths, &(counts, other_calls.finish()));
+        }
+    }
+}
+
+#[test]
+fn coverage_counts_the_edges_of_the_calls() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let stream = griffin.streams.values().next().unwrap();
+        let mut flow = Flow::new(&griffin.memory);
+        let (mut calls, mut coverage) = (Calls::new(Functions { divided: false }), Coverage::default());
+        for _ in 0..2 {
+            flow.decode(stream, &Config::default(), &[], &mut calls);
+            flow.decode(stream, &Config::default(), &[], &mut coverage);
+            assert_eq!(calls.finish().edges, coverage.finish(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What a stream consists of almost wholly, without a detour: branches, times and targets.
+
+use super::Walk;
+use crate::code::{Exit, Way, SCRATCH};
+use crate::event::{Event, Fault};
+use crate::path::{mixed, told, Paths, Stop, Tally, WINDOW};
+use crate::{BlockKind, CodeMemory, Path, Sink};
+use pt_packet::{Ip, Packet};
+
+/// Paths whose tallies stand in one sum.
+#[derive(Default)]
+struct Sums {
+    instructions: u64,
+    tally: Tally,
+    paths: u32,
+}
+
+/// Bytes that the longest packet of those taken up here may have; nearer to the end of the stream they are not.
+const ROOM: usize = 16;
+
+/// What the next packet is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Other,
+    /// Taken up.
+    Tnt,
+    Tip,
+}
+
+/// Bytes of the IP by its compression; 0 where there is none.
+const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// Goes on as long as packets are branches, targets and cycles, and the code they lead through is plain. Whatever is
+    /// not is left to `walk`, in the state in which it would have met it itself.
+    pub(super) fn branches(&mut self) -> Result<(), Fault> {
+        let mut sums = Sums::default();
+        let done = self.hot(&mut sums);
+        self.settle(&mut sums);
+        self.ip = self.code.block(self.at).start;
+        done
+    }
+
+    fn settle(&mut self, sums: &mut Sums) {
+        let (conditional, returns, calls) = sums.tally.split();
+        let sum = &mut self.statistics;
+        sum.instructions += sums.instructions;
+        sum.conditional_branches += conditional;
+        sum.compressed_returns += returns;
+        sum.returns += returns;
+        sum.calls += calls;
+        *sums = Sums::default();
+    }
+
+    #[inline(always)]
+    fn hot(&mut self, sums: &mut Sums) -> Result<(), Fault> {
+        let mut mix = mixed(self.at);
+        loop {
+            if !self.use_up(&mut mix, sums) || self.pending.is_some() {
+                return Ok(());
+            }
+            match self.packet_ahead() {
+                Class::Tnt => {}
+                Class::Tip => {
+                    let Some(ip) = self.target() else { return Ok(()) };
+                    if !self.arrive(ip, &mut mix, sums)? {
+                        return Ok(());
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Uses up the branches at hand. False when something needs more than them.
+    #[inline(always)]
+    fn use_up(&mut self, mix: &mut u64, sums: &mut Sums) -> bool {
+        let bits = self.events.bits;
+        let mut count = self.events.count;
+        let begun = count;
+        let mut plain = true;
+        while count != 0 {
+            let size = count.min(WINDOW);
+            let window = bits >> (count - size) & ((1 << size) - 1) | 1 << size;
+            let Some((used, stop)) = self.run_path(window, mix, sums) else {
+                plain = false;
+                break;
+            };
+            count -= used;
+            if stop == Stop::Used {
+                continue;
+            }
+            if stop == Stop::Other || count == 0 || !self.give_back(bits >> (count - 1) & 1 != 0, sums) {
+                plain = false;
+                break;
+            }
+            *mix = mixed(self.at);
+            count -= 1;
+        }
+        if count != begun {
+            self.hare.rest();
+        }
+        self.events.count = count;
+        plain
+    }
+
+    /// Runs the path along the window. `None` when there is none.
+    #[inline(always)]
+    fn run_path(&mut self, window: u64, mix: &mut u64, sums: &mut Sums) -> Option<(u32, Stop)> {
+        let entry = match self.code.paths.find(self.view, self.at, *mix, window) {
+            Some(entry) => entry,
+            None => {
+                self.find_path(window)?;
+                self.code.paths.find(self.view, self.at, *mix, window)?
+            }
+        };
+        if entry.steps != 0 {
+            sums.instructions += u64::from(entry.instructions);
+            sums.tally.add(entry.tally);
+            sums.paths += 1;
+            let path = Path::new(self.code, entry, self.epoch);
+            self.sink.path(&path, self.events.time.now());
+            if entry.high != 0 {
+                self.returns.passed(entry.high.into());
+                for &call in &entry.pushes[..entry.pushed.into()] {
+                    self.returns.push(self.code.block(call).end, call);
+                }
+            }
+            (self.at, *mix) = (entry.end, entry.next);
+        }
+        let found = (u32::from(entry.used), entry.stop);
+        if sums.paths == Tally::MOST {
+            self.settle(sums);
+        }
+        Some(found)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_path(&mut self, window: u64) -> Option<()> {
+        if self.code.paths.is_full() {
+            self.code.paths = Paths::new();
+            self.sink.paths(self.code.paths.generation);
+        }
+        self.code.find_path(self.memory, self.view, self.at, window).map(drop)
+    }
+
+    /// A compressed return to a call before. False when it is none.
+    #[inline(always)]
+    fn give_back(&mut self, taken: bool, sums: &mut Sums) -> bool {
+        let Some((target, call)) = self.returns.peek() else { return false };
+        let next = self.code.block(call).linked(Way::Next, self.view);
+        let Some(next) = next.filter(|_| call != SCRATCH && taken) else { return false };
+        self.returns.pop();
+        let block = self.code.block(self.at);
+        sums.instructions += u64::from(block.instructions);
+        self.statistics.returns += 1;
+        self.statistics.compressed_returns += 1;
+        let block = told(self.code, block, BlockKind::Return, target, self.epoch);
+        self.sink.block(&block, self.events.time.now());
+        self.at = next;
+        true
+    }
+
+    /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
+    #[inline(always)]
+    fn packet_ahead(&mut self) -> Class {
+        let events = &mut self.events;
+        let data = events.reader.data();
+        let data = &data[..data.len().min(events.alone_from)];
+        if events.reader.in_block() || events.busy || !self.held.is_empty() {
+            return Class::Other;
+        }
+        let mut at = events.reader.offset();
+        let mut packets = 0;
+        let class = loop {
+            let Some(&[first, second, third, ..]) = data.get(at..).and_then(|rest| rest.first_chunk::<ROOM>()) else {
+                break Class::Other;
+            };
+            packets += 1;
+            if first & 3 == 3 {
+                let word = u64::from(u16::from_le_bytes([first, second]));
+                let more = word >> 2 & 1;
+                let mut cycles = word >> 3 & 0x1f | ((word >> 9 << 5) * more);
+                let mut size = 1 + more;
+                if word >> 8 & more != 0 {
+                    if third & 1 != 0 {
+                        packets -= 1;
+                        break Class::Other;
+                    }
+                    cycles |= u64::from(third >> 1) << 12;
+                    size = 3;
+                }
+                events.take_time(&Packet::Cyc(cycles));
+                at += size as usize;
+                if events.busy {
+                    (events.offset, events.last_offset) = (at - size as usize, at - size as usize);
+                    break Class::Other;
+                }
+                continue;
+            }
+            if first & 1 == 0 && first > 2 {
+                events.offset = at;
+                events.last_offset = at;
+                let mut count = 6 - first.leading_zeros();
+                let mut bits = u64::from(first >> 1) & ((1 << count) - 1);
+                at += 1;
+                // TNT packets one behind the other are as one.
+                while count <= u64::BITS - 6 && at + ROOM <= data.len() {
+                    let first = data[at];
+                    if first & 1 != 0 || first <= 2 {
+                        break;
+                    }
+                    let more = 6 - first.leading_zeros();
+                    bits = bits << more | u64::from(first >> 1) & ((1 << more) - 1);
+                    count += more;
+                    packets += 1;
+                    at += 1;
+                }
+                (events.bits, events.count) = (bits, count);
+                events.tnt_bits += u64::from(count);
+                events.passed_psb = None;
+                self.fresh = true;
+                break Class::Tnt;
+            }
+            if first == 0x59 {
+                events.take_time(&Packet::Mtc(second));
+                at += 2;
+                if events.busy {
+                    (events.offset, events.last_offset) = (at - 2, at - 2);
+                    break Class::Other;
+                }
+                continue;
+            }
+            if first == 0 {
+                at += 1;
+                continue;
+            }
+            packets -= 1;
+            // The IP must say something.
+            let target = first & 0x1f == 0x0d && IP_SIZES[usize::from(first >> 5)] != 0;
+            break if target { Class::Tip } else { Class::Other };
+        };
+        events.packets += packets;
+        events.reader.seek(at);
+        class
+    }
+
+    /// Takes up the TIP packet in front.
+    #[inline(always)]
+    fn target(&mut self) -> Option<u64> {
+        let events = &mut self.events;
+        let (data, at) = (events.reader.data(), events.reader.offset());
+        let (&first, payload) = (data.get(at)?, data.get(at + 1..at + 9)?);
+        let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
+        let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX >> (64 - 8 * size);
+        let ip = Ip { compression: pt_packet::Compression::of(first >> 5)?, payload }.resolve(events.last_ip)?;
+        events.last_ip = ip;
+        events.offset = at;
+        events.last_offset = at;
+        events.packets += 1;
+        events.reader.seek(at + 1 + size);
+        Some(ip)
+    }
+
+    /// Goes up to the branch that went to `ip`, and on there. False when that branch is not what comes next; the target
+    /// is pending then.
+    #[inline(always)]
+    fn arrive(&mut self, ip: u64, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+        let kind = loop {
+            match self.code.block(self.at).exit {
+                Exit::IndirectJump => break BlockKind::IndirectJump,
+                Exit::IndirectCall => break BlockKind::IndirectCall,
+                Exit::Return => break BlockKind::Return,
+                Exit::Jump | Exit::Call | Exit::Linear => {
+                    // Runs that are longer than a path are left to where cycles are looked for.
+                    let reached = self.run_path(1, mix, sums).is_some()
+                        && matches!(
+                            self.code.block(self.at).exit,
+                            Exit::IndirectJump | Exit::IndirectCall | Exit::Return
+                        );
+                    if !reached {
+                        self.pending = Some(Event::Target { ip: Some(ip) });
+                        return Ok(false);
+                    }
+                }
+                Exit::Cond | Exit::Far => {
+                    self.pending = Some(Event::Target { ip: Some(ip) });
+                    return Ok(false);
+                }
+            }
+        };
+        let number = self.at;
+        let block = self.code.block(number);
+        sums.instructions += u64::from(block.instructions);
+        match kind {
+            BlockKind::Return => self.statistics.returns += 1,
+            BlockKind::IndirectCall => {
+                self.statistics.calls += 1;
+                self.returns.push(block.end, number);
+            }
+            _ => {}
+        }
+        self.sink.block(&told(self.code, block, kind, ip, self.epoch), self.events.time.now());
+        self.hare.rest();
+        self.events.passed_psb = None;
+        self.fresh = true;
+        match self.code.find_again(self.view, ip) {
+            Some(number) => self.at = number,
+            None => self.go(ip)?,
+        }
+        *mix = mixed(self.at);
+        Ok(true)
+    }
+}
