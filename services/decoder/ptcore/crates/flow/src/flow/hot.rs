@@ -37,7 +37,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let mut sums = Sums::default();
         let done = self.hot(&mut sums);
         self.settle(&mut sums);
-        self.ip = self.code.block(self.at).start;
+        // What stands for code that is not kept need not begin where the flow does: `go` knows.
+        if self.at != SCRATCH {
+            self.ip = self.code.block(self.at).start;
+        }
         done
     }
 
