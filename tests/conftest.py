@@ -321,8 +321,15 @@ def assert_did_its_work(report: dict[str, Any]) -> None:
 
 
 def await_decoding(mesh: WholeMesh) -> None:
-    """Returns when a decoder has begun with packets."""
-    await_true(lambda: list((mesh.state / "decoder" / "scratch").glob("*/*/segment-*.pt")), PATIENCE_S, "a decode")
+    """Returns when the decoder's workers, idle when this is called, are at work."""
+
+    def spent_s() -> float:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return sum(worker.cpu_times().user for worker in mesh.service("decoder").children(recursive=True))
+        return 0.0
+
+    idle_s = spent_s()
+    await_true(lambda: spent_s() > idle_s + 0.2, PATIENCE_S, "a decode")
 
 
 def waiting_session(mesh: WholeMesh, trace: Process) -> dict[str, Any]:

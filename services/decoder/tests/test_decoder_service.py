@@ -210,7 +210,7 @@ async def test_a_session_that_is_still_recorded_is_not_deleted(
 async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(
     mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore, program: Any
 ) -> None:
-    await store_session(runs=[program.packets() * 20_000] * 4)
+    await store_session(runs=[program.packets() * 100_000] * 4)
     first = await spawned(mesh_config)
     await wait_for(etcd, "decoder", timeout_s=30)
     channels = Channels(mesh_config, etcd)
@@ -238,7 +238,7 @@ async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(
         assert not waited.operation.HasField("error"), waited.operation.error
         tables = Tables(store)
         assert (await tables.dataset("sessions")).count_rows() == 1
-        assert (await tables.dataset("calls")).count_rows() == 4 * 20_000 * 4
+        assert (await tables.dataset("calls")).count_rows() == 4 * 100_000 * 4
         assert (await tables.dataset("segments")).count_rows() == 4
     finally:
         second.terminate()
