@@ -320,16 +320,28 @@ def assert_did_its_work(report: dict[str, Any]) -> None:
     assert 200 * (pieces - 4) <= steps <= 200 * (pieces + 4)
 
 
-def await_decoding(mesh: WholeMesh) -> None:
-    """Returns when the decoder's workers, idle when this is called, are at work."""
+@contextlib.contextmanager
+def caught_decoding(mesh: WholeMesh, pid: int) -> Iterator[Process]:
+    """A trace whose decode is going on, longer ones until one is caught; whatever the block does, it is one session."""
+    for period in ("1s", "4s", "16s", "50s"):
+        known = len(mesh.sessions())
+        with mesh.started("trace", "--pid", str(pid), "--for", period, "--json") as trace:
+            begun_s = decoded_for_s(mesh) + 0.1
+            while trace.poll() is None and decoded_for_s(mesh) < begun_s:
+                time.sleep(0.01)
+            if trace.poll() is None:
+                yield trace
+                assert len(mesh.sessions()) == known + 1
+                return
+            mesh.finished(trace)
+    pytest.fail("every decode was over before it was seen")
 
-    def spent_s() -> float:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return sum(worker.cpu_times().user for worker in mesh.service("decoder").children(recursive=True))
-        return 0.0
 
-    idle_s = spent_s()
-    await_true(lambda: spent_s() > idle_s + 0.2, PATIENCE_S, "a decode")
+def decoded_for_s(mesh: WholeMesh) -> float:
+    """The seconds of CPU that the decoder's workers spent until now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return sum(worker.cpu_times().user for worker in mesh.service("decoder").children(recursive=True))
+    return 0.0
 
 
 def waiting_session(mesh: WholeMesh, trace: Process) -> dict[str, Any]:

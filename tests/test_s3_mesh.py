@@ -12,7 +12,7 @@ from tests.conftest import (
     WholeMesh,
     assert_did_its_work,
     assert_whole,
-    await_decoding,
+    caught_decoding,
     new_mesh,
     session_of,
     waiting_session,
@@ -52,9 +52,8 @@ def test_an_s3_that_is_away_while_decoding(s3_mesh: WholeMesh, busy: Path, condi
     s3_mesh.start()
     with (
         s3_mesh.running(str(busy), "spinning") as target,
-        s3_mesh.started("trace", "--pid", str(target.pid), "--for", "1s", "--json") as trace,
+        caught_decoding(s3_mesh, target.pid) as trace,
     ):
-        await_decoding(s3_mesh)
         conditional_swift_server.refuse()
         assert trace.poll() is None
         conditional_swift_server.answer_again()

@@ -879,7 +879,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[cold]
     fn stop_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
         let fault = self.fault(reason);
-        if self.events.count == 0 && self.pending.is_none() {
+        while self.events.count == 0 && (self.pending.is_none() || self.tells_uncertainty()) {
             self.pending = Some(self.events.next().map_err(|_| fault)?);
         }
         match self.pending {
@@ -893,6 +893,19 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             _ => Err(fault),
         }
+    }
+
+    /// Tells a pending uncertainty of the clock, which no code is needed to place.
+    fn tells_uncertainty(&mut self) -> bool {
+        let Some(Placed { notice, .. }) = self.events.note.filter(|_| self.pending == Some(Event::Note)) else {
+            return false;
+        };
+        if !matches!(notice.kind, NoticeKind::Uncertainty(_)) {
+            return false;
+        }
+        (self.pending, self.resumed_at_note, self.events.note) = (None, false, None);
+        self.notice(notice);
+        true
     }
 
     #[inline(always)]

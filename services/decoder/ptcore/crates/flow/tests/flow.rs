@@ -370,7 +370,11 @@ fn no_code_is_needed_where_tracing_stops_at_once() {
     // 0: jmp rax. Its target becomes known with the next epoch, for which the recorder breaks the flow.
     let told = run(&[0xff, 0xe0], &[Packet::Tip(full(UNKNOWN)), end_at(UNKNOWN)[0], end_at(0)[1]]);
     let stopped = Told::Disabled(DisableKind::Asynchronous, UNKNOWN, None);
-    assert_eq!(told, [block(0, 0, 1, IndirectJump, UNKNOWN - CODE), stopped]);
+    assert_eq!(told, [block(0, 0, 1, IndirectJump, UNKNOWN - CODE), stopped.clone()]);
+
+    let clock = [Packet::Tsc(9000), Packet::Tma { ctc: 1, fast_counter: 1 }];
+    let timed = [&[Packet::Tip(full(UNKNOWN))], &clock[..], &[end_at(UNKNOWN)[0], end_at(0)[1]]].concat();
+    assert_eq!(run(&[0xff, 0xe0], &timed), [block(0, 0, 1, IndirectJump, UNKNOWN - CODE), stopped]);
 
     // 0: jmp to 0x50_0000, which no packet tells.
     let told = run(&[0xe9, 0xfb, 0xef, 0x0f, 0x00], &[end_at(UNKNOWN)[0], end_at(0)[1]]);
