@@ -72,7 +72,7 @@ lint: setup ## Formatting, types, layers, contracts
 test: setup lint ## All tests that end within 15 minutes
 	deploy/install-system test
 	$(MAKE) -s -C services/controller/vpt check
-	cd services/decoder/ptcore && cargo test --workspace --release
+	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
 test-all: test fuzz ## The slow suites too
