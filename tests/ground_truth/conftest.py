@@ -142,6 +142,14 @@ class Target:
         self.arm(flags, **options)  # type: ignore[arg-type]
         return self.finished()
 
+    def record_until(self, enough: int, judge: Callable[[Recording], int], flags: vpt.Flags, **options: int) -> None:
+        """Records again and again until `judge` has found so many instructions, however slow the machine is."""
+        while enough > 0:
+            recording = self.record(flags, **options)
+            with self.at_rest():
+                enough -= judge(recording)
+            self.release()
+
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
         """The program stands still, and leaves the machine to whoever looks at its recording."""

@@ -22,7 +22,6 @@ OPTIONS = {
     "rare PSB and MTC": (TIMED | Flags.LONG_TNT, {"psb_freq": 8, "mtc_freq": 9}),
 }
 WORKLOADS = ["gzip", "redis", "python", "program"]
-ENOUGH = 10_000_000
 # Before a conditional branch at the end of the stream the flow stops, libipt behind it.
 LAST_BRANCH = 1
 
@@ -41,30 +40,25 @@ def compare(recording: Any, deciders: Any) -> int:
     return min(total.values())
 
 
+def assert_is_what_ran(lab: Any, deciders: Any, workload: str, option: str, instructions: int) -> None:
+    flags, options = OPTIONS[option]
+    with lab.busy(workload) as target:
+        target.record_until(instructions, lambda it: compare(it, deciders), flags, period_ms=250, **options)
+
+
 @pytest.mark.parametrize(
     ("workload", "option"),
     [("program", "everything"), ("redis", "everything"), ("gzip", "nothing"), ("python", "no return compression")],
 )
 def test_the_decoded_flow_is_what_ran(lab: Any, deciders: Any, workload: str, option: str) -> None:
-    flags, options = OPTIONS[option]
-    with lab.busy(workload) as target:
-        recording = target.record(flags, period_ms=200, **options)
-        with target.at_rest():
-            assert compare(recording, deciders) > 50_000
+    assert_is_what_ran(lab, deciders, workload, option, 50_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_ten_million_instructions_with_every_packet_option(lab: Any, deciders: Any, workload: str, option: str) -> None:
-    flags, options = OPTIONS[option]
-    total = 0
-    with lab.busy(workload) as target:
-        while total < ENOUGH:
-            recording = target.record(flags, period_ms=300, **options)
-            with target.at_rest():
-                total += compare(recording, deciders)
-            target.release()
+    assert_is_what_ran(lab, deciders, workload, option, 10_000_000)
 
 
 def test_a_full_buffer_stops_and_what_it_has_is_what_ran(lab: Any, deciders: Any) -> None:
