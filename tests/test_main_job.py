@@ -106,6 +106,9 @@ def test_questions_in_sql(traced: Traced) -> None:
         f" WHERE c.session_id = '{session}' AND c.name = 'setGenericCommand'"
     )
     assert callers == [{"caller": "setCommand"}]
+    # Calls through the procedure linkage table are calls of what it leads to.
+    stubs = f"SELECT name FROM calls WHERE session_id = '{session}' AND name LIKE '%@plt' AND NOT begin_truncated"
+    assert mesh.rows(stubs) == []
     refused = mesh.refusal("query", "SELECT * FROM read_text('/etc/passwd')", code=2)
     assert refused["reason"] == "BAD_QUERY" and "/etc/passwd" in refused["message"]
 

@@ -56,6 +56,8 @@ pub struct Calls<S> {
     /// Of the last block.
     epoch: u32,
     end: u64,
+    /// The last instruction of a stub that was passed through, and where it ends.
+    passed: (u64, u64),
     tsc: u64,
 }
 
@@ -67,9 +69,11 @@ pub(crate) struct Known {
     /// The function that a call of it enters.
     pub called: u32,
     pub entry: bool,
+    /// It is code that only leads to another function, and no call of its own.
+    pub stub: bool,
 }
 
-const UNKNOWN: Known = Known { function: u32::MAX, called: u32::MAX, entry: false };
+const UNKNOWN: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
 
 /// How the next block is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +101,12 @@ impl Arrival {
             _ => Arrival::Jump,
         }
     }
+
+    /// Whether a stub may be passed through on this way.
+    #[inline(always)]
+    fn passes(self) -> bool {
+        matches!(self, Arrival::Jump | Arrival::Call { .. })
+    }
 }
 
 /// Where the flow was interrupted, and where it would go on.
@@ -121,6 +131,7 @@ impl<S: Symbols> Calls<S> {
             overflowing: None,
             epoch: 0,
             end: 0,
+            passed: (0, 0),
             tsc: 0,
         }
     }
@@ -170,7 +181,8 @@ impl<S: Symbols> Calls<S> {
         let called = matches!(self.arrival, Arrival::Call { .. });
         let (entered, divided) = self.look_up(block.start, called);
         let named = if called || divided { entered.function } else { u32::MAX };
-        let known = Known { function: entered.function, called: named, entry: entered.entry };
+        let stub = self.stack.functions.sums[entered.function as usize].role == Role::Stub;
+        let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
         if let Some(index) = kept(block) {
             if self.known.len() <= index {
                 self.known.resize(index + 1, UNKNOWN);
@@ -316,38 +328,55 @@ impl<S: Symbols> Calls<S> {
         if self.arrival != Arrival::Jump {
             // Between a call and the first instruction of the function, for instance.
             let (entered, _) = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
-            let known = Known { function: entered.function, called: entered.function, entry: entered.entry };
+            let (function, entry) = (entered.function, entered.entry);
+            let known = Known { function, called: function, entry, stub: false };
             self.arrive(left.at, u32::MAX, known);
         }
         self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption(left) };
     }
 
-    /// A block is reached.
+    /// A block is reached. False when it is passed through: what its stub leads to is arrived at as the stub was.
     #[inline(always)]
-    fn reach(&mut self, block: &Block<'_>) {
+    fn reach(&mut self, block: &Block<'_>) -> bool {
         let known = self.known(block);
         if self.arrival != Arrival::Jump || self.stack.function() != Some(known.function) {
+            if known.stub && self.arrival.passes() {
+                return false;
+            }
             self.arrive(block.start, block.id, known);
         }
+        true
     }
 
-    /// A block that was reached ran.
+    /// A block ran, which was `reached` or else passed through.
     #[inline(always)]
-    fn ran(&mut self, block: &Block<'_>) {
+    fn ran(&mut self, block: &Block<'_>, reached: bool) {
         self.stack.run(block.instructions);
-        self.end = block.end;
-        self.arrival = Arrival::behind(block);
+        if reached {
+            self.end = block.end;
+            self.arrival = Arrival::behind(block);
+        } else {
+            self.pass_through(block);
+        }
         self.edges.count(block);
+    }
+
+    /// What the stub leads to is arrived at as the stub was.
+    #[cold]
+    fn pass_through(&mut self, block: &Block<'_>) {
+        self.passed = (block.last, block.end);
+        let back = |returns_to| block.kind == BlockKind::Return && block.target == returns_to;
+        if matches!(self.arrival, Arrival::Call { returns_to, .. } if back(returns_to)) {
+            self.arrival = Arrival::Jump;
+        }
     }
 
     /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
     #[inline(never)]
     fn replay(&mut self, path: &Path<'_>, mut reached: bool) {
         for block in path.blocks() {
-            if !std::mem::take(&mut reached) {
-                self.reach(&block);
-            }
-            self.ran(&block);
+            let reached = std::mem::take(&mut reached) || self.reach(&block);
+            self.ran(&block, reached);
         }
         if self.plans.is_worth_it(path.id, self.stack.functions.version) {
             let plan = self.plan(path);
@@ -367,6 +396,14 @@ impl<S: Symbols> Calls<S> {
         let mut run = 0;
         for block in path.blocks() {
             let known = known(self, &block)?;
+            if known.stub {
+                if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
+                    return None;
+                }
+                run += block.instructions;
+                plan.edges.extend(self.edges.slot(&block));
+                continue;
+            }
             let &(function, returns_to) = open.last()?;
             match arrival {
                 None => {}
@@ -418,8 +455,8 @@ impl<S: Symbols> Sink for Calls<S> {
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.epoch = block.epoch;
         self.pass(tsc);
-        self.reach(block);
-        self.ran(block);
+        let reached = self.reach(block);
+        self.ran(block, reached);
     }
 
     #[inline(always)]
@@ -483,7 +520,11 @@ impl<S: Symbols> Sink for Calls<S> {
 
     fn disabled(&mut self, kind: DisableKind, at: u64, _target: Option<u64>, tsc: u64) {
         self.pass(tsc);
-        let resumes = if kind == DisableKind::Synchronous { self.end } else { at };
+        let resumes = match kind {
+            DisableKind::Asynchronous => at,
+            DisableKind::Synchronous if self.passed.0 == at => self.passed.1,
+            DisableKind::Synchronous => self.end,
+        };
         self.left = Some(Left { at, resumes });
     }
 

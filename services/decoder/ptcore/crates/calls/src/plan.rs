@@ -158,7 +158,7 @@ impl Plans {
 impl Kept {
     fn new() -> Kept {
         Kept {
-            known: Known { function: u32::MAX, called: u32::MAX, entry: false },
+            known: Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false },
             first: u32::MAX,
             start: 0,
             count: 0,

@@ -11,6 +11,8 @@ const SETJMP: u64 = 0x4000;
 const LONGJMP: u64 = 0x5000;
 const HANDLER: u64 = 0x6000;
 const RESTORER: u64 = 0x7000;
+/// The page of stubs.
+const STUBS: u64 = 0x0;
 
 /// Every 0x1000 bytes are a function; above 0x8000 nothing divides the code.
 struct Pages;
@@ -29,6 +31,7 @@ impl Symbols for Pages {
             role: match start {
                 SETJMP => Role::SetJump,
                 LONGJMP => Role::LongJump,
+                STUBS => Role::Stub,
                 _ => Role::Plain,
             },
         }
@@ -285,4 +288,83 @@ fn between_two_packets_time_passes_evenly_over_the_instructions() {
     assert_eq!(trace.records.end_tsc, [1006, 130, 160, 1006]);
     let work = trace.functions.iter().find(|function| function.address == WORK).unwrap();
     assert_eq!((work.self_ticks, work.total_ticks), (22, 22));
+}
+
+#[test]
+fn a_call_through_a_stub_is_a_call_of_what_it_leads_to() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    let trace = script.end();
+    let rows: Vec<_> =
+        trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
+    assert_eq!(rows, [MAIN, LEAF]);
+    assert_eq!(trace.records.call_address[1], MAIN + 3);
+    assert_eq!(trace.records.target[1], LEAF);
+    assert_eq!(trace.records.flags[1] & TAIL_CALL, 0);
+    // The stub's instructions are the caller's.
+    assert_eq!(trace.records.instructions, [4 + 3 + 2, 2]);
+    assert!(trace.functions.iter().all(|function| function.address != STUBS));
+}
+
+#[test]
+fn a_stub_that_leads_to_the_resolver_first() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, STUBS).jump(STUBS, STUBS + 0x10).jump(STUBS + 0x10, WORK).jump(WORK, LEAF).ret(LEAF, MAIN + 4);
+    script.ret(MAIN + 4, 0x8000);
+    let trace = script.end();
+    let rows: Vec<_> =
+        trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
+    assert_eq!(rows, [MAIN, WORK, LEAF]);
+    assert_eq!((trace.records.flags[1] & TAIL_CALL, trace.records.flags[2] & TAIL_CALL), (0, TAIL_CALL));
+}
+
+#[test]
+fn a_tail_call_through_a_stub_is_one_of_what_it_leads_to() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).jump(WORK, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    let trace = script.end();
+    let rows: Vec<_> =
+        trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
+    assert_eq!(rows, [MAIN, WORK, LEAF]);
+    assert_eq!(trace.records.flags[2] & TAIL_CALL, TAIL_CALL);
+    assert_eq!(trace.records.call_address[2], WORK + 3);
+}
+
+#[test]
+fn a_trace_that_begins_in_a_stub_has_the_stub_too() {
+    let mut script = Script::at(STUBS);
+    script.jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    let trace = script.end();
+    let rows: Vec<_> =
+        trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
+    assert!(rows.contains(&STUBS) && rows.contains(&LEAF), "{rows:x?}");
+}
+
+#[test]
+fn a_stub_that_comes_back_at_once_is_no_call() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, STUBS).ret(STUBS, MAIN + 4).call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, LEAF]);
+    assert_eq!(rows[0].own, 4 + 2 + 4);
+}
+
+#[test]
+fn a_retpoline_is_a_call_of_where_it_returns_to() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, STUBS).call(STUBS, STUBS + 0x10).ret(STUBS + 0x10, LEAF).ret(LEAF, MAIN + 4);
+    script.jump(MAIN + 4, MAIN);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| (row.function, row.own)).collect::<Vec<_>>(), [(MAIN, 4 + 4 + 2 + 3), (LEAF, 2)]);
+}
+
+#[test]
+fn a_signal_in_a_stub_returns_to_it() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, STUBS).block(STUBS, 1, BlockKind::Interrupted, 0).stopped(STUBS + 1).enabled(HANDLER, false);
+    script.ret(HANDLER, RESTORER + 9).system_call(RESTORER + 9).enabled(STUBS + 1, false);
+    script.jump(STUBS + 1, LEAF).ret(LEAF, MAIN + 4).jump(MAIN + 4, MAIN);
+    let rows = rows(&script.end());
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, STUBS, HANDLER, RESTORER, LEAF]);
+    assert_eq!((rows[4].flags, rows[4].parent, rows[4].depth), (TAIL_CALL, 0, 1));
 }

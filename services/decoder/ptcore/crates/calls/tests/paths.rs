@@ -33,7 +33,7 @@ impl<S: Sink> Sink for Blocks<'_, S> {
     }
 }
 
-/// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls.
+/// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls, and some are stubs.
 #[derive(Clone, Copy)]
 struct Functions {
     divided: bool,
@@ -52,6 +52,7 @@ impl Symbols for Functions {
             role: match (self.divided, address >> 8 & 63) {
                 (true, 1) => Role::SetJump,
                 (true, 2) => Role::LongJump,
+                (true, 4..=11) => Role::Stub,
                 _ => Role::Plain,
             },
         }
