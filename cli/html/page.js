@@ -90,6 +90,7 @@ function functions() {
       },
     },
     { title: "module", value: (row) => row.module, text: (row) => row.module.split("/").pop() },
+    { title: "category", value: (row) => row.category, text: (row) => row.category },
     numeric("calls", "calls", count),
     self,
     { title: "%", number: true, value: (row) => row.self_instructions, text: (row) => share(row.self_instructions, whole) },
@@ -103,7 +104,7 @@ function functions() {
   let most = STEP;
   const refresh = () => {
     const wanted = filter.value.toLowerCase();
-    const rows = data.functions.filter((row) => `${row.name} ${row.module} ${row.file}`.toLowerCase().includes(wanted));
+    const rows = data.functions.filter((row) => `${row.name} ${row.module} ${row.category} ${row.file}`.toLowerCase().includes(wanted));
     shownTable.show(rows, most);
     document.getElementById("shown").textContent = `${count(Math.min(most, rows.length))} of ${count(rows.length)} functions`;
     more.hidden = rows.length <= most;

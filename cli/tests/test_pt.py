@@ -99,12 +99,24 @@ def test_flow_writes_instructions_or_blocks(raw: Path, image: str) -> None:
     assert blocks == [("0x401000", "taken"), ("0x401005", "return")]
 
 
+def test_functions_have_the_category_that_a_table_says(raw: Path, image: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.txt"
+    rules.write_text("pricing  *401000\n")
+    (function,) = rows("calls", raw, "-i", image, "--table", "--categories", rules)
+    assert function["category"] == "pricing"
+    assert " pricing " in pt("calls", raw, "-i", image, "--table", "--categories", rules).stdout
+    rules.write_text("pricing  *401000\nPricing  *\n")
+    refused = pt("calls", raw, "-i", image, "--table", "--categories", rules, code=2).stderr
+    assert f"{rules}, line 2" in refused
+    pt("calls", raw, "-i", image, "--table", "--categories", tmp_path / "absent", code=3)
+
+
 def test_calls_are_a_tree_or_a_table(raw: Path, image: str) -> None:
     (call,) = rows("calls", raw, "-i", image)
     assert (call["depth"], call["total_instructions"], call["begin_truncated"]) == (0, 3, True)
     assert "(began before" in pt("calls", raw, "-i", image).stdout
     (function,) = rows("calls", raw, "-i", image, "--table")
-    assert (function["calls"], function["self_instructions"]) == (1, 3)
+    assert (function["calls"], function["self_instructions"], function["category"]) == (1, 3, "other")
 
 
 def test_a_program_gives_its_functions_names(raw: Path, tmp_path: Path) -> None:

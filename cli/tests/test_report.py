@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from permille.cli.rendering.report import FunctionRow, LossRow, Order, Report, SegmentRow, notes, report_json, top
+from permille.cli.rendering.report import (
+    FunctionRow,
+    LossRow,
+    Order,
+    Report,
+    SegmentRow,
+    categories,
+    notes,
+    report_json,
+    top,
+)
 from permille.cli.rendering.report_page import DATA, PROFILE, in_script, report_page
 from permille.cli.rendering.report_text import report_text
 from permille.cli.session_list import ListedSession
@@ -44,6 +54,7 @@ def function(name: str, self_instructions: int, **other: object) -> FunctionRow:
         total_instructions=self_instructions,
         self_ns=self_instructions // 4,
         total_ns=self_instructions // 2,
+        category="other",
     )
     return replace(row, **other)  # type: ignore[arg-type]
 
@@ -62,7 +73,7 @@ LOSS = LossRow(
 REPORT = Report(
     SESSION,
     [
-        function("work", 700_000, calls=100),
+        function("work", 700_000, calls=100, category="pricing"),
         function("server+0x2000", 200_000, symbol_status="none: stripped", total_ns=900_000),
         function("main", 100_000, total_instructions=1_000_000, file="/src/main.c", line=12),
     ],
@@ -111,6 +122,15 @@ def test_the_text_has_the_facts_the_functions_and_every_loss_with_its_knob() -> 
         "256.0 KiB",
     ):
         assert part in shown
+
+
+def test_categories_are_summed_over_their_functions() -> None:
+    rows = [(row.category, row.functions, row.calls, row.self_instructions) for row in categories(REPORT)]
+    assert rows == [("pricing", 1, 100, 700_000), ("other", 2, 20, 300_000)]
+    assert [row["category"] for row in report_json(REPORT, Order.SELF, 1)["categories"]] == ["pricing", "other"]
+    assert "What the functions are for" in text(REPORT)
+    before = replace(REPORT, functions=[replace(row, category="") for row in REPORT.functions])
+    assert categories(before) == [] and "What the functions are for" not in text(before)
 
 
 def test_frames_without_symbols_come_with_the_reason_and_the_way_out() -> None:

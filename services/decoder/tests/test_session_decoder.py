@@ -14,14 +14,16 @@ from urllib.parse import urlsplit
 
 import pytest
 from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
-from permille.mesh.errors import Code, PermilleError, Unavailable
+from permille.mesh.errors import Code, InvalidArgument, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.tables import Tables
+from permille.ptcore import Categories
 
 START_NS = 1_800_000_000_000_000_000
 StoreSession = Callable[..., Awaitable[dict[str, Any]]]
@@ -37,7 +39,9 @@ def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
 class Bench:
     """A decoder on a store, and its tables."""
 
-    def __init__(self, store: ObjectStore, pool: SegmentPool[PartTask, bytes], folder: Path) -> None:
+    def __init__(
+        self, store: ObjectStore, pool: SegmentPool[PartTask, bytes], folder: Path, categories: Categories | None = None
+    ) -> None:
         self.store = store
         self.tables = Tables(store)
         self.debug_folder = folder / "debug"
@@ -51,6 +55,7 @@ class Bench:
             folder=scratch,
             workers_folder=str(folder / "worker"),
             debug_folder=self.debug_folder,
+            categories=categories,
         )
         self.progress: list[tuple[int, int]] = []
 
@@ -114,6 +119,31 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
     assert [(row["thread"], row["instructions"], row["errors"]) for row in segments] == [("t0", 12, 0), ("t1", 12, 0)]
     assert await bench.rows("losses") == []
     assert sum(row["count"] for row in await bench.rows("edges") if row["kind"] == "call") == 6
+
+
+async def test_functions_have_the_category_of_the_last_rule_that_fits(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], store_session: StoreSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "categories.txt"
+    table.write_text("# ours\nleaves  in*r\nouter-1  outer\nouter-2  outer @ small\nleaves  _start @ other\n")
+    await store_session()
+    bench = Bench(store, pool, tmp_path, read_categories(table))
+    await bench.decode()
+    found = {row["name"]: row["category"] for row in await bench.rows("functions")}
+    assert found == {"inner": "leaves", "outer": "outer-2", "_start": "loading"}
+
+
+def test_a_line_that_is_no_rule_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    table = tmp_path / "categories.txt"
+    table.write_text("memory  mine\nMemory  malloc\n")
+    with pytest.raises(InvalidArgument) as refused:
+        read_categories(table)
+    assert f'{table}, line 2: "Memory  malloc"' in refused.value.message
+    table.write_bytes(b"memory  mine\n\nmemory  \xff\n")
+    with pytest.raises(InvalidArgument, match="line 3: it is not UTF-8"):
+        read_categories(table)
+    with pytest.raises(InvalidArgument, match="No such file"):
+        read_categories(tmp_path / "absent")
 
 
 async def test_decoding_again_doubles_nothing(bench: Bench, store_session: StoreSession) -> None:

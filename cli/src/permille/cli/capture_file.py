@@ -18,7 +18,7 @@ from permille.mesh.errors import (
 )
 
 if TYPE_CHECKING:
-    from permille.ptcore import Capture, Stream
+    from permille.ptcore import Capture, Categories, Stream
 
 KINDS = "perf.data, an LLDB trace bundle (its folder or trace.json), a Griffin container or raw packets"
 _WAYS_OUT = {
@@ -65,6 +65,24 @@ def open_capture(file: Path, given: Given) -> Capture:
         raise _refusal(kind, message, file) from None
     except OSError as error:
         raise _unreadable(Path(error.filename or file), error) from None
+
+
+def read_categories(file: Path | None) -> Categories:
+    """The built-in table of function categories and the user's rules.
+
+    Raises as `open_capture`; a line that is no rule is named.
+    """
+    try:
+        return _ptcore().Categories(file)  # type: ignore[no-any-return]
+    except OSError as error:
+        raise _unreadable(Path(error.filename or file or ""), error) from None
+    except ValueError as error:
+        raise InvalidArgument(
+            str(error),
+            reason="CATEGORIES",
+            help='a rule is `category  pattern [@ binary]`, one a line; see "Categories" in the user guide',
+            metadata={"file": str(file)},
+        ) from None
 
 
 def chosen_streams(capture: Capture, wanted: Sequence[int], thread: int | None) -> list[Stream]:

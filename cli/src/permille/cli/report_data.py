@@ -18,7 +18,7 @@ from permille.mesh.operations import operation_id
 _MOST_ROWS = 10_000_000
 _FUNCTIONS = """
 SELECT name, module, build_id, address, symbol_status, file, line, calls, self_instructions, total_instructions,
-       self_ns, total_ns
+       self_ns, total_ns, coalesce(category, '') AS category
 FROM functions WHERE session_id = $session
 ORDER BY self_instructions DESC, total_instructions DESC, name
 """

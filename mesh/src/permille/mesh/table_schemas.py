@@ -3,6 +3,7 @@
 `*_ns`: unix time in nanoseconds. Addresses are 64-bit patterns in signed columns, because Delta has no unsigned ones:
 those of the upper half of the address space are negative. `day` (UTC) and `session_id` are the partitions.
 No column is a word that SQL wants in quotes.
+Tables of an earlier release get the columns that they lack when they are next written; rows from before are NULL there.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         ovf=_LONG,
         decode_ms=_LONG,
     ),
-    # One row for each function that ran, over all segments; symbol_status says why a name is an address.
+    # One row for each function that ran, over all segments; symbol_status says why a name is an address, category what
+    # it is for.
     "functions": _schema(
         session_id=_TEXT,
         function=_INT,
@@ -76,6 +78,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         total_instructions=_LONG,
         self_ns=_LONG,
         total_ns=_LONG,
+        category=_TEXT,
     ),
     # One row for each call; `call` counts in the segment, `parent` is its caller's (-1: not seen), core -1: unknown.
     "calls": _schema(

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
@@ -114,6 +114,16 @@ class Tables:
         except TableNotFoundError:
             return None
 
+    def _current(self, table: str) -> DeltaTable:
+        """The table, with the columns that were thought of after it was made."""
+        found = self._open(table) or self._create(table)
+        known = {column.name for column in found.schema().fields}
+        missing = [column for column in Schema.from_arrow(_schema(table)).fields if column.name not in known]
+        if missing:
+            # Whoever comes second tries again with the columns there.
+            found.alter.add_columns(missing, commit_properties=CommitProperties(max_commit_retries=0))
+        return found
+
     def _create(self, table: str) -> DeltaTable:
         uri, options = self._store.table_location(table)
         if "://" not in uri:
@@ -152,7 +162,7 @@ class Tables:
     def _replace_once(self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], decode_id: str) -> None:
         schema = _schema(table)
         write_deltalake(
-            self._open(table) or self._create(table),
+            self._current(table),
             pa.RecordBatchReader.from_batches(schema, batches),
             mode="overwrite",
             predicate=f"session_id = '{session_id}'",
@@ -168,8 +178,8 @@ class Tables:
         # What is to be removed is known only as of the version that was read: each try reads anew, none rebases.
         properties = CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=0)
         for tries_left in reversed(range(_MOST_RETRIES)):
-            found = self._open(table) or self._create(table)
             try:
+                found = self._current(table)
                 return found.create_write_transaction(
                     list(actions),
                     "overwrite",

@@ -1,5 +1,6 @@
 //! `Capture`: a recording made anywhere, and its listings.
 
+use crate::categories::Categories;
 use crate::listing::{Batches, Worker};
 use pt_calls::Calls;
 use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
@@ -110,15 +111,17 @@ impl Capture {
         self.list(streams, json, move |capture, stream, lines| list_flow(capture, stream, detail, thread, lines))
     }
 
-    #[pyo3(signature = (streams, *, table=false, max_depth=0, thread=None, json=false))]
+    #[pyo3(signature = (streams, *, table=false, categories=None, max_depth=0, thread=None, json=false))]
     fn calls(
         &self,
         streams: Vec<usize>,
         table: bool,
+        categories: Option<&Categories>,
         max_depth: u32,
         thread: Option<u32>,
         json: bool,
     ) -> PyResult<Batches> {
+        let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
         self.list(streams, json, move |capture, number, lines| {
             let name = &capture.streams[number].name;
             for (who, trace) in traces(capture, number, thread) {
@@ -127,7 +130,7 @@ impl Capture {
                     lines.title(&format!("{name}, thread {} of process {}", who.1, who.0));
                 }
                 match table {
-                    true => functions(&trace, &memory, name, who, lines),
+                    true => functions(&trace, &memory, &categories, name, who, lines),
                     false => calls(&trace, &memory, name, who, max_depth, lines),
                 }
             }

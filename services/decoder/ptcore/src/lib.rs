@@ -2,6 +2,7 @@
 
 mod binary;
 mod capture;
+mod categories;
 mod column;
 mod decode;
 mod image;
@@ -15,6 +16,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<capture::Capture>()?;
     module.add_class::<capture::Stream>()?;
     module.add("CaptureError", module.py().get_type::<capture::CaptureError>())?;
+    module.add_class::<categories::Categories>()?;
     module.add_class::<column::Column>()?;
     module.add_class::<decode::Decoded>()?;
     module.add_class::<decode::PtConfig>()?;

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from permille.cli.capture_file import Given, chosen_streams, open_capture
+from permille.cli.capture_file import Given, chosen_streams, open_capture, read_categories
 from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import stat_lines, total
@@ -151,6 +151,10 @@ def calls(
     table: Annotated[
         bool, typer.Option("--table", "-t", help="One line for each function with its totals, not for each call.")
     ] = False,
+    categories: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --table: rules of your own for what functions are for."),
+    ] = None,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, metavar="N", help="At most N levels; 0: all.")] = 0,
     stream: _StreamOption = None,
     thread: _Thread = None,
@@ -167,8 +171,11 @@ def calls(
 
       permille pt calls perf.data --table | head -20
     """
+    rules = read_categories(categories)
     capture, streams = _with_code(invocation, file, given, stream or (), thread)
-    _write(capture.calls(streams, table=table, max_depth=depth, thread=thread, json=invocation.as_json))
+    _write(
+        capture.calls(streams, table=table, categories=rules, max_depth=depth, thread=thread, json=invocation.as_json)
+    )
 
 
 def _with_code(

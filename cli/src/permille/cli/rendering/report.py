@@ -44,7 +44,10 @@ class SessionFacts(Protocol):
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """One function over all threads; `symbol_status` begins with `none` when the name is only an address."""
+    """One function over all threads; `symbol_status` begins with `none` when the name is only an address.
+
+    `category`: empty for sessions that were decoded before there were categories.
+    """
 
     name: str
     module: str
@@ -58,6 +61,7 @@ class FunctionRow:
     total_instructions: int
     self_ns: int
     total_ns: int
+    category: str = ""
 
     @property
     def nameless(self) -> bool:
@@ -115,6 +119,36 @@ class Report:
     def self_ns(self) -> int:
         """The time that is accounted to functions, over all threads."""
         return sum(row.self_ns for row in self.functions)
+
+
+@dataclass(frozen=True)
+class CategoryRow:
+    """All functions of one category."""
+
+    category: str
+    functions: int
+    calls: int
+    self_instructions: int
+    self_ns: int
+
+
+def categories(report: Report) -> list[CategoryRow]:
+    """By self instructions; none for sessions that were decoded before there were categories."""
+    rows: dict[str, list[FunctionRow]] = defaultdict(list)
+    for row in report.functions:
+        if row.category:
+            rows[row.category].append(row)
+    found = [
+        CategoryRow(
+            category=category,
+            functions=len(members),
+            calls=sum(row.calls for row in members),
+            self_instructions=sum(row.self_instructions for row in members),
+            self_ns=sum(row.self_ns for row in members),
+        )
+        for category, members in rows.items()
+    ]
+    return sorted(found, key=lambda row: (-row.self_instructions, row.category))
 
 
 @dataclass(frozen=True)
@@ -218,6 +252,7 @@ def report_json(report: Report, order: Order, limit: int) -> dict[str, Any]:
         },
         "functions": [asdict(row) for row in top(report.functions, order, limit)],
         "functions_total": len(report.functions),
+        "categories": [asdict(row) for row in categories(report)],
         "segments": [asdict(row) for row in report.segments],
         "losses": [asdict(row) for row in report.losses],
         "notes": [asdict(note) for note in notes(report)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from permille.cli.rendering.report import FunctionRow, Order, Report, notes, top
+from permille.cli.rendering.report import FunctionRow, Order, Report, categories, notes, top
 from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.console import RenderableType
@@ -22,12 +22,15 @@ _TITLES = {
 
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
-    """The session, one table of functions for each order, the losses, the notes."""
+    """The session, one table of functions for each order, the categories, the losses, the notes."""
     yield _head(report)
     for order in orders:
         if report.functions:
             yield ""
             yield _function_table(report, order, limit)
+    if categories(report):
+        yield ""
+        yield _category_table(report)
     yield ""
     yield from _losses(report)
     for note in notes(report):
@@ -100,6 +103,7 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
     )
     table.add_column("FUNCTION", overflow="fold", ratio=3, min_width=24)
     table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
+    table.add_column("CATEGORY", overflow="ellipsis", no_wrap=True)
     for name in ("CALLS", "SELF INSN", "%", "TOTAL INSN", "SELF TIME", "TOTAL TIME"):
         table.add_column(name, justify="right", no_wrap=True)
     whole = report.self_instructions
@@ -107,12 +111,38 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
         table.add_row(
             function_text(row),
             Text(PurePath(row.module).name),
+            row.category,
             count(row.calls),
             count(row.self_instructions),
             share(row.self_instructions, whole).removesuffix(" %"),
             count(row.total_instructions),
             duration(row.self_ns),
             duration(row.total_ns),
+        )
+    return table
+
+
+def _category_table(report: Report) -> Table:
+    table = Table(
+        title="What the functions are for",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    table.add_column("CATEGORY", no_wrap=True)
+    for name in ("FUNCTIONS", "CALLS", "SELF INSN", "%", "SELF TIME"):
+        table.add_column(name, justify="right", no_wrap=True)
+    whole = report.self_instructions
+    for row in categories(report):
+        table.add_row(
+            row.category,
+            count(row.functions),
+            count(row.calls),
+            count(row.self_instructions),
+            share(row.self_instructions, whole).removesuffix(" %"),
+            duration(row.self_ns),
         )
     return table
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
 from permille.decoder.domain.binary_repository import DEBUG_FOLDER, BinaryRepository
+from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.query import QueryEngine, QueryLimits
@@ -42,6 +43,9 @@ class DecoderSettings(BaseModel):
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
     queries_at_once: int = Field(default=4, ge=1, le=256, description="Further queries wait.")
     debug_folder: Path = Field(default=DEBUG_FOLDER, description="Where separate debug files are on this machine.")
+    categories: Path | None = Field(
+        default=None, description="A table of function categories: its rules come after those built in."
+    )
     store_patience_s: float = Field(
         default=120.0, gt=0, description="How long a decode waits for a store that is away."
     )
@@ -71,6 +75,7 @@ async def setup(context: ServerContext) -> None:
         folder=scratch.path,
         workers_folder="" if settings.executor == "dask" else str(config.state_dir / "decoder"),
         debug_folder=settings.debug_folder,
+        categories=read_categories(settings.categories),
     )
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)

@@ -2,7 +2,7 @@
 
 use crate::{Code, Form, Lines, Row, Value};
 use pt_calls::{Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
-use pt_image::Description;
+use pt_image::{Categories, Description};
 use std::fmt::Write;
 
 const FLAGS: [(u8, &str, &str); 5] = [
@@ -65,30 +65,39 @@ pub fn calls(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), 
 }
 
 /// Writes the functions, those with the most instructions of their own first.
-pub fn functions(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), lines: &mut Lines<'_>) {
+pub fn functions(
+    trace: &Trace,
+    code: &impl Code,
+    categories: &Categories,
+    stream: &str,
+    thread: (u32, u32),
+    lines: &mut Lines<'_>,
+) {
     let described = describe(trace, code);
     let mut order: Vec<_> = (0..trace.functions.len()).collect();
     order.sort_by_key(|&number| std::cmp::Reverse(trace.functions[number].self_instructions));
     if lines.form == Form::Text {
         let line = lines.begin();
         let _ = write!(line, "{:>12}  {:>14}  {:>14}  {:>12}  ", "calls", "instructions", "with callees", "ticks");
-        let _ = write!(line, "{:>12}  function", "with callees");
+        let _ = write!(line, "{:>12}  {:<15}  function", "with callees", "category");
         lines.end();
     }
     for number in order {
         let (function, known) = (&trace.functions[number], &described[number]);
         let (own, all) = (function.self_instructions, function.total_instructions);
+        let category = categories.of(&known.name, &known.binary);
         let form = lines.form;
         let line = lines.begin();
         if form == Form::Text {
             let module = known.binary.rsplit('/').next().unwrap_or_default();
             let _ = write!(line, "{:>12}  {own:>14}  {all:>14}  {:>12}  ", function.calls, function.self_ticks);
-            let _ = write!(line, "{:>12}  {} [{module}]", function.total_ticks, known.name);
+            let _ = write!(line, "{:>12}  {category:<15}  {} [{module}]", function.total_ticks, known.name);
         } else {
             let mut one = Row::new(form, line);
             who(&mut one, stream, thread);
             one.more("function", Value::Word(&known.name));
-            one.more("module", Value::Word(&known.binary)).more("address", Value::Hex(known.address));
+            one.more("module", Value::Word(&known.binary)).more("category", Value::Word(category));
+            one.more("address", Value::Hex(known.address));
             one.more("size_bytes", Value::Number(known.size)).more("symbols", Value::Word(&known.symbol_status));
             one.more("calls", Value::Number(function.calls)).more("self_instructions", Value::Number(own));
             one.more("total_instructions", Value::Number(all)).more("self_ticks", Value::Number(function.self_ticks));
@@ -165,10 +174,13 @@ mod tests {
 
     #[test]
     fn functions_come_with_their_totals() {
-        let told = listed(Form::Text, |trace, image, lines| functions(trace, image, "7", (1, 2), lines));
+        let told =
+            listed(Form::Text, |trace, image, lines| functions(trace, image, &Categories::new(), "7", (1, 2), lines));
         assert_eq!(told.len(), 3);
         assert!(told[1..].iter().any(|line| line.ends_with("[generated]+0x1006 [[generated]]")), "{told:?}");
-        let json = listed(Form::Json, |trace, image, lines| functions(trace, image, "7", (1, 2), lines));
+        let json =
+            listed(Form::Json, |trace, image, lines| functions(trace, image, &Categories::new(), "7", (1, 2), lines));
         assert!(json.iter().any(|row| row.contains(r#""calls":1,"self_instructions":2,"total_instructions":4"#)));
+        assert!(json.iter().all(|row| row.contains(r#""category":"other""#)), "{json:?}");
     }
 }

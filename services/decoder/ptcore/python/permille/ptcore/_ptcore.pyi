@@ -35,6 +35,16 @@ class Image:
     def code(self, epoch: int, address: int, data: bytes) -> None: ...
     def missing(self, epoch: int, address: int, size: int, name: str, reason: str) -> None: ...
 
+class Categories:
+    """What functions are for: a table that is built in, and one of the user's (`category  pattern [@ binary]`).
+
+    Raises OSError for a file that cannot be read, ValueError with its name and the line for one that is no table.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None: ...
+    def of(self, names: Sequence[str], binaries: Sequence[str]) -> list[str]:
+        """The category of each function; `other` where no rule fits."""
+
 class PtConfig:
     """What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine."""
 
@@ -143,8 +153,10 @@ class Capture:
         streams: Sequence[int],
         *,
         table: bool = False,
+        categories: Categories | None = None,
         max_depth: int = 0,
         thread: int | None = None,
         json: bool = False,
     ) -> Batches:
-        """A line for each call, indented by its depth (at most `max_depth` levels; 0: all), or for each function."""
+        """A line for each call, indented by its depth (at most `max_depth` levels; 0: all), or for each function
+        with its category."""

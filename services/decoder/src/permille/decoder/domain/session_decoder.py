@@ -22,6 +22,7 @@ from permille.mesh.errors import PermilleError
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
+from permille.ptcore import Categories
 
 Progress = Callable[[int, int], Awaitable[None]]
 
@@ -62,6 +63,7 @@ class SessionDecoder:
 
     Workers put the rows into files in the store, and a record of them; one commit for each table makes them visible.
     `folder`: for temporary files; `workers_folder`: for those of the workers, and for binaries ("": they know).
+    `categories`: the built-in ones where none are given.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class SessionDecoder:
         folder: Path,
         workers_folder: str,
         debug_folder: Path,
+        categories: Categories | None = None,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -80,6 +83,7 @@ class SessionDecoder:
         self._folder = folder
         self._workers_folder = workers_folder
         self._debug_folder = debug_folder
+        self._categories = categories or Categories()
 
     async def decode(self, session_id: str, decode_id: str, progress: Progress, *, priority: int = 0) -> DecodedSession:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
@@ -89,7 +93,7 @@ class SessionDecoder:
         """
         archive = await SessionArchive.open(self._store, session_id)
         task = replace(self._task(session_id, decode_id), recording=archive.sha256)
-        work = _Work(archive, task, SessionMerge(archive.manifest), priority)
+        work = _Work(archive, task, SessionMerge(archive.manifest, self._categories), priority)
         await self._store.put_stream(task.begun_key, b"")
         try:
             await self._decode(work, progress)

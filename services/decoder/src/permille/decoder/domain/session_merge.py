@@ -14,6 +14,7 @@ from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile
+from permille.ptcore import Categories
 
 pc: Any = pyarrow.compute
 
@@ -26,6 +27,7 @@ class SessionMerge:
     """Gathers the records of the parts; a part that is done again takes the place of the one before."""
 
     manifest: Manifest
+    categories: Categories
     _records: dict[frozenset[int], PartRecord] = field(default_factory=dict)
     _lost: dict[int, LostSegment] = field(default_factory=dict)
 
@@ -111,6 +113,7 @@ class SessionMerge:
         columns["function"] = _column(found["function"])
         columns["address"] = columns["address"].view(pa.int64())
         columns["size_bytes"] = columns["size"]
+        columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
         for name in ("self", "total"):
             columns[f"{name}_ns"] = pc.round(pc.multiply(columns[f"{name}_ticks"].cast(pa.float64()), scale))
         for name, value in self._common().items():

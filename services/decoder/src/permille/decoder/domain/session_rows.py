@@ -39,6 +39,7 @@ class Function:
     line: int
     address: int
     symbol_status: str
+    category: str
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class SessionRows:
     def functions(self) -> dict[int, Function]:
         """By their number in the session."""
         rows = self._connection.execute(
-            "SELECT function, name, module, file, line, address, symbol_status FROM functions ORDER BY function"
+            "SELECT function, name, module, file, line, address, symbol_status,"
+            " coalesce(category, '') FROM functions ORDER BY function"
         ).fetchall()
         return {number: Function(*rest) for number, *rest in rows}
 

@@ -31,6 +31,8 @@ def _names(functions: dict[int, Function]) -> Any:
     packet = _new_packet(pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
     packet.first_packet_on_sequence = True
     packet.interned_data.event_categories.add(iid=_CATEGORY, name="call")
+    for category, iid in _categories(functions).items():
+        packet.interned_data.event_categories.add(iid=iid, name=category)
     for number, function in functions.items():
         packet.interned_data.event_names.add(iid=number + 1, name=function.name)
         if function.file:
@@ -38,6 +40,11 @@ def _names(functions: dict[int, Function]) -> Any:
                 iid=number + 1, file_name=function.file, function_name=function.name, line_number=function.line
             )
     return packet
+
+
+def _categories(functions: dict[int, Function]) -> dict[str, int]:
+    known = sorted({function.category for function in functions.values()} - {""})
+    return {category: _CATEGORY + 1 + number for number, category in enumerate(known)}
 
 
 def _process(pid: int, name: str) -> Any:
@@ -59,17 +66,20 @@ def _thread(thread: Thread) -> Any:
 
 
 def _slices(rows: SessionRows, thread: Thread) -> Iterator[bytes]:
-    located = {number + 1 for number, function in rows.functions().items() if function.file}
+    functions = rows.functions()
+    located = {number + 1 for number, function in functions.items() if function.file}
+    iids = _categories(functions)
+    categories = {number: [iids[one.category]] if one.category else [] for number, one in functions.items()}
     begin, end = _new_packet(), _new_packet()
     for packet, kind in ((begin, pb.TrackEvent.TYPE_SLICE_BEGIN), (end, pb.TrackEvent.TYPE_SLICE_END)):
         packet.track_event.type = kind
         packet.track_event.track_uuid = _thread_track(thread)
-    begin.track_event.category_iids.append(_CATEGORY)
     held: list[bytes] = []
     for begins, at_ns, function in nested_events(rows.calls(thread.segment)):
         if begins:
             begin.timestamp = at_ns
             begin.track_event.name_iid = function + 1
+            begin.track_event.category_iids[:] = [_CATEGORY, *categories[function]]
             if function + 1 in located:
                 begin.track_event.source_location_iid = function + 1
             else:
