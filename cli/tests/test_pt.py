@@ -273,6 +273,15 @@ def test_real_traces_have_the_counts_that_libipt_gives(name: str, counts: tuple[
     assert (flow["error_count"], flow["lost_bytes"], told["bad_packets"]) == (0, 0, 0)
 
 
+def test_memory_accesses_by_class_and_width(raw: Path, image: str) -> None:
+    told = json.loads(pt("stat", raw, "-i", image, "--json").stdout)
+    # The return reads its address; nothing else touches memory.
+    expected = [{"instruction_class": "stack", "width_bytes": 8, "reads": 1, "writes": 0}]
+    assert told["streams"][0]["flow"]["accesses"] == told["total"]["flow"]["accesses"] == expected
+    text = pt("stat", raw, "-i", image).stdout
+    assert any(line.split() == ["stack,", "8", "bytes", "1", "read", "0", "written"] for line in text.splitlines())
+
+
 def test_the_layers_of_a_real_trace_agree() -> None:
     file = griffin("ovf-01-ben")
     stat = json.loads(pt("stat", file, "--json").stdout)

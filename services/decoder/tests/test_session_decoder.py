@@ -117,6 +117,15 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
     assert (session["instructions"], session["calls"], session["segments"], session["lost_bytes"]) == (24, 8, 2, 0)
     segments = await bench.rows("segments")
     assert [(row["thread"], row["instructions"], row["errors"]) for row in segments] == [("t0", 12, 0), ("t1", 12, 0)]
+    numbers = {row["function"]: name for name, row in functions.items()}
+    accesses = [row for row in await bench.rows("accesses") if row["segment"] == 1]
+    # A call writes where it returns to, a return reads it.
+    assert {(row["instruction_class"], row["width_bytes"]) for row in accesses} == {("stack", 8)}
+    assert sorted((numbers[row["function"]], row["reads"], row["writes"]) for row in accesses) == [
+        ("_start", 0, 1),
+        ("inner", 2, 0),
+        ("outer", 1, 2),
+    ]
     assert await bench.rows("losses") == []
     assert sum(row["count"] for row in await bench.rows("edges") if row["kind"] == "call") == 6
 

@@ -105,6 +105,17 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # How often control went from one address to another.
     "edges": _schema(session_id=_TEXT, segment=_INT, from_address=_LONG, to_address=_LONG, kind=_TEXT, count=_LONG),
+    # How often a function's own instructions read and wrote memory, by their class and the width of the access (0: not
+    # fixed); function -1: stubs that lead to other functions.
+    "accesses": _schema(
+        session_id=_TEXT,
+        segment=_INT,
+        function=_INT,
+        instruction_class=_TEXT,
+        width_bytes=_INT,
+        reads=_LONG,
+        writes=_LONG,
+    ),
     # What was executed but is not in the tables: why, and the setting that makes it less.
     "losses": _schema(
         session_id=_TEXT,

@@ -1,5 +1,6 @@
 //! `Capture`: a recording made anywhere, and its listings.
 
+use crate::accesses::{accesses, rows as accesses_of, Accesses};
 use crate::categories::Categories;
 use crate::listing::{Batches, Worker};
 use pt_calls::Calls;
@@ -278,6 +279,7 @@ struct FlowStat {
     /// Offset, size, address, reason.
     errors: Vec<(u64, u64, u64, String)>,
     last_tsc: u64,
+    accesses: Accesses<()>,
     /// Instructions of every thread.
     threads: BTreeMap<u32, u64>,
 }
@@ -294,8 +296,11 @@ fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> 
     let (stream, memory) = (&capture.streams[number], capture.memory());
     let make = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
     let mut threads = Threads::new(&capture.views, make);
-    let statistics = Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
-    let threads = threads.finish();
+    let mut flow = Flow::new(memory);
+    let statistics = flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let mut threads = threads.finish();
+    let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
+    let accesses = accesses(&flow, ran.iter().map(|block| (block, ())));
     let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
     let gaps = threads.values().flat_map(|thread| &thread.gaps);
     let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());
@@ -323,6 +328,7 @@ fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> 
             ("lost_bytes", sum(|thread| thread.lost_bytes)),
         ],
         errors,
+        accesses,
         last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
         threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
     }
@@ -349,6 +355,7 @@ impl Stat {
                     numbers.set_item(name, count)?;
                 }
                 numbers.set_item("instructions_by_thread", flow.threads)?;
+                numbers.set_item("accesses", accesses_of(py, &flow.accesses)?)?;
                 flow.errors
             }
             None => bad,

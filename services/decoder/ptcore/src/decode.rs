@@ -1,5 +1,6 @@
 //! `decode`, `instructions`, `packets`: from a stream to columns.
 
+use crate::accesses::{accesses, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
 use crate::column::{Column, Columns};
 use crate::image::Image;
 use pt_calls::{Calls, EdgeKind, LossCause, LossRecord, Records, Trace};
@@ -42,6 +43,7 @@ pub struct Decoded {
     calls: Py<PyDict>,
     functions: Py<PyDict>,
     edges: Py<PyDict>,
+    accesses: Py<PyDict>,
     losses: Py<PyDict>,
     stats: Py<PyDict>,
 }
@@ -58,6 +60,10 @@ impl Decoded {
 
     fn edges(&self, py: Python<'_>) -> Py<PyDict> {
         self.edges.clone_ref(py)
+    }
+
+    fn accesses(&self, py: Python<'_>) -> Py<PyDict> {
+        self.accesses.clone_ref(py)
     }
 
     fn losses(&self, py: Python<'_>) -> Py<PyDict> {
@@ -81,6 +87,7 @@ struct Described {
 
 struct Everything {
     trace: Trace,
+    accesses: Accesses<u32>,
     statistics: Statistics,
     described: Vec<Described>,
     reasons: Vec<String>,
@@ -98,17 +105,23 @@ pub fn decode(
     let found = py.detach(|| {
         let image = image.read();
         let mut calls = Calls::new(&*image);
-        let statistics = Flow::new(&*image).decode(stream, &config.0, &epochs, &mut calls);
+        let mut flow = Flow::new(&*image);
+        let statistics = flow.decode(stream, &config.0, &epochs, &mut calls);
+        let ran = calls.blocks();
         let trace = calls.finish();
+        let numbers = numbers(&trace.functions);
+        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
+        let accesses = accesses(&flow, ran.iter().map(|(block, function)| (block, number(function))));
         let described = describe(&image, &trace);
         let reasons = trace.losses.iter().map(|loss| reason(&image, loss)).collect();
-        Everything { trace, statistics, described, reasons }
+        Everything { trace, accesses, statistics, described, reasons }
     });
-    let Everything { trace, statistics, described, reasons } = found;
+    let Everything { trace, accesses, statistics, described, reasons } = found;
     Ok(Decoded {
         stats: statistics_of(py, &statistics, trace.records.len())?,
         functions: functions_of(py, &trace, &described)?,
         edges: edges_of(py, &trace)?,
+        accesses: accesses_of(py, &accesses)?,
         losses: losses_of(py, &trace, &reasons)?,
         calls: calls_of(py, trace.records)?,
     })

@@ -1,5 +1,6 @@
 //! The Python module `permille.ptcore`.
 
+mod accesses;
 mod binary;
 mod capture;
 mod categories;
@@ -16,6 +17,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<capture::Capture>()?;
     module.add_class::<capture::Stream>()?;
     module.add("CaptureError", module.py().get_type::<capture::CaptureError>())?;
+    module.add("INSTRUCTION_CLASSES", pt_flow::InstructionClass::ALL.map(|class| class.name()).to_vec())?;
     module.add_class::<categories::Categories>()?;
     module.add_class::<column::Column>()?;
     module.add_class::<decode::Decoded>()?;

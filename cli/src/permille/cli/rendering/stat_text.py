@@ -59,7 +59,9 @@ def total(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     firsts = [stream["first_tsc"] for stream in streams if stream["first_tsc"] is not None]
     lasts = [stream["last_tsc"] for stream in streams if stream["last_tsc"] is not None]
     sums = {name: sum(stream[name] for stream in streams) for name in _SUMS}
-    flow = {name: sum(one[name] for one in flows) for name in _FLOW} if flows else None
+    flow: dict[str, Any] | None = {name: sum(one[name] for one in flows) for name in _FLOW} if flows else None
+    if flow is not None:
+        flow["accesses"] = _accesses(flows)
     return {
         **sums,
         "packets": dict(sorted(packets.items())),
@@ -67,6 +69,19 @@ def total(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "last_tsc": max(lasts, default=None),
         "flow": flow,
     }
+
+
+def _accesses(flows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    sums: dict[tuple[str, int], list[int]] = {}
+    for one in flows:
+        for row in one["accesses"]:
+            known = sums.setdefault((row["instruction_class"], row["width_bytes"]), [0, 0])
+            known[0] += row["reads"]
+            known[1] += row["writes"]
+    return [
+        {"instruction_class": name, "width_bytes": width, "reads": reads, "writes": writes}
+        for (name, width), (reads, writes) in sums.items()
+    ]
 
 
 _SUMS = ("bytes", "packet_count", "tnt_bits", "bad_packets", "bad_packet_bytes")
@@ -91,12 +106,22 @@ def _numbers(told: Mapping[str, Any]) -> Iterator[str]:
     if told["flow"] is not None:
         for name, shown in _FLOW.items():
             yield _line(shown, told["flow"][name])
+        yield from _memory(told["flow"]["accesses"])
     first, last = told["first_tsc"], told["last_tsc"]
     yield (
         "  time                  no TSC packets"
         if first is None
         else _line("time, TSC ticks", last - first) + (f"  ({first} to {last})")
     )
+
+
+def _memory(accesses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield _line("memory reads", sum(row["reads"] for row in accesses))
+    yield _line("memory writes", sum(row["writes"] for row in accesses))
+    for row in sorted(accesses, key=lambda row: -row["reads"] - row["writes"]):
+        width = f"{row['width_bytes']} bytes" if row["width_bytes"] else "any width"
+        told = f"{row['instruction_class']}, {width}"
+        yield f"    {told:<18}{count(row['reads']):>18}  read {count(row['writes']):>18}  written"
 
 
 def _instructions(threads: Sequence[Mapping[str, Any]]) -> Iterator[str]:

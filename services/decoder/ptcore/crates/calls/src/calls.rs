@@ -1,7 +1,8 @@
 //! From blocks to calls: what each arrival at another function means.
 
+use crate::blocks::{BlockCount, Blocks};
 use crate::edges::{Edge, Edges};
-use crate::functions::{Entered, FunctionTotals};
+use crate::functions::{Entered, FunctionKey, FunctionTotals};
 use crate::plan::{Move, Plan, Plans};
 use crate::records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
 use crate::stack::{Entry, Interruption, Stack};
@@ -44,6 +45,7 @@ pub struct Calls<S> {
     symbols: S,
     stack: Stack,
     edges: Edges,
+    blocks: Blocks,
     known: Vec<Known>,
     /// By function of code that nothing divides: its blocks.
     members: Vec<Vec<(u32, u64)>>,
@@ -122,6 +124,7 @@ impl<S: Symbols> Calls<S> {
             symbols,
             stack: Stack::default(),
             edges: Edges::default(),
+            blocks: Blocks::default(),
             known: Vec::new(),
             members: Vec::new(),
             plans: Plans::default(),
@@ -136,9 +139,27 @@ impl<S: Symbols> Calls<S> {
         }
     }
 
+    /// How often each block ran since this was asked last, and in which function it is.
+    pub fn blocks(&mut self) -> Vec<(BlockCount, FunctionKey)> {
+        self.plans.gather(&mut self.edges, &mut self.blocks);
+        let ran = self.blocks.take();
+        let mut placed = Vec::with_capacity(ran.len());
+        for block in ran {
+            let function = match self.known.get(block.id as usize) {
+                Some(known) if known.function != u32::MAX => known.function,
+                _ => {
+                    self.epoch = block.epoch;
+                    self.look_up(block.start, false).0.function
+                }
+            };
+            placed.push((block, self.stack.functions.key(function)));
+        }
+        placed
+    }
+
     /// Ends the calls that are open with the last known time.
     pub fn finish(&mut self) -> Trace {
-        self.plans.gather(&mut self.edges);
+        self.plans.gather(&mut self.edges, &mut self.blocks);
         let (records, functions) = self.stack.finish();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, None);
         (self.epoch, self.end, self.tsc) = (0, 0, 0);
@@ -155,7 +176,7 @@ impl<S: Symbols> Calls<S> {
 
     /// Bytes of what is kept from stream to stream.
     pub fn memory(&self) -> usize {
-        self.known.capacity() * size_of::<Known>() + self.edges.memory() + self.plans.memory()
+        self.known.capacity() * size_of::<Known>() + self.edges.memory() + self.blocks.memory() + self.plans.memory()
     }
 
     /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
@@ -359,6 +380,7 @@ impl<S: Symbols> Calls<S> {
             self.pass_through(block);
         }
         self.edges.count(block);
+        self.blocks.count(block);
     }
 
     /// What the stub leads to is arrived at as the stub was.
@@ -402,6 +424,7 @@ impl<S: Symbols> Calls<S> {
                 }
                 run += block.instructions;
                 plan.edges.extend(self.edges.slot(&block));
+                plan.blocks.push(block.id);
                 continue;
             }
             let &(function, returns_to) = open.last()?;
@@ -432,6 +455,7 @@ impl<S: Symbols> Calls<S> {
             plan.end = block.end;
             arrival = Some(Arrival::behind(&block));
             plan.edges.extend(self.edges.slot(&block));
+            plan.blocks.push(block.id);
         }
         (plan.run, plan.arrival) = (run, arrival?);
         Some(plan)
@@ -500,7 +524,7 @@ impl<S: Symbols> Sink for Calls<S> {
 
     fn paths(&mut self, generation: u64) {
         if self.plans.generation != generation {
-            self.plans.gather(&mut self.edges);
+            self.plans.gather(&mut self.edges, &mut self.blocks);
             self.plans = Plans::of(generation);
         }
     }

@@ -20,6 +20,14 @@ pub struct FunctionTotals {
     pub total_ticks: u64,
 }
 
+/// What makes a function itself: see [`FunctionTotals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionKey {
+    pub space: u32,
+    pub function: Option<u32>,
+    pub address: u64,
+}
+
 /// What the calls of a function add up to while they are followed.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
@@ -133,6 +141,11 @@ impl Functions {
             });
         }
         (totals, places)
+    }
+
+    pub fn key(&self, number: u32) -> FunctionKey {
+        let KnownFunction { space, function, address } = self.known[number as usize];
+        FunctionKey { space, function, address }
     }
 
     fn change(&mut self, number: u32, address: u64) {

@@ -1,5 +1,6 @@
 //! Paths as what they do to the stack of calls.
 
+use crate::blocks::Blocks;
 use crate::calls::{Arrival, Known};
 use crate::edges::Edges;
 use crate::stack::Entry;
@@ -30,6 +31,7 @@ pub struct Plan {
     pub start: u64,
     pub moves: Vec<Move>,
     pub edges: Vec<u32>,
+    pub blocks: Vec<u32>,
     /// Instructions behind the last move.
     pub run: u32,
     /// Of the last block.
@@ -45,6 +47,7 @@ impl Plan {
             start: first.start,
             moves: Vec::new(),
             edges: Vec::new(),
+            blocks: Vec::new(),
             run: 0,
             end: first.end,
             arrival: Arrival::Jump,
@@ -84,6 +87,9 @@ pub struct Plans {
     plans: Vec<Kept>,
     pub moves: Vec<Move>,
     edges: Vec<u32>,
+    /// The blocks of each path, and where they stand.
+    blocks: Vec<u32>,
+    ran: Vec<(u32, u32)>,
 }
 
 /// Moves and edges of plans that were given up are forgotten with all others when there are this many.
@@ -133,11 +139,28 @@ impl Plans {
             self.edges.extend(plan.edges);
             kept.edges = edges..self.edges.len() as u32;
         }
+        self.keep_blocks(path, &plan.blocks);
     }
 
-    /// Counts of the plans become counts of their edges.
-    pub fn gather(&mut self, edges: &mut Edges) {
-        for plan in self.plans.iter_mut().filter(|plan| plan.count != 0) {
+    fn keep_blocks(&mut self, path: u32, blocks: &[u32]) {
+        let index = path as usize;
+        if self.ran.len() <= index {
+            self.ran.resize(index + 1, (0, 0));
+        }
+        // Which blocks a path has does not depend on functions.
+        if self.ran[index] == (0, 0) {
+            let first = self.blocks.len() as u32;
+            self.blocks.extend(blocks);
+            self.ran[index] = (first, self.blocks.len() as u32);
+        }
+    }
+
+    /// Counts of the plans become counts of their edges and blocks.
+    pub fn gather(&mut self, edges: &mut Edges, blocks: &mut Blocks) {
+        for (plan, &(first, end)) in self.plans.iter_mut().zip(&self.ran).filter(|(plan, _)| plan.count != 0) {
+            for &id in &self.blocks[first as usize..end as usize] {
+                blocks.add(id, plan.count);
+            }
             for &slot in &self.edges[plan.edges.start as usize..plan.edges.end as usize] {
                 edges.add(slot, plan.count);
             }
@@ -151,7 +174,8 @@ impl Plans {
     pub fn memory(&self) -> usize {
         self.plans.capacity() * size_of::<Kept>()
             + self.moves.capacity() * size_of::<Move>()
-            + self.edges.capacity() * 4
+            + (self.edges.capacity() + self.blocks.capacity()) * 4
+            + self.ran.capacity() * 8
     }
 }
 

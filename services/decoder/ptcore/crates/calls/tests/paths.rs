@@ -3,9 +3,10 @@
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 
-use pt_calls::{Calls, Coverage, Trace};
+use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
 use pt_image::{Place, Role, Symbols};
+use std::collections::BTreeMap;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 
@@ -87,6 +88,15 @@ fn timed(stream: &[u8]) -> Vec<u8> {
     out
 }
 
+/// How often what begins at an address ran, whatever numbers its blocks have.
+fn by_start(ran: Vec<(BlockCount, FunctionKey)>) -> BTreeMap<(u64, u32), (u64, FunctionKey)> {
+    let mut counts = BTreeMap::new();
+    for (block, function) in ran {
+        counts.entry((block.start, block.instructions)).or_insert((0, function)).0 += block.count;
+    }
+    counts
+}
+
 #[test]
 fn calls_edges_and_totals_are_those_of_the_blocks() {
     for name in TRACES {
@@ -99,10 +109,17 @@ fn calls_edges_and_totals_are_those_of_the_blocks() {
             // Cold, then with paths of which plans exist.
             for pass in 0..3 {
                 let counts = flow.decode(&stream, &Config::default(), &[], &mut calls);
+                let ran = calls.blocks();
                 let paths = (counts, calls.finish());
                 let counts = other_flow.decode(&stream, &Config::default(), &[], &mut Blocks(&mut other_calls));
+                let other_ran = other_calls.blocks();
                 let blocks = (counts, other_calls.finish());
                 assert!(counts.instructions > 0);
+                let instructions = |ran: &[(BlockCount, FunctionKey)]| {
+                    ran.iter().map(|(block, _)| block.count * u64::from(block.instructions)).sum::<u64>()
+                };
+                assert_eq!(instructions(&ran), counts.instructions, "{name}, divided {divided}, pass {pass}");
+                assert_eq!(by_start(ran), by_start(other_ran), "{name}, divided {divided}, pass {pass}");
                 same(&format!("{name}, divided {divided}, pass {pass}"), &paths, &blocks);
                 calls.recycle(paths.1.records);
             }

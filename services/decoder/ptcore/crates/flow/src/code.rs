@@ -37,11 +37,19 @@ impl View {
         View(epoch << 2 | self.mode())
     }
 
+    pub fn execution(self) -> Execution {
+        match self.mode() {
+            0 => Execution::Bits16,
+            1 => Execution::Bits32,
+            _ => Execution::Bits64,
+        }
+    }
+
     fn mode(self) -> u32 {
         self.0 & 3
     }
 
-    fn bitness(self) -> u32 {
+    pub fn bitness(self) -> u32 {
         16 << self.mode()
     }
 
@@ -77,6 +85,7 @@ pub struct CodeBlock {
     pub exit: Exit,
     /// The kinds of [`Mark`] among its instructions.
     marks: u8,
+    pub mode: Execution,
 }
 
 /// A following block, in the view it was found in.
@@ -149,6 +158,7 @@ const fn unknown(address: u64) -> CodeBlock {
         instructions: 1,
         exit: Exit::Far,
         marks: 0,
+        mode: Execution::Bits64,
     }
 }
 
@@ -189,6 +199,11 @@ impl CodeCache {
     #[inline(always)]
     pub fn block(&self, number: u32) -> &CodeBlock {
         &self.blocks[number as usize]
+    }
+
+    /// The block with the number, unless it is the scratch block.
+    pub fn kept(&self, number: u32) -> Option<&CodeBlock> {
+        self.blocks.get(number as usize).filter(|block| block.id == number)
     }
 
     #[inline(always)]
@@ -312,6 +327,7 @@ fn decode_some(
         instructions: 0,
         exit: Exit::Linear,
         marks: 0,
+        mode: view.execution(),
     };
     let mut instruction = Instruction::default();
     while usize::from(block.instructions) < most {

@@ -2,6 +2,7 @@
 
 mod hot;
 
+use crate::access::Access;
 use crate::code::{CodeBlock, CodeCache, Exit, Mark, View, Way, SCRATCH};
 use crate::config::Config;
 use crate::event::{Event, Events, Fault};
@@ -41,6 +42,12 @@ impl<M: CodeMemory> Flow<M> {
     /// Bytes that the blocks and paths take which are kept from stream to stream.
     pub fn memory(&self) -> usize {
         self.code.memory()
+    }
+
+    /// What the first `instructions` of the block with the number `id` (see [`Block::id`](crate::Block::id)) read and
+    /// write; nothing of a block that is not kept.
+    pub fn accesses(&self, epoch: u32, id: u32, instructions: u32) -> Vec<Access> {
+        self.code.accesses(&self.memory, epoch, id, instructions)
     }
 
     /// Decodes the stream of one thread. `epochs` are pairs of a stream offset and the epoch of the code image from

@@ -3,6 +3,7 @@
 //! [`Flow`] walks the code of a [`CodeMemory`] along the packets of a stream and tells a [`Sink`] every block that ran.
 #![forbid(unsafe_code)]
 
+mod access;
 mod calibration;
 mod code;
 mod config;
@@ -17,6 +18,7 @@ mod sink;
 mod system;
 mod time;
 
+pub use access::{Access, InstructionClass};
 pub use calibration::Rate;
 pub use config::{AddressFilter, Config};
 pub use flow::{Flow, Statistics};

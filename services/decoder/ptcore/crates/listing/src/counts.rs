@@ -2,6 +2,7 @@
 
 use crate::packets::NO_PSB;
 use crate::stop;
+use pt_calls::Blocks;
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink};
 use pt_packet::{find_psb, Errata, Packet, Reader};
 use std::collections::BTreeMap;
@@ -107,6 +108,7 @@ pub struct Branches<'w> {
     pub gap_count: u64,
     pub lost_bytes: u64,
     pub last_tsc: u64,
+    pub ran: Blocks,
     why: Box<dyn Fn(&Loss) -> String + 'w>,
     go_on: &'w dyn Fn() -> bool,
 }
@@ -132,6 +134,7 @@ impl<'w> Branches<'w> {
             gap_count: 0,
             lost_bytes: 0,
             last_tsc: 0,
+            ran: Blocks::default(),
             why: Box::new(why),
             go_on,
         }
@@ -146,6 +149,7 @@ impl Sink for Branches<'_> {
             stop();
         }
         self.instructions += u64::from(block.instructions);
+        self.ran.count(block);
         self.last_tsc = tsc;
         match block.kind {
             BlockKind::CondTaken => self.taken += 1,

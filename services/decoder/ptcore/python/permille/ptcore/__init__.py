@@ -1,6 +1,7 @@
 """Intel Processor Trace: from the packets of a thread and the code it ran to calls, branch edges and losses."""
 
 from permille.ptcore._ptcore import (
+    INSTRUCTION_CLASSES,
     Batches,
     Binary,
     Capture,
@@ -17,6 +18,7 @@ from permille.ptcore._ptcore import (
 )
 
 __all__ = [
+    "INSTRUCTION_CLASSES",
     "Batches",
     "Binary",
     "Capture",

@@ -31,7 +31,7 @@ from permille.ptcore import decode
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
-WRITTEN = ("calls", "edges", "losses")
+WRITTEN = ("calls", "edges", "accesses", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2

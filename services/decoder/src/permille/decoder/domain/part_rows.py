@@ -12,7 +12,14 @@ from permille.decoder.domain.function_numbers import FunctionKey, numbered
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import FUNCTIONS
 from permille.decoder.domain.ptcore_columns import arrow_batch
-from permille.decoder.domain.segment_rows import FunctionColumns, Slice, call_columns, edge_columns, loss_columns
+from permille.decoder.domain.segment_rows import (
+    FunctionColumns,
+    Slice,
+    access_columns,
+    call_columns,
+    edge_columns,
+    loss_columns,
+)
 from permille.decoder.domain.session_context import SessionContext
 from permille.decoder.domain.table_part import TablePart
 from permille.ptcore import Decoded
@@ -36,6 +43,8 @@ class PartRows:
         self._clock = context.archive.manifest.clock
         self._moved = moved
         self._calls, self._edges, self._losses = (TablePart(name, folder) for name in ("calls", "edges", "losses"))
+        self._accesses = TablePart("accesses", folder)
+        self._touched: list[tuple[Segment, pa.RecordBatch, pa.Array[Any]]] = []
         self._known: dict[FunctionKey, int] = {}
         self._described: dict[str, list[Any]] = {name: [] for name in _DESCRIBED}
         self._totals: list[pa.RecordBatch] = []
@@ -58,6 +67,7 @@ class PartRows:
         self._waiting_edges += self._branches[-1][1].num_rows
         if self._waiting_edges >= _GROUP_ROWS:
             self._write_edges()
+        self._add_accesses(segment, arrow_batch(decoded.accesses()), functions)
         losses = arrow_batch(decoded.losses())
         if losses.num_rows:
             self._losses.write(loss_columns(losses, segment, self._clock))
@@ -66,7 +76,8 @@ class PartRows:
         """All files, with all rows."""
         self._write_calls()
         self._write_edges()
-        return [self._calls, self._edges, self._losses]
+        self._write_accesses()
+        return [self._calls, self._edges, self._accesses, self._losses]
 
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""
@@ -116,6 +127,18 @@ class PartRows:
         )
         self._calls.write(call_columns(self._slices, self._clock, functions))
         self._slices, self._waiting_calls = [], 0
+
+    def _add_accesses(self, segment: Segment, accesses: pa.RecordBatch, functions: pa.Array[Any]) -> None:
+        if not accesses.num_rows:
+            return
+        self._touched.append((segment, accesses, self._numbers().take(functions)))
+        if sum(batch.num_rows for _, batch, _ in self._touched) >= _GROUP_ROWS:
+            self._write_accesses()
+
+    def _write_accesses(self) -> None:
+        if self._touched:
+            self._accesses.write(access_columns(self._touched))
+        self._touched = []
 
     def _write_edges(self) -> None:
         if self._branches:

@@ -12,12 +12,14 @@ import pyarrow.compute
 from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Clock, Segment
+from permille.ptcore import INSTRUCTION_CLASSES
 
 # Arrow's kernels are found at run time; their stubs know less than they take.
 pc: Any = pyarrow.compute
 
 Columns = dict[str, "pa.Array[Any]"]
 _NO_PARENT = 0xFFFFFFFF
+_NO_FUNCTION = 0xFFFFFFFF
 _BEGIN_TRUNCATED, _END_TRUNCATED, _TAIL_CALL, _ASYNCHRONOUS, _UNWOUND = 1, 2, 4, 8, 16
 # So many descents and the times are sorted rather than taken run by run.
 _MOST_RUNS = 256
@@ -94,6 +96,25 @@ def edge_columns(edges: Sequence[tuple[Segment, pa.RecordBatch]]) -> Columns:
         "to_address": _signed(_joined(raw["to"])),
         "kind": kind,
         "count": _signed(_joined(raw["count"])),
+    }
+
+
+def access_columns(accesses: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> Columns:
+    """Reads and writes of memory; with each segment the numbers of its functions in the session."""
+    which = _which([batch.num_rows for _, batch, _ in accesses])
+    raw = pa.Table.from_batches([batch for _, batch, _ in accesses]).combine_chunks()
+    numbers = [
+        numbers.take(pc.if_else(pc.equal(batch["function"], _NO_FUNCTION), None, batch["function"]))
+        for _, batch, numbers in accesses
+    ]
+    classes = pa.DictionaryArray.from_arrays(_joined(raw["class"]), pa.array(INSTRUCTION_CLASSES, pa.string()))
+    return {
+        "segment": _of_segment([segment.index for segment, _, _ in accesses], which),
+        "function": pc.fill_null(_concatenated(numbers), -1),
+        "instruction_class": classes,
+        "width_bytes": _joined(raw["width_bytes"]).cast(pa.int32()),
+        "reads": _signed(_joined(raw["reads"])),
+        "writes": _signed(_joined(raw["writes"])),
     }
 
 

@@ -1,0 +1,81 @@
+//! How often each block ran.
+
+use pt_flow::{Block, BlockKind};
+use std::collections::HashMap;
+
+/// Some first instructions of a block, and how often they ran and no more of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCount {
+    /// The block's number in its `Flow`; `u32::MAX` for one that is not kept.
+    pub id: u32,
+    pub start: u64,
+    pub instructions: u32,
+    /// An epoch in which it ran.
+    pub epoch: u32,
+    pub count: u64,
+}
+
+/// Counts by block. What is known of a block stays when the counts are taken.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// By number: the whole block.
+    whole: Vec<BlockCount>,
+    /// By number, start and length: blocks that were left between two instructions, and those that are not kept.
+    others: HashMap<(u32, u64, u32), BlockCount>,
+}
+
+const UNKNOWN: BlockCount = BlockCount { id: u32::MAX, start: 0, instructions: 0, epoch: 0, count: 0 };
+
+impl Blocks {
+    #[inline(always)]
+    pub fn count(&mut self, block: &Block<'_>) {
+        match self.whole.get_mut(block.id as usize) {
+            Some(known) if known.instructions == block.instructions => known.count += 1,
+            _ => self.count_other(block),
+        }
+    }
+
+    /// The block, which ran before as a whole, ran again so many times.
+    #[inline(always)]
+    pub fn add(&mut self, id: u32, count: u64) {
+        if let Some(known) = self.whole.get_mut(id as usize) {
+            known.count += count;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_other(&mut self, block: &Block<'_>) {
+        let Block { id, start, instructions, epoch, .. } = *block;
+        let index = id as usize;
+        let counted = BlockCount { id, start, instructions, epoch, count: 1 };
+        let is_whole = id != u32::MAX && block.kind != BlockKind::Interrupted;
+        if is_whole && self.whole.get(index).is_none_or(|known| known.instructions < instructions) {
+            if self.whole.len() <= index {
+                self.whole.resize(index + 1, UNKNOWN);
+            }
+            let before = std::mem::replace(&mut self.whole[index], counted);
+            if before.count != 0 {
+                self.others.insert((id, before.start, before.instructions), before);
+            }
+            return;
+        }
+        let known = self.others.entry((id, start, instructions)).or_insert(BlockCount { count: 0, ..counted });
+        known.count += 1;
+    }
+
+    /// Whatever ran; counts begin anew.
+    pub fn take(&mut self) -> Vec<BlockCount> {
+        let ran = self.whole.iter_mut().filter(|known| known.count != 0);
+        let mut taken: Vec<_> =
+            ran.map(|known| BlockCount { count: std::mem::take(&mut known.count), ..*known }).collect();
+        let mut others: Vec<_> = self.others.drain().map(|(_, known)| known).collect();
+        others.sort_unstable_by_key(|known| (known.id, known.start, known.instructions));
+        taken.extend(others);
+        taken
+    }
+
+    pub fn memory(&self) -> usize {
+        self.whole.capacity() * size_of::<BlockCount>() + self.others.capacity() * (size_of::<BlockCount>() + 16)
+    }
+}

@@ -1,0 +1,148 @@
+//! What instructions read and write of memory.
+
+use crate::code::{CodeCache, View};
+use crate::CodeMemory;
+use iced_x86::{
+    CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+};
+
+/// Kinds of instructions, the first that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum InstructionClass {
+    /// With a LOCK prefix, and XCHG, which locks without one.
+    Atomic = 0,
+    /// Elements at addresses that a vector register holds: one access for all of them.
+    Gather = 1,
+    /// MOVS, STOS, LODS, SCAS, CMPS, INS, OUTS. A repeated one counts once: how often it repeats is not traced.
+    String = 2,
+    /// PUSH, POP, CALL, RET, ENTER, LEAVE.
+    Stack = 3,
+    /// Jumps to an address in memory.
+    Branch = 4,
+    /// Saves and restores state (XSAVE, FXRSTOR), or needs privilege. Widths that are not fixed are 0.
+    System = 5,
+    /// MMX, SSE, AVX and so on: with a vector or mask register.
+    Vector = 6,
+    /// x87.
+    Float = 7,
+    /// MOV, with or without extension or condition.
+    Move = 8,
+    /// Everything else: arithmetic, logic, comparisons.
+    Integer = 9,
+}
+
+impl InstructionClass {
+    pub const ALL: [InstructionClass; 10] = [
+        InstructionClass::Atomic,
+        InstructionClass::Gather,
+        InstructionClass::String,
+        InstructionClass::Stack,
+        InstructionClass::Branch,
+        InstructionClass::System,
+        InstructionClass::Vector,
+        InstructionClass::Float,
+        InstructionClass::Move,
+        InstructionClass::Integer,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            InstructionClass::Atomic => "atomic",
+            InstructionClass::Gather => "gather",
+            InstructionClass::String => "string",
+            InstructionClass::Stack => "stack",
+            InstructionClass::Branch => "branch",
+            InstructionClass::System => "system",
+            InstructionClass::Vector => "vector",
+            InstructionClass::Float => "float",
+            InstructionClass::Move => "move",
+            InstructionClass::Integer => "integer",
+        }
+    }
+
+    fn of(instruction: &Instruction) -> InstructionClass {
+        let registers = (0..instruction.op_count())
+            .filter(|&number| instruction.op_kind(number) == OpKind::Register)
+            .map(|number| instruction.op_register(number));
+        let mut vector = false;
+        let mut float = false;
+        for register in registers {
+            vector |= register.is_vector_register() || register.is_mm() || register.is_k();
+            float |= register.is_st();
+        }
+        let features = instruction.cpuid_features();
+        let has = |wanted: &[CpuidFeature]| features.iter().any(|feature| wanted.contains(feature));
+        match instruction.mnemonic() {
+            _ if instruction.has_lock_prefix() => InstructionClass::Atomic,
+            Mnemonic::Xchg => InstructionClass::Atomic,
+            _ if instruction.is_vsib() => InstructionClass::Gather,
+            _ if instruction.is_string_instruction() => InstructionClass::String,
+            _ if instruction.is_save_restore_instruction() || instruction.is_privileged() => InstructionClass::System,
+            _ if instruction.is_stack_instruction() => InstructionClass::Stack,
+            _ if instruction.flow_control() != FlowControl::Next => InstructionClass::Branch,
+            _ if vector => InstructionClass::Vector,
+            _ if float || has(&[CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387]) => {
+                InstructionClass::Float
+            }
+            Mnemonic::Mov
+            | Mnemonic::Movzx
+            | Mnemonic::Movsx
+            | Mnemonic::Movsxd
+            | Mnemonic::Movbe
+            | Mnemonic::Movnti => InstructionClass::Move,
+            _ if has(&[CpuidFeature::CMOV]) => InstructionClass::Move,
+            _ => InstructionClass::Integer,
+        }
+    }
+}
+
+/// How often something reads and writes memory in accesses of one width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub class: InstructionClass,
+    /// Bytes; 0 where the instruction's width is not fixed.
+    pub width: u16,
+    pub reads: u64,
+    pub writes: u64,
+}
+
+impl CodeCache {
+    /// What the first `instructions` of the block read and write, by class and width. Accesses that depend on a mask or
+    /// a condition are counted.
+    pub(crate) fn accesses<M: CodeMemory>(&self, memory: &M, epoch: u32, id: u32, instructions: u32) -> Vec<Access> {
+        let mut found: Vec<Access> = Vec::new();
+        let Some(block) = self.kept(id) else { return found };
+        let view = View::new(epoch, block.mode);
+        let mut factory = InstructionInfoFactory::new();
+        let mut at = block.start;
+        for &length in self.lengths(block).iter().take(instructions as usize) {
+            let Some(bytes) = memory.read(epoch, at).and_then(|slice| slice.bytes.get(..length.into())) else { break };
+            let instruction = Decoder::with_ip(view.bitness(), bytes, at, DecoderOptions::NONE).decode();
+            at = at.wrapping_add(length.into());
+            let used = factory.info(&instruction).used_memory();
+            if used.is_empty() {
+                continue;
+            }
+            let class = InstructionClass::of(&instruction);
+            for one in used {
+                let (reads, writes) = match one.access() {
+                    OpAccess::Read | OpAccess::CondRead => (1, 0),
+                    OpAccess::Write | OpAccess::CondWrite => (0, 1),
+                    OpAccess::ReadWrite | OpAccess::ReadCondWrite => (1, 1),
+                    OpAccess::None | OpAccess::NoMemAccess => continue,
+                };
+                let width = match (one.memory_size().size(), class) {
+                    // Of a repeated one the whole has no width that is known.
+                    (0, InstructionClass::String) => instruction.memory_size().size(),
+                    (width, _) => width,
+                } as u16;
+                match found.iter_mut().find(|known| known.class == class && known.width == width) {
+                    Some(known) => (known.reads, known.writes) = (known.reads + reads, known.writes + writes),
+                    None => found.push(Access { class, width, reads, writes }),
+                }
+            }
+        }
+        found
+    }
+}
