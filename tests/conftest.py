@@ -24,7 +24,7 @@ from permille.controller.domain.vpt_layout import Control, State
 
 BIN = Path(sys.executable).parent
 SERVICES = ("allocator", "controller", "decoder", "coverage")
-TABLES = ("sessions", "segments", "functions", "calls", "edges", "accesses", "losses")
+TABLES = ("sessions", "segments", "functions", "calls", "edges", "accesses", "inlined", "losses")
 # No assertion: only how long a test waits on a busy machine before it says that something will not come.
 PATIENCE_S = 120.0
 Process = subprocess.Popen[str]

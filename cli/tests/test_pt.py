@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from .conftest import PERMILLE, permille_alone, plain_environment
 
@@ -280,6 +282,57 @@ def test_memory_accesses_by_class_and_width(raw: Path, image: str) -> None:
     assert told["streams"][0]["flow"]["accesses"] == told["total"]["flow"]["accesses"] == expected
     text = pt("stat", raw, "-i", image).stdout
     assert any(line.split() == ["stack,", "8", "bytes", "1", "read", "0", "written"] for line in text.splitlines())
+
+
+INLINING = """
+__attribute__((noinline)) int leaf(volatile int *x) { return *x; }
+static inline __attribute__((always_inline)) int innermost(volatile int *x) { *x += 3; return *x * 5; }
+static inline __attribute__((always_inline)) int middle(volatile int *x) { return leaf(x) ^ innermost(x); }
+void _start(void) {
+    volatile int x = 1;
+    x = middle(&x);
+    __asm__ volatile("syscall");
+    __builtin_unreachable();
+}
+"""
+
+
+@pytest.fixture
+def inlining(tmp_path: Path) -> list[str | Path]:
+    """A run of a program with inlined functions, with its code."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    source, program, packets = tmp_path / "inlining.c", tmp_path / "inlining", tmp_path / "inlining.pt"
+    source.write_text(INLINING)
+    options = ["-g", "-O1", "-nostdlib", "-static", "-no-pie", "-fcf-protection=none"]
+    subprocess.run(["gcc", *options, "-o", str(program), str(source)], check=True)
+    with program.open("rb") as file:
+        elf = ELFFile(file)
+        (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
+        start = elf["e_entry"]
+    packets.write_bytes(PSB + tsc(1000) + MODE_64 + PSBEND + MODE_64 + tip(0x11, start) + TAKEN + tsc(1400) + b"\x01")
+    return [packets, "-i", f"{program}:{code['p_offset']:#x}:{code['p_filesz']:#x}:{code['p_vaddr']:#x}"]
+
+
+def test_inlined_functions_are_told_where_they_call_and_how_much_of_a_function_they_are(
+    inlining: list[str | Path],
+) -> None:
+    start, leaf = rows("calls", *inlining, "--inlined")
+    assert (start["function"], start["inlined"], leaf["function"], leaf["inlined"]) == (
+        "_start",
+        [],
+        "leaf",
+        ["middle"],
+    )
+    assert "leaf  inlined: middle" in pt("calls", *inlining, "--inlined").stdout
+    table = rows("calls", *inlining, "--inlined", "--table")
+    own = {row["function"]: row["self_instructions"] for row in table if "inlined" not in row}
+    inside = {tuple(row["inlined"]): row["self_instructions"] for row in table if "inlined" in row}
+    assert set(inside) == {("middle",), ("middle", "innermost")}
+    assert all(row["function"] == "_start" for row in table if "inlined" in row)
+    assert 0 < sum(inside.values()) < own["_start"]
+    assert "inlined: middle > innermost" in pt("calls", *inlining, "--inlined", "--table").stdout
+    assert all("inlined" not in row for row in rows("calls", *inlining))
 
 
 def test_the_layers_of_a_real_trace_agree() -> None:

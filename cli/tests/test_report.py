@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 from permille.cli.rendering.report import (
     FunctionRow,
+    InlinedRow,
     LossRow,
     Order,
     Report,
@@ -131,6 +132,23 @@ def test_categories_are_summed_over_their_functions() -> None:
     assert "What the functions are for" in text(REPORT)
     before = replace(REPORT, functions=[replace(row, category="") for row in REPORT.functions])
     assert categories(before) == [] and "What the functions are for" not in text(before)
+
+
+def test_inlined_functions_stand_below_the_function_that_they_are_in() -> None:
+    rows = [InlinedRow(5, "helper", 600_000), InlinedRow(5, "helper > step", 50_000), InlinedRow(6, "other", 1)]
+    functions = [replace(row, function=5 if row.name == "work" else 7) for row in REPORT.functions]
+    with_inlined = replace(REPORT, functions=functions, inlined=rows)
+    lines = text(with_inlined).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("work"))
+    assert lines[at + 1].split() == ["inlined:", "helper", "600,000", "60.0"]
+    assert "helper > step" in lines[at + 2] and "inlined" not in lines[at + 3]
+    assert report_json(with_inlined, Order.SELF, 0)["inlined"][0] == {
+        "function": 5,
+        "chain": "helper",
+        "instructions": 600_000,
+    }
+    assert "inlined" not in report_json(REPORT, Order.SELF, 0)
+    assert any("inlined = true" in note.way_out for note in notes(replace(REPORT, inlined=[])))
 
 
 def test_frames_without_symbols_come_with_the_reason_and_the_way_out() -> None:

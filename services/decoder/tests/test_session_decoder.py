@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from permille.decoder.domain.binary_repository import BinaryRepository
 from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.function_numbers import FunctionKey
@@ -40,7 +41,13 @@ class Bench:
     """A decoder on a store, and its tables."""
 
     def __init__(
-        self, store: ObjectStore, pool: SegmentPool[PartTask, bytes], folder: Path, categories: Categories | None = None
+        self,
+        store: ObjectStore,
+        pool: SegmentPool[PartTask, bytes],
+        folder: Path,
+        *,
+        categories: Categories | None = None,
+        inlined: bool = False,
     ) -> None:
         self.store = store
         self.tables = Tables(store)
@@ -56,6 +63,7 @@ class Bench:
             workers_folder=str(folder / "worker"),
             debug_folder=self.debug_folder,
             categories=categories,
+            inlined=inlined,
         )
         self.progress: list[tuple[int, int]] = []
 
@@ -136,10 +144,65 @@ async def test_functions_have_the_category_of_the_last_rule_that_fits(
     table = tmp_path / "categories.txt"
     table.write_text("# ours\nleaves  in*r\nouter-1  outer\nouter-2  outer @ small\nleaves  _start @ other\n")
     await store_session()
-    bench = Bench(store, pool, tmp_path, read_categories(table))
+    bench = Bench(store, pool, tmp_path, categories=read_categories(table))
     await bench.decode()
     found = {row["name"]: row["category"] for row in await bench.rows("functions")}
     assert found == {"inner": "leaves", "outer": "outer-2", "_start": "loading"}
+
+
+INLINING = """
+static inline __attribute__((always_inline)) int innermost(volatile int *x) { *x += 3; return *x * 5; }
+static inline __attribute__((always_inline)) int middle(volatile int *x) { *x -= 1; return innermost(x); }
+void _start(void) {
+    volatile int x = 1;
+    x = middle(&x);
+    __asm__ volatile("syscall");
+    __builtin_unreachable();
+}
+"""
+
+
+async def test_what_is_inlined_is_told_when_it_is_asked_for(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    source, path = tmp_path / "inlining.c", tmp_path / "inlining"
+    source.write_text(INLINING)
+    options = ["-g", "-O1", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1"]
+    subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
+        start = elf["e_entry"]
+    change = {
+        "epoch": 1,
+        "tsc": 0,
+        "event": "map",
+        "address": code["p_vaddr"],
+        "size_bytes": code["p_memsz"],
+        "offset": code["p_offset"],
+        "path": "/usr/bin/inlining",
+        "build_id": program.build_id,
+        "binary": f"binaries/{program.build_id}",
+        "code_offset": 0,
+    }
+    run = program.packets()
+    begin = run.index(program.symbols["_start"].to_bytes(8, "little"))
+    # Up to the system call without a branch.
+    run = run[:begin] + start.to_bytes(8, "little") + b"\x01"
+    await store_session(binary=path, runs=[run, run], changes=[change])
+    bench = Bench(store, pool, tmp_path, inlined=True)
+    await bench.decode()
+    (function,) = await bench.rows("functions")
+    rows = [row for row in await bench.rows("inlined") if row["segment"] == 1]
+    assert {(row["name"], row["chain"], row["depth"]) for row in rows} == {
+        ("middle", "middle", 1),
+        ("innermost", "middle > innermost", 2),
+    }
+    assert {row["function"] for row in rows} == {function["function"]}
+    assert 0 < 2 * sum(row["instructions"] for row in rows) < function["self_instructions"]
+    silent = Bench(store, pool, tmp_path / "silent")
+    await silent.decode()
+    assert await silent.rows("inlined") == []
 
 
 def test_a_line_that_is_no_rule_is_refused_with_file_and_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
-from permille.cli.rendering.report import FunctionRow, LossRow, Report, SegmentRow
+from permille.cli.rendering.report import FunctionRow, InlinedRow, LossRow, Report, SegmentRow
 from permille.cli.session_list import ListedSession
 from permille.cli.tables import Answer, query, text_literal
 from permille.mesh.errors import DataLoss, FailedPrecondition
@@ -17,10 +17,15 @@ from permille.mesh.operations import operation_id
 
 _MOST_ROWS = 10_000_000
 _FUNCTIONS = """
-SELECT name, module, build_id, address, symbol_status, file, line, calls, self_instructions, total_instructions,
-       self_ns, total_ns, coalesce(category, '') AS category
+SELECT function, name, module, build_id, address, symbol_status, file, line, calls, self_instructions,
+       total_instructions, self_ns, total_ns, coalesce(category, '') AS category
 FROM functions WHERE session_id = $session
 ORDER BY self_instructions DESC, total_instructions DESC, name
+"""
+_INLINED = """
+SELECT function, chain, CAST(sum(instructions) AS BIGINT) AS instructions
+FROM inlined WHERE session_id = $session
+GROUP BY function, chain ORDER BY instructions DESC, chain
 """
 _SEGMENTS = """
 SELECT segment, pid, tid, thread, core, size_bytes, stored_bytes, lost_bytes, buffer_full, instructions, branches,
@@ -35,8 +40,8 @@ GROUP BY reason, knob ORDER BY size_bytes DESC, places DESC, reason
 """
 
 
-async def read_report(client: MeshClient, session: ListedSession) -> Report:
-    """All functions, streams and losses of a decoded session."""
+async def read_report(client: MeshClient, session: ListedSession, *, inlined: bool = False) -> Report:
+    """All functions, streams and losses of a decoded session; what is inlined into the functions when wanted."""
     functions, segments, losses = await asyncio.gather(
         *(_rows(client, sql, session) for sql in (_FUNCTIONS, _SEGMENTS, _LOSSES))
     )
@@ -45,6 +50,7 @@ async def read_report(client: MeshClient, session: ListedSession) -> Report:
         functions=[FunctionRow(**row) for row in functions],
         segments=[SegmentRow(**row) for row in segments],
         losses=[LossRow(**row) for row in losses],
+        inlined=[InlinedRow(**row) for row in await _rows(client, _INLINED, session)] if inlined else None,
     )
 
 

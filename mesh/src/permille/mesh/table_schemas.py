@@ -116,6 +116,17 @@ SCHEMAS: dict[str, pa.Schema] = {
         reads=_LONG,
         writes=_LONG,
     ),
+    # How much of a function's own instructions belongs to what was inlined into it, when the decoder is asked for that:
+    # `name` is inlined in the others of `chain`, which begins with the outermost.
+    "inlined": _schema(
+        session_id=_TEXT,
+        segment=_INT,
+        function=_INT,
+        name=_TEXT,
+        chain=_TEXT,
+        depth=_INT,
+        instructions=_LONG,
+    ),
     # What was executed but is not in the tables: why, and the setting that makes it less.
     "losses": _schema(
         session_id=_TEXT,

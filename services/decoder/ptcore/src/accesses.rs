@@ -12,7 +12,7 @@ pub type Accesses<K> = BTreeMap<(K, InstructionClass, u16), (u64, u64)>;
 
 /// What the blocks read and wrote as often as they ran. Each block is looked at once.
 pub fn accesses<'b, M: CodeMemory, K: Ord + Copy>(
-    flow: &Flow<M>,
+    flow: &mut Flow<M>,
     ran: impl Iterator<Item = (&'b BlockCount, K)>,
 ) -> Accesses<K> {
     let mut found = Accesses::new();
@@ -31,8 +31,7 @@ pub const NO_FUNCTION: u32 = u32::MAX;
 
 /// The number of each function among `totals`.
 pub fn numbers(totals: &[FunctionTotals]) -> HashMap<FunctionKey, u32> {
-    let key = |one: &FunctionTotals| FunctionKey { space: one.space, function: one.function, address: one.address };
-    totals.iter().map(key).zip(0..).collect()
+    totals.iter().map(FunctionTotals::key).zip(0..).collect()
 }
 
 /// As columns: function, class by its number, width, reads, writes.

@@ -7,7 +7,8 @@ use pt_calls::Calls;
 use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
 use pt_flow::{Config, Flow};
 use pt_listing::{
-    calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Lines, Only, Who, MAX_GAPS,
+    calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Inlined, Lines, Only, Who,
+    MAX_GAPS,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyIndexError, PyIsADirectoryError, PyOSError};
@@ -112,12 +113,14 @@ impl Capture {
         self.list(streams, json, move |capture, stream, lines| list_flow(capture, stream, detail, thread, lines))
     }
 
-    #[pyo3(signature = (streams, *, table=false, categories=None, max_depth=0, thread=None, json=false))]
+    #[pyo3(signature = (streams, *, table=false, categories=None, inlined=false, max_depth=0, thread=None, json=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn calls(
         &self,
         streams: Vec<usize>,
         table: bool,
         categories: Option<&Categories>,
+        inlined: bool,
         max_depth: u32,
         thread: Option<u32>,
         json: bool,
@@ -125,14 +128,14 @@ impl Capture {
         let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
         self.list(streams, json, move |capture, number, lines| {
             let name = &capture.streams[number].name;
-            for (who, trace) in traces(capture, number, thread) {
+            for (who, (trace, inlined)) in traces(capture, number, thread, inlined) {
                 let memory = capture.memory();
                 if matches!(capture.streams[number].of, Of::Core(_)) {
                     lines.title(&format!("{name}, thread {} of process {}", who.1, who.0));
                 }
                 match table {
-                    true => functions(&trace, &memory, &categories, name, who, lines),
-                    false => calls(&trace, &memory, name, who, max_depth, lines),
+                    true => functions(&trace, &memory, &categories, inlined.as_ref(), name, who, lines),
+                    false => calls(&trace, &memory, inlined.as_ref(), name, who, max_depth, lines),
                 }
             }
         })
@@ -248,13 +251,19 @@ fn list_flow(capture: &pt_capture::Capture, number: usize, detail: Detail, threa
 }
 
 /// The calls of a stream's threads; of one where a thread is given.
-fn traces(capture: &pt_capture::Capture, number: usize, thread: Option<u32>) -> BTreeMap<(u32, u32), pt_calls::Trace> {
+fn traces(
+    capture: &pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    inlined: bool,
+) -> BTreeMap<(u32, u32), (pt_calls::Trace, Option<Inlined>)> {
     let (stream, memory) = (&capture.streams[number], capture.memory());
     let mut flow = Flow::new(memory);
     if let Of::Thread { pid, tid } = stream.of {
         let mut calls = Calls::new(memory);
         flow.decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
-        return BTreeMap::from([((pid, tid), calls.finish())]);
+        let inlined = inlined.then(|| Inlined::of(&flow, &memory, &calls.blocks()));
+        return BTreeMap::from([((pid, tid), (calls.finish(), inlined))]);
     }
     let mut pids = BTreeMap::new();
     let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
@@ -263,9 +272,13 @@ fn traces(capture: &pt_capture::Capture, number: usize, thread: Option<u32>) -> 
     });
     flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
     let sinks = threads.finish();
-    let finished = |(tid, sink): (u32, Only<Calls<_>>)| Some(((pids[&tid], tid), sink.0?.finish()));
+    let finished = |(tid, sink): (u32, Only<Calls<_>>)| {
+        let mut calls = sink.0?;
+        let inlined = inlined.then(|| Inlined::of(&flow, &memory, &calls.blocks()));
+        Some(((pids[&tid], tid), (calls.finish(), inlined)))
+    };
     // The idle thread has losses at most.
-    sinks.into_iter().filter_map(finished).filter(|(_, trace)| !trace.records.is_empty()).collect()
+    sinks.into_iter().filter_map(finished).filter(|(_, (trace, _))| !trace.records.is_empty()).collect()
 }
 
 /// What `stat` tells of a stream.
@@ -300,7 +313,7 @@ fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> 
     let statistics = flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
     let mut threads = threads.finish();
     let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
-    let accesses = accesses(&flow, ran.iter().map(|block| (block, ())));
+    let accesses = accesses(&mut flow, ran.iter().map(|block| (block, ())));
     let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
     let gaps = threads.values().flat_map(|thread| &thread.gaps);
     let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());

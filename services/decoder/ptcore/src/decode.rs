@@ -3,14 +3,15 @@
 use crate::accesses::{accesses, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
 use crate::column::{Column, Columns};
 use crate::image::Image;
-use pt_calls::{Calls, EdgeKind, LossCause, LossRecord, Records, Trace};
+use pt_calls::{Calls, EdgeKind, FunctionKey, LossCause, LossRecord, Records, Trace};
 use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
+use pt_listing::Inlined;
 use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
 #[pyclass(frozen, module = "permille.ptcore")]
@@ -44,6 +45,7 @@ pub struct Decoded {
     functions: Py<PyDict>,
     edges: Py<PyDict>,
     accesses: Py<PyDict>,
+    inlined: Py<PyDict>,
     losses: Py<PyDict>,
     stats: Py<PyDict>,
 }
@@ -64,6 +66,10 @@ impl Decoded {
 
     fn accesses(&self, py: Python<'_>) -> Py<PyDict> {
         self.accesses.clone_ref(py)
+    }
+
+    fn inlined(&self, py: Python<'_>) -> Py<PyDict> {
+        self.inlined.clone_ref(py)
     }
 
     fn losses(&self, py: Python<'_>) -> Py<PyDict> {
@@ -88,18 +94,21 @@ struct Described {
 struct Everything {
     trace: Trace,
     accesses: Accesses<u32>,
+    inlined: Vec<InlinedRow>,
     statistics: Statistics,
     described: Vec<Described>,
     reasons: Vec<String>,
 }
 
 #[pyfunction]
+#[pyo3(signature = (data, image, config, epochs, *, inlined=false))]
 pub fn decode(
     py: Python<'_>,
     data: PyBuffer<u8>,
     image: &Image,
     config: &PtConfig,
     epochs: Vec<(usize, u32)>,
+    inlined: bool,
 ) -> PyResult<Decoded> {
     let stream = bytes(&data)?;
     let found = py.detach(|| {
@@ -111,17 +120,19 @@ pub fn decode(
         let trace = calls.finish();
         let numbers = numbers(&trace.functions);
         let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let accesses = accesses(&flow, ran.iter().map(|(block, function)| (block, number(function))));
+        let accesses = accesses(&mut flow, ran.iter().map(|(block, function)| (block, number(function))));
         let described = describe(&image, &trace);
         let reasons = trace.losses.iter().map(|loss| reason(&image, loss)).collect();
-        Everything { trace, accesses, statistics, described, reasons }
+        let inlined = if inlined { inlined_rows(&Inlined::of(&flow, &*image, &ran), &numbers) } else { Vec::new() };
+        Everything { trace, accesses, inlined, statistics, described, reasons }
     });
-    let Everything { trace, accesses, statistics, described, reasons } = found;
+    let Everything { trace, accesses, inlined, statistics, described, reasons } = found;
     Ok(Decoded {
         stats: statistics_of(py, &statistics, trace.records.len())?,
         functions: functions_of(py, &trace, &described)?,
         edges: edges_of(py, &trace)?,
         accesses: accesses_of(py, &accesses)?,
+        inlined: inlined_of(py, &inlined)?,
         losses: losses_of(py, &trace, &reasons)?,
         calls: calls_of(py, trace.records)?,
     })
@@ -246,6 +257,36 @@ fn edges_of(py: Python<'_>, trace: &Trace) -> PyResult<Py<PyDict>> {
         .u64("to", edges.iter().map(|(edge, _)| edge.to).collect())?
         .u64("count", edges.iter().map(|&(_, count)| count).collect())?
         .u8("kind", edges.iter().map(|(edge, _)| kind(edge.kind)).collect())?;
+    Ok(columns.into_dict().unbind())
+}
+
+/// A function's number, what was inlined into it, and the instructions of that.
+struct InlinedRow {
+    function: u32,
+    chain: String,
+    name: String,
+    depth: u32,
+    instructions: u64,
+}
+
+fn inlined_rows(inlined: &Inlined, numbers: &HashMap<FunctionKey, u32>) -> Vec<InlinedRow> {
+    let row = |(function, chain, instructions): (FunctionKey, &[String], u64)| InlinedRow {
+        function: numbers.get(&function).copied().unwrap_or(NO_FUNCTION),
+        chain: chain.join(" > "),
+        name: chain.last().cloned().unwrap_or_default(),
+        depth: chain.len() as u32,
+        instructions,
+    };
+    inlined.all().map(row).collect()
+}
+
+fn inlined_of(py: Python<'_>, rows: &[InlinedRow]) -> PyResult<Py<PyDict>> {
+    let columns = Columns::new(py)
+        .u32("function", rows.iter().map(|row| row.function).collect())?
+        .text("name", rows.iter().map(|row| row.name.as_str()))?
+        .text("chain", rows.iter().map(|row| row.chain.as_str()))?
+        .u32("depth", rows.iter().map(|row| row.depth).collect())?
+        .u64("instructions", rows.iter().map(|row| row.instructions).collect())?;
     Ok(columns.into_dict().unbind())
 }
 

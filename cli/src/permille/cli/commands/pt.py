@@ -155,6 +155,14 @@ def calls(
         Path | None,
         typer.Option(metavar="FILE", help="With --table: rules of your own for what functions are for."),
     ] = None,
+    inlined: Annotated[
+        bool,
+        typer.Option(
+            "--inlined",
+            help="Say in which inlined functions of its caller a call stands; with --table, how many instructions of"
+            " each function belong to what was inlined into it. Needs debug information.",
+        ),
+    ] = False,
     depth: Annotated[int, typer.Option("--depth", "-d", min=0, metavar="N", help="At most N levels; 0: all.")] = 0,
     stream: _StreamOption = None,
     thread: _Thread = None,
@@ -174,7 +182,15 @@ def calls(
     rules = read_categories(categories)
     capture, streams = _with_code(invocation, file, given, stream or (), thread)
     _write(
-        capture.calls(streams, table=table, categories=rules, max_depth=depth, thread=thread, json=invocation.as_json)
+        capture.calls(
+            streams,
+            table=table,
+            categories=rules,
+            inlined=inlined,
+            max_depth=depth,
+            thread=thread,
+            json=invocation.as_json,
+        )
     )
 
 

@@ -30,6 +30,12 @@ def report(
     sort: Annotated[
         Order | None, typer.Option(help="Only one table, sorted by this. Default: by self and by total.")
     ] = None,
+    inlined: Annotated[
+        bool,
+        typer.Option(
+            "--inlined", help="Show below each function what was inlined into it and how much of it that was."
+        ),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -65,7 +71,7 @@ def report(
             with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
                 await decode(client, wanted, display, patience_s=patience_s)
             wanted = chosen(await list_sessions(client), wanted.session_id)
-        found = await read_report(client, wanted)
+        found = await read_report(client, wanted, inlined=inlined)
         return found, await read_page_parts(client, found, max_calls) if html else None
 
     found, parts = in_mesh(invocation.config, work)

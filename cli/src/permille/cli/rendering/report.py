@@ -62,11 +62,21 @@ class FunctionRow:
     self_ns: int
     total_ns: int
     category: str = ""
+    function: int = -1
 
     @property
     def nameless(self) -> bool:
         """Whether no symbol covers it."""
         return self.symbol_status.startswith("none")
+
+
+@dataclass(frozen=True)
+class InlinedRow:
+    """Instructions of a function that belong to what is inlined into it: the last of `chain`, within the others."""
+
+    function: int
+    chain: str
+    instructions: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,12 @@ class Report:
     functions: list[FunctionRow]
     segments: list[SegmentRow]
     losses: list[LossRow]
+    # None: not asked for.
+    inlined: list[InlinedRow] | None = None
+
+    def inlined_into(self, row: FunctionRow) -> list[InlinedRow]:
+        """What is inlined into the function, that with the most instructions first."""
+        return [one for one in self.inlined or () if one.function == row.function]
 
     @property
     def self_instructions(self) -> int:
@@ -199,6 +215,13 @@ def notes(report: Report) -> list[Note]:
         found.append(Note("the program ended before the period was over"))
     if report.session.stop_reason == "CONTROLLER_LOST":
         found.append(Note("the controller died during the recording, which ended by itself; what it recorded is here"))
+    if report.inlined == [] and report.functions:
+        found.append(
+            Note(
+                "nothing is known of inlined functions: there is no debug information, or it was not asked for",
+                "`inlined = true` in [decoder] tells them of sessions that are decoded from then on",
+            )
+        )
     if not report.functions:
         found.append(
             Note("nothing was executed, or nothing could be decoded: the target slept", "trace while it has work to do")
@@ -253,6 +276,7 @@ def report_json(report: Report, order: Order, limit: int) -> dict[str, Any]:
         "functions": [asdict(row) for row in top(report.functions, order, limit)],
         "functions_total": len(report.functions),
         "categories": [asdict(row) for row in categories(report)],
+        **({} if report.inlined is None else {"inlined": [asdict(row) for row in report.inlined]}),
         "segments": [asdict(row) for row in report.segments],
         "losses": [asdict(row) for row in report.losses],
         "notes": [asdict(note) for note in notes(report)],

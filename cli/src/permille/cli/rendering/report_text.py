@@ -20,6 +20,9 @@ _TITLES = {
     Order.CALLS: "Top functions by calls",
 }
 
+# So many lines below a function.
+_MOST_INLINED = 5
+
 
 def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator[RenderableType]:
     """The session, one table of functions for each order, the categories, the losses, the notes."""
@@ -119,6 +122,12 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
             duration(row.self_ns),
             duration(row.total_ns),
         )
+        inside = report.inlined_into(row)
+        for one in inside[:_MOST_INLINED]:
+            instructions = (count(one.instructions), share(one.instructions, whole).removesuffix(" %"))
+            table.add_row(Text(f"  inlined: {one.chain}", "dim"), "", "", "", *instructions)
+        if len(inside) > _MOST_INLINED:
+            table.add_row(Text(f"  and {count(len(inside) - _MOST_INLINED)} more: --json lists all", "dim"))
     return table
 
 

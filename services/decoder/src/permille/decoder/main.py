@@ -46,6 +46,10 @@ class DecoderSettings(BaseModel):
     categories: Path | None = Field(
         default=None, description="A table of function categories: its rules come after those built in."
     )
+    inlined: bool = Field(
+        default=False,
+        description="Tell what was inlined into each function: the table `inlined`. Reads debug information.",
+    )
     store_patience_s: float = Field(
         default=120.0, gt=0, description="How long a decode waits for a store that is away."
     )
@@ -76,6 +80,7 @@ async def setup(context: ServerContext) -> None:
         workers_folder="" if settings.executor == "dask" else str(config.state_dir / "decoder"),
         debug_folder=settings.debug_folder,
         categories=read_categories(settings.categories),
+        inlined=settings.inlined,
     )
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)

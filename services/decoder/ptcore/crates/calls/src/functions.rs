@@ -21,11 +21,17 @@ pub struct FunctionTotals {
 }
 
 /// What makes a function itself: see [`FunctionTotals`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionKey {
     pub space: u32,
     pub function: Option<u32>,
     pub address: u64,
+}
+
+impl FunctionTotals {
+    pub fn key(&self) -> FunctionKey {
+        FunctionKey { space: self.space, function: self.function, address: self.address }
+    }
 }
 
 /// What the calls of a function add up to while they are followed.

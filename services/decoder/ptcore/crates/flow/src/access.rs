@@ -110,7 +110,15 @@ pub struct Access {
 impl CodeCache {
     /// What the first `instructions` of the block read and write, by class and width. Accesses that depend on a mask or
     /// a condition are counted.
-    pub(crate) fn accesses<M: CodeMemory>(&self, memory: &M, epoch: u32, id: u32, instructions: u32) -> Vec<Access> {
+    pub(crate) fn accesses<M: CodeMemory>(&mut self, memory: &M, epoch: u32, id: u32, instructions: u32) -> &[Access] {
+        if !self.accesses.contains_key(&(id, instructions)) {
+            let found = self.look_for_accesses(memory, epoch, id, instructions);
+            self.accesses.insert((id, instructions), found.into());
+        }
+        &self.accesses[&(id, instructions)]
+    }
+
+    fn look_for_accesses<M: CodeMemory>(&self, memory: &M, epoch: u32, id: u32, instructions: u32) -> Vec<Access> {
         let mut found: Vec<Access> = Vec::new();
         let Some(block) = self.kept(id) else { return found };
         let view = View::new(epoch, block.mode);

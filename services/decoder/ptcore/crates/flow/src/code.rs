@@ -1,5 +1,6 @@
 //! Decoded blocks of code, kept and linked.
 
+use crate::access::Access;
 use crate::path::Paths;
 use crate::{CodeMemory, Reason};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
@@ -139,6 +140,8 @@ pub struct CodeCache {
     /// Direct-mapped by address, in front of memory and map.
     front: Vec<(u64, View, u32)>,
     pub paths: Paths,
+    /// By block and how many of its instructions.
+    pub accesses: HashMap<(u32, u32), Box<[Access]>>,
 }
 
 fn slot(address: u64) -> usize {
@@ -170,6 +173,7 @@ impl CodeCache {
             by_content: HashMap::default(),
             front: vec![(0, View::NONE, 0); FRONT],
             paths: Paths::new(),
+            accesses: HashMap::new(),
         }
     }
 
@@ -188,6 +192,7 @@ impl CodeCache {
             + self.by_content.capacity() * entry
             + self.front.capacity() * size_of::<(u64, View, u32)>()
             + self.paths.memory()
+            + self.accesses.values().map(|known| 32 + size_of_val(&**known)).sum::<usize>()
     }
 
     /// Makes the scratch block one that ends what leads to it.

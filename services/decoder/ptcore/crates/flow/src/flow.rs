@@ -44,9 +44,20 @@ impl<M: CodeMemory> Flow<M> {
         self.code.memory()
     }
 
+    /// Where the first `count` instructions of the block with the number `id` stand; none of a block that is not kept.
+    pub fn instructions(&self, id: u32, count: u32) -> impl Iterator<Item = u64> + '_ {
+        let block = self.code.kept(id);
+        let lengths = block.map_or(&[][..], |block| self.code.lengths(block));
+        lengths.iter().take(count as usize).scan(block.map_or(0, |block| block.start), |next, &length| {
+            let address = *next;
+            *next = address.wrapping_add(length.into());
+            Some(address)
+        })
+    }
+
     /// What the first `instructions` of the block with the number `id` (see [`Block::id`](crate::Block::id)) read and
     /// write; nothing of a block that is not kept.
-    pub fn accesses(&self, epoch: u32, id: u32, instructions: u32) -> Vec<Access> {
+    pub fn accesses(&mut self, epoch: u32, id: u32, instructions: u32) -> &[Access] {
         self.code.accesses(&self.memory, epoch, id, instructions)
     }
 

@@ -41,8 +41,8 @@ fn accesses(code: &[u8], mode: Execution) -> Vec<(&'static str, u16, u64, u64)> 
     let (mut flow, mut ran) = (Flow::new(memory), Ran::default());
     flow.decode(&data, &Config::default(), &[], &mut ran);
     let &[(id, instructions)] = ran.0.as_slice() else { panic!("{:?}", ran.0) };
-    let told = |access: Access| (access.class.name(), access.width, access.reads, access.writes);
-    flow.accesses(0, id, instructions).into_iter().map(told).collect()
+    let told = |access: &Access| (access.class.name(), access.width, access.reads, access.writes);
+    flow.accesses(0, id, instructions).iter().map(told).collect()
 }
 
 /// Behind the code: a return.

@@ -1,7 +1,7 @@
 //! The calls of a stream as a tree, and its functions as a table.
 
-use crate::{Code, Form, Lines, Row, Value};
-use pt_calls::{Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
+use crate::{Code, Form, Inlined, Lines, Row, Value};
+use pt_calls::{Records, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_image::{Categories, Description};
 use std::fmt::Write;
 
@@ -14,8 +14,16 @@ const FLAGS: [(u8, &str, &str); 5] = [
 ];
 
 /// Writes the calls in the order in which they began, each deeper than its caller; those deeper than `max_depth` callers
-/// are left out (0: none).
-pub fn calls(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), max_depth: u32, lines: &mut Lines<'_>) {
+/// are left out (0: none). With `inlined` each says in which inlined functions of its caller the call stands.
+pub fn calls(
+    trace: &Trace,
+    code: &impl Code,
+    inlined: Option<&Inlined>,
+    stream: &str,
+    thread: (u32, u32),
+    max_depth: u32,
+    lines: &mut Lines<'_>,
+) {
     let described = describe(trace, code);
     if lines.form == Form::Text {
         let line = lines.begin();
@@ -31,6 +39,9 @@ pub fn calls(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), 
         let known = &described[records.function[row] as usize];
         let (start, end) = (records.start_tsc[row], records.end_tsc[row]);
         let (own, all) = (records.instructions[row], records.instructions_total[row]);
+        let parent = records.parent[row];
+        let site = inlined.zip(trace.functions.get(parent_function(records, row)));
+        let site = site.map_or(&[][..], |(inlined, caller)| inlined.at(caller.space, records.call_address[row]));
         let form = lines.form;
         let line = lines.begin();
         if form == Form::Text {
@@ -44,11 +55,13 @@ pub fn calls(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), 
             if open == ", " {
                 line.push(')');
             }
+            if !site.is_empty() {
+                let _ = write!(line, "  inlined: {}", site.join(" > "));
+            }
         } else {
             let mut one = Row::new(form, line);
             who(&mut one, stream, thread);
             one.more("call", Value::Number(row as u64));
-            let parent = records.parent[row];
             one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent.into()) });
             one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::Number(start));
             one.more("end_tsc", Value::Number(end)).more("function", Value::Word(&known.name));
@@ -58,17 +71,30 @@ pub fn calls(trace: &Trace, code: &impl Code, stream: &str, thread: (u32, u32), 
             for (bit, name, _) in FLAGS {
                 one.more(name, Value::Flag(records.flags[row] & bit != 0));
             }
+            if inlined.is_some() {
+                one.more("inlined", Value::Words(site));
+            }
             one.end();
         }
         lines.end();
     }
 }
 
-/// Writes the functions, those with the most instructions of their own first.
+/// The function that made the call; one that cannot be where nobody is known.
+fn parent_function(records: &Records, row: usize) -> usize {
+    match records.parent[row] {
+        NO_PARENT => usize::MAX,
+        parent => records.function[parent as usize] as usize,
+    }
+}
+
+/// Writes the functions, those with the most instructions of their own first. With `inlined` what was inlined into each
+/// stands below it; their instructions are among its own.
 pub fn functions(
     trace: &Trace,
     code: &impl Code,
     categories: &Categories,
+    inlined: Option<&Inlined>,
     stream: &str,
     thread: (u32, u32),
     lines: &mut Lines<'_>,
@@ -105,6 +131,20 @@ pub fn functions(
             one.end();
         }
         lines.end();
+        let inside = inlined.map_or(Vec::new(), |inlined| inlined.inside(function.key()));
+        for (chain, instructions) in inside {
+            let line = lines.begin();
+            if form == Form::Text {
+                let _ = write!(line, "{:>12}  {instructions:>14}  {:65}inlined: {}", "", "", chain.join(" > "));
+            } else {
+                let mut one = Row::new(form, line);
+                who(&mut one, stream, thread);
+                one.more("function", Value::Word(&known.name)).more("module", Value::Word(&known.binary));
+                one.more("inlined", Value::Words(chain)).more("self_instructions", Value::Number(instructions));
+                one.end();
+            }
+            lines.end();
+        }
     }
 }
 
@@ -162,11 +202,11 @@ mod tests {
 
     #[test]
     fn a_call_stands_under_its_caller() {
-        let told = listed(Form::Text, |trace, image, lines| calls(trace, image, "7", (1, 2), 0, lines));
+        let told = listed(Form::Text, |trace, image, lines| calls(trace, image, None, "7", (1, 2), 0, lines));
         assert_eq!(told.len(), 3);
         assert!(told[1].ends_with("4  [generated]+0x1000 (began before, not over)"), "{told:?}");
         assert!(told[2].ends_with("2    [generated]+0x1006"), "{told:?}");
-        let shallow = listed(Form::Json, |trace, image, lines| calls(trace, image, "7", (1, 2), 1, lines));
+        let shallow = listed(Form::Json, |trace, image, lines| calls(trace, image, None, "7", (1, 2), 1, lines));
         assert_eq!(shallow.len(), 1);
         let start = r#"{"stream":"7","pid":1,"tid":2,"call":0,"parent":null,"depth":0,"#;
         assert!(shallow[0].starts_with(start), "{shallow:?}");
@@ -174,12 +214,14 @@ mod tests {
 
     #[test]
     fn functions_come_with_their_totals() {
-        let told =
-            listed(Form::Text, |trace, image, lines| functions(trace, image, &Categories::new(), "7", (1, 2), lines));
+        let told = listed(Form::Text, |trace, image, lines| {
+            functions(trace, image, &Categories::new(), None, "7", (1, 2), lines)
+        });
         assert_eq!(told.len(), 3);
         assert!(told[1..].iter().any(|line| line.ends_with("[generated]+0x1006 [[generated]]")), "{told:?}");
-        let json =
-            listed(Form::Json, |trace, image, lines| functions(trace, image, &Categories::new(), "7", (1, 2), lines));
+        let json = listed(Form::Json, |trace, image, lines| {
+            functions(trace, image, &Categories::new(), None, "7", (1, 2), lines)
+        });
         assert!(json.iter().any(|row| row.contains(r#""calls":1,"self_instructions":2,"total_instructions":4"#)));
         assert!(json.iter().all(|row| row.contains(r#""category":"other""#)), "{json:?}");
     }

@@ -2,7 +2,8 @@
 
 use pt_capture::Memory;
 use pt_flow::{CodeMemory, Loss, Reason};
-use pt_image::{Description, Image, Symbols};
+use pt_image::{Binary, Description, Frame, Image, Symbols};
+use std::sync::Arc;
 
 /// What the listings ask beside the code itself. Epochs are those of the stream.
 pub trait Code: CodeMemory + Symbols {
@@ -11,6 +12,15 @@ pub trait Code: CodeMemory + Symbols {
 
     /// As [`Image::describe`].
     fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description;
+
+    /// The binary of a space that is one.
+    fn binary(&self, space: u32) -> Option<&Arc<Binary>>;
+
+    /// The functions at an address, the innermost inlined one first, as [`Binary::frames`].
+    fn frames(&self, epoch: u32, address: u64) -> Vec<Frame> {
+        let place = self.place(epoch, address);
+        self.binary(place.space).map_or(Vec::new(), |binary| binary.frames(address.wrapping_sub(place.bias)))
+    }
 
     /// Why a stretch was lost, in words that name the address where code is missing.
     fn why(&self, loss: &Loss) -> String {
@@ -29,6 +39,10 @@ impl Code for Image {
         Image::why_no_code(self, epoch, address)
     }
 
+    fn binary(&self, space: u32) -> Option<&Arc<Binary>> {
+        Image::binary(self, space)
+    }
+
     fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
         Image::describe(self, space, function, address)
     }
@@ -39,6 +53,10 @@ impl Code for Memory<'_> {
         Memory::why_no_code(self, epoch, address)
     }
 
+    fn binary(&self, space: u32) -> Option<&Arc<Binary>> {
+        Memory::binary(self, space)
+    }
+
     fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
         Memory::describe(self, space, function, address)
     }
@@ -47,6 +65,10 @@ impl Code for Memory<'_> {
 impl<C: Code + ?Sized> Code for &C {
     fn why_no_code(&self, epoch: u32, address: u64) -> String {
         (**self).why_no_code(epoch, address)
+    }
+
+    fn binary(&self, space: u32) -> Option<&Arc<Binary>> {
+        (**self).binary(space)
     }
 
     fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {

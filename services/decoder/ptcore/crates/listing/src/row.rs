@@ -9,6 +9,7 @@ pub enum Value<'v> {
     Hex(u64),
     Number(u64),
     Word(&'v str),
+    Words(&'v [String]),
     /// Text shows the name when it is true.
     Flag(bool),
     Unknown,
@@ -71,6 +72,16 @@ fn json(line: &mut String, value: Value<'_>) {
             quote(line, word);
             Ok(())
         }
+        Value::Words(words) => {
+            let mut separator = '[';
+            for word in words {
+                line.push(separator);
+                quote(line, word);
+                separator = ',';
+            }
+            line.push_str(if words.is_empty() { "[]" } else { "]" });
+            Ok(())
+        }
         Value::Unknown => write!(line, "null"),
     };
 }
@@ -93,6 +104,7 @@ fn text(line: &mut String, first: &mut bool, shown: &str, value: Value<'_>) {
         Value::Hex(number) => write!(line, "{number:#x}"),
         Value::Number(number) => write!(line, "{number}"),
         Value::Word(word) => line.write_str(word),
+        Value::Words(words) => line.write_str(&words.join(" > ")),
         Value::Flag(_) | Value::Unknown => Ok(()),
     };
 }

@@ -70,11 +70,16 @@ class Decoded:
     def accesses(self) -> dict[str, Column | Text]:
         """Reads and writes of memory by function (0xFFFFFFFF: a stub's), class (by `INSTRUCTION_CLASSES`), width."""
 
+    def inlined(self) -> dict[str, Column | Text]:
+        """Instructions of what was inlined into each function, when that was asked for."""
+
     def losses(self) -> dict[str, Column | Text]: ...
     @property
     def stats(self) -> dict[str, int]: ...
 
-def decode(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Decoded:
+def decode(
+    data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]], *, inlined: bool = False
+) -> Decoded:
     """Decodes the stream of one thread without holding the GIL.
 
     `epochs`: stream offset and the epoch of the image from there on. Whatever cannot be decoded is a row of the losses.
@@ -159,9 +164,10 @@ class Capture:
         *,
         table: bool = False,
         categories: Categories | None = None,
+        inlined: bool = False,
         max_depth: int = 0,
         thread: int | None = None,
         json: bool = False,
     ) -> Batches:
         """A line for each call, indented by its depth (at most `max_depth` levels; 0: all), or for each function
-        with its category."""
+        with its category. `inlined`: which inlined functions calls stand in, and what is inlined into each function."""

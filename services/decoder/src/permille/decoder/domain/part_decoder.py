@@ -31,7 +31,7 @@ from permille.ptcore import decode
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
-WRITTEN = ("calls", "edges", "accesses", "losses")
+WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
@@ -48,6 +48,7 @@ class PartTask:
     `recording`: the manifest's SHA-256.
 
     `folder`: for temporary files and binaries, on the worker's machine. `moved`: functions with another number.
+    `inlined`: whether to tell what was inlined into functions.
     """
 
     store_url: str
@@ -57,6 +58,7 @@ class PartTask:
     segments: tuple[int, ...]
     folder: str
     debug_folder: str
+    inlined: bool = False
     moved: tuple[tuple[FunctionKey, int], ...] = ()
 
     @property
@@ -90,7 +92,7 @@ async def _part(task: PartTask) -> bytes:
     segments = [by_index[index] for index in task.segments]
     async for streams in _fetched(context, segments, Path(task.folder)):
         lost += [stream for _, stream in streams if isinstance(stream, LostSegment)]
-        decoded += await asyncio.to_thread(_decoded, context, rows, streams)
+        decoded += await asyncio.to_thread(_decoded, context, rows, streams, inlined=task.inlined)
     parts = await asyncio.to_thread(rows.finish)
     await _require_wanted(store, task)
     manifest = context.archive.manifest
@@ -103,14 +105,15 @@ async def _part(task: PartTask) -> bytes:
 
 
 def _decoded(
-    context: SessionContext, rows: PartRows, streams: Sequence[tuple[Segment, _Stream]]
+    context: SessionContext, rows: PartRows, streams: Sequence[tuple[Segment, _Stream]], *, inlined: bool
 ) -> list[DecodedSegment]:
     told = []
     for segment, stream in streams:
         if isinstance(stream, LostSegment):
             continue
         begun = time.perf_counter()
-        result = decode(stream, context.image(segment.pid), context.config, list(segment.epochs))
+        image, epochs = context.image(segment.pid), list(segment.epochs)
+        result = decode(stream, image, context.config, epochs, inlined=inlined)
         took_ms = (time.perf_counter() - begun) * 1000
         rows.add(segment, result)
         told.append(DecodedSegment(segment.index, result.stats["calls"], took_ms, dict(result.stats)))

@@ -18,6 +18,7 @@ from permille.decoder.domain.segment_rows import (
     access_columns,
     call_columns,
     edge_columns,
+    inlined_columns,
     loss_columns,
 )
 from permille.decoder.domain.session_context import SessionContext
@@ -43,8 +44,8 @@ class PartRows:
         self._clock = context.archive.manifest.clock
         self._moved = moved
         self._calls, self._edges, self._losses = (TablePart(name, folder) for name in ("calls", "edges", "losses"))
-        self._accesses = TablePart("accesses", folder)
-        self._touched: list[tuple[Segment, pa.RecordBatch, pa.Array[Any]]] = []
+        self._accesses, self._inlined = TablePart("accesses", folder), TablePart("inlined", folder)
+        self._of_code: dict[str, list[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]] = {"accesses": [], "inlined": []}
         self._known: dict[FunctionKey, int] = {}
         self._described: dict[str, list[Any]] = {name: [] for name in _DESCRIBED}
         self._totals: list[pa.RecordBatch] = []
@@ -67,7 +68,8 @@ class PartRows:
         self._waiting_edges += self._branches[-1][1].num_rows
         if self._waiting_edges >= _GROUP_ROWS:
             self._write_edges()
-        self._add_accesses(segment, arrow_batch(decoded.accesses()), functions)
+        self._add_of_code("accesses", segment, arrow_batch(decoded.accesses()), functions)
+        self._add_of_code("inlined", segment, arrow_batch(decoded.inlined()), functions)
         losses = arrow_batch(decoded.losses())
         if losses.num_rows:
             self._losses.write(loss_columns(losses, segment, self._clock))
@@ -76,8 +78,8 @@ class PartRows:
         """All files, with all rows."""
         self._write_calls()
         self._write_edges()
-        self._write_accesses()
-        return [self._calls, self._edges, self._accesses, self._losses]
+        self._write_of_code()
+        return [self._calls, self._edges, self._accesses, self._inlined, self._losses]
 
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""
@@ -128,17 +130,19 @@ class PartRows:
         self._calls.write(call_columns(self._slices, self._clock, functions))
         self._slices, self._waiting_calls = [], 0
 
-    def _add_accesses(self, segment: Segment, accesses: pa.RecordBatch, functions: pa.Array[Any]) -> None:
-        if not accesses.num_rows:
-            return
-        self._touched.append((segment, accesses, self._numbers().take(functions)))
-        if sum(batch.num_rows for _, batch, _ in self._touched) >= _GROUP_ROWS:
-            self._write_accesses()
+    def _add_of_code(self, table: str, segment: Segment, rows: pa.RecordBatch, functions: pa.Array[Any]) -> None:
+        waiting = self._of_code[table]
+        if rows.num_rows:
+            waiting.append((segment, rows, self._numbers().take(functions)))
+        if sum(batch.num_rows for _, batch, _ in waiting) >= _GROUP_ROWS:
+            self._write_of_code()
 
-    def _write_accesses(self) -> None:
-        if self._touched:
-            self._accesses.write(access_columns(self._touched))
-        self._touched = []
+    def _write_of_code(self) -> None:
+        if self._of_code["accesses"]:
+            self._accesses.write(access_columns(self._of_code["accesses"]))
+        if self._of_code["inlined"]:
+            self._inlined.write(inlined_columns(self._of_code["inlined"]))
+        self._of_code = {"accesses": [], "inlined": []}
 
     def _write_edges(self) -> None:
         if self._branches:

@@ -103,19 +103,38 @@ def access_columns(accesses: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[An
     """Reads and writes of memory; with each segment the numbers of its functions in the session."""
     which = _which([batch.num_rows for _, batch, _ in accesses])
     raw = pa.Table.from_batches([batch for _, batch, _ in accesses]).combine_chunks()
-    numbers = [
-        numbers.take(pc.if_else(pc.equal(batch["function"], _NO_FUNCTION), None, batch["function"]))
-        for _, batch, numbers in accesses
-    ]
     classes = pa.DictionaryArray.from_arrays(_joined(raw["class"]), pa.array(INSTRUCTION_CLASSES, pa.string()))
     return {
         "segment": _of_segment([segment.index for segment, _, _ in accesses], which),
-        "function": pc.fill_null(_concatenated(numbers), -1),
+        "function": _functions(accesses),
         "instruction_class": classes,
         "width_bytes": _joined(raw["width_bytes"]).cast(pa.int32()),
         "reads": _signed(_joined(raw["reads"])),
         "writes": _signed(_joined(raw["writes"])),
     }
+
+
+def inlined_columns(inlined: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> Columns:
+    """Instructions of inlined functions; with each segment the numbers of its functions in the session."""
+    which = _which([batch.num_rows for _, batch, _ in inlined])
+    raw = pa.Table.from_batches([batch for _, batch, _ in inlined]).combine_chunks()
+    return {
+        "segment": _of_segment([segment.index for segment, _, _ in inlined], which),
+        "function": _functions(inlined),
+        "name": _joined(raw["name"]),
+        "chain": _joined(raw["chain"]),
+        "depth": _joined(raw["depth"]).cast(pa.int32()),
+        "instructions": _signed(_joined(raw["instructions"])),
+    }
+
+
+def _functions(rows: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> pa.Array[Any]:
+    numbers = [
+        numbers.take(pc.if_else(pc.equal(batch["function"], _NO_FUNCTION), None, batch["function"]))
+        for _, batch, numbers in rows
+    ]
+    filled: pa.Array[Any] = pc.fill_null(_concatenated(numbers), -1)
+    return filled
 
 
 def loss_columns(losses: pa.RecordBatch, segment: Segment, clock: Clock) -> Columns:

@@ -63,7 +63,7 @@ class SessionDecoder:
 
     Workers put the rows into files in the store, and a record of them; one commit for each table makes them visible.
     `folder`: for temporary files; `workers_folder`: for those of the workers, and for binaries ("": they know).
-    `categories`: the built-in ones where none are given.
+    `categories`: the built-in ones where none are given. `inlined`: whether to tell what was inlined into functions.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class SessionDecoder:
         workers_folder: str,
         debug_folder: Path,
         categories: Categories | None = None,
+        inlined: bool = False,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -84,6 +85,7 @@ class SessionDecoder:
         self._workers_folder = workers_folder
         self._debug_folder = debug_folder
         self._categories = categories or Categories()
+        self._inlined = inlined
 
     async def decode(self, session_id: str, decode_id: str, progress: Progress, *, priority: int = 0) -> DecodedSession:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
@@ -221,4 +223,5 @@ class SessionDecoder:
             segments=(),
             folder=self._workers_folder,
             debug_folder=str(self._debug_folder),
+            inlined=self._inlined,
         )
