@@ -37,11 +37,18 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Bytes of the IP by its compression; 0 where there is none.
+pub const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
+/// The bits that they have.
+const IP_MASKS: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff, 0xffff_ffff_ffff, 0, u64::MAX, 0];
+
 /// Reads packets one after another; as an iterator it yields `(offset, packet)` and ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     data: &'a [u8],
     offset: usize,
+    /// The data, or nothing while the first byte of a packet does not tell which one it is.
+    plain: &'a [u8],
     /// Payload bytes of BIP packets while between BBP and BEP, else 0.
     block_size: u8,
     errata: Errata,
@@ -54,7 +61,9 @@ impl<'a> Reader<'a> {
     }
 
     pub fn with_errata(data: &'a [u8], errata: Errata) -> Self {
-        Reader { data, offset: 0, block_size: 0, errata }
+        let mut reader = Reader { data, offset: 0, plain: &[], block_size: 0, errata };
+        reader.enter_block(0);
+        reader
     }
 
     /// Where the next packet begins.
@@ -78,7 +87,15 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub fn seek(&mut self, offset: usize) {
         self.offset = offset.min(self.data.len());
-        self.block_size = 0;
+        if self.block_size != 0 {
+            self.enter_block(0);
+        }
+    }
+
+    /// From here on BIP packets have `size` bytes; 0 where there are none.
+    fn enter_block(&mut self, size: u8) {
+        self.block_size = size;
+        self.plain = if size == 0 && !self.errata.skd007 { self.data } else { &[] };
     }
 
     /// Goes on at the next PSB at or after the present offset and returns where it is; `None` leaves nothing to read.
@@ -99,24 +116,22 @@ impl<'a> Reader<'a> {
     /// The next packet, `None` at the end of the data. After an error the offset stays at the bad bytes.
     #[inline(always)]
     pub fn read(&mut self) -> Result<Option<Packet>, Error> {
+        if let Some(ahead) = self.plain.get(self.offset..).and_then(|rest| rest.first_chunk::<9>()) {
+            if let Some((packet, size)) = frequent(ahead) {
+                self.offset += size;
+                return Ok(Some(packet));
+            }
+        }
+        self.read_any()
+    }
+
+    #[inline(never)]
+    fn read_any(&mut self) -> Result<Option<Packet>, Error> {
         let rest = &self.data[self.offset..];
-        let Some(&first) = rest.first() else {
-            return Ok(None);
-        };
-        if first & 1 == 0 && first != 2 && first != 0 && self.block_size == 0 {
-            self.offset += 1;
-            return Ok(Some(short_tnt(first)));
+        match rest.first() {
+            Some(&first) => self.read_other(rest, first).map(Some),
+            None => Ok(None),
         }
-        if first == 0 {
-            self.offset += 1;
-            return Ok(Some(Packet::Pad));
-        }
-        if first & 0x1f == 0x0d {
-            let (packet, size) = self.with_ip(rest, first)?;
-            self.offset += size;
-            return Ok(Some(packet));
-        }
-        self.read_other(rest, first).map(Some)
     }
 
     /// The branches of the next packet when that is a TNT of one byte; reads nothing else.
@@ -125,8 +140,8 @@ impl<'a> Reader<'a> {
         match self.data.get(self.offset) {
             Some(&first) if first & 1 == 0 && first > 2 && self.block_size == 0 => {
                 self.offset += 1;
-                let count = (6 - first.leading_zeros()) as u8;
-                Some((u64::from(first >> 1) & ((1 << count) - 1), count))
+                let (bits, count) = BRANCHES[usize::from(first >> 1)];
+                Some((bits.into(), count))
             }
             _ => None,
         }
@@ -157,16 +172,15 @@ impl<'a> Reader<'a> {
             _ => (short_tnt(first), 1),
         };
         match packet {
-            Packet::Bbp { size, .. } => self.block_size = size,
+            Packet::Bbp { size, .. } => self.enter_block(size),
             // OVF, PSB and a disabled trace end a block without BEP.
-            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => self.block_size = 0,
+            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => self.enter_block(0),
             _ => {}
         }
         self.offset += size;
         Ok(packet)
     }
 
-    #[inline(always)]
     fn with_ip(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
         let (compression, size) = match first >> 5 {
             0 => (Compression::Suppressed, 0),
@@ -263,11 +277,57 @@ pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
     None
 }
 
+/// Those packets that a trace consists of almost wholly, where bytes behind them spare every look at the end.
+#[inline(always)]
+fn frequent(ahead: &[u8; 9]) -> Option<(Packet, usize)> {
+    let [first, second, third, ..] = *ahead;
+    if first & 1 == 0 {
+        return match first {
+            0 => Some((Packet::Pad, 1)),
+            2 => None,
+            _ => Some((short_tnt(first), 1)),
+        };
+    }
+    if first & 2 != 0 {
+        // Without a branch up to two bytes: which of them a CYC has cannot be foretold.
+        let more = first >> 2 & 1;
+        if second & third & more != 0 {
+            return None;
+        }
+        let mut value = u64::from(first >> 3) | u64::from((second >> 1) * more) << 5;
+        let mut size = 1 + usize::from(more);
+        if second & more != 0 {
+            value |= u64::from(third >> 1) << 12;
+            size = 3;
+        }
+        return Some((Packet::Cyc(value), size));
+    }
+    if first & 0x1f == 0x0d {
+        let size = IP_SIZES[usize::from(first >> 5)];
+        let payload = u64::from_le_bytes(*ahead.last_chunk::<8>()?) & IP_MASKS[usize::from(first >> 5)];
+        let ip = Ip { compression: Compression::of(first >> 5)?, payload };
+        return Some((Packet::Tip(ip), 1 + usize::from(size)));
+    }
+    (first == 0x59).then_some((Packet::Mtc(second), 2))
+}
+
 #[inline(always)]
 fn short_tnt(first: u8) -> Packet {
-    let count = (6 - first.leading_zeros()) as u8;
-    Packet::Tnt { bits: u64::from(first >> 1) & ((1 << count) - 1), count }
+    let (bits, count) = BRANCHES[usize::from(first >> 1)];
+    Packet::Tnt { bits: bits.into(), count }
 }
+
+/// The branches of a TNT of one byte by all bits but its lowest.
+const BRANCHES: [(u8, u8); 128] = {
+    let mut branches = [(0, 0); 128];
+    let mut bits = 2;
+    while bits < 128 {
+        let count = 7 - (bits as u8).leading_zeros() as u8;
+        branches[bits] = (bits as u8 & ((1 << count) - 1), count);
+        bits += 1;
+    }
+    branches
+};
 
 #[inline(always)]
 fn number(rest: &[u8], at: usize, size: usize) -> Option<u64> {
