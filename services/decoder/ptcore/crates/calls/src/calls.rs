@@ -3,7 +3,7 @@
 use crate::blocks::{BlockCount, Blocks};
 use crate::edges::{Edge, Edges};
 use crate::functions::{Entered, FunctionKey, FunctionTotals};
-use crate::plan::{Move, Plan, Plans};
+use crate::plan::{Move, Plan, Plans, NONE, TAIL};
 use crate::records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
 use crate::stack::{Entry, Interruption, Stack};
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Path, Reason, Sink};
@@ -384,7 +384,7 @@ impl<S: Symbols> Calls<S> {
     }
 
     /// What the stub leads to is arrived at as the stub was.
-    #[cold]
+    #[inline(always)]
     fn pass_through(&mut self, block: &Block<'_>) {
         self.passed = (block.last, block.end);
         let back = |returns_to| block.kind == BlockKind::Return && block.target == returns_to;
@@ -433,7 +433,7 @@ impl<S: Symbols> Calls<S> {
                 Some(Arrival::Jump) if known.function == function => {}
                 Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
                     let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
-                    plan.moves.push(Move::Replace { run: std::mem::take(&mut run), entry });
+                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     *open.last_mut()? = (known.function, returns_to);
                 }
                 Some(Arrival::Call { from, returns_to }) if known.called != u32::MAX => {
@@ -442,20 +442,24 @@ impl<S: Symbols> Calls<S> {
                     }
                     let entered = Entered { function: known.called, entry: known.entry };
                     let entry = Entry { returns_to: Some(returns_to), ..plain(entered, from, block.start) };
-                    plan.moves.push(Move::Push { run: std::mem::take(&mut run), entry });
+                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     open.push((known.called, returns_to));
                 }
                 Some(Arrival::Return) if open.len() > 1 && returns_to == block.start => {
-                    plan.moves.push(Move::Pop { run: std::mem::take(&mut run) });
+                    plan.moves.push(Move::pop(std::mem::take(&mut run)));
                     open.pop();
                 }
                 _ => return None,
             }
             run += block.instructions;
-            plan.end = block.end;
+            (plan.last, plan.end) = (block.last, block.end);
             arrival = Some(Arrival::behind(&block));
             plan.edges.extend(self.edges.slot(&block));
             plan.blocks.push(block.id);
+        }
+        if path.returns_to.is_some() {
+            // It goes elsewhere every time.
+            plan.edges.pop();
         }
         (plan.run, plan.arrival) = (run, arrival?);
         Some(plan)
@@ -487,36 +491,42 @@ impl<S: Symbols> Sink for Calls<S> {
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
         self.epoch = path.epoch();
         self.pass(tsc);
-        let Some(plan) = self.plans.fitting(path.id, self.stack.functions.version) else {
+        let version = self.stack.functions.version;
+        let Some(plan) = self.plans.fitting(path.id, version) else {
             return self.replay(path, false);
         };
-        let (function, start, id, known) = (plan.known.function, plan.start, plan.first, plan.known);
-        let reached = self.arrival != Arrival::Jump || self.stack.function() != Some(function);
-        if reached {
-            self.arrive(start, id, known);
+        let known = plan.known;
+        if self.arrival == Arrival::Jump && self.stack.function() == Some(known.function) {
+            // Nothing changes.
+        } else if self.arrival == Arrival::Return && self.stack.is_over(plan.start) {
+            self.stack.pop(0);
+            if self.stack.function() != Some(known.function) {
+                return self.replay(path, true);
+            }
+        } else {
+            let start = plan.start;
+            self.arrive(start, path.first(), known);
+            if self.stack.functions.version != version || self.stack.function() != Some(known.function) {
+                return self.replay(path, true);
+            }
         }
-        let version = self.stack.functions.version;
-        let Some(plan) = self.plans.fitting(path.id, version).filter(|_| self.stack.function() == Some(function))
-        else {
-            return self.replay(path, reached);
-        };
+        let Some(plan) = self.plans.of_path(path.id) else { return };
         plan.count += 1;
-        let (moves, run) = (plan.moves.clone(), plan.run);
-        (self.end, self.arrival) = (plan.end, plan.arrival);
-        for at in moves {
-            match &self.plans.moves[at as usize] {
-                Move::Push { run, entry } => {
-                    self.stack.run(*run);
-                    self.stack.push(entry);
-                }
-                Move::Pop { run } => {
-                    self.stack.run(*run);
-                    self.stack.pop(0);
-                }
-                Move::Replace { run, entry } => {
-                    self.stack.run(*run);
-                    self.stack.replace(entry);
-                }
+        let (moves, run) = (plan.moves(), plan.run);
+        (self.end, self.arrival) = (plan.end, plan.arrival());
+        if let Some(target) = path.returns_to {
+            self.edges.count_return(plan.last, target);
+        }
+        for &Move { run, function, call_address, target, returns_to } in &self.plans.moves[moves] {
+            self.stack.run(run);
+            if function == NONE {
+                self.stack.pop(0);
+            } else if returns_to == TAIL {
+                let entered = Entered { function, entry: false };
+                self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, call_address, target) });
+            } else {
+                let entered = Entered { function, entry: false };
+                self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, call_address, target) });
             }
         }
         self.stack.run(run);

@@ -8,10 +8,18 @@ use pt_flow::{Block, DisableKind, Loss, Path, Sink};
 pub struct Coverage {
     edges: Edges,
     generation: u64,
-    /// By number of the path: how often it ran, and where in `slots` its edges stand.
-    counts: Vec<u64>,
-    places: Vec<(u32, u32)>,
+    /// By number of the path: how often it ran, and where in `slots` its edges stand but that of a return out of it.
+    paths: Vec<Counted>,
     slots: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    count: u64,
+    /// The branch at its end.
+    last: u64,
+    from: u32,
+    to: u32,
 }
 
 impl Coverage {
@@ -23,19 +31,18 @@ impl Coverage {
 
     /// Counts of paths become counts of their edges.
     fn settle(&mut self) {
-        for (count, &(from, to)) in self.counts.iter_mut().zip(&self.places).filter(|(count, _)| **count != 0) {
-            for &slot in &self.slots[from as usize..to as usize] {
-                self.edges.add(slot, *count);
+        for path in self.paths.iter_mut().filter(|path| path.count != 0) {
+            for &slot in &self.slots[path.from as usize..path.to as usize] {
+                self.edges.add(slot, path.count);
             }
-            *count = 0;
+            path.count = 0;
         }
     }
 
     /// A path that did not run in this stream yet.
     fn first(&mut self, path: &Path<'_>) {
-        let index = path.id as usize;
-        match self.places.get(index) {
-            Some((from, to)) if from != to => self.counts[index] = 1,
+        match self.paths.get_mut(path.id as usize) {
+            Some(known) if known.last != 0 => known.count = 1,
             _ => self.get_to_know(path),
         }
     }
@@ -44,16 +51,20 @@ impl Coverage {
     #[inline(never)]
     fn get_to_know(&mut self, path: &Path<'_>) {
         let index = path.id as usize;
-        if self.counts.len() <= index {
-            self.counts.resize(index + 1, 0);
-            self.places.resize(index + 1, (0, 0));
+        if self.paths.len() <= index {
+            self.paths.resize(index + 1, Counted::default());
         }
         let from = self.slots.len() as u32;
+        let mut last = 0;
         for block in path.blocks() {
             self.slots.extend(self.edges.slot(&block));
+            last = block.last;
         }
-        self.places[index] = (from, self.slots.len() as u32);
-        self.counts[index] = 1;
+        if path.returns_to.is_some() {
+            // It goes elsewhere every time.
+            self.slots.pop();
+        }
+        self.paths[index] = Counted { count: 1, last, from, to: self.slots.len() as u32 };
     }
 }
 
@@ -65,9 +76,12 @@ impl Sink for Coverage {
 
     #[inline(always)]
     fn path(&mut self, path: &Path<'_>, _tsc: u64) {
-        match self.counts.get_mut(path.id as usize) {
-            Some(count) if *count != 0 => *count += 1,
+        match self.paths.get_mut(path.id as usize) {
+            Some(known) if known.count != 0 => known.count += 1,
             _ => self.first(path),
+        }
+        if let (Some(target), Some(known)) = (path.returns_to, self.paths.get(path.id as usize)) {
+            self.edges.count_return(known.last, target);
         }
     }
 

@@ -80,8 +80,7 @@ struct Counted {
 
 #[derive(Clone, Copy)]
 struct Front {
-    target: u64,
-    block: u32,
+    edge: Edge,
     slot: u32,
 }
 
@@ -102,7 +101,7 @@ impl Default for Edges {
             counted: Vec::new(),
             slots: HashMap::default(),
             direct: Vec::new(),
-            front: vec![Front { target: 0, block: NONE, slot: NONE }; FRONT],
+            front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
             order: Vec::new(),
         }
     }
@@ -129,7 +128,7 @@ impl Edges {
 
     #[cold]
     fn new_direct(&mut self, block: &Block<'_>, way: usize) -> Option<u32> {
-        let slot = self.look_up(block)?;
+        let slot = self.look_up(Edge { from: block.last, to: block.target, kind: EdgeKind::of(block.kind)? });
         let index = block.id as usize;
         if block.id != u32::MAX {
             if self.direct.len() <= index {
@@ -142,24 +141,35 @@ impl Edges {
 
     #[inline(always)]
     fn slot_of_many(&mut self, block: &Block<'_>) -> Option<u32> {
-        let place = (block.target ^ u64::from(block.id).wrapping_mul(0x9e37_79b9) >> 7) as usize % FRONT;
+        Some(self.slot_by_target(Edge { from: block.last, to: block.target, kind: EdgeKind::of(block.kind)? }))
+    }
+
+    #[inline(always)]
+    fn slot_by_target(&mut self, edge: Edge) -> u32 {
+        let place = (edge.to ^ edge.from.wrapping_mul(0x9e37_79b9) >> 7) as usize % FRONT;
         let front = self.front[place];
-        if front.target == block.target && front.block == block.id && block.id != u32::MAX {
-            return Some(front.slot);
+        if front.edge == edge && front.slot != NONE {
+            return front.slot;
         }
-        let slot = self.look_up(block)?;
-        self.front[place] = Front { target: block.target, block: block.id, slot };
-        Some(slot)
+        let slot = self.look_up(edge);
+        self.front[place] = Front { edge, slot };
+        slot
     }
 
     #[inline(never)]
-    fn look_up(&mut self, block: &Block<'_>) -> Option<u32> {
-        let edge = Edge { from: block.last, to: block.target, kind: EdgeKind::of(block.kind)? };
+    fn look_up(&mut self, edge: Edge) -> u32 {
         let counted = &mut self.counted;
-        Some(*self.slots.entry(edge).or_insert_with(|| {
+        *self.slots.entry(edge).or_insert_with(|| {
             counted.push(Counted { edge, count: 0 });
             (counted.len() - 1) as u32
-        }))
+        })
+    }
+
+    /// Counts the return at `from`.
+    #[inline(always)]
+    pub fn count_return(&mut self, from: u64, to: u64) {
+        let slot = self.slot_by_target(Edge { from, to, kind: EdgeKind::Return });
+        self.add(slot, 1);
     }
 
     #[inline(always)]

@@ -5,29 +5,39 @@ use crate::calls::{Arrival, Known};
 use crate::edges::Edges;
 use crate::stack::Entry;
 use pt_flow::Block;
-use std::ops::Range;
 
-/// One change of the stack, `run` instructions behind the last one.
-pub enum Move {
-    Push {
-        run: u32,
-        entry: Entry,
-    },
-    Pop {
-        run: u32,
-    },
-    /// A tail call; who it returns to is taken over.
-    Replace {
-        run: u32,
-        entry: Entry,
-    },
+/// One change of the stack, `run` instructions behind the last one. Two of them fit into a line of the cache.
+#[derive(Clone, Copy)]
+pub struct Move {
+    pub run: u32,
+    /// Which function is entered; `NONE` for the end of a call.
+    pub function: u32,
+    pub call_address: u64,
+    pub target: u64,
+    /// `TAIL` for a tail call: who it returns to is taken over.
+    pub returns_to: u64,
+}
+
+/// In place of a function.
+pub const NONE: u32 = u32::MAX;
+/// In place of a return address.
+pub const TAIL: u64 = u64::MAX;
+
+impl Move {
+    pub fn pop(run: u32) -> Move {
+        Move { run, function: NONE, call_address: 0, target: 0, returns_to: 0 }
+    }
+
+    /// The entry is one without flags other than those that its kind has.
+    pub fn enter(run: u32, entry: &Entry) -> Move {
+        let Entry { function, call_address, target, returns_to, .. } = *entry;
+        Move { run, function, call_address, target, returns_to: returns_to.unwrap_or(TAIL) }
+    }
 }
 
 /// What a path does when it begins in the function that its first block is in, that block having been reached.
 pub struct Plan {
     pub known: Known,
-    /// The first block.
-    pub first: u32,
     pub start: u64,
     pub moves: Vec<Move>,
     pub edges: Vec<u32>,
@@ -35,6 +45,7 @@ pub struct Plan {
     /// Instructions behind the last move.
     pub run: u32,
     /// Of the last block.
+    pub last: u64,
     pub end: u64,
     pub arrival: Arrival,
 }
@@ -43,31 +54,36 @@ impl Plan {
     pub fn of(known: Known, first: &Block<'_>) -> Plan {
         Plan {
             known,
-            first: first.id,
             start: first.start,
             moves: Vec::new(),
             edges: Vec::new(),
             blocks: Vec::new(),
             run: 0,
+            last: first.last,
             end: first.end,
             arrival: Arrival::Jump,
         }
     }
 }
 
-/// A plan whose lists stand in those of all.
+/// A plan whose lists stand in those of all, in one line of the cache.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
 pub struct Kept {
-    pub known: Known,
-    pub first: u32,
     pub start: u64,
-    pub count: u64,
+    /// Of the last block.
+    pub last: u64,
     pub end: u64,
-    pub moves: Range<u32>,
-    edges: Range<u32>,
-    pub run: u32,
+    pub count: u64,
+    pub known: Known,
     version: u32,
+    pub run: u32,
+    first_move: u32,
+    first_edge: u32,
+    moves: u8,
+    edges: u8,
     state: State,
-    pub arrival: Arrival,
+    leaves: Leaves,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +94,14 @@ enum State {
     /// No plan can be made of it.
     Hopeless,
     Fits,
+}
+
+/// The arrival behind a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Jumping,
+    Calling,
+    Returning,
 }
 
 /// Plans by the number of their path.
@@ -107,6 +131,11 @@ impl Plans {
         self.plans.get_mut(path as usize).filter(|plan| plan.state == State::Fits && plan.version == version)
     }
 
+    #[inline(always)]
+    pub fn of_path(&mut self, path: u32) -> Option<&mut Kept> {
+        self.plans.get_mut(path as usize)
+    }
+
     /// Whether the path ran often enough for a plan, and none was refused.
     pub fn is_worth_it(&mut self, path: u32, version: u32) -> bool {
         let index = path as usize;
@@ -129,15 +158,21 @@ impl Plans {
         kept.version = version;
         kept.state = if plan.is_some() { State::Fits } else { State::Hopeless };
         let Some(plan) = plan else { return };
-        (kept.known, kept.first, kept.start) = (plan.known, plan.first, plan.start);
-        (kept.end, kept.run, kept.arrival) = (plan.end, plan.run, plan.arrival);
-        let (moves, edges) = (self.moves.len() as u32, self.edges.len() as u32);
+        (kept.known, kept.start, kept.last, kept.end, kept.run) =
+            (plan.known, plan.start, plan.last, plan.end, plan.run);
+        kept.leaves = match plan.arrival {
+            Arrival::Call { .. } => Leaves::Calling,
+            Arrival::Return => Leaves::Returning,
+            _ => Leaves::Jumping,
+        };
+        kept.first_move = self.moves.len() as u32;
+        kept.moves = plan.moves.len() as u8;
         self.moves.extend(plan.moves);
-        kept.moves = moves..self.moves.len() as u32;
         // Where the path goes does not depend on functions.
-        if kept.edges.is_empty() {
+        if kept.edges == 0 {
+            kept.first_edge = self.edges.len() as u32;
+            kept.edges = plan.edges.len() as u8;
             self.edges.extend(plan.edges);
-            kept.edges = edges..self.edges.len() as u32;
         }
         self.keep_blocks(path, &plan.blocks);
     }
@@ -161,7 +196,8 @@ impl Plans {
             for &id in &self.blocks[first as usize..end as usize] {
                 blocks.add(id, plan.count);
             }
-            for &slot in &self.edges[plan.edges.start as usize..plan.edges.end as usize] {
+            let first = plan.first_edge as usize;
+            for &slot in &self.edges[first..first + usize::from(plan.edges)] {
                 edges.add(slot, plan.count);
             }
             plan.count = 0;
@@ -182,17 +218,35 @@ impl Plans {
 impl Kept {
     fn new() -> Kept {
         Kept {
-            known: Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false },
-            first: u32::MAX,
             start: 0,
-            count: 0,
+            last: 0,
             end: 0,
-            moves: 0..0,
-            edges: 0..0,
-            run: 0,
+            count: 0,
+            known: Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false },
             version: 0,
+            run: 0,
+            first_move: 0,
+            first_edge: 0,
+            moves: 0,
+            edges: 0,
             state: State::New,
-            arrival: Arrival::Jump,
+            leaves: Leaves::Jumping,
+        }
+    }
+
+    /// Where its moves stand.
+    #[inline(always)]
+    pub fn moves(&self) -> std::ops::Range<usize> {
+        let first = self.first_move as usize;
+        first..first + usize::from(self.moves)
+    }
+
+    #[inline(always)]
+    pub fn arrival(&self) -> Arrival {
+        match self.leaves {
+            Leaves::Jumping => Arrival::Jump,
+            Leaves::Calling => Arrival::Call { from: self.last, returns_to: self.end },
+            Leaves::Returning => Arrival::Return,
         }
     }
 }

@@ -69,8 +69,9 @@ pub enum Mark {
     VmEntry = 8,
 }
 
-/// Instructions up to and with the first branch.
+/// Instructions up to and with the first branch. One line of the cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub struct CodeBlock {
     pub start: u64,
     pub last: u64,

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::event::{Event, Events, Fault};
 use crate::notice::{Place, Placed};
 use crate::path::told;
-use crate::returns::ReturnStack;
+use crate::returns::{Open, ReturnStack};
 use crate::{BlockKind, CodeMemory, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
 use pt_packet::{find_psb, Execution, PSB};
 
@@ -479,17 +479,23 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.tell_before_last(block);
             return Err(self.fault(Reason::BadReturn));
         }
-        let Some((target, call)) = self.returns.pop() else {
+        let Some(open) = self.returns.pop() else {
             self.tell_before_last(block);
             return Err(self.fault(Reason::EmptyReturnStack));
         };
         self.statistics.compressed_returns += 1;
-        self.tell(block, BlockKind::Return, target);
-        // The scratch block of a call over a section border may be another by now.
-        if call == SCRATCH {
-            return self.go(target);
+        match open {
+            Open::Block(call) => {
+                let target = self.code.block(call).end;
+                self.tell(block, BlockKind::Return, target);
+                self.follow(call, Way::Next, target)
+            }
+            // The scratch block of a call over a section border may be another by now.
+            Open::Address(target) => {
+                self.tell(block, BlockKind::Return, target);
+                self.go(target)
+            }
         }
-        self.follow(call, Way::Next, target)
     }
 
     /// Looks at the next event when no branches are left: it may concern the block about to run.

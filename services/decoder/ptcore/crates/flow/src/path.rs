@@ -1,8 +1,8 @@
 //! Paths: what runs from a block on, given the next branches.
 //!
 //! A path is found once by going along blocks and kept by (first block, up to eight branches). It goes over conditional
-//! and direct branches and over returns whose call it holds; it ends where the branches are used up, or in front of
-//! whatever needs more than them: a return to a call before it, an indirect branch, a far transfer.
+//! and direct branches and over returns whose call it holds; it ends where the branches are used up, with a return to a
+//! call before it, or in front of whatever needs more than them: an indirect branch, a far transfer.
 
 use crate::code::{CodeBlock, CodeCache, Exit, View, Way, SCRATCH};
 use crate::{Block, BlockKind, CodeMemory, Path};
@@ -30,7 +30,7 @@ pub struct Step {
 pub enum Stop {
     /// The branches are used up.
     Used,
-    /// In front of a return whose call is not part of the path.
+    /// Behind a return whose call is not part of the path: the stack of returns knows where.
     Return,
     /// In front of anything else that the path cannot go over.
     Other,
@@ -65,7 +65,7 @@ pub struct Entry {
     key: u64,
     pub tally: Tally,
     view: View,
-    /// The block behind the path.
+    /// The block behind the path; none where that is for the stack of returns to tell.
     pub end: u32,
     /// `end`, mixed.
     pub next: u64,
@@ -257,6 +257,7 @@ impl CodeCache {
             calls: 0,
         };
         let mut at = first;
+        let mut end = None;
         let stop = loop {
             // Without any branch it leads up to where one is needed.
             if left == 0 && count != 0 {
@@ -276,7 +277,13 @@ impl CodeCache {
                 }
                 Exit::Return if left != 0 && window >> (left - 1) & 1 != 0 => match path.open.last() {
                     Some(&call) => (BlockKind::Return, Way::Next, call),
-                    None => break Stop::Return,
+                    None => {
+                        path.steps.push(Step { block: at, kind: BlockKind::Return });
+                        path.instructions += u32::from(block.instructions);
+                        (left, path.returns) = (left - 1, path.returns + 1);
+                        end = Some(SCRATCH);
+                        break Stop::Return;
+                    }
                 },
                 _ => break Stop::Other,
             };
@@ -305,14 +312,15 @@ impl CodeCache {
             }
             at = next;
         };
+        let end = end.unwrap_or(at);
         let mut pushes = [SCRATCH; MOST_PUSHES];
         pushes[..path.open.len()].copy_from_slice(&path.open);
         let entry = Entry {
             key: key(first, window),
             tally: Tally::of(path.conditional, path.returns, path.calls),
             view,
-            end: at,
-            next: mixed(at),
+            end,
+            next: mixed(end),
             id: u32::MAX,
             instructions: path.instructions,
             first: self.paths.steps.len() as u32,
@@ -342,17 +350,24 @@ impl CodeCache {
 
 impl<'a> Path<'a> {
     #[inline(always)]
-    pub(crate) fn new(code: &'a CodeCache, entry: &'a Entry, epoch: u32) -> Self {
-        Path { id: entry.id, instructions: entry.instructions, code, entry, epoch }
+    pub(crate) fn new(code: &'a CodeCache, entry: &'a Entry, epoch: u32, returns_to: Option<u64>) -> Self {
+        Path { id: entry.id, instructions: entry.instructions, returns_to, code, entry, epoch }
+    }
+
+    /// The cached block that it begins with.
+    #[inline(always)]
+    pub fn first(&self) -> u32 {
+        (self.entry.key >> 16) as u32
     }
 
     /// The blocks in the order in which they run.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = Block<'a>> + 'a {
-        let (code, epoch, end) = (self.code, self.epoch, self.entry.end);
+        let (code, epoch) = (self.code, self.epoch);
+        let end = self.returns_to.unwrap_or_else(|| code.block(self.entry.end).start);
         let steps = code.paths.steps(self.entry);
         steps.iter().enumerate().map(move |(index, step)| {
-            let next = steps.get(index + 1).map_or(end, |next| next.block);
-            told(code, code.block(step.block), step.kind, code.block(next).start, epoch)
+            let target = steps.get(index + 1).map_or(end, |next| code.block(next.block).start);
+            told(code, code.block(step.block), step.kind, target, epoch)
         })
     }
 }

@@ -1,29 +1,51 @@
 //! The stack of return addresses behind compressed returns.
 
+use crate::code::SCRATCH;
+
 /// Entries the processor keeps (SDM section "RET Compression").
 const DEPTH: usize = 64;
 
-/// Keeps the newest 64 return addresses, each with the cached block of its call.
+/// Keeps the newest 64 return addresses as the cached blocks of their calls.
 pub struct ReturnStack {
-    entries: [(u64, u32); DEPTH],
+    calls: [u32; DEPTH],
+    /// The return addresses of calls whose block is not kept.
+    addresses: [u64; DEPTH],
     top: usize,
     depth: usize,
 }
 
+/// A call that was not returned from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    Block(u32),
+    /// Its block is not kept, and returns here.
+    Address(u64),
+}
+
 impl ReturnStack {
     pub fn new() -> Self {
-        ReturnStack { entries: [(0, 0); DEPTH], top: 0, depth: 0 }
+        ReturnStack { calls: [SCRATCH; DEPTH], addresses: [0; DEPTH], top: 0, depth: 0 }
     }
 
     pub fn clear(&mut self) {
         self.depth = 0;
     }
 
+    /// A call of a block that is kept.
+    #[inline(always)]
+    pub fn push_kept(&mut self, call: u32) {
+        self.top = (self.top + 1) % DEPTH;
+        self.calls[self.top] = call;
+        self.depth = (self.depth + 1).min(DEPTH);
+    }
+
+    /// The call of a block that may be the scratch block.
     #[inline(always)]
     pub fn push(&mut self, address: u64, call: u32) {
-        self.top = (self.top + 1) % DEPTH;
-        self.entries[self.top] = (address, call);
-        self.depth = (self.depth + 1).min(DEPTH);
+        self.push_kept(call);
+        if call == SCRATCH {
+            self.addresses[self.top] = address;
+        }
     }
 
     /// `high` entries were pushed and taken again.
@@ -33,19 +55,21 @@ impl ReturnStack {
     }
 
     #[inline(always)]
-    pub fn peek(&self) -> Option<(u64, u32)> {
-        (self.depth != 0).then(|| self.entries[self.top % DEPTH])
+    pub fn peek(&self) -> Option<Open> {
+        let at = self.top % DEPTH;
+        let open = match self.calls[at] {
+            SCRATCH => Open::Address(self.addresses[at]),
+            call => Open::Block(call),
+        };
+        (self.depth != 0).then_some(open)
     }
 
     #[inline(always)]
-    pub fn pop(&mut self) -> Option<(u64, u32)> {
-        if self.depth == 0 {
-            return None;
-        }
-        let entry = self.entries[self.top];
+    pub fn pop(&mut self) -> Option<Open> {
+        let open = self.peek()?;
         self.top = self.top.wrapping_sub(1) % DEPTH;
         self.depth -= 1;
-        Some(entry)
+        Some(open)
     }
 }
 
@@ -56,12 +80,19 @@ mod tests {
     #[test]
     fn the_oldest_of_65_is_forgotten() {
         let mut stack = ReturnStack::new();
-        for address in 0..65 {
-            stack.push(address, 7);
+        for call in 1..66 {
+            stack.push(0, call);
         }
-        for address in (1..65).rev() {
-            assert_eq!(stack.pop(), Some((address, 7)));
+        for call in (2..66).rev() {
+            assert_eq!(stack.pop(), Some(Open::Block(call)));
         }
         assert_eq!(stack.pop(), None);
+    }
+
+    #[test]
+    fn a_call_whose_block_is_not_kept_has_its_address() {
+        let mut stack = ReturnStack::new();
+        stack.push(0x1005, SCRATCH);
+        assert_eq!(stack.pop(), Some(Open::Address(0x1005)));
     }
 }

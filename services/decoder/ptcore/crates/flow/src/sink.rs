@@ -63,6 +63,9 @@ pub struct Path<'a> {
     pub id: u32,
     /// Of all its blocks.
     pub instructions: u32,
+    /// Where it went when its last block is the return from a call before it. Everything else about a path is the same
+    /// whenever it runs.
+    pub returns_to: Option<u64>,
     pub(crate) code: &'a CodeCache,
     pub(crate) entry: &'a Entry,
     pub(crate) epoch: u32,

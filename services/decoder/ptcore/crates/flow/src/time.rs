@@ -36,8 +36,16 @@ pub struct Time {
     in_psb: bool,
     calibration: Calibration,
     told: Option<u64>,
+    calm: Calm,
     /// TSC ticks from one MTC to the next.
     period: Option<u64>,
+}
+
+/// While the clock is tied and `now` is ahead by `start` up to `size` more ticks, the uncertainty is the one that was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calm {
+    start: u64,
+    size: u64,
 }
 
 impl Time {
@@ -64,6 +72,7 @@ impl Time {
             in_psb: false,
             calibration: Calibration::default(),
             told: None,
+            calm: Calm::default(),
             period: None,
         };
         time.period = time.in_tsc(1 << time.shift(), 0).map(|(ticks, _)| ticks);
@@ -97,7 +106,7 @@ impl Time {
         if !self.known {
             return None;
         }
-        let ahead = self.now.saturating_sub(self.estimate);
+        let ahead = self.ahead();
         if self.tied {
             let ticks = self.period?;
             return Some(ahead.saturating_add(ticks).max(1));
@@ -109,11 +118,32 @@ impl Time {
     /// The uncertainty, rounded up to a power of two, when that changed since it was last asked for.
     #[inline(always)]
     pub fn uncertainty_news(&mut self) -> Option<Option<u64>> {
+        if self.tied && self.ahead().wrapping_sub(self.calm.start) < self.calm.size {
+            return None;
+        }
+        self.new_uncertainty()
+    }
+
+    #[inline(never)]
+    fn new_uncertainty(&mut self) -> Option<Option<u64>> {
         let bound = self.uncertainty().map(|ticks| ticks.checked_next_power_of_two().unwrap_or(u64::MAX));
+        self.calm = match (self.tied, self.period, bound) {
+            (true, Some(period), Some(bound)) if bound.is_power_of_two() => {
+                let start = (bound / 2 + 1).saturating_sub(period);
+                Calm { start, size: bound - period - start + 1 }
+            }
+            _ => Calm::default(),
+        };
         (bound != self.told).then(|| {
             self.told = bound;
             bound
         })
+    }
+
+    /// How far `now` is ahead of what the packets say.
+    #[inline(always)]
+    fn ahead(&self) -> u64 {
+        self.now.saturating_sub(self.estimate)
     }
 
     /// Takes in a packet, whichever it is. True for one that may move the time.

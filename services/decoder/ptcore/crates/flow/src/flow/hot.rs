@@ -4,6 +4,7 @@ use super::Walk;
 use crate::code::{Exit, Way, SCRATCH};
 use crate::event::{Event, Fault};
 use crate::path::{mixed, told, Paths, Stop, Tally, WINDOW};
+use crate::returns::Open;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use pt_packet::{Ip, Packet};
 
@@ -90,15 +91,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 break;
             };
             count -= used;
-            if stop == Stop::Used {
-                continue;
-            }
-            if stop == Stop::Other || count == 0 || !self.give_back(bits >> (count - 1) & 1 != 0, sums) {
+            if stop == Stop::Other {
                 plain = false;
                 break;
             }
-            *mix = mixed(self.at);
-            count -= 1;
         }
         if count != begun {
             self.hare.rest();
@@ -107,7 +103,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         plain
     }
 
-    /// Runs the path along the window. `None` when there is none.
+    /// Runs the path along the window. `None` when there is none, or nobody knows where its return leads.
     #[inline(always)]
     fn run_path(&mut self, window: u64, mix: &mut u64, sums: &mut Sums) -> Option<(u32, Stop)> {
         let entry = match self.code.paths.find(self.view, self.at, *mix, window) {
@@ -118,18 +114,27 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
         };
         if entry.steps != 0 {
+            let (mut behind, mut returns_to) = ((entry.end, entry.next), None);
+            if entry.stop == Stop::Return {
+                let Some(Open::Block(call)) = self.returns.peek() else { return None };
+                let call = self.code.block(call);
+                let next = call.linked(Way::Next, self.view)?;
+                (behind, returns_to) = ((next, mixed(next)), Some(call.end));
+            }
             sums.instructions += u64::from(entry.instructions);
             sums.tally.add(entry.tally);
             sums.paths += 1;
-            let path = Path::new(self.code, entry, self.epoch);
-            self.sink.path(&path, self.events.time.now());
+            self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), self.events.time.now());
             if entry.high != 0 {
                 self.returns.passed(entry.high.into());
                 for &call in &entry.pushes[..entry.pushed.into()] {
-                    self.returns.push(self.code.block(call).end, call);
+                    self.returns.push_kept(call);
                 }
             }
-            (self.at, *mix) = (entry.end, entry.next);
+            if returns_to.is_some() {
+                self.returns.pop();
+            }
+            (self.at, *mix) = behind;
         }
         let found = (u32::from(entry.used), entry.stop);
         if sums.paths == Tally::MOST {
@@ -146,23 +151,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.sink.paths(self.code.paths.generation);
         }
         self.code.find_path(self.memory, self.view, self.at, window).map(drop)
-    }
-
-    /// A compressed return to a call before. False when it is none.
-    #[inline(always)]
-    fn give_back(&mut self, taken: bool, sums: &mut Sums) -> bool {
-        let Some((target, call)) = self.returns.peek() else { return false };
-        let next = self.code.block(call).linked(Way::Next, self.view);
-        let Some(next) = next.filter(|_| call != SCRATCH && taken) else { return false };
-        self.returns.pop();
-        let block = self.code.block(self.at);
-        sums.instructions += u64::from(block.instructions);
-        self.statistics.returns += 1;
-        self.statistics.compressed_returns += 1;
-        let block = told(self.code, block, BlockKind::Return, target, self.epoch);
-        self.sink.block(&block, self.events.time.now());
-        self.at = next;
-        true
     }
 
     /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
