@@ -468,8 +468,10 @@ impl<S: Symbols> Calls<S> {
     /// What runs from now on is over at `tsc`.
     #[inline(always)]
     fn pass(&mut self, tsc: u64) {
-        self.tsc = tsc.max(self.tsc);
-        self.stack.advance(self.tsc);
+        if tsc > self.tsc {
+            self.tsc = tsc;
+            self.stack.advance(tsc);
+        }
     }
 
     fn break_off(&mut self) {

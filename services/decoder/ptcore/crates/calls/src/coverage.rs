@@ -69,6 +69,8 @@ impl Coverage {
 }
 
 impl Sink for Coverage {
+    const TIMED: bool = false;
+
     #[inline(always)]
     fn block(&mut self, block: &Block<'_>, _tsc: u64) {
         self.edges.count(block);

@@ -1,10 +1,11 @@
 //! How long a core cycle is: from the nominal ratio and CBR, or measured between two MTC or two TSC packets.
 
 use crate::Config;
+use std::num::NonZeroU64;
 
 /// TSC ticks per core cycle, as a fixed-point number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(u64);
+pub struct Rate(NonZeroU64);
 
 impl Rate {
     const FRACTION: u32 = 16;
@@ -12,18 +13,20 @@ impl Rate {
     #[inline]
     fn new(ticks: u64, cycles: u64) -> Option<Rate> {
         if let (Some(rate), true) = ((ticks << Self::FRACTION).checked_div(cycles), ticks >> 48 == 0) {
-            return Some(Rate(rate)).filter(|rate| rate.0 != 0);
+            return NonZeroU64::new(rate).map(Rate);
         }
         let shifted = u128::from(ticks) << Self::FRACTION;
         let rate = shifted.checked_div(cycles.into())?;
-        u64::try_from(rate).ok().filter(|&rate| rate != 0).map(Rate)
+        u64::try_from(rate).ok().and_then(NonZeroU64::new).map(Rate)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn ticks(self, cycles: u64) -> u64 {
-        match cycles.checked_mul(self.0) {
+        match cycles.checked_mul(self.0.get()) {
             Some(ticks) => ticks >> Self::FRACTION,
-            None => u64::try_from((u128::from(cycles) * u128::from(self.0)) >> Self::FRACTION).unwrap_or(u64::MAX),
+            None => {
+                u64::try_from((u128::from(cycles) * u128::from(self.0.get())) >> Self::FRACTION).unwrap_or(u64::MAX)
+            }
         }
     }
 
@@ -31,11 +34,11 @@ impl Rate {
         if ticks >> 48 == 0 {
             return (ticks << Self::FRACTION) / self.0;
         }
-        u64::try_from((u128::from(ticks) << Self::FRACTION) / u128::from(self.0)).unwrap_or(u64::MAX)
+        u64::try_from((u128::from(ticks) << Self::FRACTION) / u128::from(self.0.get())).unwrap_or(u64::MAX)
     }
 
     pub fn ratio(self) -> f64 {
-        self.0 as f64 / f64::from(1 << Self::FRACTION)
+        self.0.get() as f64 / f64::from(1 << Self::FRACTION)
     }
 }
 
@@ -57,7 +60,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    #[inline]
+    #[inline(always)]
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
@@ -105,7 +108,7 @@ impl Calibration {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) {
         self.cycles_since_tsc = self.cycles_since_tsc.saturating_add(cycles);
         self.cycles_since_mtc = self.cycles_since_mtc.saturating_add(cycles);

@@ -9,7 +9,7 @@ use crate::{Block, BlockKind, CodeMemory, Path};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Branches that a path may use.
-pub const WINDOW: u32 = 8;
+pub const WINDOW: u32 = 15;
 /// Blocks of one path: bounds runs of direct jumps.
 const MOST_STEPS: usize = 64;
 /// Calls of one path that it does not return from.

@@ -91,6 +91,10 @@ pub enum DisableKind {
 /// Takes the flow in the order of execution. `tsc` is the best known time, 0 before the first TSC packet, and never
 /// goes back within a stream.
 pub trait Sink {
+    /// Whether it looks at times: without, cycles and clock ticks are passed over, and what is told as a time is anything
+    /// that does not go back.
+    const TIMED: bool = true;
+
     fn block(&mut self, block: &Block<'_>, tsc: u64);
 
     /// The blocks of a path ran. Sinks that can do better than to take its blocks one by one count it by its number.

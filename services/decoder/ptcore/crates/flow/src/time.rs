@@ -231,29 +231,37 @@ impl Time {
         (high | tma) & self.mask()
     }
 
-    #[inline]
+    #[inline(always)]
     fn cyc(&mut self, cycles: u64) {
         self.calibration.cyc(cycles);
+        match self.calibration.rate() {
+            Some(rate) if self.fast != 0 || self.crystal == self.crystal_of_cycles => self.pass(rate.ticks(cycles)),
+            _ => self.cyc_over_mtc(cycles),
+        }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, ticks: u64) {
+        self.fast = self.fast.saturating_add(ticks);
+        self.reach(self.base.saturating_add(self.fast));
+    }
+
+    /// A CYC that reaches over MTCs: what belongs to the time before the last of them does not count.
+    fn cyc_over_mtc(&mut self, cycles: u64) {
         let Some(rate) = self.calibration.rate() else {
             self.lost_cycles = true;
             return;
         };
-        let mut cycles = cycles;
-        if self.fast == 0 && self.crystal != self.crystal_of_cycles {
-            // A CYC that reaches over MTCs: what belongs to the time before the last of them.
-            let before = self.crystal.wrapping_sub(self.crystal_of_cycles) & self.mask();
-            let before = self.in_tsc(before, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
-            cycles = cycles.saturating_sub(before);
-        }
-        self.fast = self.fast.saturating_add(rate.ticks(cycles));
-        self.reach(self.base.saturating_add(self.fast));
+        let before = self.crystal.wrapping_sub(self.crystal_of_cycles) & self.mask();
+        let before = self.in_tsc(before, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
+        self.pass(rate.ticks(cycles.saturating_sub(before)));
     }
 
     fn cbr(&mut self, ratio: u8) {
         self.calibration.cbr(ratio, self.in_psb, self.config.nominal_ratio);
     }
 
-    #[inline]
+    #[inline(always)]
     fn reach(&mut self, ticks: u64) {
         self.estimate = ticks;
         if self.known {

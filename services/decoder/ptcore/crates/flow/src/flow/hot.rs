@@ -182,7 +182,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     cycles |= u64::from(third >> 1) << 12;
                     size = 3;
                 }
-                events.take_time(&Packet::Cyc(cycles));
+                if S::TIMED {
+                    events.take_time(&Packet::Cyc(cycles));
+                }
                 at += size as usize;
                 if events.busy {
                     (events.offset, events.last_offset) = (at - size as usize, at - size as usize);
@@ -215,7 +217,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 break Class::Tnt;
             }
             if first == 0x59 {
-                events.take_time(&Packet::Mtc(second));
+                if S::TIMED {
+                    events.take_time(&Packet::Mtc(second));
+                }
                 at += 2;
                 if events.busy {
                     (events.offset, events.last_offset) = (at - 2, at - 2);
