@@ -22,6 +22,11 @@ class CoreTimeline:
     times: tuple[int, ...] = ()
     cores: tuple[int, ...] = (UNKNOWN,)
 
+    def throughout(self, first: int, last: int) -> int | None:
+        """The core from one time to the other; None when there were several."""
+        number = bisect_right(self.times, first)
+        return self.cores[number] if number == bisect_right(self.times, last) else None
+
     def at(self, starts: Sequence[int]) -> array[int]:
         """The core at each of these times, which never go back."""
         result = array("i")

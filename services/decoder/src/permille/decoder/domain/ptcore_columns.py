@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,19 +18,18 @@ _PRIMITIVE: dict[str, pa.DataType] = {
 }
 
 
-def arrow_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch of all columns. Raises TypeError for a column that is neither a primitive buffer nor (offsets, data)."""
-    return pa.record_batch({name: arrow_array(column) for name, column in columns.items()})
-
-
-def arrow_array(column: Any) -> pa.Array[Any]:
-    """A primitive buffer, or UTF-8 text as (offsets, data)."""
-    if isinstance(column, tuple):
-        offsets = memoryview(column[0])
-        kind: pa.DataType = pa.large_string() if offsets.itemsize == 8 else pa.string()
-        count = offsets.nbytes // offsets.itemsize - 1
-        text = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column[0]), pa.py_buffer(column[1])])
-        return text.cast(pa.string())
-    view = memoryview(column)
+def primitive_array(pieces: Sequence[Any]) -> pa.Array[Any]:
+    """Buffers of one primitive type as one array; several are copied together: an array for each would cost more."""
+    view = memoryview(pieces[0])
     primitive = _PRIMITIVE[view.format.lstrip("<=@")]
-    return pa.Array.from_buffers(primitive, view.nbytes // view.itemsize, [None, pa.py_buffer(column)])
+    buffer = pa.py_buffer(view if len(pieces) == 1 else b"".join(pieces))
+    return pa.Array.from_buffers(primitive, buffer.size // view.itemsize, [None, buffer])
+
+
+def text_array(pieces: Sequence[tuple[Any, Any]]) -> pa.Array[Any]:
+    """UTF-8 texts as (32-bit offsets, data)."""
+    arrays = [
+        pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        for offsets, data in pieces
+    ]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

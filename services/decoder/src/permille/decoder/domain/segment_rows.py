@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute
-from permille.decoder.domain.core_timeline import CoreTimeline
+from permille.decoder.domain.core_timeline import UNKNOWN, CoreTimeline
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Clock, Segment
+from permille.decoder.domain.ptcore_columns import primitive_array, text_array
 from permille.ptcore import INSTRUCTION_CLASSES
 
 # Arrow's kernels are found at run time; their stubs know less than they take.
@@ -21,6 +22,17 @@ Columns = dict[str, "pa.Array[Any]"]
 _NO_PARENT = 0xFFFFFFFF
 _NO_FUNCTION = 0xFFFFFFFF
 _BEGIN_TRUNCATED, _END_TRUNCATED, _TAIL_CALL, _ASYNCHRONOUS, _UNWOUND = 1, 2, 4, 8, 16
+# Of ptcore's columns those that become columns of the table.
+_OF_CALLS = (
+    "start_tsc",
+    "end_tsc",
+    "depth",
+    "function",
+    "instructions",
+    "instructions_total",
+    "flags",
+    "parent",
+)
 # So many descents and the times are sorted rather than taken run by run.
 _MOST_RUNS = 256
 EDGE_KINDS = (
@@ -35,15 +47,31 @@ EDGE_KINDS = (
 )
 
 
+@dataclass
+class SegmentFunctions:
+    """Of which function of the part each of a segment's functions is; known when the rows are written."""
+
+    places: pa.Array[Any]
+
+
+# Rows of a table by function and code, in ptcore's columns, with the functions of their segment.
+OfCode = tuple[Segment, Mapping[str, Any], SegmentFunctions]
+
+
 @dataclass(frozen=True)
 class Slice:
-    """Rows `offset` and on of a segment's calls, with the functions' numbers among those of the part."""
+    """`count` rows from `offset` on of a segment's calls, in ptcore's columns."""
 
     segment: Segment
-    calls: pa.RecordBatch
+    calls: Mapping[str, Any]
     offset: int
-    functions: pa.Array[Any]
+    count: int
+    functions: SegmentFunctions
     timeline: CoreTimeline
+
+    def column(self, name: str) -> memoryview:
+        """The slice of a column."""
+        return memoryview(self.calls[name])[self.offset : self.offset + self.count]
 
 
 @dataclass(frozen=True)
@@ -58,11 +86,10 @@ class FunctionColumns:
 
 def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColumns) -> Columns:
     """The calls of all slices, in ptcore's order."""
-    which = _which([part.calls.num_rows for part in slices])
+    which = _which([part.count for part in slices])
     segments = [part.segment for part in slices]
-    raw = pa.Table.from_batches([part.calls for part in slices]).combine_chunks()
-    column = {name: _joined(raw[name]) for name in raw.column_names}
-    function = _concatenated([part.functions.take(part.calls["function"]) for part in slices])
+    column = {name: primitive_array([part.column(name) for part in slices]) for name in _OF_CALLS}
+    function = _places([part.functions for part in slices], column["function"], which)
     parent = column["parent"].cast(pa.int64())
     first = _of_segment([segment.first_tsc or clock.tsc0 for segment in segments], which, pa.int64())
     return _origin(segments, which) | {
@@ -71,7 +98,7 @@ def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColum
         "start_ns": ns_of(column["start_tsc"], clock, first),
         "end_ns": ns_of(column["end_tsc"], clock, first),
         "depth": column["depth"].cast(pa.int32()),
-        "core": _concatenated([cores(part.calls["start_tsc"], part.timeline) for part in slices]),
+        "core": _cores(slices, column["start_tsc"]),
         "function": functions.number.take(function),
         "name": pa.DictionaryArray.from_arrays(function, functions.name),
         "file": pa.DictionaryArray.from_arrays(function, functions.file),
@@ -85,71 +112,81 @@ def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColum
     }
 
 
-def edge_columns(edges: Sequence[tuple[Segment, pa.RecordBatch]]) -> Columns:
+def edge_columns(edges: Sequence[tuple[Segment, Mapping[str, Any]]]) -> Columns:
     """The branch edges with their counts."""
-    which = _which([batch.num_rows for _, batch in edges])
-    raw = pa.Table.from_batches([batch for _, batch in edges]).combine_chunks()
-    kind = pa.DictionaryArray.from_arrays(_joined(raw["kind"]), pa.array(EDGE_KINDS, pa.string()))
+    which = _which([len(columns["kind"]) for _, columns in edges])
+    column = {
+        name: primitive_array([columns[name] for _, columns in edges]) for name in ("from", "to", "kind", "count")
+    }
     return {
         "segment": _of_segment([segment.index for segment, _ in edges], which),
-        "from_address": _signed(_joined(raw["from"])),
-        "to_address": _signed(_joined(raw["to"])),
-        "kind": kind,
-        "count": _signed(_joined(raw["count"])),
+        "from_address": _signed(column["from"]),
+        "to_address": _signed(column["to"]),
+        "kind": pa.DictionaryArray.from_arrays(column["kind"], pa.array(EDGE_KINDS, pa.string())),
+        "count": _signed(column["count"]),
     }
 
 
-def access_columns(accesses: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> Columns:
-    """Reads and writes of memory; with each segment the numbers of its functions in the session."""
-    which = _which([batch.num_rows for _, batch, _ in accesses])
-    raw = pa.Table.from_batches([batch for _, batch, _ in accesses]).combine_chunks()
-    classes = pa.DictionaryArray.from_arrays(_joined(raw["class"]), pa.array(INSTRUCTION_CLASSES, pa.string()))
+def access_columns(accesses: Sequence[OfCode], numbers: pa.Array[Any]) -> Columns:
+    """Reads and writes of memory; `numbers`: of the part's functions in the session."""
+    which = _which([len(columns["function"]) for _, columns, _ in accesses])
+    names = ("class", "width_bytes", "reads", "writes")
+    column = {name: primitive_array([columns[name] for _, columns, _ in accesses]) for name in names}
     return {
         "segment": _of_segment([segment.index for segment, _, _ in accesses], which),
-        "function": _functions(accesses),
-        "instruction_class": classes,
-        "width_bytes": _joined(raw["width_bytes"]).cast(pa.int32()),
-        "reads": _signed(_joined(raw["reads"])),
-        "writes": _signed(_joined(raw["writes"])),
+        "function": _functions(accesses, which, numbers),
+        "instruction_class": pa.DictionaryArray.from_arrays(
+            column["class"], pa.array(INSTRUCTION_CLASSES, pa.string())
+        ),
+        "width_bytes": column["width_bytes"].cast(pa.int32()),
+        "reads": _signed(column["reads"]),
+        "writes": _signed(column["writes"]),
     }
 
 
-def inlined_columns(inlined: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> Columns:
-    """Instructions of inlined functions; with each segment the numbers of its functions in the session."""
-    which = _which([batch.num_rows for _, batch, _ in inlined])
-    raw = pa.Table.from_batches([batch for _, batch, _ in inlined]).combine_chunks()
+def inlined_columns(inlined: Sequence[OfCode], numbers: pa.Array[Any]) -> Columns:
+    """Instructions of inlined functions; `numbers`: of the part's functions in the session."""
+    which = _which([len(columns["function"]) for _, columns, _ in inlined])
     return {
         "segment": _of_segment([segment.index for segment, _, _ in inlined], which),
-        "function": _functions(inlined),
-        "name": _joined(raw["name"]),
-        "chain": _joined(raw["chain"]),
-        "depth": _joined(raw["depth"]).cast(pa.int32()),
-        "instructions": _signed(_joined(raw["instructions"])),
+        "function": _functions(inlined, which, numbers),
+        "name": text_array([columns["name"] for _, columns, _ in inlined]),
+        "chain": text_array([columns["chain"] for _, columns, _ in inlined]),
+        "depth": primitive_array([columns["depth"] for _, columns, _ in inlined]).cast(pa.int32()),
+        "instructions": _signed(primitive_array([columns["instructions"] for _, columns, _ in inlined])),
     }
 
 
-def _functions(rows: Sequence[tuple[Segment, pa.RecordBatch, pa.Array[Any]]]) -> pa.Array[Any]:
-    numbers = [
-        numbers.take(pc.if_else(pc.equal(batch["function"], _NO_FUNCTION), None, batch["function"]))
-        for _, batch, numbers in rows
-    ]
-    filled: pa.Array[Any] = pc.fill_null(_concatenated(numbers), -1)
+def _functions(rows: Sequence[OfCode], which: pa.Array[Any], numbers: pa.Array[Any]) -> pa.Array[Any]:
+    own = primitive_array([columns["function"] for _, columns, _ in rows])
+    known = pc.if_else(pc.equal(own, _NO_FUNCTION), None, own)
+    filled: pa.Array[Any] = pc.fill_null(
+        numbers.take(_places([functions for _, _, functions in rows], known, which)), -1
+    )
     return filled
 
 
-def loss_columns(losses: pa.RecordBatch, segment: Segment, clock: Clock) -> Columns:
+def _places(functions: Sequence[SegmentFunctions], rows: pa.Array[Any], which: pa.Array[Any]) -> pa.Array[Any]:
+    """Of rows among the functions of their own segments: the places among those of the part."""
+    places = [segment.places for segment in functions]
+    begins = [0, *accumulate(len(listed) for listed in places)]
+    return _concatenated(places).take(pc.add(rows.cast(pa.int32()), _of_segment(begins[:-1], which)))
+
+
+def loss_columns(losses: Mapping[str, Any], segment: Segment, clock: Clock) -> Columns:
     """What could not be decoded, with the setting that helps."""
     first = pa.scalar(segment.first_tsc or clock.tsc0, pa.int64())
-    knobs = [decode_knob(str(reason)) for reason in losses["reason"].to_pylist()]
+    column = {name: primitive_array([values]) for name, values in losses.items() if name != "reason"}
+    reasons = text_array([losses["reason"]])
     return {
-        "segment": _constant(segment.index, pa.int32(), losses.num_rows),
-        "stream_offset": _signed(losses["offset"]),
-        "size_bytes": _signed(losses["size_bytes"]),
-        "start_ns": ns_of(losses["start_tsc"], clock, first),
-        "end_ns": ns_of(losses["end_tsc"], clock, first),
-        "reason": losses["reason"],
-        "address": _signed(losses["address"]),
-        "knob": pa.array(knobs, pa.string()),
+        "segment": _constant(segment.index, pa.int32(), len(reasons)),
+        "stream_offset": _signed(column["offset"]),
+        "size_bytes": _signed(column["size_bytes"]),
+        "start_ns": ns_of(column["start_tsc"], clock, first),
+        "end_ns": ns_of(column["end_tsc"], clock, first),
+        "reason": reasons,
+        "address": _signed(column["address"]),
+        "knob": pa.array([decode_knob(str(reason)) for reason in reasons.to_pylist()], pa.string()),
     }
 
 
@@ -165,8 +202,12 @@ def ns_of(tsc: pa.Array[Any], clock: Clock, first_tsc: pa.Array[Any] | pa.Scalar
 
 def cores(starts: pa.Array[Any], timeline: CoreTimeline) -> pa.Array[Any]:
     """The core of each call. They begin one after the other, but for callers that were found late."""
-    if not timeline.times or not len(starts):
-        return _constant(timeline.cores[0], pa.int32(), len(starts))
+    if not len(starts):
+        return _constant(UNKNOWN, pa.int32(), 0)
+    first_and_last = pc.min_max(starts)
+    core = timeline.throughout(first_and_last["min"].as_py(), first_and_last["max"].as_py())
+    if core is not None:
+        return _constant(core, pa.int32(), len(starts))
     descents = pc.indices_nonzero(pc.less(starts[1:], starts[:-1])).to_pylist() if len(starts) > 1 else []
     if len(descents) > _MOST_RUNS:
         order = pc.sort_indices(starts)
@@ -176,6 +217,13 @@ def cores(starts: pa.Array[Any], timeline: CoreTimeline) -> pa.Array[Any]:
     numbers = _numbers(starts)
     runs = [timeline.at(numbers[begin:end]) for begin, end in pairwise(bounds)]
     return _concatenated([pa.Array.from_buffers(pa.int32(), len(run), [None, pa.py_buffer(run)]) for run in runs])
+
+
+def _cores(slices: Sequence[Slice], starts: pa.Array[Any]) -> pa.Array[Any]:
+    bounds = accumulate((part.count for part in slices), initial=0)
+    return _concatenated(
+        [cores(starts.slice(begin, part.count), part.timeline) for begin, part in zip(bounds, slices, strict=False)]
+    )
 
 
 def _origin(segments: Sequence[Segment], which: pa.Array[Any]) -> Columns:
@@ -200,7 +248,7 @@ def _counted(slices: Sequence[Slice], which: pa.Array[Any]) -> pa.Array[Any]:
     row, shifts = 0, []
     for part in slices:
         shifts.append(part.offset - row - 1)
-        row += part.calls.num_rows
+        row += part.count
     counted: pa.Array[Any] = pc.cumulative_sum(_constant(1, pa.int64(), row))
     shifted: pa.Array[Any] = pc.add(counted, _of_segment(shifts, which, pa.int64()))
     return shifted
@@ -225,11 +273,6 @@ def _flag(flags: pa.Array[Any], bit: int) -> pa.Array[Any]:
 def _signed(values: pa.Array[Any]) -> pa.Array[Any]:
     """The same 64 bits in a signed column."""
     return values.view(pa.int64()) if values.type == pa.uint64() else values.cast(pa.int64())
-
-
-def _joined(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    joined: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return cast("pa.Array[Any]", joined)
 
 
 def _concatenated(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
