@@ -71,8 +71,9 @@ class PartRecord:
         """See `part_record`."""
         told = {
             "recording": self.recording,
-            "decoded": [asdict(segment) for segment in self.decoded],
-            "lost": [asdict(segment) for segment in self.lost],
+            # Not `asdict`, which copies to the bottom: there may be thousands.
+            "decoded": [vars(segment) for segment in self.decoded],
+            "lost": [vars(segment) for segment in self.lost],
             "notes": self.notes,
             "files": {table: [asdict(file) for file in files] for table, files in self.files.items()},
         }
