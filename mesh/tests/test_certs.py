@@ -59,7 +59,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_without_an_authority_the_command_that_makes_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         certs.issue_user(tmp_path, "ann", roles=[Role.VIEWER])
-    assert "permille certs init" in caught.value.help
+    assert "permille certs authority" in caught.value.help
 
 
 @pytest.mark.parametrize("name", ["", "../ann", "ca", "a b", "-x", "x" * 64])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
 import pyarrow as pa
 import pytest
 import zstandard
@@ -289,3 +293,66 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+class HeldObject:
+    """An object in a folder store whose reader waits in the middle of it for as long as the test wants."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._path = Path(urlsplit(store.url).path) / key
+        self._content = self._path.read_bytes() if self._path.exists() else b""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        os.mkfifo(self._path)
+        self._writer = -1
+
+    async def reached(self) -> None:
+        """Returns when somebody reads it."""
+        async with asyncio.timeout(120):
+            while self._writer < 0:
+                try:
+                    self._writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+                except OSError:
+                    await asyncio.sleep(0.02)
+        os.set_blocking(self._writer, True)
+
+    def reader(self, among: psutil.Process) -> psutil.Process:
+        """Which process below `among` reads it."""
+        return next(child for child in among.children(recursive=True) if self._is_open_in(child))
+
+    def let_go(self) -> None:
+        """Its reader reads the content, as everybody does from now on."""
+        self.restore()
+        os.write(self._writer, self._content)
+        self.close()
+
+    def restore(self) -> None:
+        """Whoever opens it from now on reads the content; the reader still waits."""
+        self._path.unlink(missing_ok=True)
+        if self._content:
+            self._path.write_bytes(self._content)
+
+    def close(self) -> None:
+        """Its reader meets the end at once."""
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
+
+    def _is_open_in(self, process: psutil.Process) -> bool:
+        opened = Path(f"/proc/{process.pid}/fd")
+        # Descriptors come and go meanwhile.
+        return any(os.path.realpath(link) == str(self._path.resolve()) for link in opened.iterdir())
+
+
+@pytest.fixture
+def hold(store: ObjectStore) -> Iterator[Callable[[str], HeldObject]]:
+    """Makes the reader of the object with this key wait."""
+    held: list[HeldObject] = []
+
+    def begin(key: str) -> HeldObject:
+        held.append(HeldObject(store, key))
+        return held[-1]
+
+    yield begin
+    for one in held:
+        one.close()

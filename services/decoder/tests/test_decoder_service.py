@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import grpc.aio
 import psutil
@@ -32,6 +34,7 @@ from permille.mesh.tables import Tables
 SESSION = "nodes/n/sessions/s1"
 Stub: TypeAlias = "rpc.DecoderServiceAsyncStub"
 StoreSession = Callable[..., Awaitable[dict[str, Any]]]
+Hold = Callable[[str], Any]
 
 
 @pytest.fixture
@@ -106,36 +109,52 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
 
 
 async def test_a_cancelled_decode_leaves_nothing(
-    decoder: Stub, store_session: StoreSession, store: ObjectStore, program: Any
+    decoder: Stub, store_session: StoreSession, store: ObjectStore, program: Any, hold: Hold
 ) -> None:
-    await store_session(runs=[program.packets() * 20_000] * 12)
+    runs = [program.packets() * 5000] * 6
+    await store_session(runs=runs)
+    held = hold("raw/s1/segment-5.pt.zst")
     started = await decoder.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))
     name = started.operation.name
-    async with asyncio.timeout(60):
-        while not (
-            await decoder.GetOperation(operation_pb2.GetOperationRequest(name=name))
-        ).operation.progress.completed:
-            await asyncio.sleep(0.05)
+    await held.reached()
+    # Everything else is done, and told, while one segment takes its time.
+    told = await told_until(decoder, name, 5 * len(runs[0]))
+    assert told == sorted(told)
+    assert [info.key async for info in store.list("tables/calls/") if "/part-" in info.key]
     await decoder.CancelOperation(operation_pb2.CancelOperationRequest(name=name))
     waited = await decoder.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
     assert waited.operation.error.reason == "CANCELLED"
     assert 0 < waited.operation.progress.completed < waited.operation.progress.total
-    assert await query(decoder, "SELECT * FROM sessions") == []
-    assert [info.key async for info in store.list("decodes/") if info.key.endswith("begun")] == []
+    # The worker that is still at it leaves nothing either.
+    held.let_go()
+    await decoded(decoder, "r2")
+    rows = await query(decoder, "SELECT count(*) AS n FROM calls")
+    assert rows == [{"n": 6 * 5000 * 4}]
+    assert [info.key async for info in store.list("decodes/")] == []
+    files = {info.key.rpartition("/")[2] async for info in store.list("tables/calls/") if "/part-" in info.key}
+    (action,) = [info.key async for info in store.list("tables/calls/_delta_log/") if info.key.endswith("1.json")]
+    committed = Path(urlsplit(store.url).path) / action
+    assert {json.loads(line)["add"]["path"].rpartition("/")[2] for line in committed.open() if '"add"' in line} == files
 
 
 async def test_the_most_urgent_of_those_that_wait_is_decoded_first(
-    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, program: Any
+    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, hold: Hold
 ) -> None:
     settings = DecoderSettings(decodes_at_once=1)
     config = DecoderConfig(**{**dict(mesh_config), "decoder": settings})
     for number in range(4):
-        await store_session(f"s{number}", runs=[program.packets() * (20_000 if number == 0 else 1)])
+        await store_session(f"s{number}")
+    held = hold("raw/s0/segment-0.pt.zst")
     async with running(config, etcd) as stub:
         names = []
         for number, priority in enumerate([0, -3, 0, 7]):
             request = pb.DecodeRequest(session=f"nodes/n/sessions/s{number}", priority=priority)
             names.append((await stub.Decode(request)).operation.name)
+            if number == 0:
+                await held.reached()
+        for name in names[1:]:
+            await in_stage(stub, name, "WAITING")
+        held.let_go()
         ended = []
         for name in names:
             waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
@@ -207,51 +226,128 @@ async def test_a_session_that_is_still_recorded_is_not_deleted(
     assert await etcd.get(f"/permille/v1/{SESSION}") is None
 
 
-async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(
-    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore, program: Any
+async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(  # noqa: PLR0917
+    mesh_config: MeshConfig,
+    etcd: Etcd,
+    store_session: StoreSession,
+    store: ObjectStore,
+    program: Any,
+    hold: Hold,
 ) -> None:
-    await store_session(runs=[program.packets() * 100_000] * 4)
-    first = await spawned(mesh_config)
-    await wait_for(etcd, "decoder", timeout_s=30)
-    channels = Channels(mesh_config, etcd)
-    stub = rpc.DecoderServiceStub(await channels.to("decoder"))
-    started = await stub.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))
-    await working(first.pid)
-    workers = psutil.Process(first.pid).children(recursive=True)
-    first.send_signal(signal.SIGKILL)
-    await first.wait()
-    _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
-    assert not alive, "workers outlive their service"
+    runs = [program.packets() * 5000] * 4
+    await store_session(runs=runs)
+    held = hold("raw/s1/segment-3.pt.zst")
+    async with killed_and_replaced(mesh_config, etcd) as decoder:
+        name = (await decoder.stub.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))).operation.name
+        await held.reached()
+        await told_until(decoder.stub, name, 3 * len(runs[0]))
+        await decoder.kill()
+        held.restore()
+        await decoder.ended(name)
+    assert await rows_of(store) == {"sessions": 1, "segments": 4, "functions": 3, "calls": 4 * 5000 * 4}
+    assert [info.key async for info in store.list("decodes/")] == []
+    scratch = mesh_config.state_dir / "decoder" / "scratch"
+    assert list(scratch.iterdir()) == []
 
-    second = await spawned(mesh_config)
-    try:
-        name = started.operation.name
-        async with asyncio.timeout(60):
+
+async def test_killed_between_two_commits_the_decode_ends_and_doubles_nothing(
+    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore, hold: Hold
+) -> None:
+    await store_session()
+    # Looked for when a table is opened: the commit of the table that comes last waits.
+    held = hold("tables/sessions/_delta_log/_last_checkpoint")
+    async with killed_and_replaced(mesh_config, etcd) as decoder:
+        name = (await decoder.stub.Decode(pb.DecodeRequest(request_id="r1", session=SESSION))).operation.name
+        tables = Tables(store)
+        async with asyncio.timeout(120):
+            for table in ("calls", "edges", "segments", "functions"):
+                while not (await tables.dataset(table)).count_rows():
+                    await asyncio.sleep(0.02)
+        await decoder.kill()
+        # Nobody takes what is there for a decoded session.
+        assert [info.key async for info in store.list("tables/sessions/") if info.key.endswith(".json")] == []
+        held.restore()
+        await decoder.ended(name)
+    assert await rows_of(store) == {"sessions": 1, "segments": 2, "functions": 3, "calls": 8}
+    assert [info.key async for info in store.list("decodes/")] == []
+
+
+class MortalDecoder:
+    """A decoder in a process of its own, and another one when it was killed."""
+
+    def __init__(self, config: MeshConfig, channels: Channels) -> None:
+        self._config = config
+        self._channels = channels
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, etcd: Etcd) -> None:
+        self._process = await spawned(self._config)
+        await wait_for(etcd, "decoder", timeout_s=60)
+        self.stub = rpc.DecoderServiceStub(await self._channels.to("decoder"))
+
+    async def kill(self) -> None:
+        """Its workers end with it. Returns when the other one was started."""
+        assert self._process is not None
+        workers = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        assert not alive, "workers outlive their service"
+        self._process = await spawned(self._config)
+
+    async def ended(self, name: str) -> None:
+        """The operation, well, by whichever decoder."""
+        async with asyncio.timeout(120):
             while True:
                 try:
-                    stub = rpc.DecoderServiceStub(await channels.to("decoder"))
+                    stub = rpc.DecoderServiceStub(await self._channels.to("decoder"))
                     waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name, timeout_ms=5000))
                     if waited.operation.done:
                         break
                 except (grpc.aio.AioRpcError, PermilleError):
                     await asyncio.sleep(0.2)
         assert not waited.operation.HasField("error"), waited.operation.error
-        tables = Tables(store)
-        assert (await tables.dataset("sessions")).count_rows() == 1
-        assert (await tables.dataset("calls")).count_rows() == 4 * 100_000 * 4
-        assert (await tables.dataset("segments")).count_rows() == 4
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def killed_and_replaced(config: MeshConfig, etcd: Etcd) -> AsyncIterator[MortalDecoder]:
+    channels = Channels(config, etcd)
+    decoder = MortalDecoder(config, channels)
+    try:
+        await decoder.start(etcd)
+        yield decoder
     finally:
-        second.terminate()
-        await second.wait()
+        await decoder.stop()
         await channels.close()
-    scratch = mesh_config.state_dir / "decoder" / "scratch"
-    assert list(scratch.iterdir()) == []
 
 
-async def working(pid: int) -> None:
-    """Returns when a worker has been busy for a moment."""
-    async with asyncio.timeout(30):
-        while not any(child.cpu_times().user > 1 for child in psutil.Process(pid).children(recursive=True)):
+async def rows_of(store: ObjectStore) -> dict[str, int]:
+    tables = Tables(store)
+    return {name: (await tables.dataset(name)).count_rows() for name in ("sessions", "segments", "functions", "calls")}
+
+
+async def told_until(stub: Stub, name: str, completed: int) -> list[int]:
+    """What the operation told of its progress until so much was completed."""
+    told = [0]
+    async with asyncio.timeout(120):
+        while told[-1] < completed:
+            operation = (await stub.GetOperation(operation_pb2.GetOperationRequest(name=name))).operation
+            told.append(operation.progress.completed)
+            await asyncio.sleep(0.02)
+    return told
+
+
+async def in_stage(stub: Stub, name: str, stage: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            operation = (await stub.GetOperation(operation_pb2.GetOperationRequest(name=name))).operation
+            if operation.progress.stage == stage:
+                return
             await asyncio.sleep(0.02)
 
 

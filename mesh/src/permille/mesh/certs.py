@@ -151,14 +151,14 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         raise NotFound(
             f"there is no certificate authority in {folder}",
             reason="AUTHORITY_MISSING",
-            help=f"create it first: `permille certs init --dir {folder}`",
+            help=f"create it first: `permille certs authority --folder {folder}`",
             metadata={"folder": str(folder)},
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidArgument(
             f"the authority's key in {folder} is not an elliptic-curve key",
             reason="AUTHORITY_KEY",
-            help="use an authority that `permille certs init` has made",
+            help="use an authority that `permille certs authority` has made",
         )
     return certificate, key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -55,18 +56,21 @@ class DecodeWork:
             return await self._with_patience(job)
 
     async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
+        await job.progress("DECODING")
         backoff, attempt = Backoff(), _Attempt(job)
-        while True:
-            try:
-                return await self._attempt(job, attempt)
-            except Unavailable:
-                if time.monotonic() > attempt.moved + self._patience_s:
-                    raise
-            await backoff.pause()
+        try:
+            while True:
+                try:
+                    return await self._attempt(job, attempt)
+                except Unavailable:
+                    if time.monotonic() > attempt.moved + self._patience_s:
+                        raise
+                await backoff.pause()
+        finally:
+            await attempt.end()
 
     async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], attempt: _Attempt) -> decoder_pb2.DecodeResult:
         _, session_id = parse_session_name(job.request.session)
-        await job.progress("DECODING")
         decoded = await self._decoder.decode(session_id, job.name, attempt.progress, priority=job.request.priority)
         return decoder_pb2.DecodeResult(
             session=decoded.session,
@@ -87,19 +91,39 @@ class DecodeWork:
 
 
 class _Attempt:
-    """How far the decode is, over all attempts."""
+    """How far the decode is, over all attempts: never less than it was."""
 
     def __init__(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
         self._job = job
-        self.begun = self.moved = self._shown = time.monotonic()
-        self._most = 0
+        self.begun = self.moved = time.monotonic()
+        self._shown = 0.0
+        self._most = self._total = 0
+        self._later: asyncio.Task[None] | None = None
 
     async def progress(self, done: int, total: int) -> None:
+        self._total = total
         if done > self._most:
             self._most, self.moved = done, time.monotonic()
-        if done in (0, total) or time.monotonic() - self._shown > _PROGRESS_S:
-            self._shown = time.monotonic()
-            await self._job.progress("DECODING", done, total, "bytes")
+        wait_s = 0 if self._most == total else self._shown + _PROGRESS_S - time.monotonic()
+        if wait_s <= 0:
+            await self._tell()
+        elif self._later is None or self._later.done():
+            # The next part may take long.
+            self._later = asyncio.create_task(self._tell_after(wait_s))
+
+    async def end(self) -> None:
+        if self._later is not None:
+            await _ended(self._later)
+
+    async def _tell_after(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        # What is wrong with etcd the next part's progress finds out.
+        with suppress(PermilleError):
+            await self._tell()
+
+    async def _tell(self) -> None:
+        self._shown = time.monotonic()
+        await self._job.progress("DECODING", self._most, self._total, "bytes")
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
