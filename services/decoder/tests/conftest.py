@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -318,7 +319,8 @@ class HeldObject:
 
     def reader(self, among: psutil.Process) -> psutil.Process:
         """Which process below `among` reads it."""
-        return next(child for child in among.children(recursive=True) if self._is_open_in(child))
+        (found,) = (child for child in among.children(recursive=True) if self._is_open_in(child))
+        return found
 
     def let_go(self) -> None:
         """Its reader reads the content, as everybody does from now on."""
@@ -339,9 +341,13 @@ class HeldObject:
             self._writer = -1
 
     def _is_open_in(self, process: psutil.Process) -> bool:
-        opened = Path(f"/proc/{process.pid}/fd")
-        # Descriptors come and go meanwhile.
-        return any(os.path.realpath(link) == str(self._path.resolve()) for link in opened.iterdir())
+        mine = os.fstat(self._writer)
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            # Descriptors come and go meanwhile.
+            with suppress(OSError):
+                if os.path.samestat(link.stat(), mine):
+                    return True
+        return False
 
 
 @pytest.fixture

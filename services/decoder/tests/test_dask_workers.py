@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Client
 from permille.api.decoder.v1 import decoder_pb2 as pb
 from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
 from permille.api.operation.v1 import operation_pb2
@@ -22,7 +25,8 @@ from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
 from permille.decoder.domain.workers import WorkerDied
 from permille.decoder.main import DecoderConfig, DecoderSettings, setup
-from permille.decoder.service.dask_workers import dask_workers, decode_part_on_dask
+from permille.decoder.service.dask_workers import ClusterTls, dask_workers, decode_part_on_dask
+from permille.mesh import certs
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
 from permille.mesh.discovery import wait_for
@@ -34,38 +38,50 @@ from permille.mesh.tables import Tables
 
 StoreSession = Callable[..., Awaitable[dict[str, Any]]]
 BIN = Path(sys.executable).parent
+NO_TLS = ClusterTls()
 DIES = "__import__('os').kill(__import__('os').getpid(), 9)"
 
 
-class Cluster:
-    """A scheduler and workers, as the commands `dask scheduler` and `dask worker` start them."""
+def documented(scheme: str) -> tuple[list[str], list[str]]:
+    """The two commands of docs/operations.md that start a cluster: scheduler and workers."""
+    text = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    commands = [shlex.split(line) for line in re.findall(r"^\$ (dask (?:scheduler|worker) .*)$", text, re.MULTILINE)]
+    scheduler, worker = commands[:2] if scheme == "tcp" else commands[2:]
+    assert (scheduler[1], worker[1]) == ("scheduler", "worker") and worker[2].startswith(scheme)
+    return scheduler, worker
 
-    def __init__(self, folder: Path) -> None:
+
+class Cluster:
+    """A scheduler and workers, as the commands of docs/operations.md start them. `certificates`: where `dask/` is."""
+
+    def __init__(self, folder: Path, certificates: Path | None = None) -> None:
         self._folder = folder
+        self._certificates = certificates
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.address = f"{'tls' if certificates else 'tcp'}://127.0.0.1:{self.port}"
+        self._commands = documented(self.address[:3])
         self._scheduler: subprocess.Popen[bytes] | None = None
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def start_scheduler(self) -> None:
-        self._scheduler = self._run("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")
+        self._scheduler = self._run(self._commands[0], {"--port": str(self.port), "--host": "127.0.0.1"})
 
     def start_worker(self) -> None:
-        folder = self._folder / secrets.token_hex(4)
-        options = ["--nthreads", "1", "--no-dashboard", "--local-directory", str(folder), "--death-timeout", "120"]
-        self._workers.append(self._run("worker", self.address, "--host", "127.0.0.1", *options))
+        changed = {"--local-directory": str(self._folder / secrets.token_hex(4)), "--nworkers": "1"}
+        command = [self.address if "://" in word else word for word in self._commands[1]]
+        more = {"--host": "127.0.0.1", "--death-timeout": "120"}
+        self._workers.append(self._run([*command, "--no-dashboard"], changed | more))
 
     def kill_scheduler(self) -> None:
         assert self._scheduler is not None
         self._scheduler.kill()
         self._scheduler.wait()
 
-    def kill_a_busy_worker(self) -> None:
+    def kill_the_worker_that_reads(self, held: Any) -> None:
         """The process that works, not the nanny that starts it again."""
-        children = [child for worker in self._workers for child in psutil.Process(worker.pid).children(recursive=True)]
-        max(children, key=lambda child: child.cpu_times().user).kill()
+        held.reader(psutil.Process()).kill()
 
     def stop(self) -> None:
         for process in [*self._workers, *([self._scheduler] if self._scheduler else [])]:
@@ -74,10 +90,18 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
-        log = (self._folder / f"{arguments[0]}-{secrets.token_hex(2)}.log").open("wb")
+    def _run(self, command: list[str], options: dict[str, str]) -> subprocess.Popen[bytes]:
+        words = list(command)
+        for option, value in options.items():
+            if option in words:
+                words[words.index(option) + 1] = value
+            else:
+                words += [option, value]
+        log = (self._folder / f"{words[1]}-{secrets.token_hex(2)}.log").open("wb")
         environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s"}
-        return subprocess.Popen([BIN / "dask", *arguments], stdout=log, stderr=log, env=environment)
+        return subprocess.Popen(
+            [BIN / words[0], *words[1:]], stdout=log, stderr=log, env=environment, cwd=self._certificates
+        )
 
 
 @pytest.fixture
@@ -92,20 +116,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.stop()
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> MeshConfig:
-    return MeshConfig(state_dir=tmp_path / "state", node="n1")
-
-
 class Decoder:
     """A decoder on a cluster."""
 
-    def __init__(self, store: ObjectStore, cluster: Cluster, config: MeshConfig, folder: Path) -> None:
+    def __init__(self, store: ObjectStore, cluster: Cluster, tls: ClusterTls, folder: Path) -> None:
         self.store = store
         self.tables = Tables(store)
-        self.pool: SegmentPool[PartTask, bytes] = SegmentPool(
-            decode_part_on_dask, dask_workers(cluster.address, config)
-        )
+        self.pool: SegmentPool[PartTask, bytes] = SegmentPool(decode_part_on_dask, dask_workers(cluster.address, tls))
         self.done_bytes = 0
         self._decoder = SessionDecoder(
             store, self.tables, self.pool, folder=folder, workers_folder="", debug_folder=folder
@@ -130,8 +147,8 @@ class Decoder:
 
 
 @pytest.fixture
-def decoder(store: ObjectStore, cluster: Cluster, config: MeshConfig, tmp_path: Path) -> Iterator[Decoder]:
-    decoder = Decoder(store, cluster, config, tmp_path)
+def decoder(store: ObjectStore, cluster: Cluster, tmp_path: Path) -> Iterator[Decoder]:
+    decoder = Decoder(store, cluster, NO_TLS, tmp_path)
     yield decoder
     decoder.pool.close()
 
@@ -145,19 +162,27 @@ async def test_a_session_is_decoded_by_the_cluster(decoder: Decoder, store_sessi
 
 
 @pytest.mark.parametrize("victim", ["worker", "scheduler"])
-async def test_a_death_in_the_middle_loses_and_doubles_nothing(
-    decoder: Decoder, cluster: Cluster, store_session: StoreSession, program: Any, victim: str
+async def test_a_death_in_the_middle_loses_and_doubles_nothing(  # noqa: PLR0917
+    decoder: Decoder,
+    cluster: Cluster,
+    store_session: StoreSession,
+    program: Any,
+    hold: Callable[[str], Any],
+    victim: str,
 ) -> None:
-    runs, times = 12, 20_000
+    runs, times = 6, 5000
     await store_session(runs=[program.packets() * times] * runs)
+    held = hold("raw/s1/segment-4.pt.zst")
     work = asyncio.create_task(decoder.decode())
-    total = runs * times * len(program.packets())
+    await held.reached()
+    # Some parts are done, others are not; this one is being read.
     async with asyncio.timeout(120):
-        while not 0 < decoder.done_bytes < total:
+        while not decoder.done_bytes:
             assert not work.done(), work.result()
             await asyncio.sleep(0.01)
+    held.restore()
     if victim == "worker":
-        await asyncio.to_thread(cluster.kill_a_busy_worker)
+        await asyncio.to_thread(cluster.kill_the_worker_that_reads, held)
     else:
         cluster.kill_scheduler()
         # Dask's workers end with their scheduler; whatever supervises them starts all of them again.
@@ -172,10 +197,46 @@ async def test_a_death_in_the_middle_loses_and_doubles_nothing(
         "losses": 0,
         "sessions": 1,
     }
+    assert [info.key async for info in decoder.store.list("decodes/")] == []
 
 
-async def test_a_task_that_kills_its_workers_costs_itself_only(cluster: Cluster, config: MeshConfig) -> None:
-    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, config))
+async def test_a_cluster_with_tls_works_for_whom_it_knows(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets()] * 6)
+    known, stranger = (certificates(tmp_path / name) for name in ("known", "stranger"))
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder, tmp_path / "known")
+    decoder = Decoder(store, cluster, known, tmp_path)
+    plain = f"tcp://{cluster.address.partition('://')[2]}"
+    try:
+        cluster.start_scheduler()
+        cluster.start_worker()
+        decoded = await decoder.decode()
+        assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (6 * 12, 6 * 4, 0)
+        for address, tls in ((cluster.address, stranger), (plain, NO_TLS)):
+            pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(address, tls))
+            with pytest.raises(PermilleError) as error:
+                await pool.run("1")
+            assert error.value.reason == "DASK_UNAVAILABLE"
+            pool.close()
+        # The scheduler is there all the same.
+        assert (await decoder.decode("d2")).calls == 6 * 4
+    finally:
+        decoder.pool.close()
+        cluster.stop()
+
+
+def certificates(folder: Path) -> ClusterTls:
+    """As the commands of docs/operations.md make them, in `dask/` below the folder."""
+    authority = certs.create_authority(folder / "dask")
+    issued = certs.issue_service(folder / "dask", ["decoder"], node="cluster")
+    return ClusterTls(authority.certificate, issued.certificate, issued.key)
+
+
+async def test_a_task_that_kills_its_workers_costs_itself_only(cluster: Cluster) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
     try:
         tasks = [DIES if number == 3 else f"{number}" for number in range(8)]
         results = await asyncio.gather(*(pool.run(task) for task in tasks), return_exceptions=True)
@@ -219,30 +280,46 @@ async def test_the_service_decodes_on_the_cluster_that_its_settings_name(  # noq
     assert not (config.state_dir / "decoder" / "binaries").exists()
 
 
-async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, config: MeshConfig, tmp_path: Path) -> None:
-    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, config))
+async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
     try:
         await pool.run("0")
-        touch = "(__import__('time').sleep(1), __import__('pathlib').Path('{}').touch())"
-        tasks = [asyncio.create_task(pool.run(touch.format(tmp_path / str(number)))) for number in range(20)]
-        await asyncio.sleep(0.5)
-        for task in tasks:
-            task.cancel()
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        task = f"(__import__('pathlib').Path('{tmp_path}/{{}}').touch(), open('{gate}').read())"
+        tasks = [asyncio.create_task(pool.run(task.format(number))) for number in range(20)]
+        await until(lambda: len(begun(tmp_path)) == 2)
+        for one in tasks:
+            one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        async with Client(cluster.address, asynchronous=True, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+            while await client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+                await asyncio.sleep(0.02)
+        # Those that ran end now; those that waited never begin.
+        with gate.open("w"):
+            gate.unlink()
+            gate.touch()
         assert await pool.run("1 + 1") == 2
-        # Those that ran already ended; those that waited never began.
-        assert len([path for path in tmp_path.iterdir() if path.name.isdecimal()]) <= 4
+        assert len(begun(tmp_path)) == 2
     finally:
         pool.close()
 
 
-async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(
-    tmp_path: Path, config: MeshConfig
-) -> None:
+def begun(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.isdecimal()]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "lonely"
     folder.mkdir()
     lonely = Cluster(folder)
-    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(lonely.address, config))
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(lonely.address, NO_TLS))
     try:
         with pytest.raises(PermilleError) as error:
             await pool.run("1")
@@ -262,10 +339,15 @@ async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("", "DASK_ADDRESS"), ("127.0.0.1:8786", "DASK_ADDRESS"), ("tcp://10.1.2.3:8786", "TLS_REQUIRED")],
+    [
+        ("", "DASK_ADDRESS"),
+        ("tls://10.1.2.3:8786", "DASK_TLS_FILE"),
+        ("127.0.0.1:8786", "DASK_ADDRESS"),
+        ("tcp://10.1.2.3:8786", "TLS_REQUIRED"),
+    ],
 )
-def test_addresses_that_cannot_be(config: MeshConfig, address: str, reason: str) -> None:
+def test_addresses_that_cannot_be(address: str, reason: str) -> None:
     with pytest.raises(PermilleError) as error:
-        dask_workers(address, config)
+        dask_workers(address, NO_TLS)
     assert error.value.reason == reason
     assert error.value.help

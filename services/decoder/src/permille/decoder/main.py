@@ -38,6 +38,9 @@ class DecoderSettings(BaseModel):
     )
     workers: int = Field(default=0, ge=0, le=1024, description="Processes of the local executor; 0: one a core.")
     dask_scheduler: str = Field(default="", description="tcp://127.0.0.1:PORT, or tls://HOST:PORT of a Dask cluster.")
+    dask_tls_ca: Path | None = Field(default=None, description="Authority of that cluster alone; for tls://.")
+    dask_tls_cert: Path | None = Field(default=None, description="A certificate of that authority.")
+    dask_tls_key: Path | None = Field(default=None, description="Its key.")
     decodes_at_once: int = Field(default=2, ge=1, le=64, description="Sessions that are decoded at the same time.")
     query_memory_mib: int = Field(default=1024, ge=16, description="Memory of one query.")
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
@@ -71,7 +74,7 @@ async def setup(context: ServerContext) -> None:
     binaries = BinaryRepository(
         context.store, config.state_dir / "decoder" / "binaries", debug_folder=settings.debug_folder
     )
-    pool = _pool(settings, config, settings.workers or cores)
+    pool = _pool(settings, settings.workers or cores)
     decoder = SessionDecoder(
         context.store,
         tables,
@@ -108,13 +111,18 @@ async def setup(context: ServerContext) -> None:
     context.on_shutdown(close)
 
 
-def _pool(settings: DecoderSettings, config: MeshConfig, processes: int) -> SegmentPool[PartTask, bytes]:
+def _pool(settings: DecoderSettings, processes: int) -> SegmentPool[PartTask, bytes]:
     if settings.executor == "local":
         return SegmentPool(decode_part, LocalWorkers(processes))
     # Loading Dask takes a while.
-    from permille.decoder.service.dask_workers import dask_workers, decode_part_on_dask  # noqa: PLC0415
+    from permille.decoder.service.dask_workers import (  # noqa: PLC0415
+        ClusterTls,
+        dask_workers,
+        decode_part_on_dask,
+    )
 
-    return SegmentPool(decode_part_on_dask, dask_workers(settings.dask_scheduler, config))
+    tls = ClusterTls(settings.dask_tls_ca, settings.dask_tls_cert, settings.dask_tls_key)
+    return SegmentPool(decode_part_on_dask, dask_workers(settings.dask_scheduler, tls))
 
 
 def main() -> None:

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from distributed import Client, KilledWorker, get_worker
 from distributed.security import Security
 from permille.decoder.domain.lone_process import run_in_lone_process
 from permille.decoder.domain.part_decoder import PartTask, decode_part
-from permille.mesh.config import MeshConfig
-from permille.mesh.errors import InvalidArgument, Unavailable
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, Unavailable
 from permille.mesh.plaintext import require_loopback
 
 _Task = TypeVar("_Task")
@@ -23,6 +23,32 @@ _Result = TypeVar("_Result")
 _CONNECT_S = 10.0
 _WORKERS_S = 15.0
 _LOOK_S = 2.0
+
+
+@dataclass(frozen=True)
+class ClusterTls:
+    """The authority of a cluster, a certificate of it and the key: PEM files.
+
+    Not the mesh's own: any certificate of the cluster's authority lets its holder run code on the workers.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def security(self) -> Security:
+        """Raises `FailedPrecondition` when a file is not named or not there."""
+        files = {"tls_ca_file": self.ca, "tls_client_cert": self.cert, "tls_client_key": self.key}
+        for path, setting in zip(files.values(), ("dask_tls_ca", "dask_tls_cert", "dask_tls_key"), strict=True):
+            if path is None or not path.is_file():
+                raise FailedPrecondition(
+                    f"a Dask scheduler at tls:// needs decoder.{setting}, which is {str(path) if path else 'not set'}",
+                    reason="DASK_TLS_FILE",
+                    help="create an authority for the cluster alone: docs/operations.md, Decoding on a Dask cluster",
+                    metadata={"field": f"decoder.{setting}"},
+                )
+        named: dict[str, Any] = {name: str(path) for name, path in files.items()}
+        return Security(require_encryption=True, **named)  # type: ignore[no-untyped-call]
 
 
 class DaskWorkers:
@@ -122,11 +148,11 @@ def decode_part_on_dask(task: PartTask) -> bytes:
     return decode_part(replace(task, folder=get_worker().local_directory))
 
 
-def dask_workers(address: str, config: MeshConfig) -> DaskWorkers:
-    """The workers at `tcp://HOST:PORT` (this machine only) or `tls://HOST:PORT` (with the mesh's certificates).
+def dask_workers(address: str, tls: ClusterTls) -> DaskWorkers:
+    """The workers at `tcp://HOST:PORT` (this machine only) or `tls://HOST:PORT`.
 
-    Raises `InvalidArgument` for another address, `FailedPrecondition` for plain text that would leave the machine:
-    whoever reaches a scheduler runs code on its workers.
+    Raises `InvalidArgument` for another address, `FailedPrecondition` for plain text that would leave the machine
+    (whoever reaches a scheduler runs code on its workers) and for TLS without its files.
     """
     scheme, separator, endpoint = address.partition("://")
     if not separator or scheme not in ("tcp", "tls") or ":" not in endpoint:
@@ -136,16 +162,10 @@ def dask_workers(address: str, config: MeshConfig) -> DaskWorkers:
             help="set it to what `dask scheduler` prints: tcp://HOST:PORT, or tls://HOST:PORT",
             metadata={"field": "decoder.dask_scheduler"},
         )
-    if scheme == "tcp":
-        require_loopback(endpoint, what="use the Dask scheduler at", setting="decoder.dask_scheduler = tls://HOST:PORT")
-        return DaskWorkers(address, None)
-    files = {
-        "tls_ca_file": config.tls_ca,
-        "tls_client_cert": config.tls_cert,
-        "tls_client_key": config.tls_key,
-    }
-    named: dict[str, Any] = {key: str(path) for key, path in files.items() if path}
-    return DaskWorkers(address, Security(require_encryption=True, **named))  # type: ignore[no-untyped-call]
+    if scheme == "tls":
+        return DaskWorkers(address, tls.security())
+    require_loopback(endpoint, what="use the Dask scheduler at", setting="decoder.dask_scheduler = tls://HOST:PORT")
+    return DaskWorkers(address, None)
 
 
 def _leave(client: Client) -> None:
