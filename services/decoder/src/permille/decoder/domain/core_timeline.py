@@ -8,7 +8,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 _RECORD = struct.Struct("<QIIII")
 _IN = 1
@@ -34,7 +33,7 @@ class CoreTimeline:
         number = bisect_right(self.times, starts[0]) if len(starts) else 0
         while done < len(starts):
             upto = bisect_left(starts, self.times[number], lo=done) if number < len(self.times) else len(starts)
-            result.extend(repeat(self.cores[number], upto - done))
+            result += array("i", (self.cores[number],)) * (upto - done)
             done, number = upto, number + 1
         return result
 
