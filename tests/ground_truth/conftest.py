@@ -320,6 +320,21 @@ def deciders() -> Deciders:
     return Deciders(ORACLE / "vpt_oracle", target / "release/examples/truth")
 
 
+@pytest.fixture(scope="session")
+def differential() -> Callable[[Path, int], str]:
+    """What the comparison of both decoders, layer by layer, says of a stream of a recording."""
+    command = ["cargo", "build", "-q", "--release", "-p", "pt-flow", "--example", "differential"]
+    subprocess.run(command, cwd=PTCORE, check=True)
+    subprocess.run(["make", "-s", "-C", ORACLE], check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target"))
+
+    def compare(folder: Path, stream: int) -> str:
+        command = [target / "release/examples/differential", folder, str(stream)]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=600).stdout
+
+    return compare
+
+
 @pytest.fixture
 def lab(programs: Path, tmp_path: Path) -> Iterator[Lab]:
     vpt_dir = Path(tempfile.mkdtemp(prefix="permille-test-", dir="/dev/shm"))

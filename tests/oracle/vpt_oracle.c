@@ -7,7 +7,7 @@
  * the end libipt may know less than what ran (missing: in the last stretch) or, at the end, more (beyond: direct jumps
  * say where the program was to go).
  */
-#include "recording.h"
+#include "replay.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,36 +17,8 @@
 #include <intel-pt.h>
 
 static struct recording recording;
-static uint32_t epoch;
 static uint64_t equal, gaps, errors, missing, beyond;
 static enum truth last = TRUTH_INSTRUCTION;
-
-static int read_image(uint8_t *buffer, size_t size, const struct pt_asid *asid, uint64_t ip, void *context)
-{
-	size_t got = 0;
-
-	(void)asid, (void)context;
-	while (got < size && image_byte(epoch, ip + got, &buffer[got]))
-		got++;
-	return got ? (int)got : -pte_nomap;
-}
-
-/*
- * The image as of the decoder's position. A mark at a TIP holds as soon as that is used up, any other when tracing is
- * enabled: libipt reads the packets in between ahead.
- */
-static void follow_marks(uint64_t offset, bool enabled)
-{
-	static size_t next;
-
-	for (; next < recording.mark_count && recording.marks[next].offset < offset; next++) {
-		bool tip = (recording.packets[recording.marks[next].offset] & 0x1f) == 0x0d;
-
-		if (!tip && !enabled)
-			break;
-		epoch = recording.marks[next].epoch;
-	}
-}
 
 /* False at a difference. */
 static bool compare(uint64_t ip, uint64_t offset)
@@ -93,7 +65,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 
 	for (int status; (status = pt_insn_sync_forward(decoder)) >= 0;) {
 		pt_insn_get_offset(decoder, &offset);
-		follow_marks(offset + 1, true);
+		replay_follow(offset + 1, true);
 		while (status >= 0) {
 			struct pt_insn insn;
 			struct pt_event event;
@@ -101,7 +73,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 			while (status >= 0 && status & pts_event_pending) {
 				status = pt_insn_event(decoder, &event, sizeof(event));
 				pt_insn_get_offset(decoder, &offset);
-				follow_marks(offset, event.type == ptev_enabled);
+				replay_follow(offset, event.type == ptev_enabled);
 				if (event.type == ptev_overflow)
 					skip_stretch();
 			}
@@ -110,7 +82,7 @@ static bool walk(struct pt_insn_decoder *decoder)
 			memset(&insn, 0, sizeof(insn));
 			status = pt_insn_next(decoder, &insn, sizeof(insn));
 			pt_insn_get_offset(decoder, &offset);
-			follow_marks(offset, false);
+			replay_follow(offset, false);
 			if (insn.iclass != ptic_error && !compare(insn.ip, offset))
 				return false;
 		}
@@ -126,23 +98,6 @@ static bool walk(struct pt_insn_decoder *decoder)
 	return true;
 }
 
-static struct pt_insn_decoder *decoder_of(const struct vpt_control *control)
-{
-	struct pt_config config;
-
-	pt_config_init(&config);
-	config.cpu = (struct pt_cpu){pcv_intel, (uint16_t)control->family, (uint8_t)control->model, (uint8_t)control->stepping};
-	config.begin = (uint8_t *)recording.packets;
-	config.end = config.begin + recording.stream->written_bytes;
-	config.mtc_freq = (uint8_t)control->mtc_freq;
-	config.nom_freq = (uint8_t)control->nominal_ratio;
-	config.cpuid_0x15_eax = control->tsc_ctc_den;
-	config.cpuid_0x15_ebx = control->tsc_ctc_num;
-	if (pt_cpu_errata(&config.errata, &config.cpu) < 0)
-		return NULL;
-	return pt_insn_alloc_decoder(&config);
-}
-
 int main(int argc, char **argv)
 {
 	if (argc != 3) {
@@ -152,8 +107,9 @@ int main(int argc, char **argv)
 	unsigned number = (unsigned)strtoul(argv[2], NULL, 10);
 	recording = recording_open(argv[1], number);
 	truth_open(argv[1], number);
-	struct pt_insn_decoder *decoder = decoder_of(recording.control);
-	if (!decoder || pt_image_set_callback(pt_insn_get_image(decoder), read_image, NULL) < 0) {
+	struct pt_config config;
+	struct pt_insn_decoder *decoder = replay_configure(&recording, &config) ? pt_insn_alloc_decoder(&config) : NULL;
+	if (!decoder || replay_image(&recording, pt_insn_get_image(decoder)) < 0) {
 		fprintf(stderr, "%s: libipt refuses the configuration\n", argv[0]);
 		return 2;
 	}

@@ -1,0 +1,110 @@
+"""libipt and ptcore see the same in what vpt records of real programs: packets, instructions, blocks, events, times."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from permille.controller.domain.vpt_layout import Flags
+
+TIMED = Flags.BRANCH | Flags.TSC | Flags.MTC | Flags.CYC
+PERL = r"""
+my %seen;
+while (1) {
+    for my $n (1 .. 500) { my $s = join ",", map { $_ * $n } 1 .. 20; $seen{$1}++ while $s =~ /(\d\d)/g; }
+    my @sorted = sort { $seen{$a} <=> $seen{$b} || $a cmp $b } keys %seen;
+    eval { die { why => $sorted[0] } };
+}
+"""
+BASH = r"""
+count() { local n=$1; (( n > 0 )) && count $(( n - 1 )); words+=("${n}x${n//1/one}"); }
+while :; do words=(); count 30; case "${words[*]}" in *one*) text=${words[*]^^};; esac; done
+"""
+SQL = """
+import sqlite3
+db = sqlite3.connect(":memory:")
+db.execute("create table t (a integer primary key, b text, c real)")
+while True:
+    db.executemany("insert into t (b, c) values (?, ?)", ((str(n) * 3, n / 7) for n in range(300)))
+    db.execute("select b, sum(c) from t where b like '%1%' group by b order by 2 desc").fetchall()
+    db.execute("delete from t")
+"""
+AWK = '{ for (i = 1; i <= NF; i++) n[$i]++; if (NR % 50 == 0) { gsub(/e+/, "E"); s = s substr($0, 1, 9) length($1) } }'
+EXPRESSION = r"(t[aeiou]+n|s.*h.*d){2,}|^e[^t]*(ao)+$"
+OTHERS = {
+    "perl": ["/usr/bin/perl", "-e", PERL],
+    "bash": ["/bin/bash", "-c", BASH],
+    "sqlite": ["/usr/bin/python3", "-c", SQL],
+    "openssl": ["/usr/bin/openssl", "speed", "-seconds", "60", "rsa2048", "ecdsap256"],
+}
+FED = {
+    "xz": ["/usr/bin/xz", "-c"],
+    "sort": ["/usr/bin/sort", "-S", "1M"],
+    "awk": ["/usr/bin/mawk", AWK],
+    "grep": ["/bin/grep", "-E", "-c", EXPRESSION],
+}
+KNOWN = ["gzip", "redis", "python", "program"]
+# Each program with other packets, besides all of them.
+OPTIONS = {
+    "gzip": (TIMED, {"bandwidth": 500}),
+    "redis": (TIMED | Flags.LONG_TNT | Flags.DISRETC, {}),
+    "python": (TIMED | Flags.LONG_TNT, {"bandwidth": 2000, "mtc_freq": 6}),
+    "program": (TIMED, {"psb_freq": 0}),
+    "perl": (TIMED & ~Flags.CYC, {}),
+    "bash": (TIMED & ~Flags.MTC | Flags.LONG_TNT, {}),
+    "sqlite": (TIMED & ~Flags.TSC | Flags.LONG_TNT, {"mtc_freq": 0}),
+    "openssl": (TIMED | Flags.LONG_TNT, {"mtc_freq": 9, "psb_freq": 8}),
+    "xz": (Flags.BRANCH, {}),
+    "sort": (Flags.BRANCH | Flags.TSC | Flags.DISRETC, {}),
+    "awk": (Flags.BRANCH | Flags.CYC | Flags.LONG_TNT, {"bandwidth": 1000}),
+    "grep": (Flags.BRANCH | Flags.MTC, {"mtc_freq": 9}),
+}
+LAYERS = ("packets", "instructions", "blocks")
+
+
+@contextlib.contextmanager
+def at_work(lab: Any, program: str) -> Iterator[Any]:
+    """The program under the recorder, at something that does not end."""
+    if program in KNOWN:
+        with lab.busy(program) as target:
+            yield target
+        return
+    if program in OTHERS:
+        with lab.run(*OTHERS[program]) as target:
+            yield target
+        return
+    text = lab.scratch / "text"
+    text.write_text("\n".join(" ".join(words(line)) for line in range(5000)))
+    feeder = subprocess.Popen(["sh", "-c", f"while cat {text}; do :; done"], stdout=subprocess.PIPE)
+    try:
+        with lab.run(*FED[program], stdin=feeder.stdout, cwd=lab.scratch) as target:
+            yield target
+    finally:
+        feeder.kill()
+        feeder.wait()
+
+
+def words(seed: int) -> list[str]:
+    dice = random.Random(seed)
+    return ["".join(dice.choices("etaoinshrdlu", k=dice.randrange(1, 9))) for _ in range(dice.randrange(3, 20))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", OPTIONS)
+def test_libipt_and_ptcore_agree(lab: Any, differential: Callable[[Path, int], str], program: str) -> None:
+    with at_work(lab, program) as target:
+        for flags, options in [(TIMED | Flags.LONG_TNT, {}), OPTIONS[program]]:
+            recording = target.record(flags, period_ms=300, size_bytes=1 << 20, **options)
+            with target.at_rest(), ThreadPoolExecutor(2) as pool:
+                streams = [header.index for header in recording.streams()]
+                told = list(pool.map(lambda stream: differential(recording.folder, stream), streams))
+            for stream, text in zip(streams, told, strict=True):
+                print(program, flags, options, stream, text, sep="\n")
+            target.release()
