@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,12 @@ OPTIONS = {
     "awk": (Flags.BRANCH | Flags.CYC | Flags.LONG_TNT, {"bandwidth": 1000}),
     "grep": (Flags.BRANCH | Flags.MTC, {"mtc_freq": 9}),
 }
-LAYERS = ("packets", "instructions", "blocks")
+LAYER = re.compile(
+    r"(?P<layer>packets|instructions|blocks): packets (?P<packets>\d+) instructions (?P<instructions>\d+) "
+    r"events (?P<events>\d+) timed (?P<timed>\d+) behind \d+ errors (?P<errors>\d+) reached (?P<reached>\d+) "
+    r"stricter (?P<stricter>\d+)\n"
+)
+ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
@@ -99,12 +106,33 @@ def words(seed: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", OPTIONS)
 def test_libipt_and_ptcore_agree(lab: Any, differential: Callable[[Path, int], str], program: str) -> None:
+    """Nothing differs, but that the flow stops in front of the branch behind the last packet (`reached`)."""
+    instructions = events = 0
     with at_work(lab, program) as target:
         for flags, options in [(TIMED | Flags.LONG_TNT, {}), OPTIONS[program]]:
             recording = target.record(flags, period_ms=300, size_bytes=1 << 20, **options)
-            with target.at_rest(), ThreadPoolExecutor(2) as pool:
+            with target.at_rest(), ThreadPoolExecutor(os.cpu_count()) as pool:
                 streams = [header.index for header in recording.streams()]
-                told = list(pool.map(lambda stream: differential(recording.folder, stream), streams))
-            for stream, text in zip(streams, told, strict=True):
-                print(program, flags, options, stream, text, sep="\n")
+                for told in pool.map(partial(differential, recording.folder), streams):
+                    packets, by_instructions, by_blocks = layers(told)
+                    assert packets["packets"] > 0, told
+                    assert by_instructions == by_blocks, told
+                    assert by_blocks["reached"] <= 1, told
+                    assert packets["errors"] == by_blocks["errors"] == by_blocks["stricter"] == 0, told
+                    instructions += by_blocks["instructions"]
+                    events += by_blocks["events"]
             target.release()
+    assert instructions > 100_000
+    assert events >= 4
+
+
+def layers(told: str) -> list[dict[str, int]]:
+    """What was found equal, layer by layer."""
+    found = [match.groupdict() for match in LAYER.finditer(told)]
+    assert [layer.pop("layer") for layer in found] == ["packets", "instructions", "blocks"], told
+    return [{name: int(number) for name, number in layer.items()} for layer in found]
+
+
+def test_the_table_of_conformance_has_every_program() -> None:
+    table = (ROOT / "docs/pt-conformance.md").read_text()
+    assert [name for name in OPTIONS if f"\n| `{name}` " not in table] == []

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod auxtrace;
+mod bpf;
 mod build_ids;
 mod file;
 mod kernel;
@@ -9,6 +10,8 @@ mod pt_info;
 mod record;
 mod records;
 mod sideband;
+#[cfg(test)]
+mod tests;
 
 pub use file::{is_file, read};
 pub use sideband::attach_loose;

@@ -31,6 +31,8 @@ enum Change {
     Map(Mapping),
     /// A new program: nothing of the old one is left.
     Exec,
+    /// The pid is used again, for a child of this one.
+    Fork(u32),
 }
 
 #[derive(Default)]
@@ -60,6 +62,8 @@ pub struct Built {
 
 /// Forks of forks are followed this far.
 const MAX_ANCESTORS: usize = 64;
+/// Changes of one address space are taken up to about this many.
+const MAX_LINE: usize = 1 << 20;
 
 impl Spaces {
     pub fn map(&mut self, pid: u32, tsc: u64, mapping: Mapping) {
@@ -78,13 +82,13 @@ impl Spaces {
         self.0.entry(pid).or_default().changes.push((tsc, Change::Exec));
     }
 
-    /// The child begins with what its parent has then. A pid that is used again begins anew.
+    /// The child begins with what its parent has then, also where its pid was that of another before.
     pub fn fork(&mut self, parent: u32, child: u32, tsc: u64) {
         let space = self.0.entry(child).or_default();
         if space.changes.is_empty() && space.parent.is_none() {
             space.parent = Some((parent, tsc));
         } else {
-            space.changes.push((tsc, Change::Exec));
+            space.changes.push((tsc, Change::Fork(parent)));
         }
     }
 
@@ -95,7 +99,8 @@ impl Spaces {
     /// The image of a process; an unknown one's is empty.
     pub fn build(&self, pid: u32) -> Built {
         let mut builder = Builder::default();
-        let line = self.line(pid);
+        let mut line = Vec::new();
+        self.line(pid, u64::MAX, &mut Vec::new(), &mut line);
         let changes = line.len();
         for (tsc, change) in line {
             if let Err(error) = builder.take(tsc, change) {
@@ -105,26 +110,34 @@ impl Spaces {
         Built { image: builder.image, epochs: builder.epochs, refused: builder.refused, changes }
     }
 
-    /// The changes of a process and, up to the fork, of its ancestors.
-    fn line(&self, pid: u32) -> Vec<(u64, Change)> {
-        let mut line = vec![(pid, u64::MAX)];
-        while line.len() < MAX_ANCESTORS {
-            let (pid, until) = line[line.len() - 1];
-            match self.0.get(&pid).and_then(|space| space.parent) {
-                Some((parent, tsc)) if line.iter().all(|&(known, _)| known != parent) => {
-                    line.push((parent, tsc.min(until)));
+    /// Adds the changes of a process until a time, with those of its ancestors up to the forks. `descendants`: whose
+    /// ancestors are being followed.
+    fn line(&self, pid: u32, until: u64, descendants: &mut Vec<u32>, line: &mut Vec<(u64, Change)>) {
+        let Some(space) = self.0.get(&pid) else { return };
+        if descendants.len() >= MAX_ANCESTORS || line.len() >= MAX_LINE || descendants.contains(&pid) {
+            return;
+        }
+        descendants.push(pid);
+        if let Some((parent, tsc)) = space.parent {
+            self.line(parent, tsc.min(until), descendants, line);
+        }
+        let mut own: Vec<_> = space.changes.iter().filter(|&&(tsc, _)| tsc <= until).collect();
+        own.sort_by_key(|&&(tsc, _)| tsc);
+        // Of those who had the pid before, only the last is of interest to a descendant.
+        let forks = |change: &&(u64, Change)| matches!(change.1, Change::Fork(_) | Change::Exec);
+        let since = if descendants.len() == 1 { 0 } else { own.iter().rposition(forks).unwrap_or(0) };
+        for (tsc, change) in &own[since..] {
+            match change {
+                Change::Fork(parent) => {
+                    line.push((*tsc, Change::Exec));
+                    let mut inherited = Vec::new();
+                    self.line(*parent, *tsc, descendants, &mut inherited);
+                    line.extend(inherited.into_iter().map(|(_, change)| (*tsc, change)));
                 }
-                _ => break,
+                change => line.push((*tsc, change.clone())),
             }
         }
-        let mut changes = Vec::new();
-        for (pid, until) in line.into_iter().rev() {
-            let Some(space) = self.0.get(&pid) else { continue };
-            let mut own: Vec<_> = space.changes.iter().filter(|&&(tsc, _)| tsc <= until).cloned().collect();
-            own.sort_by_key(|&(tsc, _)| tsc);
-            changes.append(&mut own);
-        }
-        changes
+        descendants.pop();
     }
 }
 
@@ -141,7 +154,7 @@ struct Builder {
 impl Builder {
     fn take(&mut self, tsc: u64, change: Change) -> Result<(), String> {
         match change {
-            Change::Exec => {
+            Change::Exec | Change::Fork(_) => {
                 self.next_epoch(tsc);
                 for (start, end) in std::mem::take(&mut self.mapped) {
                     self.image.unmap(self.epoch, start, end - start).map_err(|error| error.to_string())?;

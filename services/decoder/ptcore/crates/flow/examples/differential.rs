@@ -8,7 +8,7 @@ mod differential;
 #[path = "../tests/support/recording.rs"]
 mod recording;
 
-use differential::{compare, oracle, Layer};
+use differential::{as_libipt, compare, oracle, Layer};
 use recording::Recording;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
     for layer in Layer::ALL {
         let mut command = Command::new(&program);
         command.args([layer.name(), folder, stream]);
-        let Recording { packets, config, image, epochs } = &recording;
+        let Recording { packets, image, epochs, .. } = &recording;
+        let config = &as_libipt(&recording.config);
         match compare(layer, command, packets, config, image, epochs) {
             Ok(equal) => println!("{}: {equal}", layer.name()),
             Err(difference) => {

@@ -1,5 +1,6 @@
 //! How long a core cycle is: from the nominal ratio and CBR, or measured between two MTC or two TSC packets.
 
+use crate::crystal::Crystal;
 use crate::Config;
 use std::num::NonZeroU64;
 
@@ -37,29 +38,56 @@ impl Rate {
         u64::try_from((u128::from(ticks) << Self::FRACTION) / u128::from(self.0.get())).unwrap_or(u64::MAX)
     }
 
+    /// In 256ths of a tick.
+    fn coarse(self) -> Option<Rate> {
+        NonZeroU64::new(self.0.get() & !0xff).map(Rate)
+    }
+
     pub fn ratio(self) -> f64 {
         self.0.get() as f64 / f64::from(1 << Self::FRACTION)
     }
 }
 
-/// The CYC counter of processors with SKL168 wraps after 4096 cycles; a little less allows for variation.
-const LOST_WRAP: u64 = 0xf00;
-/// Above this MTC frequency a wrap that was lost does not stand out.
-const WRAP_STANDS_OUT: u8 = 10;
+/// Cycles since a moment at which another clock was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    /// What the other clock said.
+    since: Option<u64>,
+    cycles: u64,
+}
 
+impl Stretch {
+    /// Ends it and begins the next; what the clock said at the beginning, and the cycles.
+    #[inline]
+    fn renew(&mut self, clock: u64) -> Option<(u64, u64)> {
+        let Stretch { since, cycles } = std::mem::replace(self, Stretch { since: Some(clock), cycles: 0 });
+        since.map(|since| (since, cycles))
+    }
+}
+
+/// SKL168: the cycle counter has twelve bits, and the CYC that tells of its wrap may be missing before a PSB. A
+/// sixteenth less allows for the clocks' variation.
+const LOST_WRAP: u64 = (1 << 12) - (1 << 8);
+/// From this MTC frequency on a period has so many cycles that a lost wrap does not stand out.
+const WRAP_DROWNS: u8 = 10;
+
+/// The rate of the core's clock, from whichever packets tell it best.
 #[derive(Clone, Debug, Default)]
 pub struct Calibration {
+    config: Config,
     rate: Option<Rate>,
     core_ratio: Option<u8>,
-    last_tsc: Option<u64>,
-    cycles_since_tsc: u64,
-    last_mtc: Option<u64>,
-    cycles_since_mtc: u64,
+    by_tsc: Stretch,
+    by_mtc: Stretch,
     /// No MTC was seen since the last PSB.
     behind_psb: bool,
 }
 
 impl Calibration {
+    pub fn new(config: &Config) -> Self {
+        Calibration { config: *config, ..Calibration::default() }
+    }
+
     #[inline(always)]
     pub fn rate(&self) -> Option<Rate> {
         self.rate
@@ -71,6 +99,17 @@ impl Calibration {
         self.core_ratio
     }
 
+    #[inline]
+    fn measured(&mut self, ticks: u64, cycles: u64) {
+        let rate = Rate::new(ticks, cycles);
+        self.rate = match self.config.clock_of_libipt {
+            false => rate.or(self.rate),
+            // A stretch of no ticks, as its count went once around, takes the rate away.
+            true if cycles != 0 => rate.and_then(Rate::coarse),
+            true => self.rate,
+        };
+    }
+
     pub fn psb(&mut self) {
         self.behind_psb = true;
     }
@@ -78,71 +117,68 @@ impl Calibration {
     /// Cycles were lost.
     pub fn overflow(&mut self, forget: bool) {
         if forget {
-            *self = Calibration::default();
+            *self = Calibration::new(&self.config);
         }
-        (self.last_tsc, self.cycles_since_tsc, self.last_mtc, self.cycles_since_mtc) = (None, 0, None, 0);
+        (self.by_tsc, self.by_mtc) = (Stretch::default(), Stretch::default());
     }
 
-    /// A TSC outside of PSB+ may stand where time was lost: only one within it measures.
+    /// A TSC outside of a PSB+ stands where time may be missing in the stream: no stretch goes over it.
     pub fn tsc(&mut self, ticks: u64, in_psb: bool) {
-        let cycles = std::mem::take(&mut self.cycles_since_tsc);
-        let last = self.last_tsc.replace(ticks);
-        // MTCs measure better.
-        let (true, None, Some(last)) = (in_psb, self.last_mtc, last) else { return };
-        if ticks >= last {
-            self.rate = Rate::new(ticks - last, cycles).or(self.rate);
+        let stretch = self.by_tsc.renew(ticks);
+        if !in_psb {
+            if !self.config.clock_of_libipt {
+                self.by_mtc = Stretch::default();
+            }
+            return;
+        }
+        // Two MTCs are nearer to each other, and so to the present rate, than two PSBs.
+        if let (Some((since, cycles)), None) = (stretch, self.by_mtc.since) {
+            if let Some(passed) = ticks.checked_sub(since) {
+                self.measured(passed, cycles);
+            }
         }
     }
 
-    /// A CBR outside of PSB+ is a change of the core's clock.
-    pub fn cbr(&mut self, ratio: u8, in_psb: bool, nominal: u8) {
+    /// A CBR outside of a PSB+ tells of a change.
+    pub fn cbr(&mut self, ratio: u8, in_psb: bool) {
         if ratio == 0 {
             return;
         }
         if !in_psb {
-            *self = Calibration::default();
+            *self = Calibration::new(&self.config);
         }
         self.core_ratio = Some(ratio);
-        if nominal != 0 {
-            self.rate = Rate::new(nominal.into(), ratio.into());
+        if self.config.nominal_ratio != 0 {
+            self.measured(self.config.nominal_ratio.into(), ratio.into());
         }
     }
 
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) {
-        self.cycles_since_tsc = self.cycles_since_tsc.saturating_add(cycles);
-        self.cycles_since_mtc = self.cycles_since_mtc.saturating_add(cycles);
-    }
-
-    /// An MTC; the crystal ticks since the last one before which there were cycles, when that can measure.
-    #[inline]
-    pub fn mtc(&mut self, crystal: u64, mask: u64) -> Option<u64> {
-        let Some(last) = self.last_mtc else {
-            (self.last_mtc, self.cycles_since_mtc, self.behind_psb) = (Some(crystal), 0, false);
-            return None;
-        };
-        if self.cycles_since_mtc == 0 {
-            self.behind_psb = false;
-            return None;
+        for stretch in [&mut self.by_tsc, &mut self.by_mtc] {
+            stretch.cycles = stretch.cycles.saturating_add(cycles);
         }
-        self.last_mtc = Some(crystal);
-        Some(crystal.wrapping_sub(last) & mask)
     }
 
-    /// `ticks` in TSC of the period that `mtc` found.
+    /// An MTC at a count. Those without cycles since the one before are passed over.
     #[inline]
-    pub fn mtc_period(&mut self, period: u64, ticks: Option<u64>, config: &Config) {
-        let cycles = std::mem::take(&mut self.cycles_since_mtc);
+    pub fn mtc(&mut self, count: u64, crystal: Crystal) {
         let behind_psb = std::mem::take(&mut self.behind_psb);
-        let Some(ticks) = ticks else { return };
-        if config.errata.skl168 && behind_psb {
-            let lost_mtc = period > 1 << (config.mtc_freq & 15);
-            let lost_wrap = config.mtc_freq < WRAP_STANDS_OUT
-                && self.rate.is_some_and(|rate| rate.ticks(cycles.saturating_add(LOST_WRAP)) < ticks);
-            if lost_mtc || lost_wrap {
-                return;
-            }
+        if self.by_mtc.since.is_some() && self.by_mtc.cycles == 0 {
+            return;
         }
-        self.rate = Rate::new(ticks, cycles).or(self.rate);
+        let Some((since, cycles)) = self.by_mtc.renew(count) else { return };
+        let counts = crystal.since(count, since);
+        let Some((ticks, _)) = crystal.in_tsc(counts, 0) else { return };
+        if !(behind_psb && self.config.errata.skl168 && self.misses_cycles(counts > crystal.period(), ticks, cycles)) {
+            self.measured(ticks, cycles);
+        }
+    }
+
+    /// Whether a stretch over a PSB lacks cycles.
+    #[cold]
+    fn misses_cycles(&self, over_mtc: bool, ticks: u64, cycles: u64) -> bool {
+        let with_wrap = |rate: Rate| rate.ticks(cycles.saturating_add(LOST_WRAP));
+        over_mtc || self.config.mtc_freq < WRAP_DROWNS && self.rate.is_some_and(|rate| with_wrap(rate) < ticks)
     }
 }

@@ -26,6 +26,9 @@ pub struct Config {
     pub without_tnt: bool,
     /// Forgets at OVF how long a core cycle is, lest a change of the clock was lost.
     pub forget_rate_at_overflow: bool,
+    /// Reckons times as libipt 2 does, for comparison with it: without fractions of TSC ticks from MTC to MTC, a core
+    /// cycle in 256ths of a TSC tick, measured also over TSC packets between which MTC packets may be missing.
+    pub clock_of_libipt: bool,
 }
 
 /// Address ranges with their last addresses (IA32_RTIT_ADDRn_A and _B), as filters rather than as TraceStop ranges.

@@ -7,6 +7,7 @@ mod access;
 mod calibration;
 mod code;
 mod config;
+mod crystal;
 mod event;
 mod flow;
 mod loss;

@@ -1,34 +1,45 @@
 //! Time from TSC, TMA, MTC, CYC and CBR packets.
+//!
+//! SDM section "Timing Packets". A TSC says the time. With the TMA behind it the time of the crystal clock's last count
+//! before is known: TSC less the fast counter. An MTC is the time of a count; what lies between two counts is so many
+//! TSC ticks as CPUID leaf 15H says. A CYC adds the core cycles since the one before, at the rate of the clocks.
 
 use crate::calibration::{Calibration, Rate};
+use crate::crystal::Crystal;
 use crate::Config;
 use pt_packet::Packet;
 
-/// Bits of the crystal clock in a TMA and in an MTC.
-const TMA_BITS: u32 = 16;
-const MTC_BITS: u32 = 8;
+/// What the present time is reckoned from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Anchor {
+    Nothing,
+    /// A TSC, which no crystal count belongs to yet.
+    Tsc,
+    /// A TMA that has not all the bits of its count.
+    PartOfCount,
+    /// A count by TMA or MTC; without any TSC only times from the first MTC on.
+    Count {
+        absolute: bool,
+    },
+}
 
 /// Follows the timing packets of a stream; `now` never goes back.
-///
-/// SDM section "Timing packets": TMA ties the TSC to the crystal clock (the fast counter is the TSC ticks since that
-/// clock's last tick), MTC carries 8 bits of the crystal clock from bit `mtc_freq` on, CYC counts core cycles since the
-/// last CYC.
 #[derive(Clone, Debug)]
 pub struct Time {
-    config: Config,
+    of_libipt: bool,
+    forget_rate_at_overflow: bool,
+    crystal: Crystal,
     now: u64,
     estimate: u64,
-    /// The time of the crystal tick that `crystal` names, or of the last TSC, and the ticks since.
+    anchor: Anchor,
+    /// Time and crystal count of the anchor.
     base: u64,
+    count: u64,
+    /// TSC ticks since, by cycles and fast counter.
     fast: u64,
-    /// Whether a TSC was seen, a TMA since, and `crystal` is all that an MTC would say.
-    known: bool,
-    tied: bool,
-    ticking: bool,
-    /// Crystal ticks at the last TMA or MTC, as far as they have bits.
-    crystal: u64,
-    /// The same at the last MTC before which there was a CYC: from there on cycles count.
-    crystal_of_cycles: u64,
+    /// Of the crystal counts up to the anchor, those since the last MTC before which cycles were counted: the next CYC
+    /// has them in it.
+    uncounted: u64,
     /// What division left over of the last MTC.
     rest: u64,
     /// A CYC could not be used for want of a rate.
@@ -49,34 +60,27 @@ struct Calm {
 }
 
 impl Time {
-    pub fn new(mut config: Config) -> Self {
-        // Most processors have whole numbers of ticks: no division then.
-        if let (numerator, denominator @ 1..) = config.tsc_ctc_ratio {
-            if numerator % denominator == 0 {
-                config.tsc_ctc_ratio = (numerator / denominator, 1);
-            }
-        }
-        let mut time = Time {
-            config,
+    pub fn new(config: Config) -> Self {
+        let crystal = Crystal::new(&config);
+        Time {
+            of_libipt: config.clock_of_libipt,
+            forget_rate_at_overflow: config.forget_rate_at_overflow,
+            crystal,
             now: 0,
             estimate: 0,
+            anchor: Anchor::Nothing,
             base: 0,
+            count: 0,
             fast: 0,
-            known: false,
-            tied: false,
-            ticking: false,
-            crystal: 0,
-            crystal_of_cycles: 0,
+            uncounted: 0,
             rest: 0,
             lost_cycles: false,
             in_psb: false,
-            calibration: Calibration::default(),
+            calibration: Calibration::new(&config),
             told: None,
             calm: Calm::default(),
-            period: None,
-        };
-        time.period = time.in_tsc(1 << time.shift(), 0).map(|(ticks, _)| ticks);
-        time
+            period: crystal.in_tsc(crystal.period(), 0).map(|(ticks, _)| ticks),
+        }
     }
 
     /// TSC ticks; 0 before the first TSC packet.
@@ -96,6 +100,12 @@ impl Time {
         self.calibration.rate()
     }
 
+    /// Whether the TSC and the crystal clock are tied to each other.
+    #[inline(always)]
+    fn tied(&self) -> bool {
+        matches!(self.anchor, Anchor::PartOfCount | Anchor::Count { absolute: true })
+    }
+
     /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
     /// `now`: `None` when nothing bounds it.
     ///
@@ -103,13 +113,13 @@ impl Time {
     /// a unit of the core to bus ratio makes of the cycles since the last TSC.
     #[inline]
     pub fn uncertainty(&self) -> Option<u64> {
-        if !self.known {
-            return None;
-        }
         let ahead = self.ahead();
-        if self.tied {
+        if self.tied() {
             let ticks = self.period?;
             return Some(ahead.saturating_add(ticks).max(1));
+        }
+        if self.anchor != Anchor::Tsc {
+            return None;
         }
         let ratio = self.calibration.core_ratio()?;
         Some(ahead.saturating_add(self.fast / (2 * u64::from(ratio))).saturating_add(1))
@@ -118,7 +128,7 @@ impl Time {
     /// The uncertainty, rounded up to a power of two, when that changed since it was last asked for.
     #[inline(always)]
     pub fn uncertainty_news(&mut self) -> Option<Option<u64>> {
-        if self.tied && self.ahead().wrapping_sub(self.calm.start) < self.calm.size {
+        if self.tied() && self.ahead().wrapping_sub(self.calm.start) < self.calm.size {
             return None;
         }
         self.new_uncertainty()
@@ -127,7 +137,7 @@ impl Time {
     #[inline(never)]
     fn new_uncertainty(&mut self) -> Option<Option<u64>> {
         let bound = self.uncertainty().map(|ticks| ticks.checked_next_power_of_two().unwrap_or(u64::MAX));
-        self.calm = match (self.tied, self.period, bound) {
+        self.calm = match (self.tied(), self.period, bound) {
             (true, Some(period), Some(bound)) if bound.is_power_of_two() => {
                 let start = (bound / 2 + 1).saturating_sub(period);
                 Calm { start, size: bound - period - start + 1 }
@@ -166,7 +176,7 @@ impl Time {
             }
             Packet::Ovf => {
                 self.in_psb = false;
-                self.calibration.overflow(self.config.forget_rate_at_overflow);
+                self.calibration.overflow(self.forget_rate_at_overflow);
                 return false;
             }
             _ => return false,
@@ -177,65 +187,59 @@ impl Time {
     #[inline]
     fn tsc(&mut self, ticks: u64) {
         self.calibration.tsc(ticks, self.in_psb);
-        (self.known, self.tied, self.ticking) = (true, false, false);
-        (self.base, self.fast, self.crystal, self.rest) = (ticks, 0, 0, 0);
-        self.lost_cycles = false;
+        self.reanchor(Anchor::Tsc, ticks);
+        (self.count, self.uncounted, self.rest) = (0, 0, 0);
         self.reach(ticks);
     }
 
+    /// From here on cycles add to `base`.
+    #[inline]
+    fn reanchor(&mut self, anchor: Anchor, base: u64) {
+        (self.anchor, self.base, self.fast, self.lost_cycles) = (anchor, base, 0, false);
+    }
+
     fn tma(&mut self, ctc: u16, fast_counter: u16) {
-        if !self.known || self.tied || self.in_tsc(1, 0).is_none() {
+        if self.anchor != Anchor::Tsc || !self.crystal.is_known() {
             return;
         }
-        self.tied = true;
-        self.base = self.base.saturating_sub(fast_counter.into());
-        self.fast = self.fast.saturating_add(fast_counter.into());
-        self.crystal = u64::from(ctc) & self.mask();
-        self.crystal_of_cycles = self.crystal;
-        // With fewer bits than an MTC has, the next MTC has to complete them.
-        self.ticking = self.shift() + MTC_BITS <= TMA_BITS;
+        let whole = self.crystal.tma_is_whole();
+        self.anchor = if whole { Anchor::Count { absolute: true } } else { Anchor::PartOfCount };
+        self.count = self.crystal.at_tma(ctc);
+        let fast = u64::from(fast_counter);
+        (self.base, self.fast) = (self.base.saturating_sub(fast), self.fast.saturating_add(fast));
     }
 
     #[inline]
     fn mtc(&mut self, payload: u8) {
-        let crystal = u64::from(payload) << self.shift();
-        if let Some(period) = self.calibration.mtc(crystal, self.mask()) {
-            let ticks = self.in_tsc(period, 0).map(|(ticks, _)| ticks);
-            self.calibration.mtc_period(period, ticks, &self.config);
-        }
-        // Between TSC and TMA its bits cannot be told from those of a later one.
-        if self.known && !self.tied {
-            return;
-        }
-        let (last, ticking) = (self.crystal, self.ticking);
-        if self.fast != 0 || self.lost_cycles || !ticking {
-            self.crystal_of_cycles = crystal;
-        }
-        (self.ticking, self.fast, self.crystal, self.lost_cycles) = (true, 0, crystal, false);
-        let last = match (ticking, self.tied) {
-            (true, _) => last,
-            (false, true) => self.completed(last, crystal),
-            // The first one without a TMA: nobody knows how long ago the one before would have been.
-            (false, false) => return,
+        let count = self.crystal.at_mtc(payload);
+        self.calibration.mtc(count, self.crystal);
+        let before = match self.anchor {
+            // Between a TSC and its TMA the bits cannot be told from those of a later one.
+            Anchor::Tsc => return,
+            // Nobody knows how long ago the MTC before would have been.
+            Anchor::Nothing => None,
+            Anchor::PartOfCount => Some(self.crystal.completed(self.count, count)),
+            Anchor::Count { .. } => Some(self.count),
         };
-        let Some((ticks, rest)) = self.in_tsc(crystal.wrapping_sub(last) & self.mask(), self.rest) else { return };
-        self.rest = rest;
-        self.base = self.base.saturating_add(ticks);
-        self.reach(self.base);
-    }
-
-    /// The crystal ticks of a TMA, of which only the low 16 bits are known, right before those of an MTC.
-    fn completed(&self, tma: u64, mtc: u64) -> u64 {
-        let low = (1 << TMA_BITS) - 1;
-        let high = if mtc & low < tma { (mtc & !low).wrapping_sub(1 << TMA_BITS) } else { mtc & !low };
-        (high | tma) & self.mask()
+        let elapsed = before.map_or(0, |before| self.crystal.since(count, before));
+        let counted = self.fast != 0 || self.lost_cycles || !matches!(self.anchor, Anchor::Count { .. });
+        self.uncounted = if counted { 0 } else { self.crystal.since(self.uncounted.wrapping_add(elapsed), 0) };
+        self.count = count;
+        let absolute = self.tied();
+        let passed = before.and_then(|_| self.crystal.in_tsc(elapsed, self.rest));
+        let (ticks, rest) = passed.unwrap_or((0, self.rest));
+        self.rest = if self.of_libipt { 0 } else { rest };
+        self.reanchor(Anchor::Count { absolute }, self.base.saturating_add(ticks));
+        if passed.is_some() {
+            self.reach(self.base);
+        }
     }
 
     #[inline(always)]
     fn cyc(&mut self, cycles: u64) {
         self.calibration.cyc(cycles);
         match self.calibration.rate() {
-            Some(rate) if self.fast != 0 || self.crystal == self.crystal_of_cycles => self.pass(rate.ticks(cycles)),
+            Some(rate) if self.fast != 0 || self.uncounted == 0 => self.pass(rate.ticks(cycles)),
             _ => self.cyc_over_mtc(cycles),
         }
     }
@@ -252,46 +256,20 @@ impl Time {
             self.lost_cycles = true;
             return;
         };
-        let before = self.crystal.wrapping_sub(self.crystal_of_cycles) & self.mask();
-        let before = self.in_tsc(before, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
+        let before = self.crystal.in_tsc(self.uncounted, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
         self.pass(rate.ticks(cycles.saturating_sub(before)));
     }
 
     fn cbr(&mut self, ratio: u8) {
-        self.calibration.cbr(ratio, self.in_psb, self.config.nominal_ratio);
+        self.calibration.cbr(ratio, self.in_psb);
     }
 
     #[inline(always)]
     fn reach(&mut self, ticks: u64) {
         self.estimate = ticks;
-        if self.known {
+        if !matches!(self.anchor, Anchor::Nothing | Anchor::Count { absolute: false }) {
             self.now = self.now.max(ticks);
         }
-    }
-
-    fn shift(&self) -> u32 {
-        u32::from(self.config.mtc_freq & 15)
-    }
-
-    /// The bits of the crystal clock up to the highest an MTC has.
-    fn mask(&self) -> u64 {
-        (1 << (self.shift() + MTC_BITS)) - 1
-    }
-
-    /// Crystal ticks as TSC ticks, and the remainder; `None` when their ratio is not known.
-    #[inline]
-    fn in_tsc(&self, crystal: u64, rest: u64) -> Option<(u64, u64)> {
-        let (numerator, denominator) = self.config.tsc_ctc_ratio;
-        if numerator == 0 || denominator == 0 {
-            return None;
-        }
-        if let Some(ticks) = crystal.checked_mul(numerator.into()).and_then(|ticks| ticks.checked_add(rest)) {
-            let denominator = u64::from(denominator);
-            return Some(if denominator == 1 { (ticks, 0) } else { (ticks / denominator, ticks % denominator) });
-        }
-        let ticks = u128::from(crystal) * u128::from(numerator) + u128::from(rest);
-        let denominator = u128::from(denominator);
-        Some(((ticks / denominator) as u64, (ticks % denominator) as u64))
     }
 }
 
@@ -389,5 +367,27 @@ mod tests {
         time.cbr(20);
         time.cyc(4000);
         assert_eq!((time.now(), time.uncertainty()), (14_000, Some(101)));
+    }
+
+    #[test]
+    fn no_cycle_is_measured_over_a_time_that_was_not_recorded() {
+        let told = |clock_of_libipt| {
+            let config = Config { mtc_freq: 3, tsc_ctc_ratio: (108, 1), nominal_ratio: 27, ..Config::default() };
+            let mut time = Time::new(Config { clock_of_libipt, ..config });
+            time.cbr(27);
+            time.tsc(108 << 10);
+            time.tma(1 << 10, 0);
+            time.cyc(864);
+            time.mtc(0x81);
+            // Tracing stopped for 1000 crystal ticks less the 100 cycles that follow.
+            time.tsc((2032 * 108) - 100);
+            time.tma(2031, 8);
+            time.cyc(100);
+            time.mtc(0xfe);
+            time.cyc(10);
+            time.now()
+        };
+        assert_eq!(told(false), 2032 * 108 + 10);
+        assert!(told(true) > 2032 * 108 + 10_000, "libipt's cycle becomes {} ticks", (told(true) - 2032 * 108) / 10);
     }
 }

@@ -159,6 +159,7 @@ impl Random {
             stop_at_last_packet: self.bit(),
             without_tnt: self.below(4) == 0,
             forget_rate_at_overflow: self.bit(),
+            clock_of_libipt: self.bit(),
         }
     }
 }

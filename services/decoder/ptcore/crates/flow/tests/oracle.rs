@@ -5,7 +5,7 @@
 mod differential;
 mod support;
 
-use differential::{compare, oracle, Equal, Layer};
+use differential::{as_libipt, compare, oracle, Equal, Layer};
 use pt_flow::{Config, Cpu, Errata};
 use std::path::Path;
 use std::process::Command;
@@ -39,30 +39,48 @@ impl Input<'_> {
             std::fs::write(&file, bytes).unwrap();
             command.arg(format!("{}:0:{}:{address:#x}", file.display(), bytes.len()));
         }
-        let config = Config { errata: Errata::of(self.cpu).unwrap(), ..self.config };
+        let config = Config { errata: Errata::of(self.cpu).unwrap(), ..as_libipt(&self.config) };
         let compared = compare(layer, command, self.stream, &config, self.memory, &[]);
         std::fs::remove_dir_all(&folder).unwrap();
         compared
     }
 
-    fn equal(&self, layer: Layer) -> Equal {
-        let equal = self.compare(layer).unwrap_or_else(|why| panic!("{} {}: {why}", self.name, layer.name()));
-        println!("{} {}: {equal}", self.name, layer.name());
-        equal
+    /// All three layers: `wanted` tells of the flow what is not the same in every case.
+    fn agrees(&self, wanted: Wanted) {
+        let [packets, instructions, blocks] = Layer::ALL.map(|layer| {
+            let equal = self.compare(layer).unwrap_or_else(|why| panic!("{} {}: {why}", self.name, layer.name()));
+            println!("{} {}: {equal}", self.name, layer.name());
+            equal
+        });
+        assert_eq!((packets.packets, packets.errors), (wanted.packets, 0), "{}", self.name);
+        assert_eq!(blocks.instructions, wanted.instructions, "{}", self.name);
+        for equal in [instructions, blocks] {
+            assert_eq!((equal.errors, equal.reached, equal.behind), (wanted.errors, 0, 0), "{}", self.name);
+        }
+        assert_eq!((instructions.stricter, blocks.stricter), (wanted.stricter, 0), "{}", self.name);
+        if wanted.stricter == 0 {
+            assert_eq!(instructions, blocks, "{}", self.name);
+        }
     }
 }
 
-fn griffin(name: &str) {
+/// Packets and instructions, errors that both decoders find, and how often libipt's instruction layer alone gives up.
+struct Wanted {
+    packets: u64,
+    instructions: u64,
+    errors: u64,
+    stricter: u64,
+}
+
+fn griffin(name: &str, packets: u64, instructions: u64, stricter: u64) {
     let (Some(_), Some(griffin)) = (oracle(), support::griffin(name)) else { return };
     let stream = griffin.streams.values().next().unwrap();
     let input = Input { name, stream, cpu: SKYLAKE, config: Config::default(), memory: &griffin.memory };
-    for layer in Layer::ALL {
-        println!("{name} {} {:?}", layer.name(), input.compare(layer));
-    }
+    input.agrees(Wanted { packets, instructions, errors: 0, stricter });
 }
 
 /// A stream in a file of its own, with the ELF files that ran and where they were.
-fn file(name: &str, stream: &str, cpu: Cpu, config: Config, code: &[(&str, u64)]) {
+fn file(name: &str, stream: &str, cpu: Cpu, config: Config, code: &[(&str, u64)], wanted: Wanted) {
     let (Some(_), Some(data)) = (oracle(), support::reference_data()) else { return };
     let folder = data.join("pt");
     let mut memory = Sections::default();
@@ -71,16 +89,15 @@ fn file(name: &str, stream: &str, cpu: Cpu, config: Config, code: &[(&str, u64)]
     }
     let stream = std::fs::read(folder.join(stream)).unwrap();
     let input = Input { name, stream: &stream, cpu, config, memory: &memory };
-    for layer in Layer::ALL {
-        println!("{name} {} {:x?}", layer.name(), input.compare(layer));
-    }
+    input.agrees(wanted);
 }
 
 #[test]
 fn lldb_one_thread() {
     let code = [("lldb/intelpt-trace/a.out", 0)];
     let cpu = Cpu { family: 6, model: 79, stepping: 1 };
-    file("lldb-one", "lldb/intelpt-trace/3842849.trace", cpu, Config::default(), &code);
+    let wanted = Wanted { packets: 84, instructions: 21, errors: 0, stricter: 0 };
+    file("lldb-one", "lldb/intelpt-trace/3842849.trace", cpu, Config::default(), &code, wanted);
 }
 
 #[test]
@@ -90,7 +107,8 @@ fn lldb_several_files() {
     let code = code.map(|(name, bias)| (format!("{folder}/{name}"), bias));
     let code: Vec<_> = code.iter().map(|(name, bias)| (name.as_str(), *bias)).collect();
     let cpu = Cpu { family: 6, model: 79, stepping: 1 };
-    file("lldb-several", &format!("{folder}/multi-file.trace"), cpu, Config::default(), &code);
+    let wanted = Wanted { packets: 258, instructions: 45, errors: 1, stricter: 0 };
+    file("lldb-several", &format!("{folder}/multi-file.trace"), cpu, Config::default(), &code, wanted);
 }
 
 #[test]
@@ -98,43 +116,27 @@ fn lldb_two_cores() {
     let folder = "lldb/intelpt-multi-core-trace";
     let module = format!("{folder}/modules/m.out");
     let cpu = Cpu { family: 6, model: 85, stepping: 4 };
-    for core in [45, 51] {
+    for (core, packets, instructions, errors) in [(45, 0x84d, 0xf181, 1), (51, 0xbb0, 0x4c41, 3)] {
         let stream = format!("{folder}/cores/{core}.intelpt_trace");
-        file(&format!("lldb-core-{core}"), &stream, cpu, Config::default(), &[(&module, 0)]);
+        let wanted = Wanted { packets, instructions, errors, stricter: 0 };
+        file(&format!("lldb-core-{core}"), &stream, cpu, Config::default(), &[(&module, 0)], wanted);
     }
 }
 
 #[test]
 fn dynamorio_hello() {
-    file("dynamorio", "dynamorio/pt.bin", SKYLAKE, Config::default(), &[("dynamorio/hello", 0)]);
+    // Not told by the recording, and the same for both decoders: MTC every 2^3 ticks of a crystal clock of 24 MHz.
+    let config = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() };
+    let wanted = Wanted { packets: 0x475, instructions: 8, errors: 0, stricter: 0 };
+    file("dynamorio", "dynamorio/pt.bin", SKYLAKE, config, &[("dynamorio/hello", 0)], wanted);
 }
 
 #[test]
-fn last() {
-    griffin("last");
-}
-
-#[test]
-fn ovf_01_ben() {
-    griffin("ovf-01-ben");
-}
-
-#[test]
-fn cve_2004_0597_poc() {
-    griffin("cve-2004-0597-poc");
-}
-
-#[test]
-fn cve_2005_0105_poc() {
-    griffin("cve-2005-0105-poc");
-}
-
-#[test]
-fn hello() {
-    griffin("hello");
-}
-
-#[test]
-fn uaf_04_ben() {
-    griffin("uaf-04-ben");
+fn griffins_traces() {
+    griffin("last", 113_397, 1_873_231, 0);
+    griffin("ovf-01-ben", 7_384, 176_141, 1);
+    griffin("cve-2004-0597-poc", 18_440, 472_852, 1);
+    griffin("cve-2005-0105-poc", 24_577, 671_163, 1);
+    griffin("hello", 5_856, 147_458, 0);
+    griffin("uaf-04-ben", 7_945, 183_115, 1);
 }

@@ -1,5 +1,6 @@
-//! Build ids of files and the processor, from the headers of perf.data.
+//! Build ids of files, the processor and what else the headers of perf.data tell.
 
+use super::bpf;
 use super::record::{hex, Record};
 use crate::fields::Fields;
 use std::collections::HashMap;
@@ -7,6 +8,7 @@ use std::collections::HashMap;
 pub const FEATURE_BUILD_ID: u32 = 2;
 pub const FEATURE_OSRELEASE: u32 = 4;
 pub const FEATURE_CPUID: u32 = 9;
+pub const FEATURE_BPF_PROG_INFO: u32 = 25;
 
 /// The 21st byte is the size.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
@@ -18,6 +20,7 @@ pub struct Features {
     pub build_ids: HashMap<String, String>,
     pub cpu: Option<(u16, u8, u8)>,
     pub os_release: String,
+    pub bpf: bpf::Programs,
 }
 
 impl Features {
@@ -32,6 +35,7 @@ impl Features {
                 }
             }
             FEATURE_OSRELEASE => self.os_release = text(section).unwrap_or_default(),
+            FEATURE_BPF_PROG_INFO => bpf::take(section, &mut self.bpf),
             FEATURE_CPUID => self.cpu = text(section).and_then(|text| cpu(&text)),
             _ => {}
         }

@@ -70,6 +70,7 @@ pub enum Event {
     Fork {
         pid: u32,
         parent: u32,
+        tid: u32,
     },
     Exit {
         tid: u32,
@@ -133,7 +134,7 @@ impl<'d> Record<'d> {
                 let (pid, tid) = (fields.u32()?, fields.u32()?);
                 Event::Comm { pid, tid, exec: flag, name: fields.text() }
             }
-            kind::FORK => Event::Fork { pid: fields.u32()?, parent: fields.u32()? },
+            kind::FORK => Event::Fork { pid: fields.u32()?, parent: fields.u32()?, tid: fields.u32()? },
             kind::EXIT => {
                 fields.bytes(8)?;
                 Event::Exit { tid: fields.u32()? }

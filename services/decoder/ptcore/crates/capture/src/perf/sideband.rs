@@ -1,9 +1,9 @@
 //! Records of the kernel to address spaces, switches and streams.
 
 use super::attributes::{Attributes, SampleId};
-use super::kernel;
 use super::record::{Event, Record};
 use super::records::Records;
+use super::{bpf, kernel};
 use crate::elf::Function;
 use crate::files::{same_id, Files};
 use crate::jit;
@@ -14,6 +14,7 @@ use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
 const AUX_LOST: u64 = 1 | 4;
@@ -22,6 +23,7 @@ struct Sideband<'o> {
     options: &'o Options,
     files: Files,
     build_ids: HashMap<String, String>,
+    bpf: bpf::Programs,
     conversion: Option<Conversion>,
     spaces: Spaces,
     switches: BTreeMap<u32, Vec<Switch>>,
@@ -66,6 +68,7 @@ pub fn fill(
     let mut sideband = Sideband::new(options, records.conversion);
     sideband.same_kernel = vdso::is_running(&records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
+    sideband.bpf = std::mem::take(&mut records.features.bpf);
     for record in records.each(data) {
         sideband.record(&record, &records.attributes);
     }
@@ -140,6 +143,7 @@ impl<'o> Sideband<'o> {
             options,
             files: Files::new(&options.symbols),
             build_ids: HashMap::new(),
+            bpf: bpf::Programs::new(),
             conversion,
             spaces: Spaces::default(),
             switches: BTreeMap::new(),
@@ -193,13 +197,11 @@ impl<'o> Sideband<'o> {
                     self.names.insert(tid, (tsc, name));
                 }
             }
-            Event::Fork { pid, parent } => {
+            Event::Fork { pid, parent, tid } => {
                 if pid != parent {
                     self.spaces.fork(parent, pid, tsc);
                 }
-                if let (Some(tid), false) = (id.tid, pid != parent) {
-                    self.pids.entry(tid).or_insert(pid);
-                }
+                self.pids.insert(tid, pid);
             }
             Event::ItraceStart { pid, tid } => {
                 self.traced = Some((pid, tid));
@@ -218,11 +220,17 @@ impl<'o> Sideband<'o> {
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
             Event::Ksymbol { address, size, gone, name } => {
-                if !gone {
-                    let reason = "the code of BPF programs and trampolines is not in the recording".to_owned();
-                    let content = Content::Missing { reason };
-                    self.spaces.map(KERNEL, tsc, Mapping { address, size: size.into(), name, content });
-                }
+                let content = match self.bpf.get(&address).filter(|_| !gone) {
+                    Some(code) => Content::Code(Arc::clone(code)),
+                    None => Content::Missing {
+                        reason: if gone {
+                            "it was removed before".to_owned()
+                        } else {
+                            "the code of BPF programs and trampolines is not in the recording".to_owned()
+                        },
+                    },
+                };
+                self.spaces.map(KERNEL, tsc, Mapping { address, size: size.into(), name, content });
             }
             Event::TextPoke { address, old, new } => {
                 let poke = |bytes: Vec<u8>| Mapping {

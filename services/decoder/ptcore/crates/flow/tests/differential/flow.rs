@@ -181,8 +181,7 @@ impl<'l> Against<'l> {
             self.compared.equal.stricter += 1;
             return;
         }
-        let Some((_, time)) = line.split_once(" @").filter(|(listed, _)| listed.strip_prefix('[') == Some(told))
-        else {
+        let Some((_, time)) = line.split_once(" @").filter(|(listed, _)| listed.strip_prefix('[') == Some(told)) else {
             return self.differ(&line, told);
         };
         self.compared.times.push((u64::from_str_radix(time.trim_end_matches(']'), 16).ok(), tsc));

@@ -92,6 +92,11 @@ impl fmt::Display for Equal {
     }
 }
 
+/// The clock with libipt's rules, of which two differ here on purpose (see docs/pt-conformance.md).
+pub fn as_libipt(config: &Config) -> Config {
+    Config { clock_of_libipt: true, forget_rate_at_overflow: true, ..*config }
+}
+
 /// Runs libipt and hands its lines to `compare`.
 pub fn with_lines<T>(mut oracle: Command, compare: impl FnOnce(&mut dyn Iterator<Item = String>) -> T) -> T {
     let mut child = oracle.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{oracle:?}: {error}"));

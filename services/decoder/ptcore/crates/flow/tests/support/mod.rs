@@ -33,7 +33,8 @@ pub enum Told {
 impl Sections {
     /// The executable segments of an ELF file (64 bits, little-endian), moved by `bias`.
     pub fn load(&mut self, elf: &[u8], bias: u64) {
-        let number = |at: usize, size: usize| elf[at..at + size].iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        let number =
+            |at: usize, size: usize| elf[at..at + size].iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         let (table, entry, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
         for header in (0..count).map(|at| (table + at * entry) as usize) {
             if number(header, 4) == 1 && number(header + 4, 4) & 1 != 0 {
