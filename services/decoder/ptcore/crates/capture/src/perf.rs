@@ -6,6 +6,7 @@ mod bpf;
 mod build_ids;
 mod file;
 mod kernel;
+mod modules;
 mod pt_info;
 mod record;
 mod records;

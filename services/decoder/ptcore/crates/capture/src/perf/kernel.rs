@@ -1,12 +1,14 @@
-//! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran.
+//! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
+use super::modules;
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
-use crate::files::{loaded, search};
+use crate::files::{loaded, search, Files};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol};
 use pt_image::Binary;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,7 +29,9 @@ pub fn map(
         mappings.extend(kcore(path, options.kallsyms.as_deref())?);
     } else if let Some(path) = &options.vmlinux {
         let text = mapped.iter().find(|mapping| mapping.name.starts_with("[kernel"));
-        mappings.extend(vmlinux(path, text, options)?);
+        let (code, functions) = vmlinux(path, text, options)?;
+        mappings.extend(code);
+        mappings.extend(loaded_modules(mapped, &functions, options, warnings));
     } else if !mapped.is_empty() {
         warnings.push("no kernel code was given (vmlinux or kcore): what the kernel ran cannot be followed".to_owned());
     }
@@ -84,8 +88,40 @@ fn functions(path: &Path) -> Result<Vec<Function>, CaptureError> {
     Ok(functions)
 }
 
-/// The file's code, moved as far as `_text` was (address space randomisation).
-fn vmlinux(path: &Path, text: Option<&Mapping>, options: &Options) -> Result<Vec<Mapping>, CaptureError> {
+/// The code of the modules whose files are there.
+fn loaded_modules(
+    mapped: &[Mapping],
+    kernel: &HashMap<String, u64>,
+    options: &Options,
+    warnings: &mut Vec<String>,
+) -> Vec<Mapping> {
+    let mut files = Files::new(&options.symbols);
+    let mut found = Vec::new();
+    for module in mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
+        let built = files
+            .find(&module.name, "")
+            .and_then(|binary| modules::mapping(&module.name, binary.code(0), module.address, kernel));
+        match built {
+            Ok((mapping, unknown)) => {
+                if unknown > 0 {
+                    let name = &module.name;
+                    warnings
+                        .push(format!("{name}: {unknown} branches to functions that no symbol of the kernel names"));
+                }
+                found.push(mapping);
+            }
+            Err(reason) => warnings.push(format!("{}: {reason}; a kcore would have its code", module.name)),
+        }
+    }
+    found
+}
+
+/// The file's code, moved as far as `_text` was (address space randomisation), and where its functions are then.
+fn vmlinux(
+    path: &Path,
+    text: Option<&Mapping>,
+    options: &Options,
+) -> Result<(Vec<Mapping>, HashMap<String, u64>), CaptureError> {
     let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
     let binary =
         Binary::load(path, &search(&options.symbols)).map(Arc::new).map_err(|error| refuse(error.to_string()))?;
@@ -103,7 +139,11 @@ fn vmlinux(path: &Path, text: Option<&Mapping>, options: &Options) -> Result<Vec
         name: "[kernel]".to_owned(),
         content: Content::File { binary: Arc::clone(&binary), offset: part.offset },
     };
-    Ok(parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0).collect())
+    let symbols = file.symbols().filter(|symbol| symbol.is_definition());
+    let functions =
+        symbols.filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address().wrapping_add(slide))));
+    let code = parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0);
+    Ok((code.collect(), functions.collect()))
 }
 
 #[cfg(test)]

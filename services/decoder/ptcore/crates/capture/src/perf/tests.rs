@@ -7,11 +7,11 @@ use pt_flow::{Block, CodeMemory, DisableKind, Flow, Loss, Sink};
 use pt_image::Symbols;
 use pt_packet::{writer::write, Compression, Ip, Packet};
 use std::path::PathBuf;
+use std::process::Command;
 
 const KERNEL: u64 = 0xffff_ffff_a000_0000;
 const USER: u64 = 0x40_0000;
 /// One instruction more each: they can be told apart by how many run.
-const RET: [u8; 4] = [0xc3, 0xcc, 0xcc, 0xcc];
 const NOP_RET: [u8; 4] = [0x90, 0xc3, 0xcc, 0xcc];
 const TWO_NOPS_RET: [u8; 4] = [0x90, 0x90, 0xc3, 0xcc];
 
@@ -77,10 +77,10 @@ impl Pipe {
         let full = |payload| Ip { compression: Compression::Full, payload };
         let mut data = Vec::new();
         let mut add = |packet| write(&mut data, packet);
-        [Packet::Psb, Packet::Tsc(1), Packet::Psbend].map(&mut add);
+        [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
         for &(tsc, ip) in runs {
-            [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))]
-                .map(&mut add);
+            let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
+            run.into_iter().for_each(&mut add);
         }
         self.packets(core, 0, &data);
     }
@@ -384,13 +384,40 @@ fn named(capture: &Capture, address: u64) -> String {
     memory.describe(place.space, place.function, address).name
 }
 
+/// Two sections, of which the first calls into the second and into the kernel.
+const MODULE: &str = "
+    .text
+    .globl net_work
+    .type net_work, @function
+net_work:
+    call __fentry__
+    call helper
+    call kernel_work
+    ret
+    .size net_work, . - net_work
+    .section .init.text, \"ax\"
+    .fill 64, 1, 0x90
+    .section .text.unlikely, \"ax\"
+    .balign 16
+    .type helper, @function
+helper:
+    nop
+    ret
+    .size helper, . - helper
+";
+
 #[test]
-fn vmlinux_and_the_modules_that_were_mapped_are_the_kernel() {
+fn vmlinux_and_the_files_of_the_modules_are_the_kernel() {
     let folder = Folder::new("modules");
-    let text_at = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned() };
-    let vmlinux = folder.add("vmlinux", &elf::file(text_at.address, &NOP_RET, &[&text_at]));
-    let module = Function { address: 0, size: 4, name: "net_work".to_owned() };
-    folder.add("net.ko", &elf::file(0, &TWO_NOPS_RET, &[&module]));
+    let source = folder.add("net.s", MODULE.as_bytes());
+    match Command::new("cc").arg("-c").arg(source).arg("-o").arg(folder.0.join("net.ko")).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: no C compiler: {error}"),
+    }
+    let at = |address, name: &str| Function { address, size: 2, name: name.to_owned() };
+    let (text_at, work_at) = (at(0xffff_ffff_8100_0000, "_text"), at(0xffff_ffff_8100_0002, "kernel_work"));
+    let code = [0x90, 0xc3, 0x90, 0x90, 0xc3];
+    let vmlinux = folder.add("vmlinux", &elf::file(text_at.address, &code, &[&text_at, &work_at]));
     let mut pipe = Pipe::new();
     let kernel = |pipe: &mut Pipe, address, offset, name| {
         let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
@@ -398,11 +425,17 @@ fn vmlinux_and_the_modules_that_were_mapped_are_the_kernel() {
     };
     // Moved by 16 MiB (address space randomisation).
     kernel(&mut pipe, 0xffff_ffff_8200_0000, 0xffff_ffff_8200_0000, "[kernel.kallsyms]_text");
-    kernel(&mut pipe, 0xffff_ffff_c000_0000, 0, "/lib/modules/6.1.0/kernel/net/net.ko");
+    let module = 0xffff_ffff_c000_0000;
+    kernel(&mut pipe, module, 0, "/lib/modules/6.1.0/kernel/net/net.ko");
+    kernel(&mut pipe, module + 0x10000, 0, "/lib/modules/6.1.0/kernel/net/gone.ko");
     pipe.enters((7, 7, 10, 0));
-    pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, 0xffff_ffff_c000_0000)]);
-    let options = Options { vmlinux: Some(vmlinux), ..Options::default() };
-    let capture = pipe.open(&folder, options);
-    assert_eq!(runs(&capture), [(7, vec![2, 3])], "{:#?}", capture.warnings);
-    assert_eq!(named(&capture, 0xffff_ffff_c000_0001), "net_work");
+    // At the beginning; behind the call of `helper`, which was 10 bytes from it.
+    pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, module), (300, module + 10)]);
+    let capture = pipe.open(&folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
+    let gone = "/lib/modules/6.1.0/kernel/net/gone.ko: the file is not there; a kcore would have its code";
+    assert_eq!(capture.warnings, [gone]);
+    // nop, call, nop, ret; call, nop, nop, ret.
+    assert_eq!(runs(&capture), [(7, vec![2, 4, 4])]);
+    assert_eq!(named(&capture, module + 5), "net_work");
+    assert_eq!(named(&capture, module + 17), "helper");
 }
