@@ -329,8 +329,11 @@ def differential() -> Callable[[Path, int], str]:
     target = Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target"))
 
     def compare(folder: Path, stream: int) -> str:
-        command = [target / "release/examples/differential", folder, str(stream)]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=600).stdout
+        program = str(target / "release/examples/differential")
+        done = subprocess.run(
+            [program, str(folder), str(stream)], check=False, capture_output=True, text=True, timeout=600
+        )
+        return done.stdout + done.stderr
 
     return compare
 

@@ -110,7 +110,7 @@ def test_libipt_and_ptcore_agree(lab: Any, differential: Callable[[Path, int], s
     instructions = events = 0
     with at_work(lab, program) as target:
         for flags, options in [(TIMED | Flags.LONG_TNT, {}), OPTIONS[program]]:
-            recording = target.record(flags, period_ms=300, size_bytes=1 << 20, **options)
+            recording = target.record(flags, period_ms=300, size_bytes=1 << 19, **options)
             with target.at_rest(), ThreadPoolExecutor(os.cpu_count()) as pool:
                 streams = [header.index for header in recording.streams()]
                 for told in pool.map(partial(differential, recording.folder), streams):
@@ -122,7 +122,8 @@ def test_libipt_and_ptcore_agree(lab: Any, differential: Callable[[Path, int], s
                     instructions += by_blocks["instructions"]
                     events += by_blocks["events"]
             target.release()
-    assert instructions > 100_000
+    print(f"{program}: {instructions} instructions, {events} events")
+    assert instructions > 10_000
     assert events >= 4
 
 

@@ -77,6 +77,7 @@ struct peer_counts peer_packets(const struct peer *peer)
     return counts;
 }
 
+/* The end flag alone is not the end: direct branches go on until packets are needed (intel-pt.h, pt_blk_next). */
 static int walk(struct pt_block_decoder *decoder, int status, struct peer_counts *counts)
 {
     for (;;) {
@@ -89,8 +90,6 @@ static int walk(struct pt_block_decoder *decoder, int status, struct peer_counts
             if (status < 0)
                 return status;
         }
-        if (status & pts_eos)
-            return -pte_eos;
         block.ninsn = 0;
         status = pt_blk_next(decoder, &block, sizeof(block));
         counts->instructions += block.ninsn;

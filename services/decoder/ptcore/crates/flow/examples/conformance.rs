@@ -28,7 +28,11 @@ fn main() {
             outcome.times.as_ref().map_or("not listed".to_owned(), |verdict| told(case, verdict))
         );
     }
+    print!("{TAIL}");
 }
+
+/// Written by hand: what needs libipt or a recorder to be found out.
+const TAIL: &str = include_str!("conformance.md");
 
 fn told(case: &Case, verdict: &Verdict) -> String {
     match (verdict, case.otherwise()) {

@@ -4,11 +4,14 @@
 
 mod differential;
 mod support;
+#[path = "vectors/mod.rs"]
+mod vectors;
 
 use differential::{as_libipt, compare, oracle, Equal, Layer};
 use pt_flow::{Config, Cpu, Errata};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::Sections;
 
 const SKYLAKE: Cpu = Cpu { family: 6, model: 94, stepping: 3 };
@@ -139,4 +142,48 @@ fn griffins_traces() {
     griffin("cve-2005-0105-poc", 24_577, 671_163, 1);
     griffin("hello", 5_856, 147_458, 0);
     griffin("uaf-04-ben", 7_945, 183_115, 1);
+}
+
+/// Why a vector's packets are not those of Debian's libipt 2.0.
+fn because(name: &str, why: &str) -> Option<&'static str> {
+    let newer = ["trig", "cfe", "evd"].iter().any(|packet| why.ends_with(&format!(" {packet}\"")));
+    if why.ends_with("exit status: 2") {
+        Some("it does not know the processor")
+    } else if newer && why.contains("error unknown opcode") {
+        Some("it does not know the packet")
+    } else if ["skd007", "skz84"].contains(&name) {
+        Some("its packet layer does not allow for the erratum")
+    } else {
+        None
+    }
+}
+
+#[test]
+fn packets_of_the_vectors() {
+    let (Some(oracle), Some(cases)) = (oracle(), vectors::cases(support::reference_data())) else { return };
+    let (mut same, mut other) = (0, BTreeMap::new());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle-vectors");
+    std::fs::create_dir_all(&folder).unwrap();
+    for case in &cases {
+        let file = folder.join(&case.name);
+        std::fs::write(&file, &case.stream).unwrap();
+        for listing in &case.packets {
+            let mut command = Command::new(oracle.join("pt_oracle"));
+            if let Some(Cpu { family, model, stepping }) = listing.cpu {
+                command.arg("--cpu").arg(format!("{family}/{model}/{stepping}"));
+            }
+            command.arg("packets").arg(&file).stderr(Stdio::null());
+            let config = Config { errata: listing.errata(), ..Config::default() };
+            match compare(Layer::Packets, command, &case.stream, &config, Sections::default(), &[]) {
+                Ok(_) => same += 1,
+                Err(why) => {
+                    let reason = because(&case.name, &why).unwrap_or_else(|| panic!("{}: {why}", case.name));
+                    *other.entry(reason).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    println!("{same} listings the same; {other:?}");
+    assert!(same >= 380, "{same} {other:?}");
 }

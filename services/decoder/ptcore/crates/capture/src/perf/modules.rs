@@ -29,7 +29,7 @@ pub fn mapping(
 ) -> Result<(Mapping, usize), String> {
     let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
     let (mut code, mut places) = (Vec::new(), HashMap::<SectionIndex, u64>::new());
-    let sections: Vec<_> = file.sections().filter(|section| runs(section)).collect();
+    let sections: Vec<_> = file.sections().filter(runs).collect();
     for section in &sections {
         code.resize(code.len().next_multiple_of(section.align().clamp(1, 4096) as usize), 0xcc);
         places.insert(section.index(), code.len() as u64);

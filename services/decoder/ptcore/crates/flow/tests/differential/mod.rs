@@ -98,15 +98,21 @@ pub fn as_libipt(config: &Config) -> Config {
 }
 
 /// Runs libipt and hands its lines to `compare`.
-pub fn with_lines<T>(mut oracle: Command, compare: impl FnOnce(&mut dyn Iterator<Item = String>) -> T) -> T {
+pub fn with_lines<T>(
+    mut oracle: Command,
+    compare: impl FnOnce(&mut dyn Iterator<Item = String>) -> Result<T, String>,
+) -> Result<T, String> {
     let mut child = oracle.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{oracle:?}: {error}"));
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines().map(|line| line.expect("text"));
     let compared = compare(&mut lines);
     // Lets a child go on that has more to say.
     lines.for_each(drop);
     let status = child.wait().expect("its end");
-    assert!(status.success(), "{oracle:?}: {status}");
-    compared
+    if status.success() {
+        compared
+    } else {
+        Err(format!("{}: {status}", oracle.get_program().to_string_lossy()))
+    }
 }
 
 /// One layer of a stream; `oracle` prints libipt's lines of it. An error says where the two differ first.
