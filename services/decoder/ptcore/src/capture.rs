@@ -2,9 +2,10 @@
 
 use crate::accesses::{accesses, rows as accesses_of, Accesses};
 use crate::categories::Categories;
+use crate::listed::{Listed, Piece};
 use crate::listing::{Batches, Worker};
 use pt_calls::Calls;
-use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Threads};
+use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Switch, Threads};
 use pt_flow::{Config, Flow};
 use pt_listing::{
     calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Inlined, Lines, Only, Who,
@@ -14,8 +15,10 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyIndexError, PyIsADirectoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -88,6 +91,62 @@ impl Capture {
 
     fn streams(&self) -> Vec<Stream> {
         (0..self.0.streams.len()).map(|index| stream(&self.0, index)).collect()
+    }
+
+    /// MTC frequency, TSC ticks per tick of the crystal clock, nominal ratio.
+    #[getter]
+    fn timing(&self) -> (u8, (u32, u32), u8) {
+        let config = &self.0.config;
+        (config.mtc_freq, config.tsc_ctc_ratio, config.nominal_ratio)
+    }
+
+    fn nanoseconds(&self, tsc: u64) -> Option<u64> {
+        Some(self.0.conversion?.nanoseconds(tsc))
+    }
+
+    fn pieces(&self, py: Python<'_>, stream: usize, size: usize) -> PyResult<Vec<Piece>> {
+        self.check(&[stream])?;
+        let pieces = py.detach(|| pt_capture::pieces(&self.0.streams[stream], &self.0.config, size));
+        Ok(pieces.into_iter().map(|piece| Piece::new(piece, &self.0.views)).collect())
+    }
+
+    fn read(&self, stream: usize, begin: usize, end: usize) -> PyResult<Cow<'_, [u8]>> {
+        self.check(&[stream])?;
+        let data = &*self.0.streams[stream].data;
+        let end = end.min(data.len());
+        Ok(Cow::Borrowed(&data[begin.min(end)..end]))
+    }
+
+    /// Switch records as session archives have them, by time.
+    fn switches(&self) -> Cow<'_, [u8]> {
+        let mut records = Vec::new();
+        for stream in &self.0.streams {
+            let Of::Core(core) = stream.of else { continue };
+            records.extend(stream.switches.iter().map(|switch| (switch, core)));
+        }
+        records.sort_by_key(|(switch, _)| switch.tsc);
+        let mut bytes = Vec::with_capacity(24 * records.len());
+        for (Switch { tsc, pid, tid, enters }, core) in records {
+            bytes.extend(tsc.to_le_bytes());
+            for number in [core, *pid, *tid, u32::from(*enters)] {
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        Cow::Owned(bytes)
+    }
+
+    fn list_code(&self, py: Python<'_>, code: PathBuf) -> PyResult<Listed> {
+        let listed = py.detach(|| {
+            let mut file = BufWriter::new(File::create(&code)?);
+            let listed = pt_capture::list(&self.0, &mut file)?;
+            file.flush()?;
+            Ok(listed)
+        });
+        let failed = |error: std::io::Error| {
+            let path = code.to_string_lossy().into_owned();
+            PyOSError::new_err((error.raw_os_error().unwrap_or_default(), strerror(&error), path))
+        };
+        Listed::new(py, listed.map_err(failed)?)
     }
 
     #[pyo3(signature = (stream, *, flow=true))]

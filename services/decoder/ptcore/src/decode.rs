@@ -4,8 +4,9 @@ use crate::accesses::{accesses, columns as accesses_of, numbers, Accesses, NO_FU
 use crate::column::{Column, Columns};
 use crate::image::Image;
 use pt_calls::{Calls, EdgeKind, FunctionKey, LossCause, LossRecord, Records, Trace};
-use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
-use pt_listing::Inlined;
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
+use pt_image::Symbols;
+use pt_listing::{Code, Inlined};
 use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
 #[pyclass(frozen, module = "permille.ptcore")]
-pub struct PtConfig(Config);
+pub struct PtConfig(pub Config);
 
 #[pymethods]
 impl PtConfig {
@@ -91,13 +92,48 @@ struct Described {
     line: Option<(String, u32)>,
 }
 
-struct Everything {
+/// What became of a stream.
+pub struct Outcome {
     trace: Trace,
     accesses: Accesses<u32>,
     inlined: Vec<InlinedRow>,
     statistics: Statistics,
     described: Vec<Described>,
     reasons: Vec<String>,
+}
+
+impl Outcome {
+    /// What `calls` took of the flow. `statistics`: of the same.
+    pub fn of<M: CodeMemory, C: Code>(
+        code: &C,
+        flow: &mut Flow<M>,
+        calls: &mut Calls<impl Symbols>,
+        statistics: Statistics,
+        inlined: bool,
+    ) -> Outcome {
+        let ran = calls.blocks();
+        let trace = calls.finish();
+        let numbers = numbers(&trace.functions);
+        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
+        let accesses = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
+        let described = describe(code, &trace);
+        let reasons = trace.losses.iter().map(|loss| reason(code, loss)).collect();
+        let inlined = if inlined { inlined_rows(&Inlined::of(flow, code, &ran), &numbers) } else { Vec::new() };
+        Outcome { trace, accesses, inlined, statistics, described, reasons }
+    }
+
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
+        let Outcome { trace, accesses, inlined, statistics, described, reasons } = self;
+        Ok(Decoded {
+            stats: statistics_of(py, &statistics, trace.records.len())?,
+            functions: functions_of(py, &trace, &described)?,
+            edges: edges_of(py, &trace)?,
+            accesses: accesses_of(py, &accesses)?,
+            inlined: inlined_of(py, &inlined)?,
+            losses: losses_of(py, &trace, &reasons)?,
+            calls: calls_of(py, trace.records)?,
+        })
+    }
 }
 
 #[pyfunction]
@@ -116,30 +152,13 @@ pub fn decode(
         let mut calls = Calls::new(&*image);
         let mut flow = Flow::new(&*image);
         let statistics = flow.decode(stream, &config.0, &epochs, &mut calls);
-        let ran = calls.blocks();
-        let trace = calls.finish();
-        let numbers = numbers(&trace.functions);
-        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let accesses = accesses(&mut flow, ran.iter().map(|(block, function)| (block, number(function))));
-        let described = describe(&image, &trace);
-        let reasons = trace.losses.iter().map(|loss| reason(&image, loss)).collect();
-        let inlined = if inlined { inlined_rows(&Inlined::of(&flow, &*image, &ran), &numbers) } else { Vec::new() };
-        Everything { trace, accesses, inlined, statistics, described, reasons }
+        Outcome::of(&*image, &mut flow, &mut calls, statistics, inlined)
     });
-    let Everything { trace, accesses, inlined, statistics, described, reasons } = found;
-    Ok(Decoded {
-        stats: statistics_of(py, &statistics, trace.records.len())?,
-        functions: functions_of(py, &trace, &described)?,
-        edges: edges_of(py, &trace)?,
-        accesses: accesses_of(py, &accesses)?,
-        inlined: inlined_of(py, &inlined)?,
-        losses: losses_of(py, &trace, &reasons)?,
-        calls: calls_of(py, trace.records)?,
-    })
+    found.into_python(py)
 }
 
 /// The stream's bytes; they must not change while it is decoded.
-fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
+pub fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     if !data.is_c_contiguous() {
         return Err(PyBufferError::new_err("the stream must be contiguous bytes"));
     }
@@ -152,7 +171,7 @@ fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast(), count) })
 }
 
-fn describe(image: &pt_image::Image, trace: &Trace) -> Vec<Described> {
+fn describe(image: &impl Code, trace: &Trace) -> Vec<Described> {
     let mut described: Vec<_> = trace
         .functions
         .iter()
@@ -181,7 +200,7 @@ fn describe(image: &pt_image::Image, trace: &Trace) -> Vec<Described> {
     described
 }
 
-fn reason(image: &pt_image::Image, loss: &LossRecord) -> String {
+fn reason(image: &impl Code, loss: &LossRecord) -> String {
     match loss.cause {
         LossCause::Overflow => "overflow: the processor could not write packets fast enough".to_owned(),
         LossCause::Undecodable(Reason::NoCode) => {

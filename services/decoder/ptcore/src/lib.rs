@@ -7,7 +7,9 @@ mod categories;
 mod column;
 mod decode;
 mod image;
+mod listed;
 mod listing;
+mod threads;
 
 use pyo3::prelude::*;
 
@@ -23,8 +25,13 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<decode::Decoded>()?;
     module.add_class::<decode::PtConfig>()?;
     module.add_class::<image::Image>()?;
+    module.add_class::<listed::Listed>()?;
+    module.add_class::<listed::ListedBinary>()?;
+    module.add_class::<listed::ListedChange>()?;
+    module.add_class::<listed::Piece>()?;
     module.add_class::<listing::Batches>()?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
+    module.add_function(wrap_pyfunction!(threads::decode_threads, module)?)?;
     module.add_function(wrap_pyfunction!(decode::instructions, module)?)?;
     module.add_function(wrap_pyfunction!(decode::packets, module)?)?;
     Ok(())

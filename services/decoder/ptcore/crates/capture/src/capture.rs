@@ -1,6 +1,6 @@
 //! What a recording holds.
 
-use crate::{Bytes, Memory};
+use crate::{Bytes, Conversion, Memory};
 use pt_flow::Config;
 use pt_image::Image;
 use std::fmt;
@@ -96,6 +96,8 @@ pub struct Capture {
     pub config: Config,
     /// Family, model and stepping of the processor that recorded.
     pub cpu: Option<(u16, u8, u8)>,
+    /// How TSC ticks become nanoseconds, where the recording says it.
+    pub conversion: Option<Conversion>,
     pub images: Vec<Image>,
     /// Number in `images` of what all address spaces share: the kernel's half.
     pub kernel: Option<usize>,
@@ -112,6 +114,7 @@ impl Capture {
             kind,
             config: Config::default(),
             cpu: None,
+            conversion: None,
             images: Vec::new(),
             kernel: None,
             views: Vec::new(),

@@ -54,6 +54,9 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         bundle.kernel(kernel)?;
     }
     let cpus = root.elements("cpus")?;
+    if let Some(told) = root.find("tscPerfZeroConversion")? {
+        bundle.capture.conversion = Some(conversion(&told)?);
+    }
     if !cpus.is_empty() {
         let conversion = conversion(&root.get("tscPerfZeroConversion")?)?;
         for cpu in cpus {

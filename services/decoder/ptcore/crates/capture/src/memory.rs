@@ -3,31 +3,40 @@
 use crate::{Capture, View};
 use pt_flow::{CodeMemory, CodeSlice};
 use pt_image::{Binary, Description, Image, Place, Symbols};
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 /// From here on addresses belong to the kernel, which all address spaces share.
 const KERNEL_HALF: u64 = 1 << 63;
 
 /// What the flow and call layers ask; epochs are numbers of the capture's views.
-#[derive(Clone, Copy)]
-pub struct Memory<'c> {
-    images: &'c [Image],
+pub struct Memory<'c, I = Image> {
+    images: &'c [I],
     views: &'c [View],
     kernel: Option<usize>,
     /// Bits of a space's number that are its own; those above name the image.
     space_bits: u32,
 }
 
+impl<I> Clone for Memory<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Memory<'_, I> {}
+
 impl<'c> Memory<'c> {
     pub(crate) fn new(capture: &'c Capture) -> Self {
-        let images = capture.images.len().max(1);
-        let image_bits = usize::BITS - (images - 1).leading_zeros();
-        Memory {
-            images: &capture.images,
-            views: &capture.views,
-            kernel: capture.kernel,
-            space_bits: u32::BITS - image_bits,
-        }
+        Memory::of(&capture.images, &capture.views, capture.kernel)
+    }
+}
+
+impl<'c, I: Borrow<Image>> Memory<'c, I> {
+    /// `views` name their image by its place in `images`, as does `kernel` the one that all address spaces share.
+    pub fn of(images: &'c [I], views: &'c [View], kernel: Option<usize>) -> Self {
+        let image_bits = usize::BITS - (images.len().max(1) - 1).leading_zeros();
+        Memory { images, views, kernel, space_bits: u32::BITS - image_bits }
     }
 
     /// Why there is no code at the address.
@@ -41,13 +50,13 @@ impl<'c> Memory<'c> {
     /// As [`Image::describe`], for a space as [`Place`] names it.
     pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
         let (image, space) = self.divide(space);
-        self.images[image].describe(space, function, address)
+        self.images[image].borrow().describe(space, function, address)
     }
 
     /// The binary of a space that is one.
     pub fn binary(&self, space: u32) -> Option<&'c Arc<Binary>> {
         let (image, space) = self.divide(space);
-        self.images.get(image)?.binary(space)
+        self.images.get(image)?.borrow().binary(space)
     }
 
     fn divide(&self, space: u32) -> (usize, u32) {
@@ -60,13 +69,13 @@ impl<'c> Memory<'c> {
     fn at(&self, epoch: u32, address: u64) -> Option<(usize, &'c Image, u32)> {
         let view = self.views.get(epoch as usize)?;
         if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
-            return Some((kernel, self.images.get(kernel)?, view.kernel));
+            return Some((kernel, self.images.get(kernel)?.borrow(), view.kernel));
         }
-        Some((view.image, self.images.get(view.image)?, view.epoch))
+        Some((view.image, self.images.get(view.image)?.borrow(), view.epoch))
     }
 }
 
-impl CodeMemory for Memory<'_> {
+impl<I: Borrow<Image>> CodeMemory for Memory<'_, I> {
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
         let (number, image, epoch) = self.at(epoch, address)?;
         let slice = image.read(epoch, address)?;
@@ -74,7 +83,7 @@ impl CodeMemory for Memory<'_> {
     }
 }
 
-impl Symbols for Memory<'_> {
+impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
     fn place(&self, epoch: u32, address: u64) -> Place {
         // An image without anything answers for addresses of nobody.
         let Some((number, image, epoch)) = self.at(epoch, address) else {

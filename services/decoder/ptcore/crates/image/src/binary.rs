@@ -192,6 +192,11 @@ impl Binary {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default()
     }
 
+    /// The bytes of its separate debug file, where one was found.
+    pub fn debug(&self) -> Option<&[u8]> {
+        self.debug.as_deref().map(|bytes| &**bytes)
+    }
+
     /// The address at which the byte at `offset` is loaded; `None` when no segment loads it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         // Neighbouring segments may share a page of the file: the one with code is meant.

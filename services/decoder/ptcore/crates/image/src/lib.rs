@@ -24,7 +24,7 @@ pub use binary::{Binary, BinaryError, Function, Unpack};
 pub use bytes::Bytes;
 pub use categories::{Categories, TableError, OTHER};
 pub use dwarf::Frame;
-pub use image::{Description, Image, ImageError};
+pub use image::{Change, Description, Image, ImageError, Standing};
 pub use name::{demangle, Role};
 pub use place::{Place, Symbols};
 pub use separate::Search;

@@ -3,6 +3,7 @@
 use pt_capture::Memory;
 use pt_flow::{CodeMemory, Loss, Reason};
 use pt_image::{Binary, Description, Frame, Image, Symbols};
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 /// What the listings ask beside the code itself. Epochs are those of the stream.
@@ -48,7 +49,7 @@ impl Code for Image {
     }
 }
 
-impl Code for Memory<'_> {
+impl<I: Borrow<Image>> Code for Memory<'_, I> {
     fn why_no_code(&self, epoch: u32, address: u64) -> String {
         Memory::why_no_code(self, epoch, address)
     }

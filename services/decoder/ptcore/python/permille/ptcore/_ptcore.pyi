@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -85,6 +85,20 @@ def decode(
     `epochs`: stream offset and the epoch of the image from there on. Whatever cannot be decoded is a row of the losses.
     """
 
+def decode_threads(
+    data: Buffer,
+    images: Mapping[int, Image],
+    config: PtConfig,
+    turns: Sequence[tuple[int, int, int, int, int]],
+    *,
+    inlined: bool = False,
+) -> dict[int, Decoded]:
+    """Decodes the stream of one core without holding the GIL: what each thread did, by tid.
+
+    `images`: by pid, the half of the kernel as 2^32 - 1. `turns`: stream offset, pid, tid, epoch of the process's image
+    and of the kernel's from there on. A thread of which nothing is told is left out. ValueError for a pid without image.
+    """
+
 def instructions(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Column:
     """The addresses of all instructions in the order in which they ran."""
 
@@ -118,6 +132,51 @@ class Stream:
     lost: list[int]
     """Offsets at which the recorder lost packets."""
 
+class Piece:
+    """A part of a stream that is decoded on its own: the bytes from `begin` to `next`, and `tail` behind them."""
+
+    begin: int
+    next: int
+    tail: bytes
+    first_tsc: int
+    last_tsc: int
+    """0 where no packet tells them."""
+    turns: list[tuple[int, int, int, int, int]]
+    """Offset in the piece, pid, tid, epoch of the process's image and of the kernel's; the first offset is 0."""
+    lost: list[int]
+    """Offsets in the piece at which the recorder lost packets."""
+
+class ListedChange:
+    """A change of an image in the words of a session's `maps.json`."""
+
+    epoch: int
+    event: str
+    address: int
+    size_bytes: int
+    offset: int
+    path: str
+    binary: int | None
+    """Place in `Listed.binaries`."""
+    code_offset: int
+    code_size: int
+    """Of the ELF file that stands in the code file, else 0."""
+    missing: str
+
+class ListedBinary:
+    """A binary that something was mapped from, and its separate debug file."""
+
+    path: str
+    build_id: str
+    size_bytes: int
+    debug_bytes: int
+    def read(self, begin: int, end: int, *, debug: bool = False) -> bytes: ...
+
+class Listed:
+    """The code of a capture: changes by pid (the half of the kernel as 2^32 - 1), and the binaries they name."""
+
+    processes: list[tuple[int, list[ListedChange]]]
+    binaries: list[ListedBinary]
+
 class Capture:
     """A recording made anywhere, recognised by its content.
 
@@ -146,7 +205,26 @@ class Capture:
     def cpu(self) -> tuple[int, int, int] | None: ...
     @property
     def warnings(self) -> list[str]: ...
+    @property
+    def timing(self) -> tuple[int, tuple[int, int], int]:
+        """MTC frequency, TSC ticks per crystal tick (numerator, denominator), nominal ratio; zeros where unknown."""
+
+    def nanoseconds(self, tsc: int) -> int | None:
+        """The time of the recording's own clock; None where nothing relates it to the TSC."""
+
     def streams(self) -> list[Stream]: ...
+    def pieces(self, stream: int, size: int) -> list[Piece]:
+        """The stream cut at the first PSB behind each `size` bytes."""
+
+    def read(self, stream: int, begin: int, end: int) -> bytes:
+        """Packets of a stream."""
+
+    def switches(self) -> bytes:
+        """Switch records of 24 bytes, as session archives hold them, by time."""
+
+    def list_code(self, code: str | Path) -> Listed:
+        """Lists the code of all processes; what no binary backs is written to the file. Raises OSError."""
+
     def stat(self, stream: int, *, flow: bool = True) -> dict[str, Any]:
         """Counts of a stream: bytes, packets by kind, TNT bits, times, errors, and of its flow. Releases the GIL."""
 

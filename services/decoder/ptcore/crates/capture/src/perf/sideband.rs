@@ -310,6 +310,7 @@ impl<'o> Sideband<'o> {
     }
 
     fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
+        capture.conversion = self.conversion;
         kernel::map(&mut self.spaces, &self.kernel_text, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
         for ((name, reason), times) in &self.missing {
