@@ -3,7 +3,7 @@
 //! Little-endian: u32 magic, u32 version, then records {u32 kind, u32 size of the record, body}.
 
 use crate::fields::{Fields, Short};
-use crate::{Capture, CaptureError, Kind, Of, Options, Stream, View};
+use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
 use pt_image::{Image, ImageError};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ struct Records<'d> {
     warnings: Vec<String>,
 }
 
-pub fn read(path: &Path, data: &[u8], _options: &Options) -> Result<Capture, CaptureError> {
+pub fn read(path: &Path, data: &Bytes, _options: &Options) -> Result<Capture, CaptureError> {
     let records = records(path, data)?;
     let mut capture = Capture::new(Kind::Griffin);
     capture.warnings = records.warnings;
@@ -53,11 +53,13 @@ pub fn read(path: &Path, data: &[u8], _options: &Options) -> Result<Capture, Cap
                 number
             }
         };
-        let packets: Vec<u8> = buffers.values().flat_map(|&(_, packets)| packets).copied().collect();
+        let start = |packets: &[u8]| packets.as_ptr() as usize - data.as_ptr() as usize;
+        let parts = buffers.values().map(|&(_, packets)| data.part(start(packets)..start(packets) + packets.len()));
+        let packets = Bytes::join(&parts.collect::<Vec<_>>()).map_err(|error| CaptureError::unreadable(path, error))?;
         capture.views.push(View { pid, tid, image, epoch: 0, kernel: 0 });
         let view = (capture.views.len() - 1) as u32;
         let of = Of::Thread { pid, tid };
-        let stream = Stream::new(format!("thread {tid}"), packets.into(), of);
+        let stream = Stream::new(format!("thread {tid}"), packets, of);
         capture.streams.push(Stream { image, epochs: vec![(0, view)], ..stream });
     }
     if capture.streams.is_empty() {

@@ -52,12 +52,12 @@ impl<'j> Node<'j> {
         Ok(array.iter().enumerate().map(element).collect())
     }
 
-    /// An array of two numbers.
-    pub fn pair(&self) -> Result<(u64, u64), CaptureError> {
-        match self.value.as_array().map(|pair| (pair.len(), pair)) {
-            Some((2, pair)) => pair[0].as_u64().zip(pair[1].as_u64()).ok_or_else(|| self.wanted("a pair of numbers")),
-            _ => Err(self.wanted("a pair of numbers")),
-        }
+    /// An array of so many numbers.
+    pub fn numbers<const N: usize>(&self) -> Result<[u64; N], CaptureError> {
+        let listed = self.value.as_array().into_iter().flatten().map(Value::as_u64);
+        let numbers: Option<Vec<u64>> = listed.collect();
+        let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+        numbers.ok_or_else(|| self.wanted(&format!("an array of {N} numbers")))
     }
 
     pub fn text(&self) -> Result<&'j str, CaptureError> {

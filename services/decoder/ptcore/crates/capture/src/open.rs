@@ -48,10 +48,12 @@ fn set_errata(capture: &mut Capture) {
     }
 }
 
-/// The file that tells a folder's recording (of LLDB, of `perf record --kcore`, of a session), or the file itself.
+/// The file that tells a folder's recording (of LLDB, of `perf record --kcore`, of a session, of DynamoRIO), or the file itself.
 fn described(path: &Path) -> PathBuf {
-    let found =
-        ["trace.json", "data", "manifest.json"].into_iter().map(|name| path.join(name)).find(|inside| inside.is_file());
+    let found = ["trace.json", "data", "manifest.json", "pt.bin"]
+        .into_iter()
+        .map(|name| path.join(name))
+        .find(|inside| inside.is_file());
     found.unwrap_or_else(|| path.to_owned())
 }
 

@@ -5,10 +5,10 @@ use crate::elf::TemporaryFile;
 use crate::files::search;
 use crate::json::Node;
 use crate::open::content;
-use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
+use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View, KERNEL};
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,16 +59,28 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
+    capture.kernel = images.get(&KERNEL).copied();
+    // What several threads left on one core is one object.
+    let mut known = HashSet::new();
     for segment in manifest.elements("segments")? {
+        if let Some(name) = segment.find("thread_name")? {
+            capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
+        }
+        if !known.insert(segment.get("key")?.text()?) {
+            continue;
+        }
+        let turns = segment.elements("turns")?;
+        if !turns.is_empty() {
+            let data = archive.file(&segment.get("key")?)?;
+            capture.streams.push(core(&segment, &turns, data, &images, nobody, &mut capture.views)?);
+            continue;
+        }
         let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
         let image = images.get(&pid).copied().unwrap_or(nobody);
         let data = archive.file(&segment.get("key")?)?;
         let mut stream = Stream::new(format!("thread {tid}"), data, Of::Thread { pid, tid });
         stream.image = image;
         stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0 }, &mut capture.views)?;
-        if let Some(name) = segment.find("thread_name")? {
-            capture.names.insert(tid, name.text()?.to_owned());
-        }
         let lost = segment.find("lost_bytes")?.map_or(Ok(0), |lost| lost.address())?;
         if lost > 0 {
             archive.warnings.push(format!("thread {tid}: {lost} bytes found no room in its buffer"));
@@ -77,6 +89,34 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     capture.warnings = archive.warnings;
     Ok(capture)
+}
+
+/// The stream of a core, or of a thread with the kernel's code: who ran from which offset on.
+fn core(
+    segment: &Node,
+    turns: &[Node],
+    data: Bytes,
+    images: &HashMap<u32, usize>,
+    nobody: usize,
+    views: &mut Vec<View>,
+) -> Result<Stream, CaptureError> {
+    let mut epochs = Vec::new();
+    for turn in turns {
+        let [offset, pid, tid, epoch, kernel] = turn.numbers()?;
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let image = images.get(&small(pid)).copied().unwrap_or(nobody);
+        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.len() as u32));
+        views.push(View { pid: small(pid), tid: small(tid), image, epoch: small(epoch), kernel: small(kernel) });
+    }
+    if epochs.windows(2).any(|pair| pair[0].0 > pair[1].0) {
+        return Err(segment.error("its turns are not in the order of their offsets"));
+    }
+    let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
+    let (name, of) = match segment.find("core")?.and_then(|core| core.integer(PIDS).ok()) {
+        Some(core) => (format!("core {core}"), Of::Core(core as u32)),
+        None => (format!("thread {tid}"), Of::Thread { pid, tid }),
+    };
+    Ok(Stream { epochs, image: nobody, ..Stream::new(name, data, of) })
 }
 
 /// A binary of the store, unpacked, with its separate debug file where there is one.
@@ -115,7 +155,7 @@ fn config(pt: &Node) -> Result<Config, CaptureError> {
 fn epochs(segment: &Node, view: View, views: &mut Vec<View>) -> Result<Vec<(usize, u32)>, CaptureError> {
     let mut epochs = Vec::new();
     for pair in segment.elements("epochs")? {
-        let (offset, epoch) = pair.pair()?;
+        let [offset, epoch] = pair.numbers()?;
         if epochs.last().is_some_and(|&(last, _)| last as u64 >= offset) {
             return Err(pair.error(format!("offset {offset} does not come after the one before")));
         }
@@ -133,6 +173,18 @@ fn epochs(segment: &Node, view: View, views: &mut Vec<View>) -> Result<Vec<(usiz
     Ok(epochs)
 }
 
+/// So many bytes of the code file from where the change says.
+fn inside(change: &Node, code: &Bytes, size: u64) -> Result<Bytes, CaptureError> {
+    let from = change.find("code_offset")?.map_or(Ok(0), |node| node.address())?;
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    let bytes = code.part(from..from.saturating_add(usize::try_from(size).unwrap_or(usize::MAX)));
+    if bytes.len() as u64 != size {
+        let there = code.len();
+        return Err(change.error(format!("{size} bytes from {from} of the code file, which has {there}")));
+    }
+    Ok(bytes)
+}
+
 impl Archive<'_> {
     /// The path of an object. A session that was copied alone has its objects in its own folder.
     fn path(&self, key: &Node) -> Result<PathBuf, CaptureError> {
@@ -140,7 +192,7 @@ impl Archive<'_> {
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
             return Err(key.error(format!("{} is no key of an object", path.display())));
         }
-        let own = self.folder.join(path.file_name().unwrap_or_default());
+        let own = self.folder.join(path.components().skip(2).collect::<PathBuf>());
         Ok(if path.starts_with("raw") && own.is_file() { own } else { self.root.join(path) })
     }
 
@@ -175,14 +227,15 @@ impl Archive<'_> {
         let name = change.find("path")?.map_or(Ok(""), |node| node.text())?;
         Ok(match change.get("event")?.text()? {
             "unmap" => image.unmap(epoch, address, size),
-            "code" => {
-                let from = usize::try_from(number("code_offset")?).unwrap_or(usize::MAX);
-                let bytes = code.part(from..from.saturating_add(usize::try_from(size).unwrap_or(usize::MAX)));
-                if bytes.len() as u64 != size {
-                    let there = code.len();
-                    return Err(change.error(format!("{size} bytes from {from} of the code file, which has {there}")));
+            "code" => image.code(epoch, address, inside(change, code, size)?.to_vec()),
+            _ if number("code_size")? > 0 => {
+                let made = TemporaryFile::new(&inside(change, code, number("code_size")?)?);
+                let made = made.map_err(|error| error.to_string());
+                match made.and_then(|file| Binary::load(&file.0, &Search::default()).map_err(|error| error.to_string()))
+                {
+                    Ok(binary) => image.map(epoch, address, size, number("offset")?, &Arc::new(binary), name),
+                    Err(reason) => image.missing(epoch, address, size, name, &reason),
                 }
-                image.code(epoch, address, bytes.to_vec())
             }
             _ => match self.binary(change)? {
                 Some(Ok(binary)) => image.map(epoch, address, size, number("offset")?, &binary, name),
@@ -190,7 +243,11 @@ impl Archive<'_> {
                     self.warnings.push(format!("{name}: {reason}"));
                     image.missing(epoch, address, size, name, &reason)
                 }
-                None => image.missing(epoch, address, size, name, "it was not recorded"),
+                None => {
+                    let told = change.find("missing")?.map_or(Ok(""), |reason| reason.text())?;
+                    let reason = if told.is_empty() { "it was not recorded" } else { told };
+                    image.missing(epoch, address, size, name, reason)
+                }
             },
         })
     }

@@ -75,3 +75,50 @@ fn keys_stay_inside_the_store_and_code_inside_its_file() {
         assert!(error.to_string().ends_with(wanted), "{error}");
     }
 }
+
+#[test]
+fn segments_of_one_object_are_the_stream_of_a_core() {
+    let Some(store) = store("core-session", MAPS) else { return };
+    let manifest = store.0.join("raw/s1/manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let (head, rest) = text.split_once("\"segments\": [").unwrap();
+    let (_, tail) = rest.split_once("}],").unwrap();
+    let common = r#""key": "raw/s1/segment-0.pt.zst", "core": 3, "pid": 7"#;
+    let segments = format!(
+        r#"{{{common}, "tid": 8, "thread_name": "main", "turns": [[0, 7, 8, 1, 0], [100, 7, 9, 2, 0]]}},
+           {{{common}, "tid": 9, "thread_name": "other"}}"#
+    );
+    std::fs::write(&manifest, format!("{head}\"segments\": [{segments}],{tail}")).unwrap();
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    let [stream] = &capture.streams[..] else { panic!("it is one stream") };
+    assert_eq!((stream.of, &stream.epochs[..]), (Of::Core(3), &[(0, 0), (100, 1)][..]));
+    let views: Vec<_> = capture.views.iter().map(|view| (view.tid, view.epoch)).collect();
+    assert_eq!(views, [(8, 1), (9, 2)]);
+    assert_eq!((&*capture.names[&8], &*capture.names[&9]), ("main", "other"));
+    let mut told = Told::default();
+    Flow::new(capture.memory()).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+    assert_eq!(told.instructions.len(), 21);
+}
+
+#[test]
+fn an_elf_file_may_stand_in_the_code_file_and_what_is_missing_says_why() {
+    let Some(data) = reference_data() else { return };
+    let program = std::fs::read(data.join("pt/lldb/intelpt-trace/a.out")).unwrap();
+    let size = program.len();
+    let maps = format!(
+        r#"{{"version": 1, "processes": [{{"pid": 7, "changes": [
+            {{"epoch": 0, "event": "map", "address": 4194304, "size_bytes": 1788, "offset": 0, "path": "[jit]",
+              "binary": "", "code_offset": 3, "code_size": {size}}},
+            {{"epoch": 0, "event": "map", "address": 8388608, "size_bytes": 4096, "path": "/x/lib.so", "binary": "",
+              "missing": "no file with build id 07 is there"}}]}}]}}"#
+    );
+    let Some(store) = store("inside-session", &maps) else { return };
+    let code = compress_to_vec(&[b"...", &program[..]].concat()[..], CompressionLevel::Fastest);
+    std::fs::write(store.0.join("raw/s1/code.bin.zst"), code).unwrap();
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    let (memory, mut told) = (capture.memory(), Told::default());
+    let stream = &capture.streams[0];
+    Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+    assert_eq!(told.instructions.len(), 21);
+    assert_eq!(memory.why_no_code(0, 8388608), "/x/lib.so: no file with build id 07 is there");
+}

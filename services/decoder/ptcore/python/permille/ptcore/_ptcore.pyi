@@ -96,7 +96,8 @@ def decode_threads(
     """Decodes the stream of one core without holding the GIL: what each thread did, by tid.
 
     `images`: by pid, the half of the kernel as 2^32 - 1. `turns`: stream offset, pid, tid, epoch of the process's image
-    and of the kernel's from there on. A thread of which nothing is told is left out. ValueError for a pid without image.
+    and of the kernel's from there on. A thread of which nothing is told is left out.
+    Raises ValueError for a pid without image.
     """
 
 def instructions(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Column:
