@@ -21,6 +21,7 @@ from permille.decoder.service.decode_work import DecodeWork
 from permille.decoder.service.decoder_service import ACCESS, DecoderService
 from permille.decoder.service.scratch_folder import ScratchFolder
 from permille.decoder.service.session_deletion import SessionDeletion
+from permille.decoder.service.session_upload import SessionUpload
 from permille.mesh.config import MeshConfig
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.server import ServerContext, run
@@ -96,6 +97,7 @@ async def setup(context: ServerContext) -> None:
             queries=QueryEngine(tables, limits, most_at_once=settings.queries_at_once),
             exports=SessionExports(tables, scratch.path),
             uploads=BinaryUpload(binaries, scratch.path),
+            sessions=SessionUpload(context.store, context.etcd),
             deletion=SessionDeletion(context.store, tables, context.etcd, context.operations),
         ),
         decoder_pb2.DESCRIPTOR.services_by_name["DecoderService"],

@@ -83,6 +83,8 @@ class Session:
     stored_bytes: int = 0
     lost_bytes: int = 0
     segments: int = 0
+    # As in the API, in small letters; what was imported is listed like what was recorded.
+    backend: str = "vpt"
     error_reason: str = ""
     error_message: str = ""
     error_help: str = ""

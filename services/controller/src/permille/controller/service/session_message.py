@@ -12,7 +12,7 @@ def to_message(session: Session) -> pb.Session:
     return pb.Session(
         name=session.name,
         state=pb.Session.State.Value(f"STATE_{session.state}"),
-        backend=pb.BACKEND_VPT,
+        backend=pb.Backend.Value(f"BACKEND_{session.backend.upper()}"),
         pids=session.pids,
         purpose=session.purpose,
         period_ms=session.period_ms,

@@ -17,7 +17,10 @@ from permille.mesh.store import ObjectStore
 
 @dataclass(frozen=True)
 class MapChange:
-    """One change of a process's image. `binary`: the key of the mapped file in the object store, "" for none."""
+    """One change of a process's image. `binary`: the key of the mapped file in the object store, "" for none.
+
+    `code_size`: of an ELF file in the code file, which is mapped. `missing`: why the mapped file could not be had.
+    """
 
     epoch: int
     event: str
@@ -28,6 +31,8 @@ class MapChange:
     build_id: str = ""
     binary: str = ""
     code_offset: int = 0
+    code_size: int = 0
+    missing: str = ""
 
 
 class SessionArchive:

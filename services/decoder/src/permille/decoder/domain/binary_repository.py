@@ -78,6 +78,13 @@ class BinaryRepository:
         await self._store.put_stream(key, compressed(file))
         return UploadedBinary(key, identity.build_id, size, existed=False)
 
+    async def known(self, build_id: str, *, debug: bool) -> UploadedBinary | None:
+        """The binary or debug file with the build id, where it is there; its size is that of the stored object."""
+        key = f"binaries/{build_id}" + (".debug" if debug else "")
+        if not build_id.isalnum() or not await self._store.exists(key):
+            return None
+        return UploadedBinary(key, build_id, (await self._store.head(key)).size_bytes, existed=True)
+
     async def _key_of(self, file: Path, identity: ElfIdentity) -> str:
         if identity.build_id:
             return f"binaries/{identity.build_id}"

@@ -15,17 +15,29 @@ _PARTS_A_SLOT = 4
 
 
 def planned(segments: Iterable[Segment], slots: int) -> list[tuple[Segment, ...]]:
-    """The largest first: the smaller ones fill the gaps at the end."""
-    ordered = sorted(segments, key=lambda segment: (-segment.size_bytes, segment.index))
-    total = sum(segment.size_bytes for segment in ordered)
+    """The largest first: the smaller ones fill the gaps at the end. Segments of one stream stay together."""
+    ordered = sorted(streams(segments), key=lambda stream: (-_size(stream), stream[0].index))
+    total = sum(map(_size, ordered))
     wanted = min(max(total // (slots * _PARTS_A_SLOT), _LEAST_BYTES), _MOST_BYTES)
     parts: list[tuple[Segment, ...]] = []
     together: list[Segment] = []
     size = 0
-    for segment in ordered:
-        if together and (size + segment.size_bytes > wanted or len(together) == _MOST_SEGMENTS):
+    for stream in ordered:
+        if together and (size + _size(stream) > wanted or len(together) + len(stream) > _MOST_SEGMENTS):
             parts.append(tuple(together))
             together, size = [], 0
-        together.append(segment)
-        size += segment.size_bytes
+        together += stream
+        size += _size(stream)
     return [*parts, tuple(together)] if together else parts
+
+
+def streams(segments: Iterable[Segment]) -> list[tuple[Segment, ...]]:
+    """The segments by the object that holds their packets: of a core's, those of all its threads."""
+    found: dict[str, list[Segment]] = {}
+    for segment in segments:
+        found.setdefault(segment.key, []).append(segment)
+    return [tuple(stream) for stream in found.values()]
+
+
+def _size(stream: tuple[Segment, ...]) -> int:
+    return sum(segment.size_bytes for segment in stream)

@@ -16,6 +16,7 @@ class StepKind(StrEnum):
     MAP = "map"
     UNMAP = "unmap"
     CODE = "code"
+    INSIDE = "inside"
     MISSING = "missing"
 
 
@@ -23,6 +24,7 @@ class StepKind(StrEnum):
 class ImageStep:
     """One change. MAP: the file `path` (with `debug_path`) from `offset`; CODE: bytes at `offset` of the code file.
 
+    INSIDE: from `offset` the ELF file that stands in the code file at `inside` (offset, size).
     MISSING: memory whose content is not known, for the `reason`.
     """
 
@@ -35,6 +37,7 @@ class ImageStep:
     path: str = ""
     debug_path: str = ""
     reason: str = ""
+    inside: tuple[int, int] = (0, 0)
 
 
 def image_steps(
@@ -48,15 +51,12 @@ def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: 
     where = (change.epoch, change.address, change.size_bytes)
     if change.event == "unmap":
         return ImageStep(StepKind.UNMAP, *where)
-    if change.event == "code":
-        if code_missing:
-            return ImageStep(StepKind.MISSING, *where, name=change.path, reason=code_missing)
-        return ImageStep(StepKind.CODE, *where, offset=change.code_offset)
+    if change.event == "code" or change.code_size:
+        return _from_code_file(change, code_missing)
     if not change.binary:
-        reason = (
-            "the file could not be read when it was recorded" if change.path.startswith("/") else "no file backs it"
-        )
-        return ImageStep(StepKind.MISSING, *where, name=change.path, reason=reason)
+        no_file = "no file backs it"
+        unread = "the file could not be read when it was recorded" if change.path.startswith("/") else no_file
+        return ImageStep(StepKind.MISSING, *where, name=change.path, reason=change.missing or unread)
     local = binaries.get(change.binary, LocalBinary(None, missing="the binary is not in the repository"))
     if local.path is None:
         return ImageStep(StepKind.MISSING, *where, name=change.path, reason=local.missing)
@@ -68,3 +68,13 @@ def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: 
         path=str(local.path),
         debug_path=str(local.debug_path or ""),
     )
+
+
+def _from_code_file(change: MapChange, code_missing: str) -> ImageStep:
+    where = (change.epoch, change.address, change.size_bytes)
+    if code_missing:
+        return ImageStep(StepKind.MISSING, *where, name=change.path, reason=code_missing)
+    if change.code_size:
+        inside = (change.code_offset, change.code_size)
+        return ImageStep(StepKind.INSIDE, *where, offset=change.offset, name=change.path, inside=inside)
+    return ImageStep(StepKind.CODE, *where, offset=change.code_offset)

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 MIB = 1 << 20
 _MOST_MIB = 64 * 1024
+# For the tool that recorded what was imported.
+RECORDER_KNOB = "record again with larger buffers (perf record -m ,64M), or for less time"
+_IMPORTED = {
+    "no kernel code": "import again with --vmlinux FILE, or --kcore and --kallsyms",
+    "jitdump": "record with the jitdump file of the program, and import again with --symbols FOLDER",
+    "bpf": "none: record user code alone (perf record -e intel_pt//u)",
+    "nothing was mapped": "import again with the binaries: --symbols FOLDER",
+    "no-code": "import again with the binaries: --symbols FOLDER",
+    "before-first-psb": "none: a recording that begins anywhere is understood from its first synchronisation point on",
+    "overflow": RECORDER_KNOB,
+}
 
 
 def buffer_knob(buffer_bytes: int, recorded_bytes: int, lost_bytes: int) -> str:
@@ -17,8 +28,11 @@ def buffer_knob(buffer_bytes: int, recorded_bytes: int, lost_bytes: int) -> str:
     return f"permille trace --buffer {mib}MiB, or a shorter period: --for"
 
 
-def decode_knob(reason: str) -> str:
-    """For a stretch that could not be decoded."""
+def decode_knob(reason: str, *, imported: bool = False) -> str:
+    """For a stretch that could not be decoded. `imported`: another tool recorded it."""
+    lowered = reason.lower()
+    if imported:
+        return next((knob for word, knob in _IMPORTED.items() if word in lowered), "")
     known = {
         "nothing was mapped": "none of yours, as no program runs there: permille support-bundle, and report it",
         "missing": "record on a machine where the binary is readable, or upload it: permille upload-binary",
@@ -27,5 +41,4 @@ def decode_knob(reason: str) -> str:
         "synchronization": "permille trace with a smaller --psb-period",
         "overflow": "permille trace with fewer packets: --no-cyc",
     }
-    lowered = reason.lower()
     return next((knob for word, knob in known.items() if word in lowered), "report it: permille support-bundle")

@@ -50,7 +50,7 @@ class PacketOptions(_Part):
 
 
 class Segment(_Part):
-    """One stream. `epochs`: from which offset on which image of the process holds."""
+    """What one thread left. `epochs`: from which offset on which image of the process holds."""
 
     index: int = Field(ge=0)
     key: str
@@ -68,6 +68,13 @@ class Segment(_Part):
     epochs: tuple[tuple[int, int], ...] = ()
     first_tsc: int = 0
     last_tsc: int = 0
+    core: int = -1
+    # Of a core's stream, which several segments name by the same key, one for each thread: from which offset on which
+    # thread ran (offset, pid, tid, epoch, epoch of the kernel's image). The first of the segments has them.
+    turns: tuple[tuple[int, int, int, int, int], ...] = ()
+    # Where in the stream the segment begins, and where in the segment packets are missing.
+    stream_begin: int = 0
+    lost_offsets: tuple[int, ...] = ()
 
 
 class StoredFile(_Part):
@@ -116,6 +123,18 @@ class Manifest(_Part):
     switches: Switches
     maps: StoredFile
     code: StoredFile
+    # What is to be known about the recording as a whole.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def imported(self) -> bool:
+        """Another tool recorded it."""
+        return self.backend.startswith("imported:")
+
+    @property
+    def timeless(self) -> bool:
+        """Its packets hold no times: instructions are counted instead, one a tick."""
+        return self.clock.tsc1 == 0
 
     @property
     def day(self) -> date:

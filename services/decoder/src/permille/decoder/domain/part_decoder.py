@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
@@ -27,7 +28,7 @@ from permille.decoder.domain.table_part import TablePart
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
-from permille.ptcore import decode
+from permille.ptcore import Decoded, decode, decode_threads
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
@@ -38,7 +39,9 @@ _MOST_CONTEXTS = 2
 # Segments of up to so many bytes are fetched together and into memory, others one by one and onto the disk.
 _SMALL = 1 << 18
 _MOST_AT_ONCE = 32
-_Stream: TypeAlias = mmap.mmap | bytes | LostSegment
+# The segments whose packets one object holds; the packets, or why there are none.
+_Stream: TypeAlias = tuple[Segment, ...]
+_Packets: TypeAlias = mmap.mmap | bytes | LostSegment
 _contexts: OrderedDict[tuple[str, str, str], SessionContext] = OrderedDict()
 
 
@@ -89,10 +92,15 @@ async def _part(task: PartTask) -> bytes:
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
-    segments = [by_index[index] for index in task.segments]
-    async for streams in _fetched(context, segments, Path(task.folder)):
-        lost += [stream for _, stream in streams if isinstance(stream, LostSegment)]
-        decoded += await asyncio.to_thread(_decoded, context, rows, streams, inlined=task.inlined)
+    wanted = streams(by_index[index] for index in task.segments)
+    async for batch in _fetched(context, wanted, Path(task.folder)):
+        lost += [
+            replace(packets, index=segment.index)
+            for stream, packets in batch
+            if isinstance(packets, LostSegment)
+            for segment in stream
+        ]
+        decoded += await asyncio.to_thread(_decoded, context, rows, batch, inlined=task.inlined)
     parts = await asyncio.to_thread(rows.finish)
     await _require_wanted(store, task)
     manifest = context.archive.manifest
@@ -105,60 +113,82 @@ async def _part(task: PartTask) -> bytes:
 
 
 def _decoded(
-    context: SessionContext, rows: PartRows, streams: Sequence[tuple[Segment, _Stream]], *, inlined: bool
+    context: SessionContext, rows: PartRows, batch: Sequence[tuple[_Stream, _Packets]], *, inlined: bool
 ) -> list[DecodedSegment]:
     told = []
-    for segment, stream in streams:
-        if isinstance(stream, LostSegment):
+    for stream, packets in batch:
+        if isinstance(packets, LostSegment):
             continue
         begun = time.perf_counter()
-        image, epochs = context.image(segment.pid), list(segment.epochs)
-        result = decode(stream, image, context.config, epochs, inlined=inlined)
-        took_ms = (time.perf_counter() - begun) * 1000
-        rows.add(segment, result)
-        told.append(DecodedSegment(segment.index, result.stats["calls"], took_ms, dict(result.stats)))
+        results = _results(context, stream, packets, inlined=inlined)
+        took_ms = (time.perf_counter() - begun) * 1000 / len(stream)
+        for segment in stream:
+            result = results.get(segment.tid)
+            if result is not None:
+                rows.add(segment, result)
+            stats = dict(result.stats) if result else {}
+            told.append(DecodedSegment(segment.index, stats.get("calls", 0), took_ms, stats))
     return told
 
 
+def _results(
+    context: SessionContext, stream: _Stream, packets: mmap.mmap | bytes, *, inlined: bool
+) -> dict[int, Decoded]:
+    """By thread. One of which nothing is told has none."""
+    first = stream[0]
+    if not first.turns:
+        image, epochs = context.image(first.pid), list(first.epochs)
+        return {first.tid: decode(packets, image, context.config, epochs, inlined=inlined)}
+    images = context.images(pid for _, pid, *_ in first.turns)
+    return decode_threads(packets, images, context.config, list(first.turns), inlined=inlined)
+
+
 async def _fetched(
-    context: SessionContext, segments: Sequence[Segment], folder: Path
-) -> AsyncIterator[list[tuple[Segment, _Stream]]]:
-    """The raw packets of some segments, while the next ones are on their way."""
+    context: SessionContext, wanted: Sequence[_Stream], folder: Path
+) -> AsyncIterator[list[tuple[_Stream, _Packets]]]:
+    """The raw packets of some streams, while the next ones are on their way."""
 
-    async def fetched(batch: Sequence[Segment]) -> list[tuple[Segment, _Stream]]:
-        streams = await asyncio.gather(*(_stream(context, segment, folder) for segment in batch))
-        return list(zip(batch, streams, strict=True))
+    async def fetched(batch: Sequence[_Stream]) -> list[tuple[_Stream, _Packets]]:
+        packets = await asyncio.gather(*(_packets(context, stream, folder) for stream in batch))
+        return list(zip(batch, packets, strict=True))
 
-    batches = list(_batches(segments))
+    batches = list(_batches(wanted))
     coming = asyncio.create_task(fetched(batches[0]))
     try:
         for following in [*batches[1:], None]:
-            streams = await coming
+            batch = await coming
             if following is not None:
                 coming = asyncio.create_task(fetched(following))
-            yield streams
+            yield batch
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
 
 
-def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    batch: list[Segment] = []
-    for segment in segments:
-        if batch and (len(batch) == _MOST_AT_ONCE or segment.size_bytes > _SMALL):
+def _batches(wanted: Sequence[_Stream]) -> Iterator[list[_Stream]]:
+    batch: list[_Stream] = []
+    for stream in wanted:
+        if batch and (len(batch) == _MOST_AT_ONCE or not _small(stream)):
             yield batch
             batch = []
-        batch.append(segment)
+        batch.append(stream)
     if batch:
         yield batch
 
 
-async def _stream(context: SessionContext, segment: Segment, folder: Path) -> _Stream:
-    if segment.pid not in context.steps:
-        reason = context.missing or f"the mappings of process {segment.pid} are missing"
-        return LostSegment(segment.index, reason, BACKUP_KNOB)
+def _small(stream: _Stream) -> bool:
+    most = max(sum(segment.size_bytes for segment in stream), sum(segment.stored_bytes for segment in stream))
+    return most <= _SMALL
+
+
+async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _Packets:
+    segment = stream[0]
+    for pid in [pid for _, pid, *_ in segment.turns] or [segment.pid]:
+        if pid not in context.steps:
+            reason = context.missing or f"the mappings of process {pid} are missing"
+            return LostSegment(segment.index, reason, BACKUP_KNOB)
     try:
-        if segment.size_bytes <= _SMALL and segment.stored_bytes <= _SMALL:
+        if _small(stream):
             return await context.archive.segment_bytes(segment)
         with tempfile.TemporaryFile(dir=folder) as file:
             await context.archive.fetch_segment(segment, cast(BinaryIO, file))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
-from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.function_numbers import FunctionKey, numbered
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import FUNCTIONS
@@ -23,6 +22,7 @@ from permille.decoder.domain.segment_rows import (
     edge_columns,
     inlined_columns,
     loss_columns,
+    timed_by_instructions,
 )
 from permille.decoder.domain.session_context import SessionContext
 from permille.decoder.domain.table_part import TablePart
@@ -66,8 +66,10 @@ class PartRows:
         functions = SegmentFunctions(pa.array([], pa.int32()))
         self._functions.append((decoded.functions(), functions))
         self._waiting_functions += len(decoded.functions()["address"])
-        calls = decoded.calls()
-        timeline = self._context.timelines.get(segment.tid, CoreTimeline())
+        calls: Mapping[str, Any] = decoded.calls()
+        if self._context.archive.manifest.timeless:
+            calls = timed_by_instructions(calls)
+        timeline = self._context.timeline(segment)
         total = len(calls["flags"])
         for offset in range(0, total, _GROUP_ROWS):
             count = min(_GROUP_ROWS, total - offset)
@@ -84,7 +86,8 @@ class PartRows:
         if self._waiting_functions >= _GROUP_ROWS:
             self._settle()
         if len(decoded.losses()["offset"]):
-            self._losses.write(loss_columns(decoded.losses(), segment, self._clock))
+            imported = self._context.archive.manifest.imported
+            self._losses.write(loss_columns(decoded.losses(), segment, self._clock, imported=imported))
 
     def finish(self) -> list[TablePart]:
         """All files, with all rows."""
@@ -106,7 +109,8 @@ class PartRows:
             "name": [key.name for key in keys],
             "module": [key.module for key in keys],
             "build_id": [self._context.build_ids.get(key.module, "") for key in keys],
-            "address": [key.address for key in keys],
+            # Those of a kernel are beyond what Arrow takes a list of numbers for.
+            "address": pa.array([key.address for key in keys], pa.uint64()),
             **self._described,
             **{name: summed[f"{name}_sum"] for name in _SUMMED},
         }

@@ -112,6 +112,21 @@ def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColum
     }
 
 
+def timed_by_instructions(calls: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The calls of a segment, whose packets hold no times, with the instructions before them as their times.
+
+    Where among a function's own instructions it calls others is not in ptcore's rows: its own come first.
+    """
+    if not len(calls["flags"]):
+        return calls
+    own, whole = (primitive_array([calls[name]]) for name in ("instructions", "instructions_total"))
+    # From 1 on, as 0 is an unknown time; callers come before what they call, so that times nest.
+    start = pc.add(pc.subtract(pc.cumulative_sum(own), own), pa.scalar(1, own.type))
+    timed = {"start_tsc": start, "end_tsc": pc.add(start, whole)}
+    ticks = {name: memoryview(values.buffers()[1])[: 8 * len(values)].cast("B") for name, values in timed.items()}
+    return {**calls, **{name: values.cast("Q") for name, values in ticks.items()}}
+
+
 def edge_columns(edges: Sequence[tuple[Segment, Mapping[str, Any]]]) -> Columns:
     """The branch edges with their counts."""
     which = _which([len(columns["kind"]) for _, columns in edges])
@@ -173,20 +188,21 @@ def _places(functions: Sequence[SegmentFunctions], rows: pa.Array[Any], which: p
     return _concatenated(places).take(pc.add(rows.cast(pa.int32()), _of_segment(begins[:-1], which)))
 
 
-def loss_columns(losses: Mapping[str, Any], segment: Segment, clock: Clock) -> Columns:
+def loss_columns(losses: Mapping[str, Any], segment: Segment, clock: Clock, *, imported: bool = False) -> Columns:
     """What could not be decoded, with the setting that helps."""
     first = pa.scalar(segment.first_tsc or clock.tsc0, pa.int64())
     column = {name: primitive_array([values]) for name, values in losses.items() if name != "reason"}
     reasons = text_array([losses["reason"]])
+    knobs = [decode_knob(str(reason), imported=imported) for reason in reasons.to_pylist()]
     return {
         "segment": _constant(segment.index, pa.int32(), len(reasons)),
-        "stream_offset": _signed(column["offset"]),
+        "stream_offset": pc.add(_signed(column["offset"]), segment.stream_begin),
         "size_bytes": _signed(column["size_bytes"]),
         "start_ns": ns_of(column["start_tsc"], clock, first),
         "end_ns": ns_of(column["end_tsc"], clock, first),
         "reason": reasons,
         "address": _signed(column["address"]),
-        "knob": pa.array([decode_knob(str(reason)) for reason in reasons.to_pylist()], pa.string()),
+        "knob": pa.array(knobs, pa.string()),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,8 +14,12 @@ from permille.decoder.domain.archive import MapChange, SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
 from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
 from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps
+from permille.decoder.domain.manifest import Segment
 from permille.mesh.errors import PermilleError
 from permille.ptcore import Binary, Image, PtConfig
+
+# The half of the address space that all processes share, as perf writes its pid: -1.
+KERNEL = 2**32 - 1
 
 
 @dataclass
@@ -31,12 +35,56 @@ class SessionContext:
     missing: str = ""
     notes: list[str] = field(default_factory=list)
     _images: dict[int, Image] = field(default_factory=dict)
+    _inside: dict[tuple[int, int], Binary] = field(default_factory=dict)
 
     def image(self, pid: int) -> Image:
         """The image of a process in `steps`, made once."""
         if pid not in self._images:
-            self._images[pid] = _image(self.steps[pid], memoryview(self.code))
+            self._images[pid] = self._image(self.steps[pid])
         return self._images[pid]
+
+    def images(self, pids: Iterable[int]) -> dict[int, Image]:
+        """Those of some processes, and of what all share: the half of the kernel, where it is known."""
+        return {pid: self.image(pid) for pid in {*pids, KERNEL} if pid in self.steps}
+
+    def timeline(self, segment: Segment) -> CoreTimeline:
+        """On which cores the segment's thread was."""
+        if segment.core >= 0:
+            return CoreTimeline((), (segment.core,))
+        return self.timelines.get(segment.tid, CoreTimeline())
+
+    def _image(self, steps: tuple[ImageStep, ...]) -> Image:
+        image = Image()
+        for step in steps:
+            where = (step.epoch, step.address, step.size)
+            if step.kind == StepKind.UNMAP:
+                image.unmap(*where)
+            elif step.kind == StepKind.CODE:
+                image.code(step.epoch, step.address, bytes(self.code[step.offset : step.offset + step.size]))
+            elif step.kind == StepKind.MISSING:
+                image.missing(*where, step.name, step.reason)
+            else:
+                self._map(image, step)
+        return image
+
+    def _map(self, image: Image, step: ImageStep) -> None:
+        try:
+            inside = step.kind == StepKind.INSIDE
+            binary = self._binary_inside(step.inside) if inside else _binary(step.path, step.debug_path)
+        except (ValueError, OSError) as error:
+            # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not.
+            image.missing(step.epoch, step.address, step.size, step.name, f"the binary cannot be read: {error}")
+            return
+        image.map(step.epoch, step.address, step.size, step.offset, binary, step.name)
+
+    def _binary_inside(self, inside: tuple[int, int]) -> Binary:
+        if inside not in self._inside:
+            begin, size = inside
+            with tempfile.NamedTemporaryFile(prefix="inside-") as file:
+                file.write(memoryview(self.code)[begin : begin + size])
+                file.flush()
+                self._inside[inside] = Binary(file.name)
+        return self._inside[inside]
 
 
 async def open_context(archive: SessionArchive, binaries: BinaryRepository, folder: Path) -> SessionContext:
@@ -52,7 +100,7 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
     await _read_timelines(context)
     changes = [change for listed in processes.values() for change in listed]
     code_missing = ""
-    if any(change.event == "code" for change in changes):
+    if any(change.event == "code" or change.code_size for change in changes):
         code_missing = await _read_code(context, folder)
     found = await _fetch_binaries(binaries, changes)
     for pid, listed in processes.items():
@@ -101,31 +149,6 @@ def _config(archive: SessionArchive) -> PtConfig:
         options.nominal_ratio,
         options.return_compression,
     )
-
-
-def _image(steps: tuple[ImageStep, ...], code: memoryview) -> Image:
-    image = Image()
-    for step in steps:
-        where = (step.epoch, step.address, step.size)
-        if step.kind == StepKind.UNMAP:
-            image.unmap(*where)
-        elif step.kind == StepKind.CODE:
-            image.code(step.epoch, step.address, bytes(code[step.offset : step.offset + step.size]))
-        elif step.kind == StepKind.MISSING:
-            image.missing(*where, step.name, step.reason)
-        else:
-            _map(image, step)
-    return image
-
-
-def _map(image: Image, step: ImageStep) -> None:
-    try:
-        binary = _binary(step.path, step.debug_path)
-    except (ValueError, OSError) as error:
-        # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not.
-        image.missing(step.epoch, step.address, step.size, step.name, f"the binary cannot be read: {error}")
-        return
-    image.map(step.epoch, step.address, step.size, step.offset, binary, step.name)
 
 
 @lru_cache(maxsize=256)

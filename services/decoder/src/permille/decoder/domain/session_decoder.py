@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
-from permille.decoder.domain.decode_plan import planned
+from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_decoder import WRITTEN, PartTask, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
@@ -164,13 +165,15 @@ class SessionDecoder:
         try:
             work.merge.add(await self._run(work.part(part), work.priority, alone=alone))
         except WorkerDied:
-            if len(part) == 1:
-                work.merge.lose(part[0], "the decoder's worker process died in it", _CRASH_KNOB)
+            together = streams(part)
+            if len(together) == 1:
+                for segment in part:
+                    work.merge.lose(segment, "the decoder's worker process died in it", _CRASH_KNOB)
                 return
             # One of them is to blame.
-            middle = len(part) // 2
-            await self._part(work, part[:middle], alone=True)
-            await self._part(work, part[middle:], alone=True)
+            middle = len(together) // 2
+            for half in (together[:middle], together[middle:]):
+                await self._part(work, tuple(chain.from_iterable(half)), alone=True)
 
     async def _run(self, task: PartTask, priority: int, *, alone: bool = False) -> PartRecord:
         return part_record(await self._pool.run(task, priority=priority, alone=alone))

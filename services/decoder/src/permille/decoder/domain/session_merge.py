@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
-from permille.decoder.domain.knobs import buffer_knob
+from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.mesh.table_schemas import SCHEMAS
@@ -114,15 +114,17 @@ class SessionMerge:
         columns["address"] = columns["address"].view(pa.int64())
         columns["size_bytes"] = columns["size"]
         columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
+        ticks = "instructions" if self.manifest.timeless else "ticks"
         for name in ("self", "total"):
-            columns[f"{name}_ns"] = pc.round(pc.multiply(columns[f"{name}_ticks"].cast(pa.float64()), scale))
+            columns[f"{name}_ns"] = pc.round(pc.multiply(columns[f"{name}_{ticks}"].cast(pa.float64()), scale))
         for name, value in self._common().items():
             columns[name] = pa.repeat(pa.scalar(value), found.num_rows)
         schema = SCHEMAS["functions"]
         return pa.record_batch([columns[column.name].cast(column.type) for column in schema], schema=schema)
 
     def _notes(self) -> list[str]:
-        return list(dict.fromkeys(note for record in self._records.values() for note in record.notes))
+        told = (note for record in self._records.values() for note in record.notes)
+        return list(dict.fromkeys([*self.manifest.notes, *told]))
 
     def _decoded(self) -> dict[int, DecodedSegment]:
         return {segment.index: segment for record in self._records.values() for segment in record.decoded}
@@ -147,11 +149,21 @@ class SessionMerge:
                     reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
                     knob=buffer_knob(buffers, recorded, unrecorded),
                 )
+            for offset in segment.lost_offsets:
+                yield self._loss(
+                    segment.index,
+                    offset=segment.stream_begin + offset,
+                    size_bytes=0,
+                    start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
+                    end_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
+                    reason="the recorder lost packets here: nobody knows how many",
+                    knob=RECORDER_KNOB,
+                )
             lost = all_lost.get(segment.index)
             if lost is not None:
                 yield self._loss(
                     segment.index,
-                    offset=0,
+                    offset=segment.stream_begin,
                     size_bytes=segment.size_bytes,
                     start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
                     end_ns=clock.ns(segment.last_tsc) or manifest.end_ns,
@@ -187,7 +199,7 @@ class SessionMerge:
                 "pid": segment.pid,
                 "tid": segment.tid,
                 "thread": segment.thread_name,
-                "core": -1,
+                "core": segment.core,
                 "size_bytes": segment.size_bytes,
                 "stored_bytes": segment.stored_bytes,
                 "lost_bytes": _lost_bytes(segment, result),

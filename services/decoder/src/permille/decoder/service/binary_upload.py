@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from permille.api.decoder.v1 import decoder_pb2
-from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.binary_repository import BinaryRepository, UploadedBinary
 from permille.mesh.errors import InvalidArgument
 
 _MOST_BYTES = 8 << 30
@@ -29,6 +29,9 @@ class BinaryUpload:
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-") as file:
             size, debug = 0, False
             async for request in requests:
+                known = await self._binaries.known(request.build_id, debug=request.debug) if request.build_id else None
+                if known is not None:
+                    return _response(known)
                 debug = debug or request.debug
                 size += len(request.data)
                 if size > _MOST_BYTES:
@@ -40,6 +43,10 @@ class BinaryUpload:
                 await asyncio.to_thread(file.write, request.data)
             await asyncio.to_thread(file.flush)
             added = await self._binaries.add(Path(file.name), debug=debug)
-        return decoder_pb2.UploadBinaryResponse(
-            name=added.key, build_id=added.build_id, size_bytes=added.size_bytes, existed=added.existed
-        )
+        return _response(added)
+
+
+def _response(binary: UploadedBinary) -> decoder_pb2.UploadBinaryResponse:
+    return decoder_pb2.UploadBinaryResponse(
+        name=binary.key, build_id=binary.build_id, size_bytes=binary.size_bytes, existed=binary.existed
+    )

@@ -13,6 +13,7 @@ from permille.decoder.domain.query import QueryEngine
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.service.binary_upload import BinaryUpload
 from permille.decoder.service.session_deletion import SessionDeletion
+from permille.decoder.service.session_upload import SessionUpload
 from permille.mesh.auth import OPERATE, OPERATE_LOCAL, VIEW, Access
 from permille.mesh.errors import InvalidArgument
 from permille.mesh.operation_runner import OperationRunner
@@ -28,6 +29,7 @@ ACCESS: dict[str, Access] = {
     "Query": VIEW,
     "Export": VIEW,
     "UploadBinary": OPERATE,
+    "UploadSession": OPERATE,
     "DeleteSession": OPERATE_LOCAL,
 }
 _FORMATS = {
@@ -52,6 +54,7 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
         queries: QueryEngine,
         exports: SessionExports,
         uploads: BinaryUpload,
+        sessions: SessionUpload,
         deletion: SessionDeletion,
     ) -> None:
         super().__init__(operations)
@@ -59,6 +62,7 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
         self._queries = queries
         self._exports = exports
         self._uploads = uploads
+        self._sessions = sessions
         self._deletion = deletion
 
     async def Decode(  # noqa: N802
@@ -95,6 +99,12 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
     ) -> decoder_pb2.UploadBinaryResponse:
         """Adds a binary or a debug file to the repository."""
         return await self._uploads.receive(request_iterator)
+
+    async def UploadSession(  # noqa: N802
+        self, request_iterator: AsyncIterator[decoder_pb2.UploadSessionRequest], context: Any
+    ) -> decoder_pb2.UploadSessionResponse:
+        """Stores what another tool recorded, as a session."""
+        return await self._sessions.receive(request_iterator)
 
     async def DeleteSession(  # noqa: N802
         self, request: decoder_pb2.DeleteSessionRequest, context: Any

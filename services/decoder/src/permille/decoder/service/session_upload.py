@@ -1,0 +1,225 @@
+"""Receiving a recording made elsewhere as a session, file by file, the manifest last (docs/design/0007-import.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+import zstandard
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.imported_manifest import completed
+from permille.decoder.domain.manifest import manifest_key, read_manifest
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
+from permille.mesh.etcd import Etcd
+from permille.mesh.store import ObjectStore
+
+_NAME = re.compile(r"nodes/imported/sessions/([a-z0-9-]{1,63})")
+_FILE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_MANIFEST = "manifest.json"
+_MOST_MANIFEST_BYTES = 512 << 20
+_LEVEL = 3
+# An upload of which nothing was heard for so long is over.
+_ABANDONED_S = 2 * 3600.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ReceivedFile:
+    """Where a file was put; the size and SHA-256 of what was sent, and the size in the store."""
+
+    key: str
+    size_bytes: int
+    sha256: str
+    stored_bytes: int
+
+
+class SessionUpload:
+    """Puts a session into the store, and into the list that controllers read. Half a session is none."""
+
+    def __init__(self, store: ObjectStore, etcd: Etcd) -> None:
+        self._store = store
+        self._etcd = etcd
+
+    async def receive(
+        self, requests: AsyncIterator[decoder_pb2.UploadSessionRequest]
+    ) -> decoder_pb2.UploadSessionResponse:
+        """Raises `InvalidArgument` for what is no whole session, and what the store raises when it is away or full."""
+        first = await anext(requests, None)
+        name, session_id = _session(first.session if first is not None else "")
+        known = await self._known(name, session_id)
+        if known is not None or first is None:
+            return known or decoder_pb2.UploadSessionResponse()
+        await self._sweep(session_id)
+        folder = f"raw/{session_id}/{secrets.token_hex(8)}/"
+        committed = False
+        try:
+            text, files = await self._files(_Pieces(first, requests), folder)
+            manifest = completed(text, name, files)
+            # The same recording may have come by another way meanwhile.
+            known = await self._known(name, session_id)
+            if known is None:
+                known = await self._commit(manifest, name, session_id)
+                committed = True
+            return known
+        finally:
+            if not committed:
+                await self._remove(folder)
+
+    async def _known(self, name: str, session_id: str) -> decoder_pb2.UploadSessionResponse | None:
+        try:
+            text = await self._store.get(manifest_key(session_id))
+        except NotFound:
+            return None
+        return _response(name, text, existed=True)
+
+    async def _files(self, pieces: _Pieces, folder: str) -> tuple[bytes, dict[str, ReceivedFile]]:
+        files: dict[str, ReceivedFile] = {}
+        while pieces.file != _MANIFEST:
+            name = pieces.file
+            if not _FILE.fullmatch(name) or name in files:
+                raise _refused(f"{name!r} cannot be the name of the next file", "file")
+            content = _Content(pieces, packed=name.endswith(".zst"))
+            stored = await self._store.put_stream(folder + name, content.stream())
+            files[name] = ReceivedFile(folder + name, content.size, content.digest.hexdigest(), stored.size_bytes)
+        text = bytearray()
+        async for data in pieces.of_file():
+            text += data
+            if len(text) > _MOST_MANIFEST_BYTES:
+                raise _refused(f"the manifest is larger than {_MOST_MANIFEST_BYTES >> 20} MiB", "data")
+        return bytes(text), files
+
+    async def _commit(self, manifest: dict[str, Any], name: str, session_id: str) -> decoder_pb2.UploadSessionResponse:
+        text = json.dumps(manifest).encode()
+        key = manifest_key(session_id)
+        read_manifest(text, key)
+        await self._store.put_stream(key, text)
+        try:
+            await self._etcd.put(f"/permille/v1/{name}", _listed(manifest))
+        except PermilleError:
+            # What nobody can find must not be there.
+            await self._store.delete(key)
+            raise
+        return _response(name, text, existed=False)
+
+    async def _sweep(self, session_id: str) -> None:
+        before_ns = time.time_ns() - round(_ABANDONED_S * 1e9)
+        folders: dict[str, int] = {}
+        async for info in self._store.list(f"raw/{session_id}/"):
+            folder = info.key.rpartition("/")[0] + "/"
+            folders[folder] = max(folders.get(folder, 0), info.modified_ns)
+        for folder, newest_ns in folders.items():
+            if newest_ns < before_ns:
+                await self._store.delete_prefix(folder)
+
+    async def _remove(self, folder: str) -> None:
+        try:
+            await asyncio.shield(self._store.delete_prefix(folder))
+        except PermilleError as error:
+            _log.warning("what is left of an upload stays for now", folder=folder, error=error.message)
+
+
+class _Pieces:
+    """The requests as files: `file` is the one whose pieces come next."""
+
+    def __init__(
+        self, first: decoder_pb2.UploadSessionRequest, requests: AsyncIterator[decoder_pb2.UploadSessionRequest]
+    ) -> None:
+        self._requests = requests
+        self._next: decoder_pb2.UploadSessionRequest | None = first
+        self.file = first.file
+
+    async def of_file(self) -> AsyncIterator[bytes]:
+        """The data up to where another file begins. Raises `InvalidArgument` when the manifest did not come."""
+        request = self._next
+        while request is not None:
+            yield request.data
+            request = await anext(self._requests, None)
+            if request is not None and request.file:
+                break
+        self._next = request
+        if request is None and self.file != _MANIFEST:
+            raise _refused(f"the upload ends with {self.file!r}, {_MANIFEST} did not come", "file")
+        self.file = request.file if request is not None else ""
+
+
+class _Content:
+    """A file on its way into the store."""
+
+    def __init__(self, pieces: _Pieces, *, packed: bool) -> None:
+        self._pieces = pieces
+        self._packed = packed
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """What is stored; compressed, if it is to be."""
+        compressor = zstandard.ZstdCompressor(_LEVEL).compressobj() if self._packed else None
+        async for data in self._pieces.of_file():
+            self.size += len(data)
+            packed = await asyncio.to_thread(self._take, data, compressor)
+            if packed:
+                yield packed
+        if compressor is not None:
+            yield compressor.flush()
+
+    def _take(self, data: bytes, compressor: zstandard.ZstdCompressionObj | None) -> bytes:
+        self.digest.update(data)
+        return compressor.compress(data) if compressor is not None else data
+
+
+def _session(name: str) -> tuple[str, str]:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise _refused(f"{name!r} is no name of an imported session: nodes/imported/sessions/<id>", "session")
+    return name, match[1]
+
+
+def _response(name: str, manifest: bytes, *, existed: bool) -> decoder_pb2.UploadSessionResponse:
+    stored = sum(segment.stored_bytes for segment in read_manifest(manifest, name).segments)
+    return decoder_pb2.UploadSessionResponse(
+        session=name, existed=existed, recording=hashlib.sha256(manifest).hexdigest(), stored_bytes=stored
+    )
+
+
+def _listed(manifest: dict[str, Any]) -> bytes:
+    """The record by which controllers list a stored session (docs/design/0007-import.md)."""
+    segments = manifest["segments"]
+    record = {
+        "node": manifest["node"],
+        "id": manifest["session_id"],
+        "backend": "imported",
+        "request_id": "",
+        "pids": manifest["target"]["pids"],
+        "purpose": manifest["purpose"],
+        "period_ms": 0,
+        "budget_bytes": 0,
+        "options": {},
+        "state": "STORED",
+        "target_name": manifest["target"]["name"],
+        "command_line": [],
+        "create_ns": time.time_ns(),
+        "start_ns": manifest["start_ns"],
+        "end_ns": manifest["end_ns"],
+        "stop_reason": manifest["stop_reason"],
+        "raw_bytes": sum(segment["size_bytes"] for segment in segments),
+        "stored_bytes": sum(segment["stored_bytes"] for segment in segments),
+        "segments": len(segments),
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def _refused(what: str, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        what,
+        reason="UPLOAD_REFUSED",
+        help="upload with `permille import` of the same version as the decoder",
+        metadata={"field": field},
+    )

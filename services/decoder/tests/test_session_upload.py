@@ -1,0 +1,289 @@
+"""Sessions that clients upload, and cores' streams decoded to threads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.archive import SessionArchive
+from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.decode_plan import planned, streams
+from permille.decoder.domain.knobs import decode_knob
+from permille.decoder.domain.manifest import Segment
+from permille.decoder.domain.session_context import KERNEL, open_context
+from permille.decoder.service.session_upload import SessionUpload
+from permille.mesh.errors import DataLoss, InvalidArgument, ResourceExhausted
+from permille.mesh.etcd import Etcd
+from permille.mesh.store import ObjectInfo, ObjectStore
+from permille.ptcore import Image, PtConfig, decode, decode_threads
+
+from .conftest import Program
+
+NAME = "nodes/imported/sessions/griffin-0123456789ab"
+FOLDER = "raw/griffin-0123456789ab/"
+File = tuple[str, bytes]
+StoreSession = Callable[..., Awaitable[dict[str, Any]]]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def files(packets: bytes = b"packets" * 100, **changes: Any) -> list[File]:
+    """An upload: two threads on one core, and what else a session has."""
+    maps = json.dumps({"version": 1, "processes": [{"pid": 7, "changes": []}]}).encode()
+    common = {"key": "segment-0.pt.zst", "sha256": sha256(packets), "pid": 7, "core": 3}
+    manifest = {
+        "version": 1,
+        "session": NAME,
+        "session_id": NAME.rpartition("/")[2],
+        "node": "imported",
+        "backend": "imported:griffin",
+        "purpose": "IMPORT",
+        "target": {"pids": [7], "name": "hello", "command_line": []},
+        "start_ns": 1,
+        "end_ns": 2,
+        "stop_reason": "IMPORTED",
+        "clock": {"tsc0": 0, "ns0": 1, "tsc1": 0, "ns1": 2},
+        "pt": {"family": 6, "model": 94, "stepping": 3},
+        "segments": [
+            {"index": 0, **common, "tid": 70, "size_bytes": len(packets) - 100, "turns": [[0, 7, 70, 0, 0]]},
+            {"index": 1, **common, "tid": 71, "size_bytes": 100},
+        ],
+        "switches": {"key": "switches.bin", "count": 0, "sha256": sha256(b"")},
+        "maps": {"key": "maps.json", "sha256": sha256(maps)},
+        "code": {"key": "code.bin.zst", "size_bytes": 0, "sha256": sha256(b"")},
+    } | changes
+    return [
+        ("segment-0.pt.zst", packets),
+        ("switches.bin", b""),
+        ("maps.json", maps),
+        ("code.bin.zst", b""),
+        ("manifest.json", json.dumps(manifest).encode()),
+    ]
+
+
+async def requests(sent: Sequence[File], session: str = NAME) -> AsyncIterator[decoder_pb2.UploadSessionRequest]:
+    for name, data in sent:
+        pieces = [data[at : at + 300] for at in range(0, len(data), 300)] or [b""]
+        for number, piece in enumerate(pieces):
+            yield decoder_pb2.UploadSessionRequest(session=session, file="" if number else name, data=piece)
+            session = ""
+
+
+async def keys(store: ObjectStore, prefix: str = "raw/") -> list[str]:
+    return [info.key async for info in store.list(prefix)]
+
+
+async def test_an_upload_is_a_session_that_is_listed(store: ObjectStore, etcd: Etcd) -> None:
+    packets = b"packets" * 100
+    stored = await SessionUpload(store, etcd).receive(requests(files(packets)))
+    assert (stored.session, stored.existed) == (NAME, False)
+    archive = await SessionArchive.open(store, NAME.rpartition("/")[2])
+    assert archive.sha256 == stored.recording
+    first, second = archive.manifest.segments
+    assert first.key == second.key and first.key.startswith(FOLDER)
+    # What is stored is divided among the segments that share it.
+    size = (await store.head(first.key)).size_bytes
+    assert first.stored_bytes + second.stored_bytes == size == stored.stored_bytes
+    assert first.stored_bytes > second.stored_bytes
+    assert await archive.segment_bytes(second) == packets
+    assert await archive.maps() == {7: []}
+    record = await etcd.get(f"/permille/v1/{NAME}")
+    assert record is not None
+    listed = json.loads(record.value)
+    assert (listed["state"], listed["backend"], listed["raw_bytes"]) == ("STORED", "imported", 700)
+
+
+async def test_the_same_session_is_answered_without_reading_on(store: ObjectStore, etcd: Etcd) -> None:
+    upload = SessionUpload(store, etcd)
+    first = await upload.receive(requests(files()))
+    known = await keys(store)
+
+    async def only_the_first() -> AsyncIterator[decoder_pb2.UploadSessionRequest]:
+        yield decoder_pb2.UploadSessionRequest(session=NAME, file="segment-0.pt.zst", data=b"packets")
+        raise AssertionError("nothing more is to be read")
+
+    again = await upload.receive(only_the_first())
+    assert again.existed and again.recording == first.recording
+    assert await keys(store) == known
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ([], "is no name of an imported session"),
+        (files()[:-1], "manifest.json did not come"),
+        ([*files()[1:]], "names the file 'segment-0.pt.zst', which did not come"),
+        ([("../x", b""), *files()], "'../x' cannot be the name"),
+        ([files()[0], *files()], "'segment-0.pt.zst' cannot be the name of the next file"),
+        ([*files()[:-1], ("manifest.json", b"{}")], "the manifest cannot be taken"),
+        (files(session="nodes/imported/sessions/other"), "it is that of 'nodes/imported/sessions/other'"),
+        (files(segments=[{"index": -1}]), "the manifest cannot be taken"),
+    ],
+)
+async def test_what_is_no_session_is_refused_and_leaves_nothing(
+    store: ObjectStore, etcd: Etcd, sent: list[File], told: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        await SessionUpload(store, etcd).receive(requests(sent))
+    assert told in refused.value.message and refused.value.help
+    assert await keys(store) == []
+    assert await etcd.get(f"/permille/v1/{NAME}") is None
+
+
+async def test_only_imported_sessions_can_be_uploaded(store: ObjectStore, etcd: Etcd) -> None:
+    for name in ("nodes/n1/sessions/20261121-073851-a76b329d", "nodes/imported/sessions/../x", NAME + "/"):
+        with pytest.raises(InvalidArgument):
+            await SessionUpload(store, etcd).receive(requests(files(), session=name))
+
+
+async def test_a_file_that_changed_on_its_way_is_refused(store: ObjectStore, etcd: Etcd) -> None:
+    sent = [("segment-0.pt.zst", b"others"), *files()[1:]]
+    with pytest.raises(DataLoss, match="another SHA-256"):
+        await SessionUpload(store, etcd).receive(requests(sent))
+    assert await keys(store) == []
+
+
+async def test_a_client_that_goes_away_leaves_nothing(store: ObjectStore, etcd: Etcd) -> None:
+    async def broken() -> AsyncIterator[decoder_pb2.UploadSessionRequest]:
+        async for request in requests(files()[:-1]):
+            yield request
+        assert len(await keys(store)) >= 3
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await SessionUpload(store, etcd).receive(broken())
+    assert await keys(store) == []
+
+
+class FullStore:
+    """A store that has no room for manifests."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put_stream(self, key: str, data: Any) -> ObjectInfo:
+        if key.endswith("manifest.json"):
+            raise ResourceExhausted("full", reason="STORE_FULL")
+        return await self._store.put_stream(key, data)
+
+
+async def test_a_full_store_ends_the_upload_and_is_left_as_it_was(store: ObjectStore, etcd: Etcd) -> None:
+    full: Any = FullStore(store)
+    with pytest.raises(ResourceExhausted):
+        await SessionUpload(full, etcd).receive(requests(files()))
+    assert await keys(store) == []
+    assert (await SessionUpload(store, etcd).receive(requests(files()))).existed is False
+
+
+async def test_what_a_dead_decoder_left_is_removed_by_the_next_upload(
+    store: ObjectStore, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = f"{FOLDER}0011223344556677/segment-0.pt.zst"
+    await store.put_stream(left, b"left")
+    upload = SessionUpload(store, etcd)
+    await upload.receive(requests(files()))
+    # It may be of an upload that goes on.
+    assert left in await keys(store)
+    await store.delete_prefix(FOLDER)
+    await store.put_stream(left, b"left")
+    monkeypatch.setattr("permille.decoder.service.session_upload._ABANDONED_S", -1.0)
+    await upload.receive(requests(files()))
+    assert left not in await keys(store)
+
+
+def segment(index: int, key: str, size_bytes: int) -> Segment:
+    return Segment(index=index, key=key, pid=1, tid=index, size_bytes=size_bytes, sha256="")
+
+
+def test_the_threads_of_one_stream_are_decoded_together() -> None:
+    segments = [segment(number, f"stream-{number % 3}", 3 << 20) for number in range(9)]
+    assert [[one.index for one in stream] for stream in streams(segments)] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    parts = planned(segments, 2)
+    assert sorted(one.index for part in parts for one in part) == list(range(9))
+    for part in parts:
+        assert all(len(stream) == 3 for stream in streams(part))
+
+
+async def test_a_core_is_divided_by_its_turns(
+    store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
+) -> None:
+    await store_session()
+    archive = await SessionArchive.open(store, "s1")
+    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    run = program.packets()
+    core = run * 3
+    turns = [(0, 7, 70, 1, 0), (len(run), 7, 71, 1, 0), (2 * len(run), 7, 70, 1, 0)]
+    alone = decode(run, context.image(7), context.config, [(0, 1)])
+    threads = decode_threads(core, context.images([7]), context.config, turns)
+    assert set(threads) == {70, 71}
+    for tid, runs in ((70, 2), (71, 1)):
+        for counter in ("instructions", "conditional_branches", "returns", "calls", "psb", "errors", "lost_bytes"):
+            assert threads[tid].stats[counter] == runs * alone.stats[counter], (tid, counter)
+        own: Any = threads[tid].functions()["self_instructions"]
+        assert sum(memoryview(own)) == threads[tid].stats["instructions"]
+    with pytest.raises(ValueError, match="no image of process 8"):
+        decode_threads(core, context.images([7]), context.config, [(0, 8, 80, 0, 0)])
+
+
+def test_all_threads_share_the_kernels_half() -> None:
+    code = bytes.fromhex("7500 90 c3")  # jne to the next instruction, nop, ret
+    user, kernel = 0x401000, 0xFFFFFFFF81000000
+    images = {7: Image(), 8: Image(), KERNEL: Image()}
+    images[7].code(0, user, code)
+    images[KERNEL].code(0, kernel, code)
+
+    def run(address: int) -> bytes:
+        start = bytes.fromhex("0282") * 8 + bytes.fromhex("9901 0223") + b"\xd1" + address.to_bytes(8, "little")
+        return start + bytes([0b100]) + b"\x2d" + (0x1234).to_bytes(2, "little") + b"\x01"
+
+    both = run(user) + run(kernel)
+    turns = [(0, 7, 70, 0, 0), (len(both), 8, 80, 0, 0)]
+    threads = decode_threads(both * 2, images, PtConfig(6, 94, 3, 0, (0, 0), 0, True), turns)
+    # What is mapped for one process alone is not there for the other; the kernel is.
+    assert threads[70].stats["conditional_branches"] == 2
+    assert threads[80].stats["conditional_branches"] == 1
+    assert threads[80].stats["lost_bytes"] > 0
+
+
+async def test_code_of_no_file_may_have_names(
+    store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
+) -> None:
+    code = program.path.read_bytes()
+    change = {
+        "epoch": 1,
+        "event": "map",
+        "address": program.address,
+        "size_bytes": program.size,
+        "offset": program.offset,
+        "path": "[jit]",
+        "binary": "",
+        "code_offset": 4,
+        "code_size": len(code),
+    }
+    await store_session(changes=[change], code=b"...." + code, binary=None)
+    archive = await SessionArchive.open(store, "s1")
+    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    decoded = decode(program.packets(), context.image(7), context.config, [(0, 1)])
+    told: Any = decoded.functions()["name"]
+    names = bytes(memoryview(told[1]))
+    assert b"outer" in names and b"inner" in names
+
+
+def test_losses_of_imports_tell_what_helps_there() -> None:
+    known = decode_knob(
+        "no-code: nothing is known at 0x1: /usr/bin/x: no file with build id 00 is there", imported=True
+    )
+    assert "--symbols" in known
+    kernel = decode_knob("no-code: nothing is known at 0xf: [kernel]: no kernel code was given", imported=True)
+    assert "--vmlinux" in kernel
+    assert "permille trace" not in decode_knob("overflow: the processor could not write", imported=True)
