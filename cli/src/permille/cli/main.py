@@ -26,6 +26,7 @@ COMMANDS = {
     "query": "permille.cli.commands.query",
     "export": "permille.cli.commands.export",
     "delete": "permille.cli.commands.delete",
+    "import": "permille.cli.commands.import_session",
     "upload-binary": "permille.cli.commands.upload_binary",
     "pt": "permille.cli.commands.pt",
     "doctor": "permille.cli.commands.doctor",

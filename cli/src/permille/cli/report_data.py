@@ -60,10 +60,11 @@ async def _rows(client: MeshClient, sql: str, session: ListedSession) -> list[di
 
 
 async def decode(
-    client: MeshClient, session: ListedSession, display: ProgressDisplay, *, patience_s: float
+    client: MeshClient, session: ListedSession, display: ProgressDisplay, *, patience_s: float, request_id: str = ""
 ) -> decoder_pb2.DecodeResult:
     """Decodes a session that is stored and not decoded, for example of a cancelled trace.
 
+    `request_id`: of this recording, where a session of the same name may have been another.
     Raises `FailedPrecondition` while it is recorded, `DataLoss` when its recording failed, and what decoding raises.
     """
     if session.state == "FAILED":
@@ -82,10 +83,11 @@ async def decode(
         )
     decoder = await client.decoder()
     # One decode however often somebody asks, and another one after each that failed.
-    request = decoder_pb2.DecodeRequest(request_id=f"cli-{session.session_id}", session=session.name)
+    first = request_id or f"cli-{session.session_id}"
+    request = decoder_pb2.DecodeRequest(request_id=first, session=session.name)
     started = (await answer(decoder.Decode(request))).operation
     while started.HasField("error"):
-        request.request_id = f"cli-{session.session_id}-{operation_id(started.name)}"
+        request.request_id = f"{first}-{operation_id(started.name)}"
         started = (await answer(decoder.Decode(request))).operation
     following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)
     done = await following.follow(started)

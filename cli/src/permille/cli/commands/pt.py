@@ -200,7 +200,9 @@ def _with_code(
     capture = open_capture(file, given)
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, wanted, thread)
-    if capture.kind == "raw" and not given.images:
+    # Records of perf beside the packets say who ran, and what was mapped.
+    nobody = not any(pid for stream in capture.streams() for pid, _, _ in stream.threads)
+    if capture.kind == "raw" and not given.images and nobody:
         raise FailedPrecondition(
             f"{file} holds packets alone: which instructions ran stands in the code",
             reason="NO_CODE",

@@ -55,13 +55,14 @@ def facts(report: Report) -> list[tuple[str, str]]:
     raw = session.raw_bytes
     per_instruction = f", {8 * raw / session.instructions:.2f} bits an instruction" if session.instructions else ""
     processes = len({segment.pid for segment in report.segments})
+    # A thread has several segments where it ran on several cores.
+    threads = len({(segment.pid, segment.tid) for segment in report.segments})
     return [
         ("session", session.name),
-        ("target", f"{session.target}; processes: {processes}, threads: {len(report.segments)}"),
+        ("target", f"{session.target}; processes: {processes}, threads: {threads}"),
         (
             "recorded",
-            f"{moment(session.start_ns)} UTC for {duration(session.end_ns - session.start_ns)}"
-            f" (asked for {duration(session.period_ms * 1e6)}; {stop_text(session.stop_reason)})",
+            f"{moment(session.start_ns)} UTC for {duration(session.end_ns - session.start_ns)}{asked_text(report)}",
         ),
         ("back end", backend_text(session.backend)),
         ("trace", f"{size(raw)} of packets, {size(session.stored_bytes)} stored{per_instruction}"),
@@ -72,6 +73,14 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f" {count(len(report.functions))} functions",
         ),
     ]
+
+
+def asked_text(report: Report) -> str:
+    """How long it was to last and why it ended; what another tool recorded does not say."""
+    session = report.session
+    if session.backend.startswith("imported"):
+        return ""
+    return f" (asked for {duration(session.period_ms * 1e6)}; {stop_text(session.stop_reason)})"
 
 
 def stop_text(stop_reason: str) -> str:
@@ -86,6 +95,8 @@ def stop_text(stop_reason: str) -> str:
 
 def backend_text(backend: str) -> str:
     """A back end with what it is."""
+    if backend.startswith("imported:"):
+        return f"{backend.removeprefix('imported:')}, imported: Processor Trace that another tool recorded"
     return {
         "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not"
     }.get(backend, backend)

@@ -1,0 +1,127 @@
+"""`permille import`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from permille.api.decoder.v1 import decoder_pb2
+from permille.api.operation.v1 import operation_pb2
+from permille.cli.capture_file import Given, open_capture
+from permille.cli.capture_options import reading
+from permille.cli.client import MeshClient, in_mesh
+from permille.cli.invocation import Invocation, command
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.units import count, size
+from permille.cli.report_data import decode
+from permille.cli.session_import.session_content import SessionContent, session_content
+from permille.cli.session_import.session_sending import send_session
+from permille.cli.session_list import ListedSession
+from permille.mesh.errors import Cancelled
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@app.command("import")
+@command
+@reading
+def import_session(
+    invocation: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recording: a file, or the folder of one.")],
+    *,
+    given: Given,
+    patience_s: Annotated[
+        float,
+        typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
+    ] = 120.0,
+) -> None:
+    """Make a session of a recording that another tool made.
+
+    FILE is what [bold]permille pt[/bold] reads: a perf.data of `perf record -e intel_pt//`, an LLDB trace bundle, a
+    Griffin container, packets with their code. It is read here, stored and decoded by the mesh; then it is a session as
+    any other: sessions, report, query, export and delete work on it.
+
+    The binaries that ran are looked for at their paths and in --symbols, and stored once. Without them what ran in them
+    is a loss that says so; import again with them, which makes another session. The same file with the same binaries
+    is one session however often it is imported.
+
+    [bold]Examples[/bold]
+
+      permille import perf.data
+
+      permille import perf.data --symbols ./binaries --kcore kcore_dir/kcore --kallsyms kcore_dir/kallsyms
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="permille-import-") as folder,
+        ProgressDisplay(invocation.notes, silent=invocation.as_json) as display,
+    ):
+        try:
+            content = _read(file, given, Path(folder), display)
+            sent = in_mesh(invocation.config, lambda client: send_session(client, content, _told(display, "STORING")))
+        except KeyboardInterrupt:
+            raise Cancelled(
+                f"{file} is not imported: interrupted before all of it was stored",
+                reason="INTERRUPTED",
+                help="nothing of it is left; the same command begins anew",
+                metadata={"file": str(file)},
+            ) from None
+        result = in_mesh(invocation.config, lambda client: _decode(client, sent, display, patience_s))
+    _tell(invocation, content, sent, result)
+
+
+def _read(file: Path, given: Given, folder: Path, display: ProgressDisplay) -> SessionContent:
+    display.tell(operation_pb2.Progress(stage="READING"))
+    capture = open_capture(file, given)
+    return session_content(capture, file, folder / "code.bin", _told(display, "READING"))
+
+
+def _told(display: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
+    """Shows bytes done and to be done."""
+    return lambda done, total: display.tell(
+        operation_pb2.Progress(stage=stage, completed=done, total=total, unit="bytes")
+    )
+
+
+async def _decode(
+    client: MeshClient, sent: decoder_pb2.UploadSessionResponse, display: ProgressDisplay, patience_s: float
+) -> decoder_pb2.DecodeResult:
+    session = ListedSession(name=sent.session, state="STORED")
+    return await decode(client, session, display, patience_s=patience_s, request_id=f"import-{sent.recording[:32]}")
+
+
+def _tell(
+    invocation: Invocation,
+    content: SessionContent,
+    sent: decoder_pb2.UploadSessionResponse,
+    result: decoder_pb2.DecodeResult,
+) -> None:
+    notes = content.manifest["notes"]
+    if invocation.as_json:
+        invocation.print_json(
+            {
+                "session": sent.session,
+                "existed": sent.existed,
+                "kind": content.capture.kind,
+                "raw_bytes": result.raw_bytes,
+                "stored_bytes": sent.stored_bytes,
+                "lost_bytes": result.lost_bytes,
+                "instructions": result.instructions,
+                "calls": result.calls,
+                "notes": notes,
+            }
+        )
+        return
+    for note in notes:
+        invocation.notes.print(f"note: {note}", markup=False)
+    known = ", which was there already" if sent.existed else f", {size(result.raw_bytes)} of packets"
+    lost = f", {size(result.lost_bytes)} lost" if result.lost_bytes else ""
+    session_id = sent.session.rpartition("/")[2]
+    invocation.console.print(
+        f"session {sent.session}{known}: {count(result.instructions)} instructions, {count(result.calls)} calls{lost}",
+        markup=False,
+        soft_wrap=True,
+    )
+    invocation.console.print(f"next: permille report {session_id}", markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""From a recording made elsewhere to a session."""

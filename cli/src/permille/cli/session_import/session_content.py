@@ -1,0 +1,286 @@
+"""What a session archive says of a recording: its manifest, its mappings, its binaries (docs/design/0007-import.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from permille.cli.session_import.session_times import session_times
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from permille.ptcore import Capture, Listed, ListedBinary, ListedChange, Piece, Stream
+
+VERSION = 1
+NODE = "imported"
+PIECE_BYTES = 16 << 20
+READ_BYTES = 1 << 20
+# As perf writes the pid of what all processes share: -1.
+_KERNEL = 2**32 - 1
+_MAPS, _CODE, _SWITCHES = "maps.json", "code.bin.zst", "switches.bin"
+
+# So many bytes of so many are read.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """A piece of a stream, and the file that it becomes."""
+
+    stream: int
+    piece: Piece
+    file: str
+
+    def read(self, capture: Capture) -> Iterator[bytes]:
+        """Its packets."""
+        for begin in range(self.piece.begin, self.piece.next, READ_BYTES):
+            yield capture.read(self.stream, begin, min(begin + READ_BYTES, self.piece.next))
+        if self.piece.tail:
+            yield self.piece.tail
+
+
+@dataclass(frozen=True)
+class SessionContent:
+    """A session to upload. `binaries`: by the key under which mappings name them."""
+
+    capture: Capture
+    manifest: dict[str, Any]
+    parts: list[StreamPart]
+    maps: bytes
+    switches: bytes
+    code: Path
+    binaries: dict[str, ListedBinary]
+
+    @property
+    def name(self) -> str:
+        """`nodes/imported/sessions/<id>`."""
+        return str(self.manifest["session"])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files but the manifest."""
+        packets = sum(part.piece.next - part.piece.begin for part in self.parts)
+        return packets + len(self.maps) + len(self.switches) + self.code.stat().st_size
+
+    def files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Name and content of each file, the manifest last."""
+        for part in self.parts:
+            yield part.file, part.read(self.capture)
+        yield _SWITCHES, iter([self.switches])
+        yield _MAPS, iter([self.maps])
+        yield _CODE, read_file(self.code)
+        yield "manifest.json", iter([json.dumps(self.manifest).encode()])
+
+
+def session_content(capture: Capture, file: Path, code: Path, progress: Progress) -> SessionContent:
+    """Reads the capture of `file` once. `code`: where its code file is written.
+
+    Raises `InvalidArgument` for a recording without Processor Trace, `FailedPrecondition` for packets without any code.
+    """
+    streams = [stream for stream in capture.streams() if stream.size_bytes]
+    if not streams:
+        raise _no_trace(capture, file)
+    listed = capture.list_code(code)
+    if capture.kind == "raw" and not any(changes for _, changes in listed.processes):
+        raise _no_code(file)
+    keys = [_key(binary) for binary in listed.binaries]
+    maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys)}).encode()
+    kernel = any(pid == _KERNEL and changes for pid, changes in listed.processes)
+    parts, segments = _segments(capture, streams, kernel, progress)
+    switches = capture.switches()
+    body = {
+        "pt": _packet_options(capture),
+        "segments": segments,
+        "switches": {"key": _SWITCHES, "count": len(switches) // 24, "sha256": _sha256(iter([switches]))},
+        "maps": {"key": _MAPS, "sha256": _sha256(iter([maps]))},
+        "code": {"key": _CODE, "size_bytes": code.stat().st_size, "sha256": _sha256(read_file(code))},
+    }
+    manifest = _manifest(capture, file, streams, body)
+    return SessionContent(capture, manifest, parts, maps, switches, code, dict(zip(keys, listed.binaries, strict=True)))
+
+
+def read_file(path: Path) -> Iterator[bytes]:
+    """A file in pieces."""
+    with path.open("rb") as file:
+        while data := file.read(READ_BYTES):
+            yield data
+
+
+def _manifest(capture: Capture, file: Path, streams: list[Stream], body: dict[str, Any]) -> dict[str, Any]:
+    segments = body["segments"]
+    first = min((segment["first_tsc"] for segment in segments if segment["first_tsc"]), default=0)
+    times = session_times(capture, first, max(segment["last_tsc"] for segment in segments), file.stat().st_mtime_ns)
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    session_id = f"{capture.kind.replace('.', '-')}-{digest[:12]}"
+    pids = sorted({segment["pid"] for segment in segments if segment["pid"]})
+    return {
+        "version": VERSION,
+        "session": f"nodes/{NODE}/sessions/{session_id}",
+        "session_id": session_id,
+        "node": NODE,
+        "backend": f"imported:{capture.kind}",
+        "purpose": "IMPORT",
+        "target": {"pids": pids, "name": _target_name(streams, segments) or file.name, "command_line": []},
+        "start_ns": times.ns0,
+        "end_ns": times.ns1,
+        "stop_reason": "IMPORTED",
+        "clock": times.clock,
+        "notes": [*capture.warnings, *times.notes],
+        **body,
+    }
+
+
+def _segments(
+    capture: Capture, streams: list[Stream], kernel: bool, progress: Progress
+) -> tuple[list[StreamPart], list[dict[str, Any]]]:
+    total = sum(stream.size_bytes for stream in streams)
+    read = 0
+    parts: list[StreamPart] = []
+    segments: list[dict[str, Any]] = []
+    for stream in streams:
+        for piece in capture.pieces(stream.index, PIECE_BYTES):
+            part = StreamPart(stream.index, piece, f"segment-{len(parts)}.pt.zst")
+            parts.append(part)
+            common = {
+                "key": part.file,
+                "sha256": _sha256(part.read(capture)),
+                "first_tsc": piece.first_tsc,
+                "last_tsc": piece.last_tsc,
+                "core": -1 if stream.core is None else stream.core,
+                "stream_begin": piece.begin,
+            }
+            threads = _lone_thread(stream, piece) if not kernel else None
+            for segment in threads or _threads(stream, piece):
+                segments.append({"index": len(segments), **common, **segment})
+            read += piece.next - piece.begin
+            progress(read, total)
+    return parts, segments
+
+
+def _lone_thread(stream: Stream, piece: Piece) -> list[dict[str, Any]] | None:
+    """The piece as recorders make it, where one thread alone ran in it."""
+    if len({(pid, tid) for _, pid, tid, _, _ in piece.turns}) != 1:
+        return None
+    (segment,) = _threads(stream, piece)
+    del segment["turns"]
+    return [segment | {"kind": "thread", "epochs": [[offset, epoch] for offset, _, _, epoch, _ in piece.turns]}]
+
+
+def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
+    """One segment for each thread of the piece; the first says who ran when."""
+    names = {tid: name for _, tid, name in stream.threads}
+    ends = [turn[0] for turn in piece.turns[1:]] + [piece.next - piece.begin]
+    pids: dict[int, int] = {}
+    sizes: Counter[int] = Counter()
+    lost: dict[int, list[int]] = {}
+    turns = [(turn, end) for turn, end in zip(piece.turns, ends, strict=True)]
+    for (offset, pid, tid, _, _), end in turns:
+        pids[tid] = pids.get(tid) or pid
+        sizes[tid] += end - offset
+        lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end)
+    segments: list[dict[str, Any]] = [
+        {
+            "kind": "core",
+            "pid": pid,
+            "tid": tid,
+            "thread_name": names.get(tid) or ("" if tid else "idle, or unknown"),
+            "size_bytes": sizes[tid],
+            "lost_offsets": lost[tid],
+            "turns": [],
+        }
+        for tid, pid in pids.items()
+    ]
+    segments[0]["turns"] = piece.turns
+    return segments
+
+
+def _processes(listed: Listed, keys: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"pid": pid, "changes": [_change(change, listed, keys) for change in changes]}
+        for pid, changes in listed.processes
+    ]
+
+
+def _change(change: ListedChange, listed: Listed, keys: list[str]) -> dict[str, Any]:
+    binary = {"build_id": "", "binary": ""}
+    if change.binary is not None:
+        binary = {"build_id": listed.binaries[change.binary].build_id, "binary": keys[change.binary]}
+    return {
+        "epoch": change.epoch,
+        "event": change.event,
+        "address": change.address,
+        "size_bytes": change.size_bytes,
+        "offset": change.offset,
+        "path": change.path,
+        **binary,
+        "code_offset": change.code_offset,
+        "code_size": change.code_size,
+        "missing": change.missing,
+    }
+
+
+def _key(binary: ListedBinary) -> str:
+    if binary.build_id:
+        return f"binaries/{binary.build_id}"
+    return f"binaries/sha256-{_sha256(read_binary(binary))}"
+
+
+def read_binary(binary: ListedBinary, *, debug: bool = False) -> Iterator[bytes]:
+    """A binary, or its debug file, in pieces."""
+    size = binary.debug_bytes if debug else binary.size_bytes
+    for begin in range(0, size, READ_BYTES):
+        yield binary.read(begin, begin + READ_BYTES, debug=debug)
+
+
+def _packet_options(capture: Capture) -> dict[str, Any]:
+    family, model, stepping = capture.cpu or (0, 0, 0)
+    mtc_freq, ratio, nominal_ratio = capture.timing
+    return {
+        "family": family,
+        "model": model,
+        "stepping": stepping,
+        "mtc_freq": mtc_freq,
+        "tsc_ctc_ratio": list(ratio),
+        "nominal_ratio": nominal_ratio,
+    }
+
+
+def _target_name(streams: list[Stream], segments: list[dict[str, Any]]) -> str:
+    """The name of the process with the most packets, as its first thread bears it."""
+    names = {tid: name for stream in streams for _, tid, name in stream.threads if name}
+    sizes: Counter[int] = Counter()
+    for segment in segments:
+        if segment["pid"] in names:
+            sizes[segment["pid"]] += segment["size_bytes"]
+    return names[sizes.most_common(1)[0][0]] if sizes else ""
+
+
+def _sha256(pieces: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for data in pieces:
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _no_trace(capture: Capture, file: Path) -> InvalidArgument:
+    told = f": {capture.warnings[0]}" if capture.warnings else ""
+    return InvalidArgument(
+        f"{file} holds no packets of Processor Trace{told}",
+        reason="NO_PROCESSOR_TRACE",
+        help="record it with `perf record -e intel_pt//u -- CMD`, and import that perf.data",
+        metadata={"file": str(file)},
+    )
+
+
+def _no_code(file: Path) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"{file} holds packets alone: which instructions ran stands in the code",
+        reason="NO_CODE",
+        help="name it with --image FILE:OFFSET:SIZE:ADDRESS, or give --sideband and --symbols",
+        metadata={"file": str(file)},
+    )

@@ -1,0 +1,288 @@
+"""Recordings that other tools made, as sessions: what is decoded of them is what `permille pt` says of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE_S, WholeMesh, assert_whole, await_true, new_mesh
+
+_SHARED = Path(os.environ.get("PERMILLE_SHARED", Path(__file__).parents[2] / "shared"))
+GRIFFIN, LLDB = "griffin/hello.griffin.gz", "lldb/intelpt-multi-core-trace"
+PERF, DYNAMORIO = "perf/perf.data.intel_pt-4.14", "dynamorio"
+RECORDINGS = [
+    GRIFFIN,
+    "griffin/last.griffin.gz",
+    LLDB,
+    "lldb/intelpt-trace/trace.json",
+    "lldb/intelpt-trace-multi-file/multi-file-no-ld.json",
+    PERF,
+    DYNAMORIO,
+]
+PSB, PSBEND = bytes.fromhex("0282" * 8), bytes.fromhex("0223")
+
+
+def reference(name: str) -> Path:
+    """A recording among the reference data."""
+    file = _SHARED / "data" / "pt" / name
+    if not file.exists():
+        pytest.skip(f"no reference data at {file}; set PERMILLE_SHARED")
+    return file
+
+
+def table_of_calls(mesh: WholeMesh, file: Path) -> Counter[tuple[str, str]]:
+    """Calls, instructions and instructions with callees of each function, over all streams, as `permille pt` counts."""
+    listed = mesh.command("pt", "calls", str(file), "--table", "--json").stdout.splitlines()
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in map(json.loads, listed):
+        for what in ("calls", "self_instructions", "total_instructions"):
+            counts[row["function"], what] += row[what]
+    return +counts
+
+
+def functions_of(mesh: WholeMesh, session: str) -> Counter[tuple[str, str]]:
+    """The same of a session."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in mesh.json("report", session, "--top", "0")["functions"]:
+        for what in ("calls", "self_instructions", "total_instructions"):
+            counts[row["name"], what] += row[what]
+    return +counts
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_session_holds_what_the_file_holds(mesh: WholeMesh, name: str) -> None:
+    file = reference(name)
+    told = mesh.json("import", str(file))
+    total = mesh.json("pt", "stat", str(file))["total"]
+    session = told["session"].rpartition("/")[2]
+    assert (told["raw_bytes"], told["instructions"]) == (total["bytes"], total["flow"]["instructions"])
+    report = assert_whole(mesh, session)
+    assert report["session"]["lost_bytes"] == total["flow"]["lost_bytes"]
+    assert functions_of(mesh, session) == table_of_calls(mesh, file)
+    (counted,) = mesh.rows(
+        f"SELECT CAST(sum(branches) AS BIGINT) AS branches, CAST(sum(psb) AS BIGINT) AS psb FROM segments"
+        f" WHERE session_id = '{session}'"
+    )
+    assert counted["branches"] == total["flow"]["conditional_branches"]
+    assert counted["psb"] == total["packets"]["PSB"]
+    assert all(row["reason"] for row in report["losses"])
+    # What is stored can be looked into like the file.
+    stored = mesh.json("pt", "stat", str(mesh.state / "store" / "raw" / session))["total"]
+    assert stored["flow"] == total["flow"]
+
+
+def test_an_imported_session_is_used_like_any_other(mesh: WholeMesh, tmp_path: Path) -> None:
+    file = reference("griffin/ovf-01-ben.griffin.gz")
+    done = mesh.command("import", str(file))
+    assert "session nodes/imported/sessions/griffin-" in done.stdout
+    session = done.stdout.split("permille report ")[1].strip()
+    (listed,) = (one for one in mesh.sessions() if one["session_id"] == session)
+    assert (listed["state"], listed["backend"]) == ("DECODED", "imported:griffin")
+    text = mesh.command("report", session).stdout
+    assert "griffin, imported" in text and "asked for" not in text
+    mesh.command("report", session, "--html", str(tmp_path / "report.html"))
+    assert session in (tmp_path / "report.html").read_text()
+    for form in ("perfetto", "speedscope", "folded", "pprof", "csv"):
+        output = tmp_path / f"export.{form}"
+        mesh.command("export", session, "--format", form, "--output", str(output))
+        assert output.stat().st_size > 0
+    # It has no times: calls take the time of what they execute, within that of their callers.
+    wrong = "c.start_ns < p.start_ns OR c.end_ns > p.end_ns OR c.end_ns - c.start_ns != c.total_instructions"
+    nesting = mesh.rows(
+        f"SELECT count(*) AS n, count(*) FILTER (WHERE {wrong}) AS wrong FROM calls c JOIN calls p"
+        " ON c.session_id = p.session_id AND c.segment = p.segment AND c.parent = p.call"
+        f" WHERE c.session_id = '{session}'"
+    )
+    assert nesting[0]["n"] > 10 and nesting[0]["wrong"] == 0
+    stored = mesh.state / "store" / "raw" / session
+    assert stored.is_dir()
+    mesh.command("delete", session, "--yes")
+    assert session not in {one["session_id"] for one in mesh.sessions()}
+    assert not any(path.is_file() for path in stored.rglob("*"))
+    # It comes back, decoded: the answer of the decode before the deletion is not taken for this one's.
+    assert mesh.json("import", str(file))["existed"] is False
+    assert_whole(mesh, session)
+
+
+def test_the_threads_of_a_core_are_apart_and_on_it(mesh: WholeMesh) -> None:
+    file = reference(LLDB)
+    session = mesh.json("import", str(file))["session"].rpartition("/")[2]
+    streams = mesh.json("pt", "stat", str(file))["streams"]
+    expected = {
+        (stream["core"], thread["tid"], thread["instructions"])
+        for stream in streams
+        for thread in stream["threads"]
+        if thread["instructions"]
+    }
+    rows = mesh.rows(
+        f"SELECT core, tid, instructions FROM segments WHERE session_id = '{session}' AND instructions > 0"
+    )
+    assert {(row["core"], row["tid"], row["instructions"]) for row in rows} == expected
+    assert len({tid for _, tid, _ in expected}) > 1
+    cores = mesh.rows(
+        "SELECT DISTINCT c.core AS called_on, s.core AS stands_on FROM calls c JOIN segments s"
+        f" ON c.session_id = s.session_id AND c.segment = s.segment WHERE c.session_id = '{session}'"
+    )
+    assert cores and all(row["called_on"] == row["stands_on"] for row in cores)
+
+
+def test_times_are_those_of_the_recording(mesh: WholeMesh) -> None:
+    file = reference(LLDB) / "trace.json"
+    told = mesh.json("import", str(file))
+    session = told["session"].rpartition("/")[2]
+    (row,) = mesh.rows(f"SELECT start_ns, end_ns FROM sessions WHERE session_id = '{session}'")
+    total = mesh.json("pt", "stat", str(file))["total"]
+    conversion = json.loads(file.read_text())["tscPerfZeroConversion"]
+    ticks = total["last_tsc"] - total["first_tsc"]
+    elapsed = ticks * int(conversion["timeMult"]) >> int(conversion["timeShift"])
+    assert abs(row["end_ns"] - row["start_ns"] - elapsed) < 1000
+    assert any("last written" in note for note in told["notes"])
+    # No times at all, and it says so.
+    told = mesh.json("import", str(reference(GRIFFIN)))
+    assert any("hold no times" in note for note in told["notes"])
+    report = mesh.json("report", told["session"].rpartition("/")[2])
+    assert any("hold no times" in loss["reason"] for loss in report["losses"])
+
+
+def test_the_same_file_twice_is_one_session(mesh: WholeMesh, tmp_path: Path) -> None:
+    file = reference(GRIFFIN)
+    first = mesh.json("import", str(file))
+    copy = tmp_path / "copy.griffin.gz"
+    shutil.copy(file, copy)
+    again = mesh.json("import", str(copy))
+    assert again["existed"] is True
+    assert {again[what] == first[what] for what in ("session", "instructions", "calls")} == {True}
+    assert "which was there already" in mesh.command("import", str(copy)).stdout
+    assert [one["session_id"] for one in mesh.sessions()].count(first["session"].rpartition("/")[2]) == 1
+
+
+def test_with_other_binaries_it_is_another_session(mesh: WholeMesh, tmp_path: Path) -> None:
+    packets, program = tmp_path / "pt.bin", tmp_path / "apart" / "hello"
+    folder = reference(DYNAMORIO)
+    for name in ("pt.bin", "primary.sideband.pevent", "secondary.sideband.pevent"):
+        shutil.copy(folder / name, tmp_path / name)
+    program.parent.mkdir()
+    shutil.copy(folder / "hello", program)
+    without = mesh.json("import", str(packets))
+    assert without["instructions"] == 0 and without["lost_bytes"] > 0
+    (loss,) = (one for one in mesh.json("report", without["session"].rpartition("/")[2])["losses"] if one["size_bytes"])
+    assert "hello" in loss["reason"] and "--symbols" in loss["knob"]
+    with_them = mesh.json("import", str(packets), "--symbols", str(program.parent))
+    assert with_them["session"] != without["session"]
+    assert with_them["instructions"] > 0
+
+
+def test_a_file_that_is_no_recording(mesh: WholeMesh, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no packets")
+    error = mesh.refusal("import", str(file), code=2)
+    assert str(file) in error["message"] and "perf.data" in error["help"]
+    assert mesh.refusal("import", str(tmp_path / "none"), code=3)["reason"] == "NO_SUCH_FILE"
+    (tmp_path / "packets.pt").write_bytes(PSB + PSBEND)
+    assert "--image" in mesh.refusal("import", str(tmp_path / "packets.pt"), code=4)["help"]
+
+
+def test_a_perf_data_without_processor_trace(mesh: WholeMesh, tmp_path: Path) -> None:
+    # Its head, one attribute of 128 bytes with no ids, one record: COMM.
+    head = b"PERFILE2" + b"".join(
+        number.to_bytes(8, "little") for number in (104, 144, 104, 144, 248, 24, 0, 0, 0, 0, 0, 0)
+    )
+    attribute = (0).to_bytes(4, "little") + (128).to_bytes(4, "little") + bytes(120) + bytes(16)
+    comm = b"".join(number.to_bytes(4, "little") for number in (3, 24 << 16, 7, 7)) + b"sleep\0\0\0"
+    file = tmp_path / "perf.data"
+    file.write_bytes(head + attribute + comm)
+    error = mesh.refusal("import", str(file), code=2)
+    assert error["reason"] == "NO_PROCESSOR_TRACE"
+    assert "perf record -e intel_pt" in error["help"]
+
+
+def test_a_file_that_was_cut(mesh: WholeMesh, tmp_path: Path) -> None:
+    whole = reference(PERF).read_bytes()
+    cut = tmp_path / "perf.data"
+    cut.write_bytes(whole[: len(whole) - 20_000])
+    told = mesh.json("import", str(cut))
+    assert any("the file ends at" in note for note in told["notes"])
+    report = mesh.json("report", told["session"].rpartition("/")[2])
+    assert any("the file ends at" in loss["reason"] for loss in report["losses"])
+    cut.write_bytes(whole[:90])
+    assert str(cut) in mesh.refusal("import", str(cut), code=9)["message"]
+
+
+def test_ctrl_c_leaves_nothing(mesh: WholeMesh, tmp_path: Path) -> None:
+    file, image = endless(tmp_path, 64 << 20)
+    known, before = {one["session_id"] for one in mesh.sessions()}, stored_files(mesh)
+    with mesh.started("import", str(file), "--image", image, "--json") as importing:
+        await_true(lambda: stored_files(mesh) - before, PATIENCE_S, "an upload that goes on")
+        importing.send_signal(signal.SIGINT)
+        done = mesh.finished(importing, code=130)
+    error = json.loads(done.stderr)["error"]
+    assert error["reason"] == "INTERRUPTED" and str(file) in error["message"]
+    assert {one["session_id"] for one in mesh.sessions()} == known
+    await_true(lambda: stored_files(mesh) == before, PATIENCE_S, "what was stored to be removed")
+    told = mesh.json("import", str(file), "--image", image)
+    assert told["existed"] is False and told["raw_bytes"] == file.stat().st_size
+    # It was cut into pieces.
+    (row,) = mesh.rows(f"SELECT count(*) AS n FROM segments WHERE session_id = '{told['session'].rpartition('/')[2]}'")
+    assert row["n"] == 4
+    mesh.command("delete", told["session"], "--yes")
+
+
+def test_a_store_that_is_full(tmp_path: Path) -> None:
+    file = reference(PERF)
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "store"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    state = tmp_path / "state"
+    state.mkdir()
+    mesh = new_mesh(state, PERMILLE_STORE=f"file://{folder}")
+    try:
+        mesh.start()
+        error = mesh.refusal("import", str(file), code=8)
+        assert error["reason"] == "STORE_FULL" and error["help"]
+        assert mesh.sessions() == []
+        subprocess.run(["mount", "-o", "remount,size=256m", folder], check=True)
+        assert mesh.json("import", str(file))["existed"] is False
+        mesh.stop()
+    finally:
+        mesh.close()
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_without_a_mesh_it_says_so(tmp_path: Path) -> None:
+    mesh = new_mesh(tmp_path)
+    try:
+        assert mesh.refusal("import", str(reference(GRIFFIN)), code=6)["help"]
+    finally:
+        mesh.close()
+
+
+def endless(folder: Path, size: int) -> tuple[Path, str]:
+    """Packets of a loop that never ends, and its code."""
+    code = folder / "code.bin"
+    # jne to itself; ret.
+    code.write_bytes(bytes.fromhex("75fe c3"))
+    base = 0x401000
+    start = PSB + bytes.fromhex("9901") + PSBEND + b"\x71" + base.to_bytes(6, "little")
+    round_ = b"\xfc" * 4096 + PSB + bytes.fromhex("9901") + b"\x7d" + base.to_bytes(6, "little") + PSBEND
+    file = folder / "packets.pt"
+    with file.open("wb") as packets:
+        packets.write(start)
+        while packets.tell() < size:
+            packets.write(round_)
+    return file, f"{code}:0:3:{base:#x}"
+
+
+def stored_files(mesh: WholeMesh) -> set[Path]:
+    """All objects of sessions."""
+    return {path for path in (mesh.state / "store" / "raw").rglob("*") if path.is_file()}
