@@ -174,6 +174,12 @@ def test_full_buffers_early_ends_and_empty_recordings_are_told() -> None:
     assert "Losses: none" in text(replace(nothing, session=replace(SESSION, lost_bytes=0)))
 
 
+def test_what_is_said_of_the_whole_session_is_a_note_and_no_loss() -> None:
+    report = replace(REPORT, losses=[], remarks=["the packets hold no times"])
+    assert "note: the packets hold no times" in text(report)
+    assert "Losses: what was executed" not in text(report)
+
+
 def test_names_are_shown_as_they_are() -> None:
     odd = function("operator[](std::vector<int> [bold]&)", 1)
     assert odd.name in text(replace(REPORT, functions=[odd]))

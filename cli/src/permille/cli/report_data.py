@@ -35,21 +35,23 @@ FROM segments WHERE session_id = $session ORDER BY segment
 _LOSSES = """
 SELECT reason, knob, count(*) AS places, CAST(sum(size_bytes) AS BIGINT) AS size_bytes,
        CAST(sum(greatest(end_ns - start_ns, 0)) AS BIGINT) AS length_ns
-FROM losses WHERE session_id = $session
+FROM losses WHERE session_id = $session AND segment >= 0
 GROUP BY reason, knob ORDER BY size_bytes DESC, places DESC, reason
 """
+_REMARKS = "SELECT reason FROM losses WHERE session_id = $session AND segment < 0 ORDER BY reason"
 
 
 async def read_report(client: MeshClient, session: ListedSession, *, inlined: bool = False) -> Report:
     """All functions, streams and losses of a decoded session; what is inlined into the functions when wanted."""
-    functions, segments, losses = await asyncio.gather(
-        *(_rows(client, sql, session) for sql in (_FUNCTIONS, _SEGMENTS, _LOSSES))
+    functions, segments, losses, remarks = await asyncio.gather(
+        *(_rows(client, sql, session) for sql in (_FUNCTIONS, _SEGMENTS, _LOSSES, _REMARKS))
     )
     return Report(
         session=session,
         functions=[FunctionRow(**row) for row in functions],
         segments=[SegmentRow(**row) for row in segments],
         losses=[LossRow(**row) for row in losses],
+        remarks=[row["reason"] for row in remarks],
         inlined=[InlinedRow(**row) for row in await _rows(client, _INLINED, session)] if inlined else None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -119,6 +119,8 @@ class Report:
     functions: list[FunctionRow]
     segments: list[SegmentRow]
     losses: list[LossRow]
+    # What the decoder says of the session as a whole.
+    remarks: list[str] = field(default_factory=list)
     # None: not asked for.
     inlined: list[InlinedRow] | None = None
 
@@ -201,8 +203,8 @@ def top(functions: Sequence[FunctionRow], order: Order, limit: int) -> list[Func
 
 
 def notes(report: Report) -> list[Note]:
-    """Frames without symbols with the reason, streams that ran full, a target that ended early."""
-    found = _nameless(report)
+    """Frames without symbols with the reason, the decoder's remarks, full streams, a target that ended early."""
+    found = [*_nameless(report), *map(Note, report.remarks)]
     full = sum(segment.buffer_full for segment in report.segments)
     if full:
         found.append(

@@ -54,6 +54,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     session = report.session
     raw = session.raw_bytes
     per_instruction = f", {8 * raw / session.instructions:.2f} bits an instruction" if session.instructions else ""
+    length = session.end_ns - session.start_ns
     processes = len({segment.pid for segment in report.segments})
     # A thread has several segments where it ran on several cores.
     threads = len({(segment.pid, segment.tid) for segment in report.segments})
@@ -62,7 +63,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("target", f"{session.target}; processes: {processes}, threads: {threads}"),
         (
             "recorded",
-            f"{moment(session.start_ns)} UTC for {duration(session.end_ns - session.start_ns)}{asked_text(report)}",
+            f"{moment(session.start_ns)} UTC{f' for {duration(length)}' if length else ''}{asked_text(report)}",
         ),
         ("back end", backend_text(session.backend)),
         ("trace", f"{size(raw)} of packets, {size(session.stored_bytes)} stored{per_instruction}"),
