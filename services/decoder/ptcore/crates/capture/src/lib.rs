@@ -30,6 +30,7 @@ mod spaces;
 mod threads;
 mod ticks;
 mod timeline;
+mod unpacked;
 mod vdso;
 
 pub use attribute::{place, Placed, Turn};

@@ -4,7 +4,7 @@
 use crate::elf::TemporaryFile;
 use crate::files::search;
 use crate::json::Node;
-use crate::open::content;
+use crate::unpacked::content;
 use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View, KERNEL};
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};

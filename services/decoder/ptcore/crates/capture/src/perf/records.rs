@@ -6,7 +6,7 @@ use super::build_ids::Features;
 use super::pt_info::{time_conversion, PtInfo};
 use super::record::{kind, Record, HEAD};
 use crate::fields::Fields;
-use crate::open::max_unpacked;
+use crate::unpacked::max_unpacked;
 use crate::{Bytes, CaptureError, Conversion};
 use std::io::Read;
 use std::path::Path;
