@@ -16,6 +16,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.controller.domain.vpt_layout import State
+from permille.mesh import discovery
 from permille.mesh.config import MeshConfig
 from permille.mesh.errors import PermilleError
 from permille.mesh.operations import operation_error
@@ -177,6 +178,8 @@ def started_at_once(
     wish = coverage_pb2.CoverageRequest(target=coverage_pb2.Target(pids=[pid]), period_ms=period_ms)
 
     async def start(client: MeshClient) -> list[coverage_pb2.StartCoverageResponse | BaseException]:
+        # A machine that stood still for seconds has lost its leases, and gets them again.
+        await discovery.wait_for(client.etcd, "coverage", timeout_s=PATIENCE_S)
         coverage = await client.coverage()
         calls = [
             answer(coverage.StartCoverage(coverage_pb2.StartCoverageRequest(request_id=request, coverage=wish)))

@@ -171,7 +171,7 @@ def open_control(folder: Path) -> Control | None:
 
 
 def wait_for(
-    look: Callable[[], T | None], what: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = 60
+    look: Callable[[], T | None], what: str, process: subprocess.Popen[bytes] | None = None, timeout_s: float = 180
 ) -> T:
     """What `look` returns once it is true; fails the test after `timeout_s` or at the end of the process."""
     deadline = time.monotonic() + timeout_s

@@ -71,6 +71,7 @@ async def test_every_thread_of_the_target_alternates_between_in_and_out(
     recorder: SwitchRecorder, target: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "switches"
+    threads = threads_of(target.pid)
     assert await recorder.begin("one", [target.pid], path) == ""
     await asyncio.sleep(1)
     counts = await recorder.end("one")
@@ -91,7 +92,8 @@ async def test_every_thread_of_the_target_alternates_between_in_and_out(
             assert (before.operation, after.operation) != (IN, OUT) or before.cpu == after.cpu
     # Some kernels do not report switches away from some tasks of their own: then an arrival is missing, and counted.
     assert doubled <= counts.unseen < len(records) / 20
-    assert threads_of(target.pid) <= set(by_thread)
+    # Others may have come since, or have gone before.
+    assert threads & threads_of(target.pid) <= set(by_thread)
 
 
 async def test_a_core_runs_one_thread_at_a_time(
