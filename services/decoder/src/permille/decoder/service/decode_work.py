@@ -57,13 +57,16 @@ class DecodeWork:
 
     async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         await job.progress("DECODING")
-        backoff, attempt = Backoff(), _Attempt(job)
+        backoff, attempt, away = Backoff(), _Attempt(job), 0.0
         try:
             while True:
                 try:
                     return await self._attempt(job, attempt)
                 except Unavailable:
-                    if time.monotonic() > attempt.moved + self._patience_s:
+                    # A part may take longer than that, with the store away only at its end.
+                    if away <= attempt.moved:
+                        away = time.monotonic()
+                    if time.monotonic() > away + self._patience_s:
                         raise
                 await backoff.pause()
         finally:
