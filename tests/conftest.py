@@ -387,6 +387,22 @@ def own_mesh(tmp_path: Path) -> Iterator[WholeMesh]:
         mesh.close()
 
 
+@pytest.fixture
+def small_store(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own without room; remount it to make room."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "store"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
 @pytest.fixture(scope="session")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of two threads: `busy paced` executes little, `busy spinning` much; `busy PACE SECONDS` ends."""

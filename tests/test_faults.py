@@ -319,22 +319,6 @@ def test_a_program_whose_file_is_gone_is_decoded_without_its_names(mesh: WholeMe
     assert any("without a name" in note["text"] for note in report["notes"])
 
 
-@pytest.fixture
-def small_store(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own without room; remount it to make room."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    folder = tmp_path / "store"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False)
-    if mounted.returncode:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
 def test_a_full_store_delays_and_loses_nothing(tmp_path: Path, small_store: Path, busy: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()

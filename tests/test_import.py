@@ -241,29 +241,21 @@ def test_ctrl_c_leaves_nothing(mesh: WholeMesh, tmp_path: Path) -> None:
     mesh.command("delete", told["session"], "--yes")
 
 
-def test_a_store_that_is_full(tmp_path: Path) -> None:
+def test_a_store_that_is_full(tmp_path: Path, small_store: Path) -> None:
     file = reference(PERF)
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    folder = tmp_path / "store"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=False)
-    if mounted.returncode:
-        pytest.skip("this machine does not let root mount a tmpfs")
     state = tmp_path / "state"
     state.mkdir()
-    mesh = new_mesh(state, PERMILLE_STORE=f"file://{folder}")
+    mesh = new_mesh(state, PERMILLE_STORE=f"file://{small_store}")
     try:
         mesh.start()
         error = mesh.refusal("import", str(file), code=8)
         assert error["reason"] == "STORE_FULL" and error["help"]
         assert mesh.sessions() == []
-        subprocess.run(["mount", "-o", "remount,size=256m", folder], check=True)
+        subprocess.run(["mount", "-o", "remount,size=256m", small_store], check=True)
         assert mesh.json("import", str(file))["existed"] is False
         mesh.stop()
     finally:
         mesh.close()
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_without_a_mesh_it_says_so(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from permille.cli.rendering.report import FunctionRow, Order, Report, categories, notes, top
+from permille.cli.rendering.report import CategoryRow, FunctionRow, Order, Report, categories, notes, top
 from permille.cli.rendering.session_table import lost_text
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.console import RenderableType
@@ -31,9 +31,9 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
         if report.functions:
             yield ""
             yield _function_table(report, order, limit)
-    if categories(report):
+    if by_category := categories(report):
         yield ""
-        yield _category_table(report)
+        yield _category_table(by_category, report.self_instructions)
     yield ""
     yield from _losses(report)
     for note in notes(report):
@@ -106,16 +106,7 @@ def backend_text(backend: str) -> str:
 def _function_table(report: Report, order: Order, limit: int) -> Table:
     ranked = top(report.functions, order, limit)
     rest = len(report.functions) - len(ranked)
-    table = Table(
-        title=_TITLES[order],
-        title_justify="left",
-        title_style="bold",
-        caption=f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None,
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
+    table = _titled(_TITLES[order], f"{count(rest)} more functions: --top 0 shows all" if rest > 0 else None)
     table.add_column("FUNCTION", overflow="fold", ratio=3, min_width=24)
     table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
     table.add_column("CATEGORY", overflow="ellipsis", no_wrap=True)
@@ -143,20 +134,12 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
     return table
 
 
-def _category_table(report: Report) -> Table:
-    table = Table(
-        title="What the functions are for",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
+def _category_table(rows: Sequence[CategoryRow], whole: int) -> Table:
+    table = _titled("What the functions are for")
     table.add_column("CATEGORY", no_wrap=True)
     for name in ("FUNCTIONS", "CALLS", "SELF INSN", "%", "SELF TIME"):
         table.add_column(name, justify="right", no_wrap=True)
-    whole = report.self_instructions
-    for row in categories(report):
+    for row in rows:
         table.add_row(
             row.category,
             count(row.functions),
@@ -180,14 +163,7 @@ def _losses(report: Report) -> Iterator[RenderableType]:
     if not report.losses:
         yield Text("Losses: none" if not report.session.lost_bytes else "Losses")
         return
-    table = Table(
-        title="Losses: what was executed and is not in this report",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
+    table = _titled("Losses: what was executed and is not in this report")
     table.add_column("REASON", overflow="fold", ratio=2)
     for name in ("PLACES", "TRACE", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -201,3 +177,16 @@ def _losses(report: Report) -> Iterator[RenderableType]:
             Text(loss.knob),
         )
     yield table
+
+
+def _titled(title: str, caption: str | None = None) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=caption,
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )

@@ -178,8 +178,7 @@ def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
     pids: dict[int, int] = {}
     sizes: Counter[int] = Counter()
     lost: dict[int, list[int]] = {}
-    turns = [(turn, end) for turn, end in zip(piece.turns, ends, strict=True)]
-    for (offset, pid, tid, _, _), end in turns:
+    for (offset, pid, tid, _, _), end in zip(piece.turns, ends, strict=True):
         pids[tid] = pids.get(tid) or pid
         sizes[tid] += end - offset
         lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end)
