@@ -218,7 +218,7 @@ def test_a_file_that_was_cut(mesh: WholeMesh, tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_nothing(mesh: WholeMesh, tmp_path: Path) -> None:
     known, before = {one["session_id"] for one in mesh.sessions()}, stored_files(mesh)
-    for mebibytes in (64, 256, 1024):
+    for mebibytes in (64, 256, 1024, 1024, 1024):
         file, image = endless(tmp_path, mebibytes << 20)
         with mesh.started("import", str(file), "--image", image, "--json") as importing:
             await_true(lambda: stored_files(mesh) - before, PATIENCE_S, "an upload that goes on")

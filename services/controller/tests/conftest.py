@@ -114,7 +114,7 @@ class Node:
         controller = await self.controller()
         while True:
             # A call's own deadline is too short for the first one: a machine with too much to do may need longer.
-            answer = await controller.GetNode(pb.GetNodeRequest(), timeout=60)
+            answer = await controller.GetNode(pb.GetNodeRequest(), timeout=180)
             for candidate in answer.node.processes:
                 if candidate.pid == process.pid and candidate.threads >= 4:
                     return candidate

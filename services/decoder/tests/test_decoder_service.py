@@ -61,7 +61,7 @@ async def running(config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
 
 async def decoded(stub: Stub, request_id: str = "r1", session: str = SESSION) -> operation_pb2.Operation:
     started = await stub.Decode(pb.DecodeRequest(request_id=request_id, session=session))
-    waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=started.operation.name), timeout=60)
+    waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=started.operation.name), timeout=180)
     assert waited.operation.done
     return waited.operation
 
@@ -122,7 +122,7 @@ async def test_a_cancelled_decode_leaves_nothing(
     assert told == sorted(told)
     assert [info.key async for info in store.list("tables/calls/") if "/part-" in info.key]
     await decoder.CancelOperation(operation_pb2.CancelOperationRequest(name=name))
-    waited = await decoder.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
+    waited = await decoder.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=180)
     assert waited.operation.error.reason == "CANCELLED"
     assert 0 < waited.operation.progress.completed < waited.operation.progress.total
     # The worker that is still at it leaves nothing either.
@@ -157,7 +157,7 @@ async def test_the_most_urgent_of_those_that_wait_is_decoded_first(
         held.let_go()
         ended = []
         for name in names:
-            waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=60)
+            waited = await stub.WaitOperation(operation_pb2.WaitOperationRequest(name=name), timeout=180)
             assert not waited.operation.HasField("error"), waited.operation.error
             ended.append(waited.operation.update_time.ToNanoseconds())
     assert sorted(range(4), key=lambda number: ended[number]) == [0, 3, 2, 1]
