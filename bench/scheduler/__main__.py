@@ -35,7 +35,6 @@ from permille.decoder.domain.workers import Workers
 from permille.decoder.service.dask_workers import DaskWorkers, decode_part_on_dask
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import Tables
-from permille.ptcore import decode
 from scheduler.dask_cluster import dask_cluster
 from scheduler.small_segments import cut, stream_of
 from workload import load, mesh, redis
@@ -129,7 +128,7 @@ class Bench:
 
 def core(context: SessionContext, streams: list[tuple[Segment, bytes]]) -> None:
     for segment, stream in streams:
-        decode(stream, context.image(segment.pid), context.config, list(segment.epochs))
+        context.decoder(segment.pid).decode(stream, list(segment.epochs), lambda *_: None)
 
 
 def cpu_s() -> float:

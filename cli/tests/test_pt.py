@@ -113,7 +113,7 @@ def test_functions_have_the_category_that_a_table_says(raw: Path, image: str, tm
     pt("calls", raw, "-i", image, "--table", "--categories", tmp_path / "absent", code=3)
 
 
-def test_calls_are_a_tree_or_a_table(raw: Path, image: str) -> None:
+def test_calls_are_listed_or_summed_up(raw: Path, image: str) -> None:
     (call,) = rows("calls", raw, "-i", image)
     assert (call["depth"], call["total_instructions"], call["begin_truncated"]) == (0, 3, True)
     assert "(began before" in pt("calls", raw, "-i", image).stdout
@@ -216,6 +216,22 @@ def test_a_reader_that_has_seen_enough_ends_it(tmp_path: Path, arguments: list[s
         assert process.stdout is not None
         assert process.stderr is not None
         assert "PSB" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("arguments", [["calls"], ["calls", "--json"]])
+def test_calls_are_listed_when_they_end(tmp_path: Path, arguments: list[str]) -> None:
+    # call +2; jne back; ret: three rounds in each packet.
+    code, trace = tmp_path / "loop", endless(tmp_path)
+    code.write_bytes(bytes.fromhex("e802000000 75f9 c3"))
+    with trace.open("r+b") as file:
+        file.write(PSB + tsc(1000) + MODE_64 + PSBEND + MODE_64 + tip(0x11, BASE) + b"\xfe" * 10_000)
+    with started("pt", *arguments, "-i", f"{code}:0:8:{BASE:#x}", trace) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "call" in process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(60) == 0

@@ -111,14 +111,15 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
 
     calls = [row for row in await bench.rows("calls") if row["segment"] == 1]
     assert [row["name"] for row in calls] == ["_start", "outer", "inner", "inner"]
-    assert [row["parent"] for row in calls] == [-1, 0, 1, 1]
+    by_number = {row["call"]: row for row in calls}
+    assert [row["parent"] for row in calls] == [-1, calls[0]["call"], calls[1]["call"], calls[1]["call"]]
     assert [row["depth"] - calls[0]["depth"] for row in calls] == [0, 1, 2, 2]
     assert [row["self_instructions"] for row in calls] == [3, 3, 3, 3]
     assert [row["total_instructions"] for row in calls] == [12, 9, 3, 3]
     assert {(row["pid"], row["tid"], row["core"]) for row in calls} == {(7, 71, -1)}
     for row in calls:
         assert START_NS <= row["start_ns"] <= row["end_ns"] <= START_NS + 2000
-        parent = calls[row["parent"]] if row["parent"] >= 0 else row
+        parent = by_number.get(row["parent"], row)
         assert parent["start_ns"] <= row["start_ns"] <= row["end_ns"] <= parent["end_ns"]
 
     (session,) = await bench.rows("sessions")

@@ -224,13 +224,22 @@ async def test_a_core_is_divided_by_its_turns(
     core = run * 3
     turns = [(0, 7, 70, 1, 0), (len(run), 7, 71, 1, 0), (2 * len(run), 7, 70, 1, 0)]
     alone = decode(run, context.image(7), context.config, [(0, 1)])
-    threads = decode_threads(core, context.images([7]), context.config, turns)
+    taken: dict[int, list[Any]] = {70: [], 71: []}
+    takes = {tid: lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
+    threads = decode_threads(core, context.images([7]), context.config, turns, takes)
     assert set(threads) == {70, 71}
+    for tid, batches in taken.items():
+        assert sum(len(calls["call"]) for calls, _, _ in batches) == threads[tid].stats["calls"]
+        functions = [len(told["address"]) for _, told, _ in batches]
+        sums: Any = threads[tid].functions()["calls"]
+        assert sum(functions) == len(sums)
     for tid, runs in ((70, 2), (71, 1)):
         for counter in ("instructions", "conditional_branches", "returns", "calls", "psb", "errors", "lost_bytes"):
             assert threads[tid].stats[counter] == runs * alone.stats[counter], (tid, counter)
         own: Any = threads[tid].functions()["self_instructions"]
         assert sum(memoryview(own)) == threads[tid].stats["instructions"]
+    with pytest.raises(ZeroDivisionError):
+        decode_threads(core, context.images([7]), context.config, turns, {71: lambda *_: 1 // 0})
     with pytest.raises(ValueError, match="no image of process 8"):
         decode_threads(core, context.images([7]), context.config, [(0, 8, 80, 0, 0)])
 
@@ -273,9 +282,13 @@ async def test_code_of_no_file_may_have_names(
     await store_session(changes=[change], code=b"...." + code, binary=None)
     archive = await SessionArchive.open(store, "s1")
     context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
-    decoded = decode(program.packets(), context.image(7), context.config, [(0, 1)])
-    told: Any = decoded.functions()["name"]
-    names = bytes(memoryview(told[1]))
+    names = b""
+
+    def take(_calls: object, functions: Any, _losses: object) -> None:
+        nonlocal names
+        names += bytes(memoryview(functions["name"][1]))
+
+    context.decoder(7).decode(program.packets(), [(0, 1)], take)
     assert b"outer" in names and b"inner" in names
 
 

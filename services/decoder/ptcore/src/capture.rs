@@ -4,12 +4,12 @@ use crate::accesses::{accesses, rows as accesses_of, Accesses};
 use crate::categories::Categories;
 use crate::listed::{Listed, Piece};
 use crate::listing::{Batches, Worker};
-use pt_calls::Calls;
+use pt_calls::{Calls, Output};
 use pt_capture::{CaptureError as Refusal, Of, Options, RawImage, Switch, Threads};
 use pt_flow::{Config, Flow};
 use pt_listing::{
-    calls, functions, packets, stop, Branches, Counts, Detail, FlowListing, Form, Gap, Inlined, Lines, Only, Who,
-    MAX_GAPS,
+    functions, packets, stop, Branches, CallListing, Chains, Counts, Detail, Dropped, FlowListing, Form, Gap, Inlined,
+    Lines, Only, Page, Who, MAX_GAPS,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyIndexError, PyIsADirectoryError, PyOSError};
@@ -185,18 +185,9 @@ impl Capture {
         json: bool,
     ) -> PyResult<Batches> {
         let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
-        self.list(streams, json, move |capture, number, lines| {
-            let name = &capture.streams[number].name;
-            for (who, (trace, inlined)) in traces(capture, number, thread, inlined) {
-                let memory = capture.memory();
-                if matches!(capture.streams[number].of, Of::Core(_)) {
-                    lines.title(&format!("{name}, thread {} of process {}", who.1, who.0));
-                }
-                match table {
-                    true => functions(&trace, &memory, &categories, inlined.as_ref(), name, who, lines),
-                    false => calls(&trace, &memory, inlined.as_ref(), name, who, max_depth, lines),
-                }
-            }
+        self.list(streams, json, move |capture, number, lines| match table {
+            true => list_functions(capture, number, thread, &categories, inlined, lines),
+            false => list_calls(capture, number, thread, inlined, max_depth, lines),
         })
     }
 }
@@ -309,35 +300,83 @@ fn list_flow(capture: &pt_capture::Capture, number: usize, detail: Detail, threa
     }
 }
 
-/// The calls of a stream's threads; of one where a thread is given.
-fn traces(
+/// Names the thread of a core's stream.
+fn title(stream: &pt_capture::Stream, (pid, tid): (u32, u32)) -> Option<String> {
+    matches!(stream.of, Of::Core(_)).then(|| format!("{}, thread {tid} of process {pid}", stream.name))
+}
+
+fn list_calls(
     capture: &pt_capture::Capture,
     number: usize,
     thread: Option<u32>,
     inlined: bool,
-) -> BTreeMap<(u32, u32), (pt_calls::Trace, Option<Inlined>)> {
+    max_depth: u32,
+    lines: &mut Lines<'_>,
+) {
+    let (stream, code) = (&capture.streams[number], capture.memory());
+    let page = Page::new(lines);
+    let listing = |thread| {
+        let title = title(stream, thread);
+        let (page, described, chains) = (&page, Vec::new(), inlined.then(Chains::default));
+        CallListing { code, stream: &stream.name, thread, title, max_depth, page, described, chains }
+    };
+    for mut calls in follow(capture, number, thread, listing).1.into_values() {
+        calls.end_stream();
+    }
+}
+
+fn list_functions(
+    capture: &pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    categories: &pt_image::Categories,
+    inlined: bool,
+    lines: &mut Lines<'_>,
+) {
+    let (stream, code) = (&capture.streams[number], capture.memory());
+    let (flow, threads) = follow(capture, number, thread, |_| Dropped);
+    for (thread, mut calls) in threads {
+        let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
+        let totals = calls.end_stream();
+        let title = title(stream, thread);
+        // The idle thread has losses at most.
+        if title.is_some() && totals.functions.is_empty() {
+            continue;
+        }
+        if let Some(title) = title {
+            lines.title(&title);
+        }
+        functions(&totals.functions, &code, categories, inlined.as_ref(), &stream.name, thread, lines);
+    }
+}
+
+/// What follows the threads of a stream.
+type Followed<'c, O> = (Flow<pt_capture::Memory<'c>>, BTreeMap<(u32, u32), Calls<pt_capture::Memory<'c>, O>>);
+
+/// The calls of a stream's threads; of one where a thread is given.
+fn follow<'c, O: Output>(
+    capture: &'c pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    output: impl Fn((u32, u32)) -> O,
+) -> Followed<'c, O> {
     let (stream, memory) = (&capture.streams[number], capture.memory());
     let mut flow = Flow::new(memory);
     if let Of::Thread { pid, tid } = stream.of {
-        let mut calls = Calls::new(memory);
+        let mut calls = Calls::handing_out(memory, output((pid, tid)));
         flow.decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
-        let inlined = inlined.then(|| Inlined::of(&flow, &memory, &calls.blocks()));
-        return BTreeMap::from([((pid, tid), (calls.finish(), inlined))]);
+        return (flow, BTreeMap::from([((pid, tid), calls)]));
     }
     let mut pids = BTreeMap::new();
     let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
         pids.insert(view.tid, view.pid);
-        Only((thread.is_none() || thread == Some(view.tid)).then(|| Calls::new(memory)))
+        let wanted = thread.is_none() || thread == Some(view.tid);
+        Only(wanted.then(|| Calls::handing_out(memory, output((view.pid, view.tid)))))
     });
     flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
     let sinks = threads.finish();
-    let finished = |(tid, sink): (u32, Only<Calls<_>>)| {
-        let mut calls = sink.0?;
-        let inlined = inlined.then(|| Inlined::of(&flow, &memory, &calls.blocks()));
-        Some(((pids[&tid], tid), (calls.finish(), inlined)))
-    };
-    // The idle thread has losses at most.
-    sinks.into_iter().filter_map(finished).filter(|(_, (trace, _))| !trace.records.is_empty()).collect()
+    let calls = sinks.into_iter().filter_map(|(tid, sink)| Some(((pids[&tid], tid), sink.0?))).collect();
+    (flow, calls)
 }
 
 /// What `stat` tells of a stream.

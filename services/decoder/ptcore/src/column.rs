@@ -129,6 +129,10 @@ impl<'py> Columns<'py> {
 }
 
 impl Column {
+    pub fn u32(numbers: Vec<u32>) -> Column {
+        Column(Numbers::U32(numbers))
+    }
+
     pub fn u64(numbers: Vec<u64>) -> Column {
         Column(Numbers::U64(numbers))
     }

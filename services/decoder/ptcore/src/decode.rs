@@ -1,10 +1,12 @@
-//! `decode`, `instructions`, `packets`: from a stream to columns.
+//! `Decoder`, `instructions`, `packets`: from a stream to columns.
 
 use crate::accesses::{accesses, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
 use crate::column::{Column, Columns};
-use crate::image::Image;
-use pt_calls::{Calls, EdgeKind, FunctionKey, LossCause, LossRecord, Records, Trace};
-use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Reason, Sink, Statistics};
+use crate::counted::Counted;
+use crate::delivery::{caught, Delivery};
+use crate::image::{Image, Shared};
+use pt_calls::{Calls, EdgeKind, Found, FunctionKey, Totals};
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics};
 use pt_image::Symbols;
 use pt_listing::{Code, Inlined};
 use pt_packet::Reader;
@@ -12,7 +14,8 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
 #[pyclass(frozen, module = "permille.ptcore")]
@@ -40,23 +43,131 @@ impl PtConfig {
     }
 }
 
+/// Decodes streams of threads of one process, and keeps what it found out about their code from one to the next.
+#[pyclass(frozen, module = "permille.ptcore")]
+pub struct Decoder {
+    image: Shared,
+    config: Config,
+    /// One for each thread that ever decoded at the same time as others.
+    idle: Mutex<Vec<Idle>>,
+}
+
+/// What is kept between two streams.
+struct Idle {
+    flow: Flow<Shared>,
+    calls: Calls<Shared, Delivery<Shared>>,
+}
+
+#[pymethods]
+impl Decoder {
+    #[new]
+    fn new(image: &Image, config: &PtConfig) -> Self {
+        Decoder { image: image.share(), config: config.0, idle: Mutex::default() }
+    }
+
+    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false))]
+    fn decode(
+        &self,
+        py: Python<'_>,
+        data: PyBuffer<u8>,
+        epochs: Vec<(usize, u32)>,
+        take: Option<Py<PyAny>>,
+        inlined: bool,
+        timeless: bool,
+    ) -> PyResult<Decoded> {
+        let stream = bytes(&data)?;
+        let outcome = py.detach(|| {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Idle { mut flow, mut calls } = idle.unwrap_or_else(|| Idle::new(&self.image));
+            *calls.output() = Delivery::new(self.image.clone(), take);
+            // What is half done is dropped when it unwinds.
+            let (outcome, idle) = caught(|| {
+                let statistics = if timeless {
+                    let mut counted = Counted::new(calls, true);
+                    let statistics = flow.decode(stream, &self.config, &epochs, &mut counted);
+                    calls = counted.sink;
+                    statistics
+                } else {
+                    flow.decode(stream, &self.config, &epochs, &mut calls)
+                };
+                let outcome = Outcome::of(&self.image, &mut flow, &mut calls, statistics, inlined);
+                (outcome, Idle { flow, calls })
+            })?;
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(idle);
+            PyResult::Ok(outcome)
+        })?;
+        outcome.into_python(py)
+    }
+
+    /// Bytes that are kept between two streams.
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.iter().map(|idle| idle.flow.memory() + idle.calls.memory()).sum()
+    }
+}
+
+impl Idle {
+    fn new(image: &Shared) -> Self {
+        let delivery = Delivery::new(image.clone(), None);
+        Idle { flow: Flow::new(image.clone()), calls: Calls::handing_out(image.clone(), delivery) }
+    }
+}
+
+/// What is known of a stream when all of it was decoded.
+pub struct Outcome {
+    statistics: Statistics,
+    totals: Totals,
+    accesses: Accesses<u32>,
+    inlined: Vec<InlinedRow>,
+    found: Vec<Found>,
+}
+
+impl Outcome {
+    /// What `calls` took of the flow; the rest of them is handed out. `statistics`: of the same.
+    pub fn of<M: CodeMemory, C: Code>(
+        code: &C,
+        flow: &mut Flow<M>,
+        calls: &mut Calls<impl Symbols, Delivery<C>>,
+        statistics: Statistics,
+        inlined: bool,
+    ) -> Outcome {
+        let ran = calls.blocks();
+        let totals = calls.end_stream();
+        let numbers = numbers(&totals.functions);
+        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
+        let accesses = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
+        let inlined = if inlined { inlined_rows(&Inlined::of(flow, code, &ran), &numbers) } else { Vec::new() };
+        let (found, described) = calls.output().finish();
+        debug_assert_eq!(totals.functions.len(), described);
+        Outcome { statistics, totals, accesses, inlined, found }
+    }
+
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
+        let Outcome { statistics, totals, accesses, inlined, found } = self;
+        Ok(Decoded {
+            functions: totals_of(py, &totals)?,
+            edges: edges_of(py, &totals)?,
+            accesses: accesses_of(py, &accesses)?,
+            inlined: inlined_of(py, &inlined)?,
+            stats: statistics_of(py, &statistics, totals.calls)?,
+            callers: Py::new(py, Callers(pt_calls::Callers::new(found)))?,
+        })
+    }
+}
+
 #[pyclass(frozen, module = "permille.ptcore")]
 pub struct Decoded {
-    calls: Py<PyDict>,
     functions: Py<PyDict>,
     edges: Py<PyDict>,
     accesses: Py<PyDict>,
     inlined: Py<PyDict>,
-    losses: Py<PyDict>,
     stats: Py<PyDict>,
+    callers: Py<Callers>,
 }
 
 #[pymethods]
 impl Decoded {
-    fn calls(&self, py: Python<'_>) -> Py<PyDict> {
-        self.calls.clone_ref(py)
-    }
-
     fn functions(&self, py: Python<'_>) -> Py<PyDict> {
         self.functions.clone_ref(py)
     }
@@ -73,66 +184,40 @@ impl Decoded {
         self.inlined.clone_ref(py)
     }
 
-    fn losses(&self, py: Python<'_>) -> Py<PyDict> {
-        self.losses.clone_ref(py)
-    }
-
     #[getter]
     fn stats(&self, py: Python<'_>) -> Py<PyDict> {
         self.stats.clone_ref(py)
     }
+
+    #[getter]
+    fn callers(&self, py: Python<'_>) -> Py<Callers> {
+        self.callers.clone_ref(py)
+    }
 }
 
-/// A function as people see it.
-struct Described {
-    name: String,
-    binary: String,
-    size: u64,
-    symbol_status: String,
-    line: Option<(String, u32)>,
-}
+/// Callers that were found when calls below them had been taken already.
+#[pyclass(frozen, module = "permille.ptcore")]
+pub struct Callers(pt_calls::Callers);
 
-/// What became of a stream.
-pub struct Outcome {
-    trace: Trace,
-    accesses: Accesses<u32>,
-    inlined: Vec<InlinedRow>,
-    statistics: Statistics,
-    described: Vec<Described>,
-    reasons: Vec<String>,
-}
-
-impl Outcome {
-    /// What `calls` took of the flow. `statistics`: of the same.
-    pub fn of<M: CodeMemory, C: Code>(
-        code: &C,
-        flow: &mut Flow<M>,
-        calls: &mut Calls<impl Symbols>,
-        statistics: Statistics,
-        inlined: bool,
-    ) -> Outcome {
-        let ran = calls.blocks();
-        let trace = calls.finish();
-        let numbers = numbers(&trace.functions);
-        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let accesses = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
-        let described = describe(code, &trace);
-        let reasons = trace.losses.iter().map(|loss| reason(code, loss)).collect();
-        let inlined = if inlined { inlined_rows(&Inlined::of(flow, code, &ran), &numbers) } else { Vec::new() };
-        Outcome { trace, accesses, inlined, statistics, described, reasons }
+#[pymethods]
+impl Callers {
+    fn __bool__(&self) -> bool {
+        !self.0.is_empty()
     }
 
-    pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
-        let Outcome { trace, accesses, inlined, statistics, described, reasons } = self;
-        Ok(Decoded {
-            stats: statistics_of(py, &statistics, trace.records.len())?,
-            functions: functions_of(py, &trace, &described)?,
-            edges: edges_of(py, &trace)?,
-            accesses: accesses_of(py, &accesses)?,
-            inlined: inlined_of(py, &inlined)?,
-            losses: losses_of(py, &trace, &reasons)?,
-            calls: calls_of(py, trace.records)?,
-        })
+    fn place(
+        &self,
+        py: Python<'_>,
+        calls: PyBuffer<u64>,
+        parents: PyBuffer<u64>,
+        depths: PyBuffer<u32>,
+    ) -> PyResult<(Column, Column)> {
+        let (calls, mut parents, mut depths) = (calls.to_vec(py)?, parents.to_vec(py)?, depths.to_vec(py)?);
+        if calls.len() != parents.len() || calls.len() != depths.len() {
+            return Err(PyBufferError::new_err("as many parents and depths as calls are needed"));
+        }
+        py.detach(|| self.0.place(&calls, &mut parents, &mut depths));
+        Ok((Column::u64(parents), Column::u32(depths)))
     }
 }
 
@@ -146,15 +231,7 @@ pub fn decode(
     epochs: Vec<(usize, u32)>,
     inlined: bool,
 ) -> PyResult<Decoded> {
-    let stream = bytes(&data)?;
-    let found = py.detach(|| {
-        let image = image.read();
-        let mut calls = Calls::new(&*image);
-        let mut flow = Flow::new(&*image);
-        let statistics = flow.decode(stream, &config.0, &epochs, &mut calls);
-        Outcome::of(&*image, &mut flow, &mut calls, statistics, inlined)
-    });
-    found.into_python(py)
+    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false)
 }
 
 /// The stream's bytes; they must not change while it is decoded.
@@ -171,47 +248,7 @@ pub fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast(), count) })
 }
 
-fn describe(image: &impl Code, trace: &Trace) -> Vec<Described> {
-    let mut described: Vec<_> = trace
-        .functions
-        .iter()
-        .map(|function| {
-            let known = image.describe(function.space, function.function, function.address);
-            Described {
-                name: known.name,
-                binary: known.binary,
-                size: known.size,
-                symbol_status: known.symbol_status,
-                line: None,
-            }
-        })
-        .collect();
-    let mut by_space = BTreeMap::<u32, Vec<usize>>::new();
-    for (number, function) in trace.functions.iter().enumerate() {
-        by_space.entry(function.space).or_default().push(number);
-    }
-    for (space, numbers) in by_space {
-        let Some(binary) = image.binary(space) else { continue };
-        let addresses: Vec<_> = numbers.iter().map(|&number| trace.functions[number].address).collect();
-        for (number, line) in numbers.into_iter().zip(binary.lines(&addresses)) {
-            described[number].line = line;
-        }
-    }
-    described
-}
-
-fn reason(image: &impl Code, loss: &LossRecord) -> String {
-    match loss.cause {
-        LossCause::Overflow => "overflow: the processor could not write packets fast enough".to_owned(),
-        LossCause::Undecodable(Reason::NoCode) => {
-            let why = image.why_no_code(loss.epoch, loss.address);
-            format!("no-code: nothing is known at {:#x}: {why}", loss.address)
-        }
-        LossCause::Undecodable(reason) => format!("{}: {reason}", reason.name()),
-    }
-}
-
-fn statistics_of(py: Python<'_>, counts: &Statistics, calls: usize) -> PyResult<Py<PyDict>> {
+fn statistics_of(py: Python<'_>, counts: &Statistics, calls: u64) -> PyResult<Py<PyDict>> {
     let stats = PyDict::new(py);
     for (name, count) in [
         ("packets", counts.packets),
@@ -220,7 +257,7 @@ fn statistics_of(py: Python<'_>, counts: &Statistics, calls: usize) -> PyResult<
         ("tnt_bits", counts.tnt_bits),
         ("returns", counts.returns),
         ("compressed_returns", counts.compressed_returns),
-        ("calls", calls as u64),
+        ("calls", calls),
         ("psb", counts.psb),
         ("ovf", counts.ovf),
         ("errors", counts.errors),
@@ -231,45 +268,19 @@ fn statistics_of(py: Python<'_>, counts: &Statistics, calls: usize) -> PyResult<
     Ok(stats.unbind())
 }
 
-fn calls_of(py: Python<'_>, records: Records) -> PyResult<Py<PyDict>> {
+fn totals_of(py: Python<'_>, totals: &Totals) -> PyResult<Py<PyDict>> {
+    let functions = &totals.functions;
     let columns = Columns::new(py)
-        .u64("start_tsc", records.start_tsc)?
-        .u64("end_tsc", records.end_tsc)?
-        .u32("depth", records.depth)?
-        .u32("function", records.function)?
-        .u64("call_address", records.call_address)?
-        .u64("target", records.target)?
-        .u64("instructions", records.instructions)?
-        .u64("instructions_total", records.instructions_total)?
-        .u8("flags", records.flags)?
-        .u32("parent", records.parent)?;
+        .u64("calls", functions.iter().map(|function| function.calls).collect())?
+        .u64("self_instructions", functions.iter().map(|function| function.self_instructions).collect())?
+        .u64("total_instructions", functions.iter().map(|function| function.total_instructions).collect())?
+        .u64("self_ticks", functions.iter().map(|function| function.self_ticks).collect())?
+        .u64("total_ticks", functions.iter().map(|function| function.total_ticks).collect())?;
     Ok(columns.into_dict().unbind())
 }
 
-fn functions_of(py: Python<'_>, trace: &Trace, described: &[Described]) -> PyResult<Py<PyDict>> {
-    let totals = &trace.functions;
-    let file = |known: &'_ Described| known.line.as_ref().map_or("", |(file, _)| file.as_str()).to_owned();
-    let files: Vec<_> = described.iter().map(file).collect();
-    let lines = described.iter().map(|known| known.line.as_ref().map_or(0, |&(_, line)| line));
-    let columns = Columns::new(py)
-        .u32("index", (0..totals.len() as u32).collect())?
-        .text("name", described.iter().map(|known| known.name.as_str()))?
-        .text("binary", described.iter().map(|known| known.binary.as_str()))?
-        .u64("address", totals.iter().map(|function| function.address).collect())?
-        .u64("size", described.iter().map(|known| known.size).collect())?
-        .text("symbol_status", described.iter().map(|known| known.symbol_status.as_str()))?
-        .text("file", files.iter().map(String::as_str))?
-        .u32("line", lines.collect())?
-        .u64("calls", totals.iter().map(|function| function.calls).collect())?
-        .u64("self_instructions", totals.iter().map(|function| function.self_instructions).collect())?
-        .u64("total_instructions", totals.iter().map(|function| function.total_instructions).collect())?
-        .u64("self_ticks", totals.iter().map(|function| function.self_ticks).collect())?
-        .u64("total_ticks", totals.iter().map(|function| function.total_ticks).collect())?;
-    Ok(columns.into_dict().unbind())
-}
-
-fn edges_of(py: Python<'_>, trace: &Trace) -> PyResult<Py<PyDict>> {
-    let edges = &trace.edges;
+fn edges_of(py: Python<'_>, totals: &Totals) -> PyResult<Py<PyDict>> {
+    let edges = &totals.edges;
     let kind = |kind: EdgeKind| kind as u8;
     let columns = Columns::new(py)
         .u64("from", edges.iter().map(|(edge, _)| edge.from).collect())?
@@ -309,18 +320,6 @@ fn inlined_of(py: Python<'_>, rows: &[InlinedRow]) -> PyResult<Py<PyDict>> {
     Ok(columns.into_dict().unbind())
 }
 
-fn losses_of(py: Python<'_>, trace: &Trace, reasons: &[String]) -> PyResult<Py<PyDict>> {
-    let losses = &trace.losses;
-    let columns = Columns::new(py)
-        .u64("offset", losses.iter().map(|loss| loss.offset).collect())?
-        .u64("size_bytes", losses.iter().map(|loss| loss.size).collect())?
-        .u64("start_tsc", losses.iter().map(|loss| loss.start_tsc).collect())?
-        .u64("end_tsc", losses.iter().map(|loss| loss.end_tsc).collect())?
-        .text("reason", reasons.iter().map(String::as_str))?
-        .u64("address", losses.iter().map(|loss| loss.address).collect())?;
-    Ok(columns.into_dict().unbind())
-}
-
 /// The addresses of all instructions.
 #[derive(Default)]
 struct Addresses(Vec<u64>);
@@ -347,7 +346,7 @@ pub fn instructions(
     let stream = bytes(&data)?;
     let addresses = py.detach(|| {
         let mut sink = Addresses::default();
-        Flow::new(&*image.read()).decode(stream, &config.0, &epochs, &mut sink);
+        Flow::new(image.share()).decode(stream, &config.0, &epochs, &mut sink);
         sink.0
     });
     Ok(Column::u64(addresses))

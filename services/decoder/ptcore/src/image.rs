@@ -1,28 +1,66 @@
 //! `Image`: the address space of a process.
 
 use crate::binary::Binary;
-use pt_image::ImageError;
-use pyo3::exceptions::PyValueError;
+use pt_flow::{CodeMemory, CodeSlice};
+use pt_image::{Description, ImageError, Place, Symbols};
+use pt_listing::Code;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[pyclass(frozen, module = "permille.ptcore")]
 #[derive(Default)]
-pub struct Image(RwLock<pt_image::Image>);
+pub struct Image(Mutex<Shared>);
 
-impl Image {
-    pub fn read(&self) -> RwLockReadGuard<'_, pt_image::Image> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+/// An image that some decoders read.
+#[derive(Clone, Default)]
+pub struct Shared(pub Arc<pt_image::Image>);
+
+impl CodeMemory for Shared {
+    fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
+        self.0.read(epoch, address)
+    }
+}
+
+impl Symbols for Shared {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        self.0.place(epoch, address)
+    }
+}
+
+impl Code for Shared {
+    fn why_no_code(&self, epoch: u32, address: u64) -> String {
+        self.0.why_no_code(epoch, address)
     }
 
-    /// Changes the image. A decode may read it for long: others must be able to run meanwhile.
+    fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        self.0.describe(space, function, address)
+    }
+
+    fn binary(&self, space: u32) -> Option<&Arc<pt_image::Binary>> {
+        self.0.binary(space)
+    }
+}
+
+impl Image {
+    pub fn share(&self) -> Shared {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the image, which what was decoded with it would not notice.
     fn change(
         &self,
         py: Python<'_>,
         change: impl FnOnce(&mut pt_image::Image) -> Result<(), ImageError> + Send,
     ) -> PyResult<()> {
-        let changed = py.detach(|| change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner)));
-        changed.map_err(|error| PyValueError::new_err(error.to_string()))
+        let changed = py.detach(|| {
+            let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::get_mut(&mut shared.0).map(change)
+        });
+        match changed {
+            Some(changed) => changed.map_err(|error| PyValueError::new_err(error.to_string())),
+            None => Err(PyRuntimeError::new_err("a decoder uses the image: change it before the decoder is made")),
+        }
     }
 }
 

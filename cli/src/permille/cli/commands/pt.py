@@ -167,7 +167,9 @@ def calls(
     stream: _StreamOption = None,
     thread: _Thread = None,
 ) -> None:
-    """Write every call, indented under its caller: begin, duration, instructions of its own and with its callees.
+    """Write every call when it ends: begin, duration, instructions of its own and with its callees.
+
+    The calls that it made stand before it, further to the right.
 
     Behind the name: "began before" and "not over" for calls whose begin or end is not in the recording, "tail call"
     for one entered by a jump, "signal" for one that interrupted its caller, "unwound" for one that a longjmp or an

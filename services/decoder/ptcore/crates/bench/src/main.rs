@@ -7,7 +7,7 @@ mod libipt;
 
 use input::Input;
 use libipt::{cpu_seconds, Counts, Files, Peer};
-use pt_calls::{Calls, Coverage, Trace};
+use pt_calls::{Batch, Calls, Coverage, Output, Totals};
 use pt_flow::{Block, DisableKind, Flow, Loss, Path, Sink, Statistics};
 use pt_image::Image;
 use pt_packet::Reader;
@@ -79,22 +79,45 @@ fn packets(stream: &[u8]) -> u64 {
     count
 }
 
+/// Rows that the service takes at once.
+const ROWS: usize = 1 << 18;
+
+/// Takes batches of calls as the service does, and keeps none. `gives_back` columns for reuse.
+struct Taken {
+    gives_back: bool,
+}
+
+impl Output for Taken {
+    fn rows(&self) -> usize {
+        ROWS
+    }
+
+    fn take(&mut self, batch: Batch<'_>) {
+        if self.gives_back {
+            black_box(&batch.calls.call);
+        } else {
+            black_box(std::mem::take(batch.calls));
+        }
+    }
+}
+
 /// A flow and the calls that it tells, warm after the first stream.
 struct Warm<'a> {
     input: &'a Input,
     flow: Flow<&'a Image>,
-    calls: Calls<&'a Image>,
+    calls: Calls<&'a Image, Taken>,
 }
 
 impl<'a> Warm<'a> {
-    fn new(input: &'a Input) -> Self {
-        Warm { input, flow: Flow::new(&input.image), calls: Calls::new(&input.image) }
+    fn new(input: &'a Input, gives_back: bool) -> Self {
+        let calls = Calls::handing_out(&input.image, Taken { gives_back });
+        Warm { input, flow: Flow::new(&input.image), calls }
     }
 
-    fn decode(&mut self) -> (Statistics, Trace) {
+    fn decode(&mut self) -> (Statistics, Totals) {
         let Input { stream, config, epochs, .. } = self.input;
         let statistics = self.flow.decode(stream, config, epochs, &mut self.calls);
-        (statistics, black_box(self.calls.finish()))
+        (statistics, black_box(self.calls.end_stream()))
     }
 }
 
@@ -102,12 +125,12 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let files = Files::of(input).expect("a temporary folder");
     let peer = Peer::new(input, &files);
     let theirs = Counts { packets: peer.packets().packets, ..peer.blocks() };
-    let mut warm = Warm::new(input);
-    let (ours, trace) = warm.decode();
-    let rows = trace.records.len();
+    let mut warm = Warm::new(input, false);
+    let (ours, totals) = warm.decode();
+    let rows = totals.calls;
     warm.decode();
     let memory = warm.flow.memory() + warm.calls.memory();
-    let mut recycling = Warm::new(input);
+    let mut recycling = Warm::new(input, true);
     let (mut edges_of, mut coverage) = (Flow::new(&input.image), Coverage::default());
     let mut only_flow = Flow::new(&input.image);
     let decode = |flow: &mut Flow<_>| {
@@ -132,14 +155,13 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
             warm.decode();
         }),
         Contender::new("calls recycled", || {
-            let (_, trace) = recycling.decode();
-            recycling.calls.recycle(trace.records);
+            recycling.decode();
         }),
         Contender::new("libipt blocks cold", || {
             black_box(Peer::new(input, &files).blocks());
         }),
         Contender::new("calls cold", || {
-            Warm::new(input).decode();
+            Warm::new(input, false).decode();
         }),
     ];
     for _ in 0..rounds {

@@ -3,6 +3,7 @@
 use crate::blocks::{BlockCount, Blocks};
 use crate::edges::{Edge, Edges};
 use crate::functions::{Entered, FunctionKey, FunctionTotals};
+use crate::output::{Kept, Output};
 use crate::plan::{Move, Plan, Plans, NONE, TAIL};
 use crate::records::{Records, ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
 use crate::stack::{Entry, Interruption, Stack};
@@ -40,10 +41,20 @@ pub struct Trace {
     pub losses: Vec<LossRecord>,
 }
 
+/// What a stream adds up to.
+pub struct Totals {
+    /// By their numbers.
+    pub functions: Vec<FunctionTotals>,
+    /// In order.
+    pub edges: Vec<(Edge, u64)>,
+    /// How many calls there were.
+    pub calls: u64,
+}
+
 /// Follows the flow of one thread with a stack of calls; after `finish` that of another one through the same `Flow`.
-pub struct Calls<S> {
+pub struct Calls<S, O = Kept> {
     symbols: S,
-    stack: Stack,
+    stack: Stack<O>,
     edges: Edges,
     blocks: Blocks,
     known: Vec<Known>,
@@ -52,11 +63,9 @@ pub struct Calls<S> {
     plans: Plans,
     arrival: Arrival,
     left: Option<Left>,
-    losses: Vec<LossRecord>,
-    /// An overflow of which the end is not known yet.
-    overflowing: Option<usize>,
+    /// The last loss is an overflow of which the end is not known yet.
+    overflowing: bool,
     /// Of the last block.
-    epoch: u32,
     end: u64,
     /// The last instruction of a stub that was passed through, and where it ends.
     passed: (u64, u64),
@@ -119,10 +128,34 @@ pub(crate) struct Left {
 }
 
 impl<S: Symbols> Calls<S> {
+    /// Keeps everything up to the end.
     pub fn new(symbols: S) -> Self {
+        Calls::handing_out(symbols, Kept::default())
+    }
+
+    /// Ends the calls that are open with the last known time.
+    pub fn finish(&mut self) -> Trace {
+        let Totals { functions, edges, .. } = self.end_stream();
+        let Kept { mut records, losses } = std::mem::take(&mut self.stack.output);
+        records.number();
+        Trace { records, functions, edges, losses }
+    }
+
+    /// Takes columns that are not needed any more for the next stream: memory that was used before need not be given by
+    /// the system again.
+    pub fn recycle(&mut self, records: Records) {
+        if self.stack.is_new() {
+            self.stack.window.recycle(records);
+        }
+    }
+}
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// Calls go to `output` when they are over.
+    pub fn handing_out(symbols: S, output: O) -> Self {
         Calls {
             symbols,
-            stack: Stack::default(),
+            stack: Stack::new(output),
             edges: Edges::default(),
             blocks: Blocks::default(),
             known: Vec::new(),
@@ -130,9 +163,7 @@ impl<S: Symbols> Calls<S> {
             plans: Plans::default(),
             arrival: Arrival::Begin,
             left: None,
-            losses: Vec::new(),
-            overflowing: None,
-            epoch: 0,
+            overflowing: false,
             end: 0,
             passed: (0, 0),
             tsc: 0,
@@ -148,7 +179,7 @@ impl<S: Symbols> Calls<S> {
             let function = match self.known.get(block.id as usize) {
                 Some(known) if known.function != u32::MAX => known.function,
                 _ => {
-                    self.epoch = block.epoch;
+                    self.stack.epoch = block.epoch;
                     self.look_up(block.start, false).0.function
                 }
             };
@@ -157,31 +188,32 @@ impl<S: Symbols> Calls<S> {
         placed
     }
 
-    /// Ends the calls that are open with the last known time.
-    pub fn finish(&mut self) -> Trace {
+    /// Ends the calls that are open with the last known time, and hands them out.
+    pub fn end_stream(&mut self) -> Totals {
         self.plans.gather(&mut self.edges, &mut self.blocks);
-        let (records, functions) = self.stack.finish();
-        (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, None);
-        (self.epoch, self.end, self.tsc) = (0, 0, 0);
-        Trace { records, functions, edges: self.edges.take(), losses: std::mem::take(&mut self.losses) }
+        let functions = self.stack.finish();
+        (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
+        (self.stack.epoch, self.end, self.tsc) = (0, 0, 0);
+        let calls = functions.iter().map(|function| function.calls).sum();
+        Totals { functions, edges: self.edges.take(), calls }
     }
 
-    /// Takes columns that are not needed any more for the next stream: memory that was used before need not be given by
-    /// the system again.
-    pub fn recycle(&mut self, records: Records) {
-        if self.stack.is_new() {
-            self.stack.records = records;
-        }
+    pub fn output(&mut self) -> &mut O {
+        &mut self.stack.output
     }
 
     /// Bytes of what is kept from stream to stream.
     pub fn memory(&self) -> usize {
-        self.known.capacity() * size_of::<Known>() + self.edges.memory() + self.blocks.memory() + self.plans.memory()
+        self.known.capacity() * size_of::<Known>()
+            + self.edges.memory()
+            + self.blocks.memory()
+            + self.plans.memory()
+            + self.stack.window.memory()
     }
 
     /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
     fn look_up(&mut self, address: u64, called: bool) -> (Entered, bool) {
-        let place = self.symbols.place(self.epoch, address);
+        let place = self.symbols.place(self.stack.epoch, address);
         let entered = self.stack.functions.at(&place, address, called);
         if let Some((divided, from)) = self.stack.functions.changed.take() {
             if let Some(members) = self.members.get_mut(divided as usize) {
@@ -480,10 +512,10 @@ impl<S: Symbols> Calls<S> {
     }
 }
 
-impl<S: Symbols> Sink for Calls<S> {
+impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     #[inline(always)]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.epoch = block.epoch;
+        self.stack.epoch = block.epoch;
         self.pass(tsc);
         let reached = self.reach(block);
         self.ran(block, reached);
@@ -491,7 +523,7 @@ impl<S: Symbols> Sink for Calls<S> {
 
     #[inline(always)]
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
-        self.epoch = path.epoch();
+        self.stack.epoch = path.epoch();
         self.pass(tsc);
         let version = self.stack.functions.version;
         let Some(plan) = self.plans.fitting(path.id, version) else {
@@ -544,8 +576,8 @@ impl<S: Symbols> Sink for Calls<S> {
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
         self.tsc = tsc;
         self.stack.skip(tsc);
-        if let Some(offset) = self.overflowing.take() {
-            self.losses[offset].end_tsc = tsc;
+        if let (true, Some(loss)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
+            loss.end_tsc = tsc;
         }
         match self.left.take() {
             None => self.arrival = Arrival::Begin,
@@ -572,7 +604,10 @@ impl<S: Symbols> Sink for Calls<S> {
     fn loss(&mut self, loss: &Loss) {
         self.pass(loss.tsc0);
         self.break_off();
-        self.losses.push(LossRecord {
+        if let (true, Some(overflow)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
+            overflow.end_tsc = loss.tsc1;
+        }
+        self.stack.lose(LossRecord {
             offset: loss.offset as u64,
             size: loss.size as u64,
             start_tsc: loss.tsc0,
@@ -586,15 +621,15 @@ impl<S: Symbols> Sink for Calls<S> {
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
         self.pass(tsc);
         self.break_off();
-        self.overflowing = Some(self.losses.len());
-        self.losses.push(LossRecord {
+        self.overflowing = true;
+        self.stack.lose(LossRecord {
             offset: offset as u64,
             size: 0,
             start_tsc: tsc,
             end_tsc: tsc,
             cause: LossCause::Overflow,
             address: from.unwrap_or(0),
-            epoch: self.epoch,
+            epoch: self.stack.epoch,
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Times between two packets.
 
 use crate::functions::Sums;
-use crate::records::Records;
+use crate::records::Columns;
+use std::collections::HashMap;
 
 /// Gives the begins and ends of calls a time: packets say when a stretch of instructions was over, and within the stretch
 /// time passes evenly over the instructions.
@@ -16,6 +17,16 @@ pub struct Clock {
     /// The time of the last begin or end.
     last: u64,
     waiting: Vec<Waiting>,
+    /// How many of them belong to stretches before.
+    past: usize,
+    inner: Vec<Inner>,
+}
+
+/// Calls of the function that are waiting turned out to be inside another one of it.
+struct Inner {
+    function: u32,
+    from: usize,
+    to: usize,
 }
 
 /// A begin or an end whose time is not known yet.
@@ -29,11 +40,13 @@ struct Waiting {
     at: u32,
 }
 
-/// No function.
-pub const NOBODY: u32 = u32::MAX;
 /// Marks in `Waiting::ended`: a begin; the end of a call inside another one of its function.
 pub const BEGIN: u32 = u32::MAX;
 pub const INNER: u32 = u32::MAX - 1;
+/// In `Waiting::ended`: the call belongs to a stretch before.
+const PAST: u32 = 1 << 31;
+/// Begins and ends that may wait. Where there are more, half of the time that is left is theirs.
+const MOST_WAITING: usize = 1 << 20;
 
 impl Clock {
     #[inline(always)]
@@ -49,43 +62,94 @@ impl Clock {
 
     /// What follows is over at `tsc`.
     #[inline(always)]
-    pub fn advance(&mut self, tsc: u64, records: &mut Records, sums: &mut [Sums]) {
+    pub fn advance(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
         if tsc != self.to {
             self.settle(tsc, records, sums);
         }
     }
 
     /// No instruction runs between the time known last and `tsc`.
-    pub fn skip(&mut self, tsc: u64, records: &mut Records, sums: &mut [Sums]) {
+    pub fn skip(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
         self.settle(tsc, records, sums);
         self.from = tsc;
     }
 
     /// The call in `row` begins; up to now `before` was running.
     #[inline(always)]
-    pub fn begins(&mut self, row: u32, before: u32, records: &mut Records, sums: &mut [Sums]) {
+    pub fn begins(&mut self, row: u32, before: u32, records: &mut Columns, sums: &mut [Sums]) {
         self.tell(row, before, BEGIN, records, sums);
     }
 
     /// The call in `row` ends; `ended` is its function, or `INNER`.
     #[inline(always)]
-    pub fn ends(&mut self, row: u32, before: u32, ended: u32, records: &mut Records, sums: &mut [Sums]) {
+    pub fn ends(&mut self, row: u32, before: u32, ended: u32, records: &mut Columns, sums: &mut [Sums]) {
         self.tell(row, before, ended, records, sums);
     }
 
     #[inline(always)]
-    fn tell(&mut self, row: u32, before: u32, ended: u32, records: &mut Records, sums: &mut [Sums]) {
+    fn tell(&mut self, row: u32, before: u32, ended: u32, records: &mut Columns, sums: &mut [Sums]) {
         // Stretches of more instructions than a number of 32 bits holds are none that a processor leaves without a packet.
         let waiting = Waiting { row, before, ended, at: u32::try_from(self.run).unwrap_or(u32::MAX) };
         if self.from == self.to {
             self.set(waiting, self.to, records, sums);
         } else {
             self.waiting.push(waiting);
+            if self.waiting.len() == MOST_WAITING {
+                self.cut(records, sums);
+            }
         }
     }
 
+    #[cold]
+    fn cut(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+        let to = self.to;
+        self.to = self.from + (to - self.from) / 2;
+        self.give_times(records, sums);
+        (self.from, self.to, self.run) = (self.to, to, 0);
+    }
+
+    /// Rows whose begin or end is not known yet.
+    pub fn waiting_rows(&self) -> impl Iterator<Item = u32> + '_ {
+        self.waiting.iter().map(|waiting| waiting.row)
+    }
+
+    pub fn move_rows(&mut self, place: impl Fn(u32) -> u32) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.row = place(waiting.row));
+    }
+
+    /// What ends from now on is of another stretch.
+    pub fn leave_stretch(&mut self) {
+        for waiting in self.waiting[self.past..].iter_mut().filter(|waiting| waiting.ended < PAST) {
+            waiting.ended |= PAST;
+        }
+        self.past = self.waiting.len();
+    }
+
+    /// The function's calls of this stretch turn out to be inside another one.
+    pub fn are_inner(&mut self, function: u32) {
+        let (from, to) = (self.past, self.waiting.len());
+        if from != to {
+            self.inner.push(Inner { function, from, to });
+        }
+    }
+
+    #[cold]
+    fn take_inner(&mut self) {
+        let mut from = HashMap::new();
+        for at in (0..self.waiting.len()).rev() {
+            while let Some(inner) = self.inner.pop_if(|inner| inner.to > at) {
+                from.insert(inner.function, inner.from);
+            }
+            let ended = &mut self.waiting[at].ended;
+            if from.get(&(*ended & !PAST)).is_some_and(|&from| from <= at) && *ended < INNER {
+                *ended = INNER;
+            }
+        }
+        self.inner.clear();
+    }
+
     #[inline(always)]
-    fn set(&mut self, waiting: Waiting, tsc: u64, records: &mut Records, sums: &mut [Sums]) {
+    fn set(&mut self, waiting: Waiting, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
         let Waiting { row, before, ended, .. } = waiting;
         if let Some(sums) = sums.get_mut(before as usize) {
             sums.self_ticks += tsc - self.last;
@@ -96,14 +160,19 @@ impl Clock {
             return;
         }
         records.end_tsc[row as usize] = tsc;
+        let start = records.start_tsc[row as usize];
+        let ticks = if start == 0 { 0 } else { tsc.saturating_sub(start) };
         if let Some(sums) = sums.get_mut(ended as usize) {
-            let start = records.start_tsc[row as usize];
-            sums.total_ticks += if start == 0 { 0 } else { tsc.saturating_sub(start) };
+            sums.total_ticks += ticks;
+        } else if ended != INNER {
+            let sums = &mut sums[(ended & !PAST) as usize];
+            sums.total_ticks += ticks;
+            sums.before.1 += ticks;
         }
     }
 
     #[inline(always)]
-    fn settle(&mut self, tsc: u64, records: &mut Records, sums: &mut [Sums]) {
+    fn settle(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
         if !self.waiting.is_empty() {
             self.give_times(records, sums);
         }
@@ -113,8 +182,12 @@ impl Clock {
         self.run = 0;
     }
 
-    fn give_times(&mut self, records: &mut Records, sums: &mut [Sums]) {
+    fn give_times(&mut self, records: &mut Columns, sums: &mut [Sums]) {
         let ticks = self.to - self.from;
+        if !self.inner.is_empty() {
+            self.take_inner();
+        }
+        self.past = 0;
         let waiting = std::mem::take(&mut self.waiting);
         for &one in &waiting {
             self.set(one, self.from + share(ticks, one.at.into(), self.run), records, sums);
@@ -124,7 +197,7 @@ impl Clock {
     }
 
     /// The end of the stream; another one may begin.
-    pub fn finish(&mut self, records: &mut Records, sums: &mut [Sums]) {
+    pub fn finish(&mut self, records: &mut Columns, sums: &mut [Sums]) {
         self.settle(self.to, records, sums);
         *self = Clock { waiting: std::mem::take(&mut self.waiting), ..Clock::default() };
     }

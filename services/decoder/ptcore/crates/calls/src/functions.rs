@@ -46,6 +46,10 @@ pub struct Sums {
     /// How many calls are open.
     pub open: u32,
     pub role: Role,
+    /// The stretch in which a call of it ended last that was not inside another one, and the totals before:
+    /// instructions and ticks.
+    pub stretch: u16,
+    pub before: (u64, u64),
 }
 
 /// Functions by what the image knows, else by the addresses that were called.
@@ -56,16 +60,10 @@ pub struct Functions {
     pub version: u32,
     /// What changed last: the function that was divided or turned out to be called, and from which address on.
     pub changed: Option<(u32, u64)>,
-    known: Vec<KnownFunction>,
+    known: Vec<FunctionKey>,
     named: HashMap<(u32, u32), u32>,
     /// Functions in code that nothing divides, by space and the space's own address.
     found: BTreeMap<(u32, u64), Found>,
-}
-
-struct KnownFunction {
-    space: u32,
-    function: Option<u32>,
-    address: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -123,22 +121,17 @@ impl Functions {
         }
     }
 
-    /// The functions that were called since the sums were taken last, with the number that each has in this list by the
-    /// number it has here, `u32::MAX` for those that were not.
-    pub fn take(&mut self) -> (Vec<FunctionTotals>, Vec<u32>) {
-        let mut places = vec![u32::MAX; self.known.len()];
-        let mut totals = Vec::new();
-        for ((known, sums), place) in self.known.iter().zip(&mut self.sums).zip(&mut places) {
-            let Sums { calls, self_instructions, total_instructions, self_ticks, total_ticks, role, .. } = *sums;
-            *sums = Sums { role, ..Sums::default() };
-            if calls == 0 {
-                continue;
-            }
-            *place = totals.len() as u32;
+    /// What the functions of these numbers add up to; sums begin anew.
+    pub fn take(&mut self, numbers: &[u32]) -> Vec<FunctionTotals> {
+        let mut totals = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let FunctionKey { space, function, address } = self.known[number as usize];
+            let Sums { calls, self_instructions, total_instructions, self_ticks, total_ticks, .. } =
+                self.sums[number as usize];
             totals.push(FunctionTotals {
-                space: known.space,
-                function: known.function,
-                address: known.address,
+                space,
+                function,
+                address,
                 calls,
                 self_instructions,
                 total_instructions,
@@ -146,12 +139,14 @@ impl Functions {
                 total_ticks,
             });
         }
-        (totals, places)
+        for sums in &mut self.sums {
+            *sums = Sums { role: sums.role, ..Sums::default() };
+        }
+        totals
     }
 
     pub fn key(&self, number: u32) -> FunctionKey {
-        let KnownFunction { space, function, address } = self.known[number as usize];
-        FunctionKey { space, function, address }
+        self.known[number as usize]
     }
 
     fn change(&mut self, number: u32, address: u64) {
@@ -160,7 +155,7 @@ impl Functions {
     }
 
     fn add(&mut self, place: &Place, address: u64) -> u32 {
-        self.known.push(KnownFunction { space: place.space, function: place.function, address });
+        self.known.push(FunctionKey { space: place.space, function: place.function, address });
         self.sums.push(Sums { role: place.role, ..Sums::default() });
         (self.known.len() - 1) as u32
     }

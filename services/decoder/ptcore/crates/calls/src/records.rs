@@ -12,12 +12,29 @@ pub const ASYNCHRONOUS: u8 = 8;
 pub const UNWOUND: u8 = 16;
 
 /// The parent of a call without one.
-pub const NO_PARENT: u32 = u32::MAX;
+pub const NO_PARENT: u64 = u64::MAX;
 
-/// One row for each call; while they are collected in the order in which they became known: a parent that was found when
-/// its child returned stands behind the child.
-#[derive(Debug, Default)]
+/// One row for each call that is over. Numbers grow in the order in which calls began, callers before what they call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
+    /// Number of the call.
+    pub call: Vec<u64>,
+    /// Number of the caller.
+    pub parent: Vec<u64>,
+    pub columns: Columns,
+}
+
+impl std::ops::Deref for Records {
+    type Target = Columns;
+
+    fn deref(&self) -> &Columns {
+        &self.columns
+    }
+}
+
+/// What is known of calls besides which they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
     /// TSC ticks; 0 when unknown.
     pub start_tsc: Vec<u64>,
     pub end_tsc: Vec<u64>,
@@ -34,24 +51,25 @@ pub struct Records {
     /// With those of all calls below.
     pub instructions_total: Vec<u64>,
     pub flags: Vec<u8>,
-    /// Row of the caller.
-    pub parent: Vec<u32>,
 }
 
-/// What is known when a call begins.
-pub struct Opening {
-    pub function: u32,
-    pub call_address: u64,
-    pub target: u64,
-    pub flags: u8,
-    pub parent: u32,
-    pub depth: u32,
+/// Does the same to every column of one, with that of another.
+macro_rules! each {
+    ($do:ident, $one:expr, $other:expr $(, $argument:expr)*) => {{
+        let (one, other) = ($one, $other);
+        $do(&mut one.start_tsc, &mut other.start_tsc $(, $argument)*);
+        $do(&mut one.end_tsc, &mut other.end_tsc $(, $argument)*);
+        $do(&mut one.call_address, &mut other.call_address $(, $argument)*);
+        $do(&mut one.target, &mut other.target $(, $argument)*);
+        $do(&mut one.instructions, &mut other.instructions $(, $argument)*);
+        $do(&mut one.instructions_total, &mut other.instructions_total $(, $argument)*);
+        $do(&mut one.depth, &mut other.depth $(, $argument)*);
+        $do(&mut one.function, &mut other.function $(, $argument)*);
+        $do(&mut one.flags, &mut other.flags $(, $argument)*);
+    }};
 }
 
-/// Columns grow by this many rows: few enough to stay in the cache until they are filled.
-pub(crate) const GROWTH: usize = 512;
-
-impl Records {
+impl Columns {
     pub fn len(&self) -> usize {
         self.function.len()
     }
@@ -60,99 +78,115 @@ impl Records {
         self.function.is_empty()
     }
 
-    /// Row `row` is the next one. What is not given is anything until it is known.
-    #[inline(always)]
-    pub(crate) fn open(&mut self, row: u32, call: &Opening) {
-        let row = row as usize;
-        if row >= self.function.len() {
-            self.grow();
-        }
-        self.function[row] = call.function;
-        self.call_address[row] = call.call_address;
-        self.target[row] = call.target;
-        self.parent[row] = call.parent;
-        self.depth[row] = call.depth;
-        self.flags[row] = call.flags;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) {
-        self.resize(self.len() + GROWTH);
-    }
-
-    /// How long the call took; 0 when that is unknown.
-    pub(crate) fn ticks(&self, row: usize) -> u64 {
-        match self.start_tsc[row] {
-            0 => 0,
-            start => self.end_tsc[row].saturating_sub(start),
-        }
-    }
-
-    /// No rows, and room for so many.
-    pub(crate) fn with_capacity(rows: usize) -> Records {
-        Records {
-            start_tsc: Vec::with_capacity(rows),
-            end_tsc: Vec::with_capacity(rows),
-            depth: Vec::with_capacity(rows),
-            function: Vec::with_capacity(rows),
-            call_address: Vec::with_capacity(rows),
-            target: Vec::with_capacity(rows),
-            instructions: Vec::with_capacity(rows),
-            instructions_total: Vec::with_capacity(rows),
-            flags: Vec::with_capacity(rows),
-            parent: Vec::with_capacity(rows),
-        }
-    }
-
     /// Exactly `rows` rows.
     pub(crate) fn resize(&mut self, rows: usize) {
-        self.start_tsc.resize(rows, 0);
-        self.end_tsc.resize(rows, 0);
-        self.depth.resize(rows, 0);
-        self.function.resize(rows, 0);
-        self.call_address.resize(rows, 0);
-        self.target.resize(rows, 0);
-        self.instructions.resize(rows, 0);
-        self.instructions_total.resize(rows, 0);
-        self.flags.resize(rows, 0);
-        self.parent.resize(rows, 0);
+        fn resize<T: Copy + Default>(column: &mut Vec<T>, _: &mut Vec<T>, rows: usize) {
+            column.resize(rows, T::default());
+        }
+        each!(resize, self, &mut Columns::default(), rows);
     }
 
-    /// The rows at `first` of `range` come before the others of it, in the order given. No row from `end` on has a parent
-    /// there.
-    pub(crate) fn bring_forward(&mut self, range: std::ops::Range<usize>, first: &[u32], end: usize) {
-        let mut chosen = vec![false; range.len()];
-        first.iter().for_each(|&row| chosen[row as usize - range.start] = true);
-        let others = range.clone().filter(|row| !chosen[row - range.start]).map(|row| row as u32);
-        let order: Vec<u32> = first.iter().copied().chain(others).collect();
-        let mut place = vec![0; order.len()];
-        for (&row, number) in order.iter().zip(range.start as u32..) {
-            place[row as usize - range.start] = number;
+    /// The rows of `kept`, which are in order, become those of `other`; the rest stays.
+    pub(crate) fn part(&mut self, kept: &[u32], other: &mut Columns) {
+        each!(part, self, other, kept);
+    }
+
+    pub(crate) fn append(&mut self, other: &mut Columns) {
+        fn append<T>(column: &mut Vec<T>, other: &mut Vec<T>) {
+            column.append(other);
         }
-        for parent in &mut self.parent[range.start..end] {
-            if range.contains(&(*parent as usize)) {
-                *parent = place[*parent as usize - range.start];
-            }
-        }
-        for column in [&mut self.depth, &mut self.function, &mut self.parent] {
-            permute(column, range.start, &order);
-        }
-        for column in [
-            &mut self.start_tsc,
-            &mut self.end_tsc,
-            &mut self.call_address,
-            &mut self.target,
-            &mut self.instructions,
-            &mut self.instructions_total,
-        ] {
-            permute(column, range.start, &order);
-        }
-        permute(&mut self.flags, range.start, &order);
+        each!(append, self, other);
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.start_tsc.capacity() * (6 * 8 + 2 * 4 + 1)
     }
 }
 
-fn permute<T: Copy>(column: &mut [T], start: usize, order: &[u32]) {
-    let moved: Vec<T> = order.iter().map(|&row| column[row as usize]).collect();
-    column[start..start + moved.len()].copy_from_slice(&moved);
+/// Moves the numbers in the rows of `kept`, which are in order, to `other`, in place of what is there.
+pub(crate) fn part<T: Copy>(column: &mut Vec<T>, other: &mut Vec<T>, kept: &[u32]) {
+    other.clear();
+    other.extend(kept.iter().map(|&row| column[row as usize]));
+    let mut to = kept.first().map_or(column.len(), |&row| row as usize);
+    for (index, &row) in kept.iter().enumerate() {
+        let from = row as usize + 1;
+        let end = kept.get(index + 1).map_or(column.len(), |&next| next as usize);
+        column.copy_within(from..end, to);
+        to += end - from;
+    }
+    column.truncate(to);
+}
+
+impl Records {
+    /// No rows, the same memory.
+    pub fn clear(&mut self) {
+        self.call.clear();
+        self.parent.clear();
+        self.columns.resize(0);
+    }
+
+    /// Adds those of `other`, which has none then.
+    pub fn append(&mut self, other: &mut Records) {
+        self.call.append(&mut other.call);
+        self.parent.append(&mut other.parent);
+        self.columns.append(&mut other.columns);
+    }
+
+    /// All calls of a stream: in the order of their numbers, and numbered by row.
+    pub fn number(&mut self) {
+        if self.call.windows(2).any(|pair| pair[0] > pair[1]) {
+            self.sort();
+        }
+        // Numbers that follow one another, each with the row of the first.
+        let mut runs: Vec<(u64, usize)> = Vec::new();
+        for (row, &call) in self.call.iter().enumerate() {
+            if runs.last().is_none_or(|&(from, first)| from + (row - first) as u64 != call) {
+                runs.push((call, row));
+            }
+        }
+        let mut last = (0, 0);
+        for parent in self.parent.iter_mut().filter(|parent| **parent != NO_PARENT) {
+            if *parent < last.0 || runs.get(last.1 + 1).is_some_and(|next| next.0 <= *parent) {
+                last.1 = runs.partition_point(|run| run.0 <= *parent).saturating_sub(1);
+                last.0 = runs[last.1].0;
+            }
+            *parent = *parent - runs[last.1].0 + runs[last.1].1 as u64;
+        }
+        self.call.iter_mut().zip(0..).for_each(|(call, row)| *call = row);
+    }
+
+    fn sort(&mut self) {
+        fn sort<T: Copy>(column: &mut Vec<T>, _: &mut Vec<T>, rows: &[u32]) {
+            *column = rows.iter().map(|&row| column[row as usize]).collect();
+        }
+        let mut rows: Vec<u32> = (0..self.call.len() as u32).collect();
+        rows.sort_by_key(|&row| self.call[row as usize]);
+        sort(&mut self.call, &mut Vec::new(), &rows);
+        sort(&mut self.parent, &mut Vec::new(), &rows);
+        each!(sort, &mut self.columns, &mut Columns::default(), &rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_and_what_goes_keep_their_order() {
+        let mut column = vec![10, 11, 12, 13, 14, 15];
+        let mut kept = vec![9];
+        part(&mut column, &mut kept, &[0, 3, 4]);
+        assert_eq!((column, kept), (vec![11, 12, 15], vec![10, 13, 14]));
+        let mut column = vec![1, 2];
+        part(&mut column, &mut Vec::new(), &[]);
+        assert_eq!(column, [1, 2]);
+    }
+
+    #[test]
+    fn numbers_become_rows() {
+        let mut records = Records { call: vec![7, 8, 3, 20], parent: vec![3, 7, NO_PARENT, 8], ..Records::default() };
+        records.columns.resize(4);
+        records.number();
+        assert_eq!((records.call, records.parent), (vec![0, 1, 2, 3], vec![NO_PARENT, 0, 1, 2]));
+    }
 }

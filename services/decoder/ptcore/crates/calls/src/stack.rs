@@ -1,8 +1,11 @@
 //! The calls that are open, and their accounts.
 
-use crate::clock::{Clock, INNER, NOBODY};
-use crate::functions::{FunctionTotals, Functions};
-use crate::records::{Opening, Records, BEGIN_TRUNCATED, END_TRUNCATED, GROWTH, NO_PARENT, UNWOUND};
+use crate::calls::LossRecord;
+use crate::clock::{Clock, INNER};
+use crate::functions::{FunctionKey, FunctionTotals, Functions};
+use crate::output::{Batch, Output};
+use crate::records::{BEGIN_TRUNCATED, END_TRUNCATED, UNWOUND};
+use crate::window::{Opening, Window, NOBODY};
 use pt_image::Role;
 
 /// A call that is open.
@@ -53,14 +56,15 @@ struct Local {
     depth: usize,
 }
 
-/// In the flags until the end: the call is inside another one of its function.
-const INSIDE: u8 = 128;
 const NO_ADDRESS: u64 = u64::MAX;
 /// Calls inside functions that are remembered; code that never returns from them would make them endless.
 const MAX_LOCALS: usize = 1 << 12;
+/// Calls that may be open where calls are handed out; with more of them the stretch ends.
+const MOST_OPEN: usize = 1 << 20;
+/// Losses are handed out when there are this many.
+const MOST_LOSSES: usize = 1 << 12;
 
-#[derive(Default)]
-pub struct Stack {
+pub struct Stack<O> {
     frames: Vec<Frame>,
     interruptions: Vec<Interruption>,
     landings: Vec<Landing>,
@@ -73,15 +77,42 @@ pub struct Stack {
     /// When the first of them began.
     begin_tsc: u64,
     clock: Clock,
-    rows: u32,
-    /// Where stretches begin in which a caller was found, and the rows of those callers.
-    stretch: u32,
-    found: Vec<(u32, u32)>,
+    /// Counts stretches.
+    stretch: u16,
     pub functions: Functions,
-    pub records: Records,
+    pub window: Window,
+    /// By function: the number that those who take the calls know it by. And the functions by that number.
+    told: Vec<u32>,
+    named: Vec<u32>,
+    pub losses: Vec<LossRecord>,
+    /// Of the last block.
+    pub epoch: u32,
+    pub output: O,
 }
 
-impl Stack {
+impl<O: Output> Stack<O> {
+    pub fn new(output: O) -> Self {
+        Stack {
+            frames: Vec::new(),
+            interruptions: Vec::new(),
+            landings: Vec::new(),
+            locals: Vec::new(),
+            own: 0,
+            roots: Vec::new(),
+            roots_total: 0,
+            begin_tsc: 0,
+            clock: Clock::default(),
+            stretch: 1,
+            functions: Functions::default(),
+            window: Window::default(),
+            told: Vec::new(),
+            named: Vec::new(),
+            losses: Vec::new(),
+            epoch: 0,
+            output,
+        }
+    }
+
     #[inline(always)]
     pub fn run(&mut self, instructions: u32) {
         self.own += u64::from(instructions);
@@ -123,12 +154,12 @@ impl Stack {
     /// What runs from now on is over at `tsc`.
     #[inline(always)]
     pub fn advance(&mut self, tsc: u64) {
-        self.clock.advance(tsc, &mut self.records, &mut self.functions.sums);
+        self.clock.advance(tsc, &mut self.window.columns, &mut self.functions.sums);
     }
 
     /// Nothing runs until `tsc`.
     pub fn skip(&mut self, tsc: u64) {
-        self.clock.skip(tsc, &mut self.records, &mut self.functions.sums);
+        self.clock.skip(tsc, &mut self.window.columns, &mut self.functions.sums);
     }
 
     /// Begins a gapless stretch.
@@ -140,14 +171,20 @@ impl Stack {
     fn forget_roots(&mut self) {
         self.roots.clear();
         self.roots_total = 0;
-        self.stretch = self.rows;
+        self.clock.leave_stretch();
+        self.window.begin();
+        self.stretch = self.stretch.wrapping_add(1);
+        if self.stretch == 0 {
+            self.functions.sums.iter_mut().for_each(|sums| sums.stretch = 0);
+            self.stretch = 1;
+        }
     }
 
     #[inline(always)]
     pub fn push(&mut self, entry: &Entry) {
         let before = self.frames.last().map_or(NOBODY, |frame| frame.timed);
         let row = self.open(entry, self.clock.is_unknown());
-        self.clock.begins(row, before, &mut self.records, &mut self.functions.sums);
+        self.clock.begins(row, before, &mut self.window.columns, &mut self.functions.sums);
     }
 
     /// Ends the innermost call.
@@ -160,19 +197,20 @@ impl Stack {
         sums.open -= 1;
         sums.calls += 1;
         sums.self_instructions += own;
-        let mut flags = flags;
         let mut ended = function;
         if sums.open == 0 {
+            if sums.stretch != self.stretch {
+                (sums.stretch, sums.before) = (self.stretch, (sums.total_instructions, sums.total_ticks));
+            }
             sums.total_instructions += total;
         } else {
-            flags |= INSIDE;
             ended = INNER;
         }
-        let at = row as usize;
-        self.records.instructions[at] = own;
-        self.records.instructions_total[at] = total;
+        let (at, columns) = (row as usize, &mut self.window.columns);
+        columns.instructions[at] = own;
+        columns.instructions_total[at] = total;
         if flags != 0 {
-            self.records.flags[at] |= flags;
+            columns.flags[at] |= flags;
         }
         if asynchronous {
             self.interruptions.pop();
@@ -180,7 +218,7 @@ impl Stack {
         if !self.landings.is_empty() || !self.locals.is_empty() {
             self.forget_below();
         }
-        self.clock.ends(row, timed, ended, &mut self.records, &mut self.functions.sums);
+        self.clock.ends(row, timed, ended, &mut self.window.columns, &mut self.functions.sums);
         match self.frames.last_mut() {
             Some(frame) => frame.below += total,
             None => {
@@ -249,16 +287,23 @@ impl Stack {
 
     /// The call that was running turns out to lie inside one that began before the stretch. All calls must be over.
     pub fn find_caller(&mut self, function: u32, target: u64) {
+        if self.window.is_full() {
+            self.forget_roots();
+        }
         let entry =
             Entry { function, call_address: 0, target, returns_to: None, flags: BEGIN_TRUNCATED, interruption: None };
         let row = self.open(&entry, self.begin_tsc == 0);
-        self.records.start_tsc[row as usize] = self.begin_tsc;
-        self.found.push((self.stretch, row));
+        self.window.columns.start_tsc[row as usize] = self.begin_tsc;
+        self.window.came_late(row, &self.roots);
+        self.roots.clear();
         if let Some(frame) = self.frames.last_mut() {
             frame.below = std::mem::take(&mut self.roots_total);
         }
-        for root in self.roots.drain(..) {
-            self.records.parent[root as usize] = row;
+        // What ran in the stretch up to now is inside the call.
+        let sums = &mut self.functions.sums[function as usize];
+        if sums.stretch == self.stretch {
+            (sums.total_instructions, sums.total_ticks) = sums.before;
+            self.clock.are_inner(function);
         }
     }
 
@@ -272,59 +317,74 @@ impl Stack {
 
     /// Whether no call was told yet.
     pub fn is_new(&self) -> bool {
-        self.rows == 0
+        self.window.rows == 0
     }
 
-    /// The calls, complete, and the functions. What was found out about the functions stays for another stream.
-    pub fn finish(&mut self) -> (Records, Vec<FunctionTotals>) {
+    /// Ends all calls and hands them out; returns what the functions add up to. What was found out about the functions
+    /// stays for another stream.
+    pub fn finish(&mut self) -> Vec<FunctionTotals> {
         self.end();
-        self.clock.finish(&mut self.records, &mut self.functions.sums);
-        self.records.resize(self.rows as usize);
-        self.place_found();
-        // Another stream may have about as many: its columns need not move while they grow.
-        let room = Records::with_capacity(self.rows as usize + self.rows as usize / 8 + GROWTH);
-        let mut records = std::mem::replace(&mut self.records, room);
-        records.flags.iter_mut().for_each(|flags| *flags &= !INSIDE);
-        let (functions, places) = self.functions.take();
-        if places.iter().zip(0..).any(|(&place, number)| place != number) {
-            records.function.iter_mut().for_each(|function| *function = places[*function as usize]);
-        }
+        self.clock.finish(&mut self.window.columns, &mut self.functions.sums);
+        self.hand_out();
+        self.window.reset();
+        let totals = self.functions.take(&self.named);
+        self.told.clear();
+        self.named.clear();
         self.landings.clear();
         self.locals.clear();
-        self.found.clear();
-        (self.rows, self.stretch, self.begin_tsc, self.own) = (0, 0, 0, 0);
-        (records, functions)
+        (self.stretch, self.begin_tsc, self.own) = (1, 0, 0);
+        totals
     }
 
-    /// What ran in a stretch before a caller was found is below it: deeper, and inside it.
-    fn place_found(&mut self) {
-        let found = std::mem::take(&mut self.found);
-        let mut inside = vec![u32::MAX; self.functions.sums.len()];
-        for of_stretch in found.chunk_by(|one, other| one.0 == other.0) {
-            let (begin, last) = (of_stretch[0].0, of_stretch[of_stretch.len() - 1].1);
-            let mut callers = of_stretch.iter().rev().map(|&(_, row)| row).peekable();
-            let mut deeper = 0;
-            for row in (begin..=last).rev() {
-                let at = row as usize;
-                let function = self.records.function[at];
-                self.records.depth[at] += deeper;
-                if inside[function as usize] == begin && self.records.flags[at] & INSIDE == 0 {
-                    self.records.flags[at] |= INSIDE;
-                    let sums = &mut self.functions.sums[function as usize];
-                    sums.total_instructions -= self.records.instructions_total[at];
-                    sums.total_ticks -= self.records.ticks(at);
-                }
-                if callers.next_if_eq(&row).is_some() {
-                    deeper += 1;
-                    inside[function as usize] = begin;
-                }
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) {
+        if self.window.new_rows() >= self.output.rows() {
+            if self.frames.len() > MOST_OPEN {
+                self.end();
             }
-            let callers: Vec<u32> = of_stretch.iter().rev().map(|&(_, row)| row).collect();
-            // Calls behind the last of them may be inside it: up to where the next stretch begins.
-            let end = self.records.parent.len();
-            let end = (last as usize + 1..end).find(|&row| self.records.depth[row] == 0).unwrap_or(end);
-            self.records.bring_forward(begin as usize..last as usize + 1, &callers, end);
+            self.hand_out();
         }
+        if !self.window.has_room() {
+            self.window.grow(self.output.rows());
+        }
+    }
+
+    /// Hands out the calls that are over, with their times.
+    fn hand_out(&mut self) {
+        let open = self.frames.iter().map(|frame| frame.row);
+        let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
+        kept.sort_unstable();
+        kept.dedup();
+        let place = |row: u32| kept.partition_point(|&other| other < row) as u32;
+        self.clock.move_rows(place);
+        self.frames.iter_mut().for_each(|frame| frame.row = place(frame.row));
+        self.roots.retain(|root| kept.binary_search(root).is_ok());
+        self.roots.iter_mut().for_each(|root| *root = place(*root));
+        let (calls, found) = self.window.hand_out(&kept);
+        self.told.resize(self.functions.sums.len(), NOBODY);
+        let known = self.named.len();
+        for function in &mut calls.columns.function {
+            let number = &mut self.told[*function as usize];
+            if *number == NOBODY {
+                *number = self.named.len() as u32;
+                self.named.push(*function);
+            }
+            *function = *number;
+        }
+        let functions: Vec<FunctionKey> = self.named[known..].iter().map(|&name| self.functions.key(name)).collect();
+        let (found_now, losses) = (&*found, &mut self.losses);
+        self.output.take(Batch { calls, functions: &functions, found: found_now, losses, epoch: self.epoch });
+        found.clear();
+        self.losses.clear();
+    }
+
+    /// A loss that is complete, but for the last one.
+    pub fn lose(&mut self, loss: LossRecord) {
+        if self.losses.len() >= MOST_LOSSES && self.output.rows() != usize::MAX {
+            self.hand_out();
+        }
+        self.losses.push(loss);
     }
 
     /// Remembers a call of the function's own code.
@@ -347,18 +407,19 @@ impl Stack {
 
     #[inline(always)]
     fn open(&mut self, entry: &Entry, timeless: bool) -> u32 {
-        let row = self.rows;
-        self.rows += 1;
+        if !self.window.has_room() {
+            self.make_room();
+        }
         let depth = self.frames.len() as u32;
         let parent = match self.frames.last_mut() {
             Some(frame) => {
                 frame.own += std::mem::take(&mut self.own);
                 frame.row
             }
-            None => NO_PARENT,
+            None => NOBODY,
         };
         let Entry { function, call_address, target, flags, .. } = *entry;
-        self.records.open(row, &Opening { function, call_address, target, flags, parent, depth });
+        let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth });
         let sums = &mut self.functions.sums[function as usize];
         sums.open += 1;
         if sums.role == Role::SetJump {

@@ -105,7 +105,7 @@ impl Script {
 struct Row {
     function: u64,
     depth: u32,
-    parent: u32,
+    parent: u64,
     flags: u8,
     own: u64,
     total: u64,

@@ -69,25 +69,6 @@ fn same(what: &str, paths: &(Statistics, Trace), blocks: &(Statistics, Trace)) {
     assert!(format!("{:?}", paths.1.records) == format!("{:?}", blocks.1.records), "{what}: calls differ");
 }
 
-/// Every fourth packet boundary or so gets cycles, so that times are divided.
-fn timed(stream: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut reader = pt_packet::Reader::new(stream);
-    let mut at = 0;
-    while let Ok(Some(packet)) = reader.read() {
-        out.extend(&stream[at..reader.offset()]);
-        at = reader.offset();
-        let cycles = ((at as u64 * 2_654_435_761) >> 7) & 0x3ff;
-        match packet {
-            pt_packet::Packet::Psbend => out.extend([0x19, at as u8, (at >> 8) as u8, (at >> 16) as u8, 1, 0, 0, 0]),
-            _ if cycles & 3 == 0 => pt_packet::writer::write(&mut out, pt_packet::Packet::Cyc(cycles)),
-            _ => {}
-        }
-    }
-    out.extend(&stream[at..]);
-    out
-}
-
 /// How often what begins at an address ran, whatever numbers its blocks have.
 fn by_start(ran: Vec<(BlockCount, FunctionKey)>) -> BTreeMap<(u64, u32), (u64, FunctionKey)> {
     let mut counts = BTreeMap::new();
@@ -102,7 +83,9 @@ fn calls_edges_and_totals_are_those_of_the_blocks() {
     for name in TRACES {
         let Some(griffin) = support::griffin(name) else { return };
         let stream = griffin.streams.values().next().unwrap();
-        for (divided, stream) in [(false, stream.clone()), (true, timed(stream)), (false, timed(stream))] {
+        for (divided, stream) in
+            [(false, stream.clone()), (true, support::timed(stream)), (false, support::timed(stream))]
+        {
             let symbols = Functions { divided };
             let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
             let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(symbols));

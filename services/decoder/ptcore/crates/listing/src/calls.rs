@@ -1,8 +1,11 @@
-//! The calls of a stream as a tree, and its functions as a table.
+//! The calls of a stream as they end, and its functions as a table.
 
+use crate::inlined::Chains;
 use crate::{Code, Form, Inlined, Lines, Row, Value};
-use pt_calls::{Records, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
+use pt_calls::{Batch, FunctionKey, FunctionTotals, Output, Records};
+use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_image::{Categories, Description};
+use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 
 const FLAGS: [(u8, &str, &str); 5] = [
@@ -13,35 +16,95 @@ const FLAGS: [(u8, &str, &str); 5] = [
     (UNWOUND, "unwound", "unwound"),
 ];
 
-/// Writes the calls in the order in which they began, each deeper than its caller; those deeper than `max_depth` callers
-/// are left out (0: none). With `inlined` each says in which inlined functions of its caller the call stands.
-pub fn calls(
-    trace: &Trace,
-    code: &impl Code,
-    inlined: Option<&Inlined>,
-    stream: &str,
-    thread: (u32, u32),
-    max_depth: u32,
-    lines: &mut Lines<'_>,
-) {
-    let described = describe(trace, code);
-    if lines.form == Form::Text {
-        let line = lines.begin();
-        let _ = write!(line, "{:>16}  {:>12}  {:>14}  {:>14}  call", "tsc", "ticks", "instructions", "with callees");
-        lines.end();
+/// Calls that are gathered before they are listed.
+const BATCH: usize = 1 << 12;
+
+/// Writes the calls as they end, each behind the calls that it made and as deep as callers were known by then; those
+/// deeper than `max_depth` callers are left out (0: none).
+pub struct CallListing<'l, 'o, C> {
+    pub code: C,
+    pub stream: &'l str,
+    pub thread: (u32, u32),
+    /// Names the thread among those of the stream.
+    pub title: Option<String>,
+    pub max_depth: u32,
+    pub page: &'l Page<'l, 'o>,
+    pub described: Vec<Description>,
+    /// In which inlined functions of its caller each call stands, when that is wanted.
+    pub chains: Option<Chains>,
+}
+
+/// The lines that the listings of some threads share.
+pub struct Page<'l, 'o> {
+    lines: RefCell<&'l mut Lines<'o>>,
+    /// The thread whose calls were written last.
+    thread: Cell<Option<(u32, u32)>>,
+}
+
+impl<'l, 'o> Page<'l, 'o> {
+    pub fn new(lines: &'l mut Lines<'o>) -> Self {
+        Page { lines: RefCell::new(lines), thread: Cell::new(None) }
     }
-    let records = &trace.records;
-    for row in 0..records.len() {
-        let depth = records.depth[row];
-        if max_depth != 0 && depth >= max_depth {
-            continue;
+}
+
+impl<C: Code> Output for CallListing<'_, '_, C> {
+    fn rows(&self) -> usize {
+        BATCH
+    }
+
+    fn take(&mut self, batch: Batch<'_>) {
+        let describe = |one: &FunctionKey| self.code.describe(one.space, one.function, one.address);
+        let new: Vec<_> = batch.functions.iter().map(describe).collect();
+        self.described.extend(new);
+        if batch.calls.is_empty() {
+            return;
         }
-        let known = &described[records.function[row] as usize];
+        let lines = &mut **self.page.lines.borrow_mut();
+        if self.page.thread.replace(Some(self.thread)) != Some(self.thread) {
+            self.head(lines);
+        }
+        let (records, epoch) = (&*batch.calls, batch.epoch);
+        // Whatever is as deep or deeper was over when a call began.
+        let mut before: Vec<usize> = Vec::new();
+        for row in 0..records.len() {
+            while let Some(ended) = before.pop_if(|before| records.depth[*before] >= records.depth[row]) {
+                self.call(records, ended, epoch, lines);
+            }
+            before.push(row);
+        }
+        while let Some(ended) = before.pop() {
+            self.call(records, ended, epoch, lines);
+        }
+    }
+}
+
+impl<C: Code> CallListing<'_, '_, C> {
+    fn head(&self, lines: &mut Lines<'_>) {
+        if let Some(title) = &self.title {
+            lines.title(title);
+        }
+        if lines.form == Form::Text {
+            let line = lines.begin();
+            let _ =
+                write!(line, "{:>16}  {:>12}  {:>14}  {:>14}  call", "tsc", "ticks", "instructions", "with callees");
+            lines.end();
+        }
+    }
+
+    fn call(&mut self, records: &Records, row: usize, epoch: u32, lines: &mut Lines<'_>) {
+        let depth = records.depth[row];
+        if self.max_depth != 0 && depth >= self.max_depth {
+            return;
+        }
+        let known = &self.described[records.function[row] as usize];
         let (start, end) = (records.start_tsc[row], records.end_tsc[row]);
         let (own, all) = (records.instructions[row], records.instructions_total[row]);
-        let parent = records.parent[row];
-        let site = inlined.zip(trace.functions.get(parent_function(records, row)));
-        let site = site.map_or(&[][..], |(inlined, caller)| inlined.at(caller.space, records.call_address[row]));
+        let (parent, at) = (records.parent[row], records.call_address[row]);
+        let inlined = self.chains.is_some();
+        let site: &[String] = match &mut self.chains {
+            Some(chains) if parent != NO_PARENT && at != 0 => chains.at(&self.code, epoch, at),
+            _ => &[],
+        };
         let form = lines.form;
         let line = lines.begin();
         if form == Form::Text {
@@ -60,9 +123,9 @@ pub fn calls(
             }
         } else {
             let mut one = Row::new(form, line);
-            who(&mut one, stream, thread);
-            one.more("call", Value::Number(row as u64));
-            one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent.into()) });
+            who(&mut one, self.stream, self.thread);
+            one.more("call", Value::Number(records.call[row]));
+            one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent) });
             one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::Number(start));
             one.more("end_tsc", Value::Number(end)).more("function", Value::Word(&known.name));
             one.more("module", Value::Word(&known.binary)).more("call_address", Value::Hex(records.call_address[row]));
@@ -71,7 +134,7 @@ pub fn calls(
             for (bit, name, _) in FLAGS {
                 one.more(name, Value::Flag(records.flags[row] & bit != 0));
             }
-            if inlined.is_some() {
+            if inlined {
                 one.more("inlined", Value::Words(site));
             }
             one.end();
@@ -80,18 +143,21 @@ pub fn calls(
     }
 }
 
-/// The function that made the call; one that cannot be where nobody is known.
-fn parent_function(records: &Records, row: usize) -> usize {
-    match records.parent[row] {
-        NO_PARENT => usize::MAX,
-        parent => records.function[parent as usize] as usize,
+/// Takes calls and keeps none: for those who want the functions alone.
+pub struct Dropped;
+
+impl Output for Dropped {
+    fn rows(&self) -> usize {
+        BATCH
     }
+
+    fn take(&mut self, _batch: Batch<'_>) {}
 }
 
 /// Writes the functions, those with the most instructions of their own first. With `inlined` what was inlined into each
 /// stands below it; their instructions are among its own.
 pub fn functions(
-    trace: &Trace,
+    totals: &[FunctionTotals],
     code: &impl Code,
     categories: &Categories,
     inlined: Option<&Inlined>,
@@ -99,17 +165,16 @@ pub fn functions(
     thread: (u32, u32),
     lines: &mut Lines<'_>,
 ) {
-    let described = describe(trace, code);
-    let mut order: Vec<_> = (0..trace.functions.len()).collect();
-    order.sort_by_key(|&number| std::cmp::Reverse(trace.functions[number].self_instructions));
+    let mut order: Vec<_> = totals.iter().collect();
+    order.sort_by_key(|one| (std::cmp::Reverse(one.self_instructions), one.space, one.function, one.address));
     if lines.form == Form::Text {
         let line = lines.begin();
         let _ = write!(line, "{:>12}  {:>14}  {:>14}  {:>12}  ", "calls", "instructions", "with callees", "ticks");
         let _ = write!(line, "{:>12}  {:<15}  function", "with callees", "category");
         lines.end();
     }
-    for number in order {
-        let (function, known) = (&trace.functions[number], &described[number]);
+    for function in order {
+        let known = &code.describe(function.space, function.function, function.address);
         let (own, all) = (function.self_instructions, function.total_instructions);
         let category = categories.of(&known.name, &known.binary);
         let form = lines.form;
@@ -153,12 +218,6 @@ fn who(row: &mut Row<'_>, stream: &str, (pid, tid): (u32, u32)) {
     row.more("tid", Value::Number(tid.into()));
 }
 
-fn describe(trace: &Trace, code: &impl Code) -> Vec<Description> {
-    let known =
-        |function: &pt_calls::FunctionTotals| code.describe(function.space, function.function, function.address);
-    trace.functions.iter().map(known).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,9 +230,7 @@ mod tests {
     /// call +1; ret; nop; ret: the call's target is the nop.
     const CODE: [u8; 8] = [0xe8, 1, 0, 0, 0, 0xc3, 0x90, 0xc3];
 
-    fn listed(form: Form, list: impl Fn(&Trace, &Image, &mut Lines<'_>)) -> Vec<String> {
-        let mut image = Image::new();
-        image.code(0, 0x1000, CODE.to_vec()).unwrap();
+    fn stream() -> Vec<u8> {
         let mut data = Vec::new();
         let at = |payload| Ip { compression: Compression::SignExtend48, payload };
         for packet in [
@@ -186,42 +243,59 @@ mod tests {
         ] {
             write(&mut data, packet);
         }
-        let mut sink = Calls::new(&image);
-        Flow::new(&image).decode(&data, &Config::default(), &[], &mut sink);
-        let trace = sink.finish();
+        data
+    }
+
+    fn listed(form: Form, list: impl Fn(&Image, &mut Lines<'_>)) -> Vec<String> {
+        let mut image = Image::new();
+        image.code(0, 0x1000, CODE.to_vec()).unwrap();
         let mut told = String::new();
         let mut lines = Lines::new(form, |batch| {
             told.push_str(&batch);
             true
         });
-        list(&trace, &image, &mut lines);
+        list(&image, &mut lines);
         lines.flush();
         drop(lines);
         told.lines().map(str::to_owned).collect()
     }
 
+    fn list_calls(image: &Image, max_depth: u32, lines: &mut Lines<'_>) {
+        let page = Page::new(lines);
+        let (title, described) = (None, Vec::new());
+        let (code, stream_name, thread, chains) = (image, "7", (1, 2), None);
+        let output =
+            CallListing { code, stream: stream_name, thread, title, max_depth, page: &page, described, chains };
+        let mut calls = Calls::handing_out(image, output);
+        Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
+        calls.end_stream();
+    }
+
+    fn list_functions(image: &Image, lines: &mut Lines<'_>) {
+        let mut calls = Calls::handing_out(image, Dropped);
+        Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
+        let totals = calls.end_stream();
+        functions(&totals.functions, image, &Categories::new(), None, "7", (1, 2), lines);
+    }
+
     #[test]
-    fn a_call_stands_under_its_caller() {
-        let told = listed(Form::Text, |trace, image, lines| calls(trace, image, None, "7", (1, 2), 0, lines));
+    fn a_call_stands_behind_those_that_it_made() {
+        let told = listed(Form::Text, |image, lines| list_calls(image, 0, lines));
         assert_eq!(told.len(), 3);
-        assert!(told[1].ends_with("4  [generated]+0x1000 (began before, not over)"), "{told:?}");
-        assert!(told[2].ends_with("2    [generated]+0x1006"), "{told:?}");
-        let shallow = listed(Form::Json, |trace, image, lines| calls(trace, image, None, "7", (1, 2), 1, lines));
+        assert!(told[1].ends_with("2    [generated]+0x1006"), "{told:?}");
+        assert!(told[2].ends_with("4  [generated]+0x1000 (began before, not over)"), "{told:?}");
+        let shallow = listed(Form::Json, |image, lines| list_calls(image, 1, lines));
         assert_eq!(shallow.len(), 1);
-        let start = r#"{"stream":"7","pid":1,"tid":2,"call":0,"parent":null,"depth":0,"#;
-        assert!(shallow[0].starts_with(start), "{shallow:?}");
+        let start = r#"{"stream":"7","pid":1,"tid":2,"call":"#;
+        assert!(shallow[0].starts_with(start) && shallow[0].contains(r#","parent":null,"depth":0,"#), "{shallow:?}");
     }
 
     #[test]
     fn functions_come_with_their_totals() {
-        let told = listed(Form::Text, |trace, image, lines| {
-            functions(trace, image, &Categories::new(), None, "7", (1, 2), lines)
-        });
+        let told = listed(Form::Text, list_functions);
         assert_eq!(told.len(), 3);
         assert!(told[1..].iter().any(|line| line.ends_with("[generated]+0x1006 [[generated]]")), "{told:?}");
-        let json = listed(Form::Json, |trace, image, lines| {
-            functions(trace, image, &Categories::new(), None, "7", (1, 2), lines)
-        });
+        let json = listed(Form::Json, list_functions);
         assert!(json.iter().any(|row| row.contains(r#""calls":1,"self_instructions":2,"total_instructions":4"#)));
         assert!(json.iter().all(|row| row.contains(r#""category":"other""#)), "{json:?}");
     }

@@ -34,11 +34,6 @@ impl Inlined {
         inlined
     }
 
-    /// The chain at an instruction that ran in the space.
-    pub fn at(&self, space: u32, address: u64) -> &[String] {
-        self.chains.get(&(space, address)).map_or(&[], |chain| chain)
-    }
-
     /// Everything that was inlined, by function, with its instructions.
     pub fn all(&self) -> impl Iterator<Item = (FunctionKey, &[String], u64)> {
         self.ran.iter().map(|((function, chain), &count)| (*function, &**chain, count))
@@ -52,6 +47,23 @@ impl Inlined {
         let mut found: Vec<_> = of_function.map(|((_, chain), &count)| (&**chain, count)).collect();
         found.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
         found
+    }
+}
+
+/// Most of the chains that are remembered.
+const MOST_CHAINS: usize = 1 << 18;
+
+/// The chains of addresses, each looked up once.
+#[derive(Default)]
+pub struct Chains(HashMap<(u32, u64), Chain>);
+
+impl Chains {
+    /// The chain at an instruction.
+    pub fn at(&mut self, code: &impl Code, epoch: u32, address: u64) -> &[String] {
+        if self.0.len() == MOST_CHAINS {
+            self.0.clear();
+        }
+        self.0.entry((epoch, address)).or_insert_with(|| chain_at(code, epoch, address))
     }
 }
 

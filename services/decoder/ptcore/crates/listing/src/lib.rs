@@ -15,11 +15,11 @@ mod packets;
 mod row;
 mod who;
 
-pub use calls::{calls, functions};
+pub use calls::{functions, CallListing, Dropped, Page};
 pub use code::Code;
 pub use counts::{Branches, Counts, Gap, MAX_GAPS};
 pub use flow::{Detail, FlowListing};
-pub use inlined::Inlined;
+pub use inlined::{Chains, Inlined};
 pub use lines::{stop, stopped, Form, Lines};
 pub use packets::packets;
 pub use row::{Row, Value};

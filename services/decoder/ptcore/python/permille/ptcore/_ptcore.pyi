@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,6 +11,8 @@ class Column(Buffer):
 
 Text: TypeAlias = tuple[Column, Column]
 """UTF-8: offsets (`I`, one more than there are rows) and bytes."""
+
+Columns: TypeAlias = dict[str, Column | Text]
 
 class Binary:
     """An ELF file with its functions.
@@ -61,11 +63,19 @@ class PtConfig:
         return_compression: bool,
     ) -> None: ...
 
-class Decoded:
-    """What a stream was decoded to; times are TSC ticks, 0 when unknown."""
+class Callers:
+    """Callers of a stream that were found when calls below them had been taken already. False when there are none."""
 
-    def calls(self) -> dict[str, Column | Text]: ...
-    def functions(self) -> dict[str, Column | Text]: ...
+    def __bool__(self) -> bool: ...
+    def place(self, calls: Buffer, parents: Buffer, depths: Buffer) -> tuple[Column, Column]:
+        """The parents (`Q`) and depths (`I`) that calls have in the end, given those that they were handed out with."""
+
+class Decoded:
+    """What a stream adds up to."""
+
+    def functions(self) -> dict[str, Column | Text]:
+        """Totals by function, in the order in which the functions were told; times are TSC ticks."""
+
     def edges(self) -> dict[str, Column | Text]: ...
     def accesses(self) -> dict[str, Column | Text]:
         """Reads and writes of memory by function (0xFFFFFFFF: a stub's), class (by `INSTRUCTION_CLASSES`), width."""
@@ -73,30 +83,63 @@ class Decoded:
     def inlined(self) -> dict[str, Column | Text]:
         """Instructions of what was inlined into each function, when that was asked for."""
 
-    def losses(self) -> dict[str, Column | Text]: ...
     @property
     def stats(self) -> dict[str, int]: ...
+    @property
+    def callers(self) -> Callers: ...
+
+class Decoder:
+    """Decodes streams of threads of one process, and keeps what it found out about their code from one to the next.
+
+    The image cannot be changed as long as the decoder lives.
+    """
+
+    def __init__(self, image: Image, config: PtConfig) -> None: ...
+    @property
+    def memory_bytes(self) -> int:
+        """What is kept between two streams."""
+
+    def decode(
+        self,
+        data: Buffer,
+        epochs: Sequence[tuple[int, int]],
+        take: Callable[[Columns, Columns, Columns], object] | None = None,
+        *,
+        inlined: bool = False,
+        timeless: bool = False,
+    ) -> Decoded:
+        """Decodes the stream of one thread without holding the GIL.
+
+        `epochs`: stream offset and the epoch of the image from there on. Whatever cannot be decoded is a row of the
+        losses.
+
+        `take` is given calls that are over, functions that these name for the first time, and losses, again and again.
+        Times are TSC ticks, 0 when unknown. Numbers of calls (`call`, `parent`; all ones: none) grow in the order in
+        which calls began, and have gaps; those of functions count them in the order in which they are told. What
+        `take` raises ends the decode. `timeless`: the packets hold no times; instructions are counted instead, one a
+        tick.
+        """
 
 def decode(
     data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]], *, inlined: bool = False
 ) -> Decoded:
-    """Decodes the stream of one thread without holding the GIL.
-
-    `epochs`: stream offset and the epoch of the image from there on. Whatever cannot be decoded is a row of the losses.
-    """
+    """Decodes a stream whose calls nobody wants."""
 
 def decode_threads(
     data: Buffer,
     images: Mapping[int, Image],
     config: PtConfig,
     turns: Sequence[tuple[int, int, int, int, int]],
+    takes: Mapping[int, Callable[[Columns, Columns, Columns], object]] | None = None,
     *,
     inlined: bool = False,
+    timeless: bool = False,
 ) -> dict[int, Decoded]:
     """Decodes the stream of one core without holding the GIL: what each thread did, by tid.
 
     `images`: by pid, the half of the kernel as 2^32 - 1. `turns`: stream offset, pid, tid, epoch of the process's image
-    and of the kernel's from there on. A thread of which nothing is told is left out.
+    and of the kernel's from there on. `takes`: by tid, each as `take` of `Decoder.decode`, which has `timeless` too. A
+    thread of which nothing is told is left out.
     Raises ValueError for a pid without image.
     """
 
@@ -248,5 +291,8 @@ class Capture:
         thread: int | None = None,
         json: bool = False,
     ) -> Batches:
-        """A line for each call, indented by its depth (at most `max_depth` levels; 0: all), or for each function
-        with its category. `inlined`: which inlined functions calls stand in, and what is inlined into each function."""
+        """A line for each call when it ends, indented by its depth (at most `max_depth` levels; 0: all).
+
+        Or for each function with its category, with `table`. `inlined`: which inlined functions calls stand in, and
+        what is inlined into each function.
+        """

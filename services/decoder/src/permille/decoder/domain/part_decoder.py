@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository
@@ -28,7 +28,14 @@ from permille.decoder.domain.table_part import TablePart
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
-from permille.ptcore import Decoded, decode, decode_threads
+from permille.ptcore import decode_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from permille.decoder.domain.part_rows import SegmentRows
+    from permille.ptcore import Decoded
+    from permille.ptcore._ptcore import Columns
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
@@ -120,27 +127,44 @@ def _decoded(
         if isinstance(packets, LostSegment):
             continue
         begun = time.perf_counter()
-        results = _results(context, stream, packets, inlined=inlined)
+        written = {segment.tid: rows.of(segment) for segment in stream}
+        results = _results(context, stream, packets, written, inlined=inlined)
+        for tid, result in results.items():
+            if tid in written:
+                written[tid].finish(result)
         took_ms = (time.perf_counter() - begun) * 1000 / len(stream)
         for segment in stream:
-            result = results.get(segment.tid)
-            if result is not None:
-                rows.add(segment, result)
-            stats = dict(result.stats) if result else {}
+            stats = dict(results[segment.tid].stats) if segment.tid in results else {}
             told.append(DecodedSegment(segment.index, stats.get("calls", 0), took_ms, stats))
     return told
 
 
 def _results(
-    context: SessionContext, stream: _Stream, packets: mmap.mmap | bytes, *, inlined: bool
-) -> dict[int, Decoded]:
+    context: SessionContext,
+    stream: _Stream,
+    packets: mmap.mmap | bytes,
+    written: Mapping[int, SegmentRows],
+    *,
+    inlined: bool,
+) -> Mapping[int, Decoded]:
     """By thread. One of which nothing is told has none."""
-    first = stream[0]
+    first, timeless = stream[0], context.archive.manifest.timeless
+    takes = {tid: _taking(rows, packets) for tid, rows in written.items()}
     if not first.turns:
-        image, epochs = context.image(first.pid), list(first.epochs)
-        return {first.tid: decode(packets, image, context.config, epochs, inlined=inlined)}
-    images = context.images(pid for _, pid, *_ in first.turns)
-    return decode_threads(packets, images, context.config, list(first.turns), inlined=inlined)
+        decoder, epochs, take = context.decoder(first.pid), list(first.epochs), takes[first.tid]
+        return {first.tid: decoder.decode(packets, epochs, take, inlined=inlined, timeless=timeless)}
+    images, turns = context.images(pid for _, pid, *_ in first.turns), list(first.turns)
+    return decode_threads(packets, images, context.config, turns, takes, inlined=inlined, timeless=timeless)
+
+
+def _taking(rows: SegmentRows, packets: mmap.mmap | bytes) -> Callable[[Columns, Columns, Columns], None]:
+    def take(calls: Columns, functions: Columns, losses: Columns) -> None:
+        rows.add(calls, functions, losses)
+        # Gives back the memory of what was read of a mapped file: the rest of the file is as large as it likes.
+        if isinstance(packets, mmap.mmap):
+            packets.madvise(mmap.MADV_DONTNEED)
+
+    return take
 
 
 async def _fetched(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute
@@ -13,17 +13,17 @@ from permille.decoder.domain.core_timeline import UNKNOWN, CoreTimeline
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Clock, Segment
 from permille.decoder.domain.ptcore_columns import primitive_array, text_array
-from permille.ptcore import INSTRUCTION_CLASSES
+from permille.ptcore import INSTRUCTION_CLASSES, Callers
 
 # Arrow's kernels are found at run time; their stubs know less than they take.
 pc: Any = pyarrow.compute
 
 Columns = dict[str, "pa.Array[Any]"]
-_NO_PARENT = 0xFFFFFFFF
 _NO_FUNCTION = 0xFFFFFFFF
 _BEGIN_TRUNCATED, _END_TRUNCATED, _TAIL_CALL, _ASYNCHRONOUS, _UNWOUND = 1, 2, 4, 8, 16
 # Of ptcore's columns those that become columns of the table.
 _OF_CALLS = (
+    "call",
     "start_tsc",
     "end_tsc",
     "depth",
@@ -51,7 +51,11 @@ EDGE_KINDS = (
 class SegmentFunctions:
     """Of which function of the part each of a segment's functions is; known when the rows are written."""
 
-    places: pa.Array[Any]
+    places: pa.Array[Any] = field(default_factory=lambda: pa.array([], pa.int32()))
+
+    def add(self, places: pa.Array[Any]) -> None:
+        """Those of functions that were told later."""
+        self.places = pa.concat_arrays([self.places, places]) if len(self.places) else places
 
 
 # Rows of a table by function and code, in ptcore's columns, with the functions of their segment.
@@ -60,18 +64,13 @@ OfCode = tuple[Segment, Mapping[str, Any], SegmentFunctions]
 
 @dataclass(frozen=True)
 class Slice:
-    """`count` rows from `offset` on of a segment's calls, in ptcore's columns."""
+    """Some of a segment's calls, in ptcore's columns."""
 
     segment: Segment
     calls: Mapping[str, Any]
-    offset: int
     count: int
     functions: SegmentFunctions
     timeline: CoreTimeline
-
-    def column(self, name: str) -> memoryview:
-        """The slice of a column."""
-        return memoryview(self.calls[name])[self.offset : self.offset + self.count]
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,13 @@ def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColum
     """The calls of all slices, in ptcore's order."""
     which = _which([part.count for part in slices])
     segments = [part.segment for part in slices]
-    column = {name: primitive_array([part.column(name) for part in slices]) for name in _OF_CALLS}
+    column = {name: primitive_array([part.calls[name] for part in slices]) for name in _OF_CALLS}
     function = _places([part.functions for part in slices], column["function"], which)
-    parent = column["parent"].cast(pa.int64())
     first = _of_segment([segment.first_tsc or clock.tsc0 for segment in segments], which, pa.int64())
     return _origin(segments, which) | {
-        "call": _counted(slices, which),
-        "parent": pc.if_else(pc.equal(parent, _NO_PARENT), -1, parent),
+        "call": _signed(column["call"]),
+        # All ones where there is none: -1.
+        "parent": _signed(column["parent"]),
         "start_ns": ns_of(column["start_tsc"], clock, first),
         "end_ns": ns_of(column["end_tsc"], clock, first),
         "depth": column["depth"].cast(pa.int32()),
@@ -112,19 +111,21 @@ def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColum
     }
 
 
-def timed_by_instructions(calls: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The calls of a segment, whose packets hold no times, with the instructions before them as their times.
-
-    Where among a function's own instructions it calls others is not in ptcore's rows: its own come first.
-    """
-    if not len(calls["flags"]):
-        return calls
-    own, whole = (primitive_array([calls[name]]) for name in ("instructions", "instructions_total"))
-    # From 1 on, as 0 is an unknown time; callers come before what they call, so that times nest.
-    start = pc.add(pc.subtract(pc.cumulative_sum(own), own), pa.scalar(1, own.type))
-    timed = {"start_tsc": start, "end_tsc": pc.add(start, whole)}
-    ticks = {name: memoryview(values.buffers()[1])[: 8 * len(values)].cast("B") for name, values in timed.items()}
-    return {**calls, **{name: values.cast("Q") for name, values in ticks.items()}}
+def placed(calls: pa.RecordBatch, late: Mapping[int, Callers]) -> Columns:
+    """Rows of the table, with the parents and depths that they have in the end. `late`: by segment."""
+    columns: Columns = {name: calls[name] for name in calls.schema.names}
+    parents, depths, begin = [], [], 0
+    segments = pc.run_end_encode(calls["segment"])
+    for end, segment in zip(segments.run_ends.to_pylist(), segments.values.to_pylist(), strict=True):
+        rows = calls.slice(begin, end - begin)
+        parent, depth = rows["parent"], rows["depth"]
+        if callers := late.get(segment):
+            told = callers.place(_numbers(rows["call"]), _numbers(parent), _numbers(depth, "I"))
+            parent, depth = (primitive_array([column]) for column in told)
+        parents.append(_signed(parent))
+        depths.append(depth.cast(pa.int32()))
+        begin = end
+    return columns | {"parent": _concatenated(parents), "depth": _concatenated(depths)}
 
 
 def edge_columns(edges: Sequence[tuple[Segment, Mapping[str, Any]]]) -> Columns:
@@ -260,24 +261,14 @@ def _of_segment(values: Sequence[int], which: pa.Array[Any], kind: pa.DataType |
     return pa.array(values, kind or pa.int32()).take(which)
 
 
-def _counted(slices: Sequence[Slice], which: pa.Array[Any]) -> pa.Array[Any]:
-    row, shifts = 0, []
-    for part in slices:
-        shifts.append(part.offset - row - 1)
-        row += part.count
-    counted: pa.Array[Any] = pc.cumulative_sum(_constant(1, pa.int64(), row))
-    shifted: pa.Array[Any] = pc.add(counted, _of_segment(shifts, which, pa.int64()))
-    return shifted
-
-
 def _constant(value: int, kind: pa.DataType, rows: int) -> pa.Array[Any]:
     scalar: Any = pa.scalar(value, kind)
     return cast("pa.Array[Any]", pa.repeat(scalar, rows))
 
 
-def _numbers(values: pa.Array[Any]) -> memoryview:
+def _numbers(values: pa.Array[Any], kind: Literal["Q", "I"] = "Q") -> memoryview:
     data = values.buffers()[1]
-    return memoryview(data or b"").cast("B").cast("Q")[values.offset : values.offset + len(values)]
+    return memoryview(data or b"").cast("B").cast(kind)[values.offset : values.offset + len(values)]
 
 
 def _flag(flags: pa.Array[Any], bit: int) -> pa.Array[Any]:

@@ -16,7 +16,7 @@ from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
 from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps
 from permille.decoder.domain.manifest import Segment
 from permille.mesh.errors import PermilleError
-from permille.ptcore import Binary, Image, PtConfig
+from permille.ptcore import Binary, Decoder, Image, PtConfig
 
 # The half of the address space that all processes share, as perf writes its pid: -1.
 KERNEL = 2**32 - 1
@@ -35,7 +35,14 @@ class SessionContext:
     missing: str = ""
     notes: list[str] = field(default_factory=list)
     _images: dict[int, Image] = field(default_factory=dict)
+    _decoders: dict[int, Decoder] = field(default_factory=dict)
     _inside: dict[tuple[int, int], Binary] = field(default_factory=dict)
+
+    def decoder(self, pid: int) -> Decoder:
+        """The decoder of a process in `steps`, made once: what it learns of the code serves all its segments."""
+        if pid not in self._decoders:
+            self._decoders[pid] = Decoder(self.image(pid), self.config)
+        return self._decoders[pid]
 
     def image(self, pid: int) -> Image:
         """The image of a process in `steps`, made once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -29,6 +30,7 @@ class TablePart:
 
     def __init__(self, table: str, folder: Path) -> None:
         self.table = table
+        self._folder = folder
         self.rows = 0
         self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - until it is stored
         self._schema = stored_schema(table)
@@ -45,6 +47,19 @@ class TablePart:
         self._writer.write_batch(batch)
         self.rows += batch.num_rows
         self._widen(batch)
+
+    def rewritten(self, change: Callable[[pa.RecordBatch], dict[str, pa.Array[Any]]]) -> TablePart:
+        """The same rows, changed row group by row group. Nothing more can be written into this one."""
+        other = TablePart(self.table, self._folder)
+        if self._writer is not None:
+            self._writer.close()
+            text = [column.name for column in self._schema if pa.types.is_string(column.type)]
+            reader = pq.ParquetFile(self._file, read_dictionary=text)
+            for group in range(reader.num_row_groups):
+                for batch in reader.read_row_group(group, use_threads=False).combine_chunks().to_batches():
+                    other.write(change(batch))
+        self._file.close()
+        return other
 
     def finish(self) -> tuple[BinaryIO, int, dict[str, tuple[int, int]]]:
         """The file, its size, and least and greatest value of the columns that Delta keeps statistics of."""

@@ -159,3 +159,22 @@ pub fn griffin(name: &str) -> Option<Griffin> {
     }
     Some(Griffin { streams, memory })
 }
+
+/// Every fourth packet boundary or so gets cycles, so that times are divided.
+pub fn timed(stream: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reader = pt_packet::Reader::new(stream);
+    let mut at = 0;
+    while let Ok(Some(packet)) = reader.read() {
+        out.extend(&stream[at..reader.offset()]);
+        at = reader.offset();
+        let cycles = ((at as u64 * 2_654_435_761) >> 7) & 0x3ff;
+        match packet {
+            pt_packet::Packet::Psbend => out.extend([0x19, at as u8, (at >> 8) as u8, (at >> 16) as u8, 1, 0, 0, 0]),
+            _ if cycles & 3 == 0 => pt_packet::writer::write(&mut out, pt_packet::Packet::Cyc(cycles)),
+            _ => {}
+        }
+    }
+    out.extend(&stream[at..]);
+    out
+}

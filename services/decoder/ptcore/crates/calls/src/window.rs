@@ -1,0 +1,191 @@
+//! Calls that were not handed out yet.
+
+use crate::found::Found;
+use crate::records::{part, Columns, Records, NO_PARENT};
+
+/// No row.
+pub const NOBODY: u32 = u32::MAX;
+/// Stands for a caller of which only the number is here.
+const ELSEWHERE: u32 = u32::MAX - 1;
+/// A stretch leaves so many numbers free for callers that are found late. One in which more are found is ended.
+pub const MOST_FOUND: u64 = 1 << 20;
+/// Columns grow by this many rows: few enough to stay in the cache until they are filled.
+const GROWTH: usize = 512;
+
+/// What is known when a call begins.
+pub struct Opening {
+    pub function: u32,
+    pub call_address: u64,
+    pub target: u64,
+    pub flags: u8,
+    pub parent: u32,
+    pub depth: u32,
+}
+
+/// Calls in the order in which they became known, by row. Rows change when calls are handed out; numbers do not.
+#[derive(Default)]
+pub struct Window {
+    pub columns: Columns,
+    /// Row of the caller.
+    pub parent: Vec<u32>,
+    pub rows: u32,
+    /// Number and caller's number of the first rows, which were known when calls were handed out last.
+    old: Vec<(u64, u64)>,
+    /// From which row on numbers count from which one on.
+    runs: Vec<(u32, u64)>,
+    /// The first number of the stretch, and how many of its callers were found late.
+    first: u64,
+    late_of_stretch: u64,
+    /// Callers that were found since: row and number, and the row at which their stretch begins.
+    late: Vec<(u32, u64, u32)>,
+    stretch: u32,
+    /// Calls of the stretch were handed out.
+    torn: bool,
+    found: Vec<Found>,
+    spare: Records,
+}
+
+impl Window {
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        (self.rows as usize) < self.parent.len()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn grow(&mut self, most: usize) {
+        let rows = self.parent.len() + GROWTH.min(most).max(1);
+        self.columns.resize(rows);
+        self.parent.resize(rows, 0);
+    }
+
+    /// Rows that became known since calls were handed out last.
+    pub fn new_rows(&self) -> usize {
+        self.rows as usize - self.old.len()
+    }
+
+    /// The next row; there must be room. What is not given is anything until it is known.
+    #[inline(always)]
+    pub fn open(&mut self, call: &Opening) -> u32 {
+        let row = self.rows as usize;
+        self.rows += 1;
+        let columns = &mut self.columns;
+        columns.function[row] = call.function;
+        columns.call_address[row] = call.call_address;
+        columns.target[row] = call.target;
+        self.parent[row] = call.parent;
+        columns.depth[row] = call.depth;
+        columns.flags[row] = call.flags;
+        row as u32
+    }
+
+    /// Begins a gapless stretch.
+    pub fn begin(&mut self) {
+        let next = self.next();
+        if self.runs.last().is_some_and(|&(from, _)| from == self.rows) {
+            self.runs.pop();
+        }
+        self.first = next + MOST_FOUND;
+        self.runs.push((self.rows, self.first));
+        (self.late_of_stretch, self.torn, self.stretch) = (0, false, self.rows);
+    }
+
+    /// Whether no further caller can be found in this stretch.
+    pub fn is_full(&self) -> bool {
+        self.late_of_stretch == MOST_FOUND - 1
+    }
+
+    /// The call in the last row began before all of its stretch, and is the caller of `roots`.
+    pub fn came_late(&mut self, row: u32, roots: &[u32]) {
+        self.late_of_stretch += 1;
+        let caller = self.first - self.late_of_stretch;
+        // What was handed out cannot be changed any more: who takes it has to, and does so for the whole stretch.
+        if self.torn {
+            self.found.push(Found { caller, last: self.linear(row) - 1 });
+        } else {
+            roots.iter().for_each(|&root| self.parent[root as usize] = row);
+        }
+        self.late.push((row, caller, if self.torn { row } else { self.stretch }));
+    }
+
+    /// The number that the next row would have.
+    fn next(&self) -> u64 {
+        self.linear(self.rows)
+    }
+
+    fn linear(&self, row: u32) -> u64 {
+        self.runs.last().map_or(0, |&(from, number)| number + u64::from(row - from))
+    }
+
+    /// Hands out all rows but those of `kept`, which are in order: the row at a place there is that place from now on.
+    pub fn hand_out(&mut self, kept: &[u32]) -> (&mut Records, &mut Vec<Found>) {
+        let rows = self.rows as usize;
+        self.columns.resize(rows);
+        self.parent.truncate(rows);
+        self.place_late();
+        let mut numbers = Vec::with_capacity(rows);
+        numbers.extend(self.old.iter().map(|&(number, _)| number));
+        for (index, &(from, number)) in self.runs.iter().enumerate() {
+            let end = self.runs.get(index + 1).map_or(self.rows, |&(end, _)| end);
+            numbers.extend(number..number + u64::from(end - from));
+        }
+        for &(row, number, _) in &self.late {
+            numbers[row as usize] = number;
+        }
+        let next = self.next();
+        let old = &self.old;
+        let mut callers: Vec<u64> = Vec::with_capacity(rows);
+        callers.extend(self.parent.iter().enumerate().map(|(row, &parent)| match parent {
+            NOBODY => NO_PARENT,
+            ELSEWHERE => old[row].1,
+            parent => numbers[parent as usize],
+        }));
+        self.spare.clear();
+        self.columns.part(kept, &mut self.spare.columns);
+        std::mem::swap(&mut self.columns, &mut self.spare.columns);
+        let (mut old_numbers, mut old_callers) = (Vec::new(), Vec::new());
+        part(&mut numbers, &mut old_numbers, kept);
+        part(&mut callers, &mut old_callers, kept);
+        self.parent.clear();
+        self.parent.extend(old_callers.iter().map(|&caller| if caller == NO_PARENT { NOBODY } else { ELSEWHERE }));
+        self.old = old_numbers.into_iter().zip(old_callers).collect();
+        (self.spare.call, self.spare.parent) = (numbers, callers);
+        self.rows = kept.len() as u32;
+        self.runs.clear();
+        self.runs.push((self.rows, next));
+        self.late.clear();
+        (self.torn, self.stretch) = (true, 0);
+        (&mut self.spare, &mut self.found)
+    }
+
+    /// What ran in a stretch before a caller was found is below it.
+    fn place_late(&mut self) {
+        let whole = |late: &&(u32, u64, u32)| late.0 != late.2;
+        let late: Vec<_> = self.late.iter().filter(whole).collect();
+        for of_stretch in late.chunk_by(|one, other| one.2 == other.2) {
+            let mut late = of_stretch.iter().rev().map(|late| late.0).peekable();
+            let mut deeper = 0;
+            for row in (of_stretch[0].2..=of_stretch[of_stretch.len() - 1].0).rev() {
+                self.columns.depth[row as usize] += deeper;
+                deeper += u32::from(late.next_if_eq(&row).is_some());
+            }
+        }
+    }
+
+    /// Takes columns that are not needed any more.
+    pub fn recycle(&mut self, records: Records) {
+        self.spare = records;
+    }
+
+    /// For another stream.
+    pub fn reset(&mut self) {
+        let Window { columns, parent, spare, .. } = std::mem::take(self);
+        *self = Window { columns, parent, spare, ..Window::default() };
+        self.columns.resize(0);
+        self.parent.clear();
+    }
+
+    pub fn memory(&self) -> usize {
+        self.columns.memory() + self.spare.columns.memory() + self.parent.capacity() * 4
+    }
+}

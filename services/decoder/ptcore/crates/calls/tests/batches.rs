@@ -1,0 +1,111 @@
+//! Handing out calls while decoding is a matter of memory alone: whatever the size of the batches, together they are what
+//! is known at the end.
+
+#[path = "../../flow/tests/support/mod.rs"]
+mod support;
+
+use pt_calls::{Batch, Callers, Calls, Found, FunctionKey, FunctionTotals, LossRecord, Output, Records, Totals, Trace};
+use pt_flow::{Config, Flow};
+use pt_image::{Place, Role, Symbols};
+
+const TRACES: [&str; 5] = ["last", "ovf-01-ben", "hello", "cve-2004-0597-poc", "cve-2005-0105-poc"];
+
+/// Functions of 256 bytes, or code without symbols.
+#[derive(Clone, Copy)]
+struct Functions {
+    divided: bool,
+}
+
+impl Symbols for Functions {
+    fn place(&self, _epoch: u32, address: u64) -> Place {
+        let start = if self.divided { address & !0xff } else { 0 };
+        Place {
+            space: 0,
+            function: self.divided.then_some((address >> 8) as u32),
+            start,
+            end: if self.divided { start + 0x100 } else { u64::MAX },
+            bias: 0,
+            entry: self.divided && address == start,
+            role: Role::Plain,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    rows: usize,
+    batches: usize,
+    most: usize,
+    records: Records,
+    functions: Vec<FunctionKey>,
+    found: Vec<Found>,
+    losses: Vec<LossRecord>,
+}
+
+impl Output for Gathered {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn take(&mut self, batch: Batch<'_>) {
+        self.batches += 1;
+        self.most = self.most.max(batch.calls.len());
+        self.functions.extend(batch.functions);
+        assert!(batch.calls.function.iter().all(|&number| (number as usize) < self.functions.len()));
+        self.records.append(batch.calls);
+        self.found.extend(batch.found);
+        self.losses.append(batch.losses);
+    }
+}
+
+fn by_identity(totals: &[FunctionTotals]) -> Vec<String> {
+    let mut told: Vec<_> = totals.iter().map(|function| format!("{function:?}")).collect();
+    told.sort();
+    told
+}
+
+fn same(what: &str, whole: &Trace, parts: Gathered, totals: &Totals) {
+    let Gathered { mut records, functions, found, losses, .. } = parts;
+    Callers::new(found).place(&records.call.clone(), &mut records.parent, &mut records.columns.depth);
+    let names: Vec<_> = whole.functions.iter().map(|one| (one.space, one.function, one.address)).collect();
+    let place = |one: &FunctionKey| names.iter().position(|name| *name == (one.space, one.function, one.address));
+    let places: Vec<_> = functions.iter().map(|one| place(one).expect("a function of the whole") as u32).collect();
+    records.number();
+    records.columns.function.iter_mut().for_each(|number| *number = places[*number as usize]);
+    assert!(records == whole.records, "{what}: calls differ");
+    assert_eq!(by_identity(&totals.functions), by_identity(&whole.functions), "{what}: functions");
+    assert_eq!((&totals.edges, &losses), (&whole.edges, &whole.losses), "{what}");
+    assert_eq!(totals.calls, whole.records.len() as u64, "{what}");
+}
+
+#[test]
+fn batches_of_any_size_add_up_to_the_whole() {
+    let mut late = 0;
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let whole = griffin.streams.values().next().unwrap();
+        let timed = support::timed(whole);
+        // In the middle of a deep stack: callers are found late.
+        let (second, timed_second) = (&whole[whole.len() / 3..], &timed[timed.len() / 3..]);
+        let streams =
+            [&whole[..], &timed, second, timed_second].into_iter().flat_map(|one| [(false, one), (true, one)]);
+        for (divided, stream) in streams {
+            let mut flow = Flow::new(&griffin.memory);
+            let mut calls = Calls::new(Functions { divided });
+            flow.decode(stream, &Config::default(), &[], &mut calls);
+            let trace = calls.finish();
+            for rows in [1, 50, 1000] {
+                let output = Gathered { rows, ..Gathered::default() };
+                let mut calls = Calls::handing_out(Functions { divided }, output);
+                flow.decode(stream, &Config::default(), &[], &mut calls);
+                let totals = calls.end_stream();
+                let parts = std::mem::take(calls.output());
+                late += parts.found.len();
+                assert!(parts.batches >= trace.records.len() / (rows + 512), "{} batches", parts.batches);
+                assert!(parts.most <= rows + 512, "a batch of {} rows", parts.most);
+                same(&format!("{name}, divided {divided}, batches of {rows}"), &trace, parts, &totals);
+            }
+        }
+    }
+    assert!(late > 100, "{late} callers were found behind a batch");
+}

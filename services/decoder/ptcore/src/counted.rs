@@ -1,0 +1,73 @@
+//! What a sink was told, counted; times where packets hold none.
+
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, Path, Sink, Statistics};
+
+/// The share of a sink in the statistics of a stream.
+pub struct Counted<S> {
+    pub sink: S,
+    pub counts: Statistics,
+    timeless: bool,
+}
+
+impl<S> Counted<S> {
+    /// `timeless`: the packets hold no times. Instructions are counted instead, one a tick, from 1 on, as 0 is unknown.
+    pub fn new(sink: S, timeless: bool) -> Self {
+        Counted { sink, counts: Statistics::default(), timeless }
+    }
+
+    #[inline]
+    fn time(&self, tsc: u64) -> u64 {
+        if self.timeless {
+            self.counts.instructions + 1
+        } else {
+            tsc
+        }
+    }
+}
+
+impl<S: Sink> Sink for Counted<S> {
+    #[inline]
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        self.counts.instructions += u64::from(block.instructions);
+        match block.kind {
+            BlockKind::CondTaken | BlockKind::CondNotTaken => self.counts.conditional_branches += 1,
+            BlockKind::Return => self.counts.returns += 1,
+            BlockKind::Call | BlockKind::IndirectCall => self.counts.calls += 1,
+            _ => {}
+        }
+        self.sink.block(block, self.time(tsc));
+    }
+
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        for block in path.blocks() {
+            self.block(&block, tsc);
+        }
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.sink.enabled(ip, resumed, self.time(tsc));
+    }
+
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.sink.disabled(kind, at, target, self.time(tsc));
+    }
+
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        self.sink.interrupt(from, to, self.time(tsc));
+    }
+
+    fn loss(&mut self, loss: &Loss) {
+        self.counts.errors += 1;
+        self.counts.lost_bytes += loss.size as u64;
+        self.sink.loss(&Loss { tsc0: self.time(loss.tsc0), tsc1: self.time(loss.tsc1), ..*loss });
+    }
+
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.counts.ovf += 1;
+        self.sink.overflow(offset, from, self.time(tsc));
+    }
+
+    fn notice(&mut self, notice: &Notice, tsc: u64) {
+        self.sink.notice(notice, self.time(tsc));
+    }
+}
