@@ -7,12 +7,15 @@ mod libipt;
 
 use input::Input;
 use libipt::{cpu_seconds, Counts, Files, Peer};
-use pt_calls::{Batch, Calls, Coverage, Output, Totals};
-use pt_flow::{Block, DisableKind, Flow, Loss, Path, Sink, Statistics};
+use pt_calls::{Batch, Calls, Coverage, Edge, Output, Totals};
+use pt_flow::{decode_in_parts, Block, DisableKind, Flow, Loss, Path, Sink, Statistics, Stream, Workers};
 use pt_image::Image;
 use pt_packet::Reader;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// Rounds are at least this long for each contender, by repetition.
 const LEAST_SECONDS: f64 = 0.04;
@@ -47,24 +50,47 @@ struct Contender<'a> {
     run: Box<dyn FnMut() + 'a>,
     repetitions: u32,
     seconds: Vec<f64>,
+    clock: fn() -> f64,
 }
 
 impl<'a> Contender<'a> {
-    fn new(name: &'static str, mut run: impl FnMut() + 'a) -> Self {
-        let start = cpu_seconds();
+    /// By processor time of this thread.
+    fn new(name: &'static str, run: impl FnMut() + 'a) -> Self {
+        Contender::by(cpu_seconds, name, run)
+    }
+
+    fn by(clock: fn() -> f64, name: &'static str, mut run: impl FnMut() + 'a) -> Self {
+        let start = clock();
         run();
-        let once = (cpu_seconds() - start).max(1e-6);
+        let once = (clock() - start).max(1e-6);
         let repetitions = (LEAST_SECONDS / once).ceil().max(1.0) as u32;
-        Contender { name, run: Box::new(run), repetitions, seconds: Vec::new() }
+        Contender { name, run: Box::new(run), repetitions, seconds: Vec::new(), clock }
     }
 
     fn round(&mut self) {
-        let start = cpu_seconds();
+        let start = (self.clock)();
         for _ in 0..self.repetitions {
             (self.run)();
         }
-        self.seconds.push((cpu_seconds() - start) / f64::from(self.repetitions));
+        self.seconds.push(((self.clock)() - start) / f64::from(self.repetitions));
     }
+}
+
+/// Time that passes, for what several threads do.
+fn wall_seconds() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// Edges by so many threads, each of which begins cold.
+fn edges_by(input: &Input, threads: usize) -> (Statistics, BTreeMap<Edge, u64>) {
+    let mut edges = BTreeMap::new();
+    let fold =
+        |part: Vec<(Edge, u64)>| part.into_iter().for_each(|(edge, count)| *edges.entry(edge).or_default() += count);
+    let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
+    let workers = Workers { threads, part_bytes: PART_BYTES };
+    let statistics = decode_in_parts(&input.image, stream, workers, Coverage::default, Coverage::finish, fold);
+    (statistics, edges)
 }
 
 fn packets(stream: &[u8]) -> u64 {
@@ -81,6 +107,8 @@ fn packets(stream: &[u8]) -> u64 {
 
 /// Rows that the service takes at once.
 const ROWS: usize = 1 << 18;
+/// Of a stream that several threads decode.
+const PART_BYTES: usize = 1 << 20;
 
 /// Takes batches of calls as the service does, and keeps none. `gives_back` columns for reuse.
 struct Taken {
@@ -133,6 +161,9 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let mut recycling = Warm::new(input, true);
     let (mut edges_of, mut coverage) = (Flow::new(&input.image), Coverage::default());
     let mut only_flow = Flow::new(&input.image);
+    let (statistics, edges) = edges_by(input, 2);
+    assert_eq!(statistics, ours, "{}: by two threads", input.name);
+    assert!(edges.into_iter().eq(totals.edges), "{}: edges by two threads", input.name);
     let decode = |flow: &mut Flow<_>| {
         black_box(flow.decode(&input.stream, &input.config, &input.epochs, &mut Nothing::default()));
     };
@@ -150,6 +181,12 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
         Contender::new("edges", || {
             edges_of.decode(&input.stream, &input.config, &input.epochs, &mut coverage);
             black_box(coverage.finish());
+        }),
+        Contender::by(wall_seconds, "edges by one", || {
+            black_box(edges_by(input, 1));
+        }),
+        Contender::by(wall_seconds, "edges by two", || {
+            black_box(edges_by(input, 2));
         }),
         Contender::new("calls", || {
             warm.decode();

@@ -110,6 +110,8 @@ pub struct Events<'a> {
     pub tnt_bits: u64,
     pub psb: u64,
     pub ovf: u64,
+    /// The counts of packets, PSBs and overflows in front of the last PSB.
+    pub before_psb: (u64, u64, u64),
 }
 
 impl<'a> Events<'a> {
@@ -135,6 +137,7 @@ impl<'a> Events<'a> {
             tnt_bits: 0,
             psb: 0,
             ovf: 0,
+            before_psb: (0, 0, 0),
         }
     }
 
@@ -516,7 +519,10 @@ impl<'a> Events<'a> {
         self.packets += 1;
         self.take_time(&packet);
         match packet {
-            Packet::Psb => self.psb += 1,
+            Packet::Psb => {
+                self.before_psb = (self.packets - 1, self.psb, self.ovf);
+                self.psb += 1;
+            }
             Packet::Ovf => self.ovf += 1,
             _ => {}
         }

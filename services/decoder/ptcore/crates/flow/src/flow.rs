@@ -28,6 +28,52 @@ pub struct Statistics {
     pub lost_bytes: u64,
 }
 
+impl std::ops::AddAssign for Statistics {
+    fn add_assign(&mut self, other: Statistics) {
+        self.packets += other.packets;
+        self.tnt_bits += other.tnt_bits;
+        self.instructions += other.instructions;
+        self.conditional_branches += other.conditional_branches;
+        self.returns += other.returns;
+        self.compressed_returns += other.compressed_returns;
+        self.calls += other.calls;
+        self.psb += other.psb;
+        self.ovf += other.ovf;
+        self.errors += other.errors;
+        self.lost_bytes += other.lost_bytes;
+    }
+}
+
+/// Which part of a stream to decode.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part<'p> {
+    /// 0 or the offset of a PSB.
+    pub from: usize,
+    /// The flow of the part before is known to fit that PSB.
+    pub joins: bool,
+    /// Offsets of PSBs behind it, in order. The part ends at the first of them from which the rest can be decoded by
+    /// itself, else with the stream.
+    pub stops: &'p [usize],
+}
+
+/// How a part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub statistics: Statistics,
+    /// `None` at the end of the stream.
+    pub stopped: Option<Stopped>,
+    /// The flow does not lead anywhere from the first PSB: it is told once more if the part joins.
+    pub astray: bool,
+}
+
+/// A PSB from which another part goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    pub psb: usize,
+    /// Whether the flow leads there; otherwise it was lost before.
+    pub fits: bool,
+}
+
 /// Decodes streams that ran through the code of one memory. Blocks are kept from stream to stream.
 pub struct Flow<M> {
     memory: M,
@@ -72,6 +118,18 @@ impl<M: CodeMemory> Flow<M> {
         epochs: &[(usize, u32)],
         sink: &mut S,
     ) -> Statistics {
+        self.decode_part(data, config, epochs, &Part::default(), sink).statistics
+    }
+
+    /// Decodes a part of the stream, from one PSB up to another.
+    pub fn decode_part<S: Sink>(
+        &mut self,
+        data: &[u8],
+        config: &Config,
+        epochs: &[(usize, u32)],
+        part: &Part<'_>,
+        sink: &mut S,
+    ) -> Ended {
         let mut walk = Walk {
             memory: &self.memory,
             code: &mut self.code,
@@ -95,19 +153,22 @@ impl<M: CodeMemory> Flow<M> {
             hare: Hare::default(),
             in_code: false,
             resumed_at_note: false,
+            joins: part.joins.then_some(part.from),
+            astray: false,
+            stops: part.stops,
+            stopped: None,
             statistics: Statistics::default(),
         };
         walk.sink.paths(walk.code.paths.generation);
         walk.events.alone_from = epochs.first().map_or(usize::MAX, |&(from, _)| from);
-        walk.stream(data);
+        walk.stream(data, part.from);
         let events = &walk.events;
-        Statistics {
-            packets: events.packets,
-            tnt_bits: events.tnt_bits,
-            psb: events.psb,
-            ovf: events.ovf,
-            ..walk.statistics
-        }
+        let (packets, psb, ovf) = match walk.stopped {
+            Some(_) => events.before_psb,
+            None => (events.packets, events.psb, events.ovf),
+        };
+        let statistics = Statistics { packets, tnt_bits: events.tnt_bits, psb, ovf, ..walk.statistics };
+        Ended { statistics, stopped: walk.stopped, astray: walk.astray }
     }
 }
 
@@ -143,6 +204,11 @@ struct Walk<'w, 'd, M, S> {
     in_code: bool,
     /// The pending note is where the flow was resumed.
     resumed_at_note: bool,
+    /// The flow before fits the PSB from which on this one goes, and nothing was read since.
+    joins: Option<usize>,
+    astray: bool,
+    stops: &'w [usize],
+    stopped: Option<Stopped>,
     statistics: Statistics,
 }
 
@@ -186,7 +252,7 @@ enum Ahead {
 }
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    fn stream(&mut self, data: &[u8]) {
+    fn stream(&mut self, data: &[u8], from: usize) {
         let mut lost = Loss {
             offset: 0,
             size: 0,
@@ -196,7 +262,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             tsc0: 0,
             tsc1: 0,
         };
-        let mut from = 0;
+        let mut from = from;
+        lost.offset = from;
         loop {
             let psb = find_psb(data, from);
             let end = psb.unwrap_or(data.len());
@@ -209,6 +276,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.enter_epoch(psb);
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
+            if self.stops.binary_search(&psb).is_ok() {
+                self.stopped = Some(Stopped { psb, fits: false });
+                return;
+            }
             let mut ended = synchronized.and_then(|event| self.flow(event));
             while self.config.resume_at_address || self.config.without_tnt {
                 if !self.config.resume_at_address && ended.is_err_and(|fault| fault.reason != Reason::NotTraced) {
@@ -219,11 +290,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
             }
             let Err(fault) = ended else { return };
+            if self.stopped.is_some() {
+                return;
+            }
             let now = self.events.time.now();
-            let again = self.events.passed_psb.filter(|&passed| passed > psb);
+            let joins = self.joins.take();
+            let again = self.events.passed_psb.filter(|&passed| passed > psb || joins == Some(passed));
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position());
-            from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1)).max(psb + 1);
+            self.astray |= again == Some(psb);
+            from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1).max(psb + 1));
             lost = Loss {
                 offset: fault.offset,
                 size: 0,
@@ -262,7 +338,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     fn run(&mut self) -> Result<(), Fault> {
         loop {
             let more = if self.enabled { self.walk()? } else { self.idle()? };
-            if !more {
+            if !more || self.stopped.is_some() {
                 return Ok(());
             }
         }
@@ -284,6 +360,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.take_mode(Some(ip), true);
                 self.enter_epoch(self.events.last_offset);
                 self.stand_at(ip)?;
+                if self.joins == Some(self.events.offset) {
+                    self.events.passed_psb = self.joins;
+                }
             }
             Event::Overflow { ip } => self.overflow(ip, None)?,
             Event::Note => {
@@ -293,8 +372,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Event::End => return Ok(false),
             Event::Status { ip: None } | Event::Disable { .. } => {
-                self.take_mode(None, matches!(event, Event::Status { .. }));
+                let status = matches!(event, Event::Status { .. });
+                self.take_mode(None, status);
                 self.tell_held();
+                if status && self.joins == Some(self.events.offset) {
+                    self.events.passed_psb = self.joins;
+                }
+                // What comes next says where it is, but need not say in which mode.
+                let usual = self.view == View::new(self.epoch, Execution::Bits64);
+                if status && usual && self.stops_at(self.events.offset) {
+                    return Ok(false);
+                }
             }
             _ => return Err(self.unexpected(&event)),
         }
@@ -598,6 +686,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
+            // No return is compressed over a PSB (SDM section "RET Compression").
+            self.returns.clear();
+            if self.events.mode.is_some() && self.stops_at(self.events.offset) {
+                self.runs_up_to(ip, None);
+                return Ok(Ahead::Stopped);
+            }
             self.take_mode(Some(ip), true);
             self.tell_held();
             return Ok(Ahead::Moved);
@@ -606,6 +700,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Exit::Linear | Exit::Jump | Exit::Call if mode_fits => Ok(Ahead::Run),
             _ => Err(self.fault(Reason::BadStatus)),
         }
+    }
+
+    /// Whether the flow ends at the PSB, which fits it and says what whoever goes on from there has to know.
+    fn stops_at(&mut self, psb: usize) -> bool {
+        let whole = !self.events.busy && self.epochs.first().is_none_or(|&(from, _)| from > self.events.last_offset);
+        if !whole || self.stops.binary_search(&psb).is_err() {
+            return false;
+        }
+        self.stopped = Some(Stopped { psb, fits: true });
+        true
     }
 
     /// A pending note in its place among the instructions of the block about to run.
