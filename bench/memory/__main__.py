@@ -1,7 +1,7 @@
 """Memory of a decode against the length of the trace: a trace of a real processor, from PSB to PSB again and again.
 
-`python bench/memory [MEGABYTES]`, 1,000 by default. Each length is decoded in a process of its own, which takes the calls
-in batches, in Arrow's columns, as the service does.
+`python bench/memory [MEGABYTES]`, 1,000 by default. Each length is decoded in a process of its own, which takes the
+calls in batches, in Arrow's columns, as the service does.
 """
 
 from __future__ import annotations
