@@ -333,7 +333,7 @@ def inlining(tmp_path: Path) -> list[str | Path]:
 def test_inlined_functions_are_told_where_they_call_and_how_much_of_a_function_they_are(
     inlining: list[str | Path],
 ) -> None:
-    start, leaf = rows("calls", *inlining, "--inlined")
+    leaf, start = rows("calls", *inlining, "--inlined")
     assert (start["function"], start["inlined"], leaf["function"], leaf["inlined"]) == (
         "_start",
         [],

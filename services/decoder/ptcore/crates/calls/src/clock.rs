@@ -137,8 +137,9 @@ impl Clock {
     fn take_inner(&mut self) {
         let mut from = HashMap::new();
         for at in (0..self.waiting.len()).rev() {
-            while let Some(inner) = self.inner.pop_if(|inner| inner.to > at) {
+            while let Some(inner) = self.inner.last().filter(|inner| inner.to > at) {
                 from.insert(inner.function, inner.from);
+                self.inner.pop();
             }
             let ended = &mut self.waiting[at].ended;
             if from.get(&(*ended & !PAST)).is_some_and(|&from| from <= at) && *ended < INNER {

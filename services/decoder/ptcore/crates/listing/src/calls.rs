@@ -67,7 +67,9 @@ impl<C: Code> Output for CallListing<'_, '_, C> {
         // Whatever is as deep or deeper was over when a call began.
         let mut before: Vec<usize> = Vec::new();
         for row in 0..records.len() {
-            while let Some(ended) = before.pop_if(|before| records.depth[*before] >= records.depth[row]) {
+            let over = |&&before: &&usize| records.depth[before] >= records.depth[row];
+            while let Some(&ended) = before.last().filter(over) {
+                before.pop();
                 self.call(records, ended, epoch, lines);
             }
             before.push(row);
