@@ -145,7 +145,8 @@ impl<S: Symbols> Calls<S> {
     /// the system again.
     pub fn recycle(&mut self, records: Records) {
         if self.stack.is_new() {
-            self.stack.window.recycle(records);
+            self.stack.gathered.records = records;
+            self.stack.gathered.clear(0);
         }
     }
 }
@@ -209,6 +210,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             + self.blocks.memory()
             + self.plans.memory()
             + self.stack.window.memory()
+            + self.stack.gathered.records.memory()
     }
 
     /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.

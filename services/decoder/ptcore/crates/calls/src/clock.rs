@@ -161,14 +161,14 @@ impl Clock {
             return;
         }
         records.end_tsc[row as usize] = tsc;
+        if ended == INNER {
+            return;
+        }
         let start = records.start_tsc[row as usize];
         let ticks = if start == 0 { 0 } else { tsc.saturating_sub(start) };
-        if let Some(sums) = sums.get_mut(ended as usize) {
-            sums.total_ticks += ticks;
-        } else if ended != INNER {
-            let sums = &mut sums[(ended & !PAST) as usize];
-            sums.total_ticks += ticks;
-            sums.before.1 += ticks;
+        match sums.get_mut(ended as usize) {
+            Some(sums) => sums.total_ticks += ticks,
+            None => ended_before(&mut sums[(ended & !PAST) as usize], ticks),
         }
     }
 
@@ -202,6 +202,13 @@ impl Clock {
         self.settle(self.to, records, sums);
         *self = Clock { waiting: std::mem::take(&mut self.waiting), ..Clock::default() };
     }
+}
+
+/// The call was of a stretch before.
+#[cold]
+fn ended_before(sums: &mut Sums, ticks: u64) {
+    sums.total_ticks += ticks;
+    sums.before.1 += ticks;
 }
 
 /// `ticks` * `at` / `run`.

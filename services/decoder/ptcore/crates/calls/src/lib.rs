@@ -10,6 +10,7 @@ mod coverage;
 mod edges;
 mod found;
 mod functions;
+mod gathered;
 mod output;
 mod plan;
 mod records;

@@ -1,5 +1,7 @@
 //! Calls as columns.
 
+use std::ops::Range;
+
 /// The call began before the trace did.
 pub const BEGIN_TRUNCATED: u8 = 1;
 /// The call was not over when the trace or a gapless stretch of it ended.
@@ -86,9 +88,33 @@ impl Columns {
         each!(resize, self, &mut Columns::default(), rows);
     }
 
-    /// The rows of `kept`, which are in order, become those of `other`; the rest stays.
-    pub(crate) fn part(&mut self, kept: &[u32], other: &mut Columns) {
-        each!(part, self, other, kept);
+    /// Adds rows of `other`.
+    pub(crate) fn extend(&mut self, other: &Columns, rows: Range<usize>) {
+        fn extend<T: Copy>(column: &mut Vec<T>, other: &[T], rows: &Range<usize>) {
+            column.extend_from_slice(&other[rows.clone()]);
+        }
+        let rows = &rows;
+        extend(&mut self.start_tsc, &other.start_tsc, rows);
+        extend(&mut self.end_tsc, &other.end_tsc, rows);
+        extend(&mut self.call_address, &other.call_address, rows);
+        extend(&mut self.target, &other.target, rows);
+        extend(&mut self.instructions, &other.instructions, rows);
+        extend(&mut self.instructions_total, &other.instructions_total, rows);
+        extend(&mut self.depth, &other.depth, rows);
+        extend(&mut self.function, &other.function, rows);
+        extend(&mut self.flags, &other.flags, rows);
+    }
+
+    /// The rows of `kept`, which are in order, become the first ones.
+    pub(crate) fn bring_forward(&mut self, kept: &[u32]) {
+        each!(bring_forward, self, &mut Columns::default(), kept);
+    }
+
+    fn reserve(&mut self, rows: usize) {
+        fn reserve<T>(column: &mut Vec<T>, _: &mut Vec<T>, rows: usize) {
+            column.reserve_exact(rows);
+        }
+        each!(reserve, self, &mut Columns::default(), rows);
     }
 
     pub(crate) fn append(&mut self, other: &mut Columns) {
@@ -103,18 +129,10 @@ impl Columns {
     }
 }
 
-/// Moves the numbers in the rows of `kept`, which are in order, to `other`, in place of what is there.
-pub(crate) fn part<T: Copy>(column: &mut Vec<T>, other: &mut Vec<T>, kept: &[u32]) {
-    other.clear();
-    other.extend(kept.iter().map(|&row| column[row as usize]));
-    let mut to = kept.first().map_or(column.len(), |&row| row as usize);
-    for (index, &row) in kept.iter().enumerate() {
-        let from = row as usize + 1;
-        let end = kept.get(index + 1).map_or(column.len(), |&next| next as usize);
-        column.copy_within(from..end, to);
-        to += end - from;
+fn bring_forward<T: Copy>(column: &mut [T], _: &mut [T], kept: &[u32]) {
+    for (to, &row) in kept.iter().enumerate() {
+        column[to] = column[row as usize];
     }
-    column.truncate(to);
 }
 
 impl Records {
@@ -123,6 +141,17 @@ impl Records {
         self.call.clear();
         self.parent.clear();
         self.columns.resize(0);
+    }
+
+    /// Room for exactly so many rows more.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.call.reserve_exact(rows);
+        self.parent.reserve_exact(rows);
+        self.columns.reserve(rows);
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        (self.call.capacity() + self.parent.capacity()) * 8 + self.columns.memory()
     }
 
     /// Adds those of `other`, which has none then.
@@ -170,17 +199,6 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_stays_and_what_goes_keep_their_order() {
-        let mut column = vec![10, 11, 12, 13, 14, 15];
-        let mut kept = vec![9];
-        part(&mut column, &mut kept, &[0, 3, 4]);
-        assert_eq!((column, kept), (vec![11, 12, 15], vec![10, 13, 14]));
-        let mut column = vec![1, 2];
-        part(&mut column, &mut Vec::new(), &[]);
-        assert_eq!(column, [1, 2]);
-    }
 
     #[test]
     fn numbers_become_rows() {

@@ -3,6 +3,7 @@
 use crate::calls::LossRecord;
 use crate::clock::{Clock, INNER};
 use crate::functions::{FunctionKey, FunctionTotals, Functions};
+use crate::gathered::Gathered;
 use crate::output::{Batch, Output};
 use crate::records::{BEGIN_TRUNCATED, END_TRUNCATED, UNWOUND};
 use crate::window::{Opening, Window, NOBODY};
@@ -61,6 +62,8 @@ const NO_ADDRESS: u64 = u64::MAX;
 const MAX_LOCALS: usize = 1 << 12;
 /// Calls that may be open where calls are handed out; with more of them the stretch ends.
 const MOST_OPEN: usize = 1 << 20;
+/// Calls leave the window when there are so many new ones: it stays in the cache.
+const WINDOW: usize = 1 << 14;
 /// Losses are handed out when there are this many.
 const MOST_LOSSES: usize = 1 << 12;
 
@@ -81,9 +84,12 @@ pub struct Stack<O> {
     stretch: u16,
     pub functions: Functions,
     pub window: Window,
-    /// By function: the number that those who take the calls know it by. And the functions by that number.
+    pub gathered: Gathered,
+    /// By function: the number that those who take the calls know it by. And the functions by that number, of which the
+    /// first ones were delivered.
     told: Vec<u32>,
     named: Vec<u32>,
+    delivered: usize,
     pub losses: Vec<LossRecord>,
     /// Of the last block.
     pub epoch: u32,
@@ -105,8 +111,10 @@ impl<O: Output> Stack<O> {
             stretch: 1,
             functions: Functions::default(),
             window: Window::default(),
+            gathered: Gathered::default(),
             told: Vec::new(),
             named: Vec::new(),
+            delivered: 0,
             losses: Vec::new(),
             epoch: 0,
             output,
@@ -325,8 +333,11 @@ impl<O: Output> Stack<O> {
     pub fn finish(&mut self) -> Vec<FunctionTotals> {
         self.end();
         self.clock.finish(&mut self.window.columns, &mut self.functions.sums);
-        self.hand_out();
+        self.hand_out(true);
+        self.deliver();
+        self.gathered.clear(0);
         self.window.reset();
+        self.delivered = 0;
         let totals = self.functions.take(&self.named);
         self.told.clear();
         self.named.clear();
@@ -339,19 +350,25 @@ impl<O: Output> Stack<O> {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self) {
-        if self.window.new_rows() >= self.output.rows() {
-            if self.frames.len() > MOST_OPEN {
+        // To look at the calls that are open takes no longer than as many new ones took.
+        let most = self.output.rows();
+        let new = most.min(WINDOW.max(self.frames.len()));
+        if self.window.new_rows() >= new {
+            if self.frames.len() > MOST_OPEN && most != usize::MAX {
                 self.end();
             }
-            self.hand_out();
+            self.hand_out(false);
+            if self.gathered.records.len() >= most {
+                self.deliver();
+            }
         }
         if !self.window.has_room() {
-            self.window.grow(self.output.rows());
+            self.window.grow(new);
         }
     }
 
-    /// Hands out the calls that are over, with their times.
-    fn hand_out(&mut self) {
+    /// Calls that are over leave the window, with their times. `last`: no more will come.
+    fn hand_out(&mut self, last: bool) {
         let open = self.frames.iter().map(|frame| frame.row);
         let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
         kept.sort_unstable();
@@ -361,10 +378,13 @@ impl<O: Output> Stack<O> {
         self.frames.iter_mut().for_each(|frame| frame.row = place(frame.row));
         self.roots.retain(|root| kept.binary_search(root).is_ok());
         self.roots.iter_mut().for_each(|root| *root = place(*root));
-        let (calls, found) = self.window.hand_out(&kept);
+        let more = if last { 0 } else { self.output.rows() };
+        self.gathered.make_room(self.window.rows as usize, more);
+        let Gathered { records, found, .. } = &mut self.gathered;
+        let gathered = records.len();
+        self.window.hand_out(&kept, records, found);
         self.told.resize(self.functions.sums.len(), NOBODY);
-        let known = self.named.len();
-        for function in &mut calls.columns.function {
+        for function in &mut records.columns.function[gathered..] {
             let number = &mut self.told[*function as usize];
             if *number == NOBODY {
                 *number = self.named.len() as u32;
@@ -372,17 +392,26 @@ impl<O: Output> Stack<O> {
             }
             *function = *number;
         }
-        let functions: Vec<FunctionKey> = self.named[known..].iter().map(|&name| self.functions.key(name)).collect();
-        let (found_now, losses) = (&*found, &mut self.losses);
-        self.output.take(Batch { calls, functions: &functions, found: found_now, losses, epoch: self.epoch });
-        found.clear();
+    }
+
+    /// The output takes what was gathered.
+    fn deliver(&mut self) {
+        self.gathered.place(&self.window.kept());
+        let named = &self.named[self.delivered..];
+        let functions: Vec<FunctionKey> = named.iter().map(|&name| self.functions.key(name)).collect();
+        self.delivered = self.named.len();
+        let Gathered { records, found, .. } = &mut self.gathered;
+        let (calls, losses) = (records, &mut self.losses);
+        self.output.take(Batch { calls, functions: &functions, found, losses, epoch: self.epoch });
+        self.gathered.clear(self.window.next());
         self.losses.clear();
     }
 
     /// A loss that is complete, but for the last one.
     pub fn lose(&mut self, loss: LossRecord) {
         if self.losses.len() >= MOST_LOSSES && self.output.rows() != usize::MAX {
-            self.hand_out();
+            self.hand_out(false);
+            self.deliver();
         }
         self.losses.push(loss);
     }

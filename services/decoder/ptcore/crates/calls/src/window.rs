@@ -1,7 +1,7 @@
 //! Calls that were not handed out yet.
 
 use crate::found::Found;
-use crate::records::{part, Columns, Records, NO_PARENT};
+use crate::records::{Columns, Records, NO_PARENT};
 
 /// No row.
 pub const NOBODY: u32 = u32::MAX;
@@ -42,7 +42,8 @@ pub struct Window {
     /// Calls of the stretch were handed out.
     torn: bool,
     found: Vec<Found>,
-    spare: Records,
+    /// Of all rows, while they are handed out; what is left is memory to use again.
+    numbers: Vec<u64>,
 }
 
 impl Window {
@@ -108,8 +109,13 @@ impl Window {
         self.late.push((row, caller, if self.torn { row } else { self.stretch }));
     }
 
+    /// Numbers of the calls that stayed when calls were handed out last.
+    pub fn kept(&self) -> Vec<u64> {
+        self.old.iter().map(|&(number, _)| number).collect()
+    }
+
     /// The number that the next row would have.
-    fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         self.linear(self.rows)
     }
 
@@ -117,13 +123,14 @@ impl Window {
         self.runs.last().map_or(0, |&(from, number)| number + u64::from(row - from))
     }
 
-    /// Hands out all rows but those of `kept`, which are in order: the row at a place there is that place from now on.
-    pub fn hand_out(&mut self, kept: &[u32]) -> (&mut Records, &mut Vec<Found>) {
-        let rows = self.rows as usize;
-        self.columns.resize(rows);
-        self.parent.truncate(rows);
+    /// Adds all rows but those of `kept`, which are in order, to `records`: the row at a place there is that place from now
+    /// on. What is left of the columns stays as it is, to be written over.
+    pub fn hand_out(&mut self, kept: &[u32], records: &mut Records, found: &mut Vec<Found>) {
         self.place_late();
-        let mut numbers = Vec::with_capacity(rows);
+        let rows = self.rows as usize;
+        let mut numbers = std::mem::take(&mut self.numbers);
+        numbers.clear();
+        numbers.reserve(rows);
         numbers.extend(self.old.iter().map(|&(number, _)| number));
         for (index, &(from, number)) in self.runs.iter().enumerate() {
             let end = self.runs.get(index + 1).map_or(self.rows, |&(end, _)| end);
@@ -133,29 +140,32 @@ impl Window {
             numbers[row as usize] = number;
         }
         let next = self.next();
-        let old = &self.old;
-        let mut callers: Vec<u64> = Vec::with_capacity(rows);
-        callers.extend(self.parent.iter().enumerate().map(|(row, &parent)| match parent {
+        let caller = |row: usize| match self.parent[row] {
             NOBODY => NO_PARENT,
-            ELSEWHERE => old[row].1,
+            ELSEWHERE => self.old[row].1,
             parent => numbers[parent as usize],
-        }));
-        self.spare.clear();
-        self.columns.part(kept, &mut self.spare.columns);
-        std::mem::swap(&mut self.columns, &mut self.spare.columns);
-        let (mut old_numbers, mut old_callers) = (Vec::new(), Vec::new());
-        part(&mut numbers, &mut old_numbers, kept);
-        part(&mut callers, &mut old_callers, kept);
-        self.parent.clear();
-        self.parent.extend(old_callers.iter().map(|&caller| if caller == NO_PARENT { NOBODY } else { ELSEWHERE }));
-        self.old = old_numbers.into_iter().zip(old_callers).collect();
-        (self.spare.call, self.spare.parent) = (numbers, callers);
+        };
+        let mut from = 0;
+        for &end in kept.iter().chain([&self.rows]) {
+            let range = from..end as usize;
+            from = range.end + 1;
+            records.call.extend_from_slice(&numbers[range.clone()]);
+            records.parent.extend(range.clone().map(caller));
+            records.columns.extend(&self.columns, range);
+        }
+        let old: Vec<_> = kept.iter().map(|&row| (numbers[row as usize], caller(row as usize))).collect();
+        self.old = old;
+        self.numbers = numbers;
+        self.columns.bring_forward(kept);
+        for (parent, &(_, caller)) in self.parent.iter_mut().zip(&self.old) {
+            *parent = if caller == NO_PARENT { NOBODY } else { ELSEWHERE };
+        }
         self.rows = kept.len() as u32;
         self.runs.clear();
         self.runs.push((self.rows, next));
         self.late.clear();
         (self.torn, self.stretch) = (true, 0);
-        (&mut self.spare, &mut self.found)
+        found.append(&mut self.found);
     }
 
     /// What ran in a stretch before a caller was found is below it.
@@ -172,20 +182,13 @@ impl Window {
         }
     }
 
-    /// Takes columns that are not needed any more.
-    pub fn recycle(&mut self, records: Records) {
-        self.spare = records;
-    }
-
     /// For another stream.
     pub fn reset(&mut self) {
-        let Window { columns, parent, spare, .. } = std::mem::take(self);
-        *self = Window { columns, parent, spare, ..Window::default() };
-        self.columns.resize(0);
-        self.parent.clear();
+        let Window { columns, parent, numbers, .. } = std::mem::take(self);
+        *self = Window { columns, parent, numbers, ..Window::default() };
     }
 
     pub fn memory(&self) -> usize {
-        self.columns.memory() + self.spare.columns.memory() + self.parent.capacity() * 4
+        self.columns.memory() + self.parent.capacity() * 4 + self.numbers.capacity() * 8
     }
 }
