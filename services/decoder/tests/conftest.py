@@ -131,6 +131,33 @@ inner:
 1:  ret
     .size inner, . - inner
 """
+# A function that calls another one for as long as it likes, and is called itself by two that called before.
+LOOP_SOURCE = """
+    .globl _start
+    .type _start, @function
+_start:
+    call middle
+    mov $60, %eax
+    syscall
+    .size _start, . - _start
+    .type middle, @function
+middle:
+    call loop
+    ret
+    .size middle, . - middle
+    .type loop, @function
+loop:
+    call leaf
+    dec %edi
+    jne loop
+    ret
+    .size loop, . - loop
+    .type leaf, @function
+leaf:
+    ret
+    .size leaf, . - leaf
+"""
+CALL_BYTES = 5
 INSTRUCTIONS, TICKS = 12, 2000
 FIRST_TSC = 1000
 
@@ -170,11 +197,32 @@ def _tsc(value: int) -> bytes:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return built(tmp_path_factory.mktemp("program"), SOURCE)
+
+
+@pytest.fixture(scope="session")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, bytes, int]:
+    """A program, packets from the middle of it on, and how often the innermost function was called there."""
+    program = built(tmp_path_factory.mktemp("loop"), LOOP_SOURCE)
+    # Three returns and branches a byte. Times now and then: a call is over when its time is known.
+    turns, parts = 100_000, 20
+    packets = [bytes.fromhex("0282") * 8, _tsc(FIRST_TSC), bytes.fromhex("9901 0223")]
+    packets.append(b"\xd1" + program.symbols["loop"].to_bytes(8, "little"))
+    for part in range(parts):
+        packets += [bytes([0b11111110]) * (turns // parts), _tsc(FIRST_TSC + 90 * (part + 1))]
+    packets.append(bytes([0b1100]))
+    for caller in ("middle", "_start"):
+        packets.append(b"\xcd" + (program.symbols[caller] + CALL_BYTES).to_bytes(8, "little"))
+    packets += [_tsc(FIRST_TSC + TICKS), b"\x01"]
+    return program, b"".join(packets), 3 * turns + 1
+
+
+def built(folder: Path, text: str) -> Program:
+    """The program of some assembly code."""
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
-    folder = tmp_path_factory.mktemp("program")
     source, path = folder / "small.s", folder / "small"
-    source.write_text(SOURCE)
+    source.write_text(text)
     options = ["-g", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1"]
     subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
     with path.open("rb") as file:
@@ -201,6 +249,7 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
         switches: bytes = b"",
         changes: Sequence[dict[str, Any]] | None = None,
         code: bytes = b"",
+        program: Program = program,
         **manifest_changes: Any,
     ) -> dict[str, Any]:
         key = f"binaries/{program.build_id}" if binary else ""

@@ -12,19 +12,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow.compute
 import pytest
 from elftools.elf.elffile import ELFFile
+from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.binary_repository import BinaryRepository
 from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_context import open_context
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
 from permille.mesh.errors import Code, InvalidArgument, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.tables import Tables
 from permille.ptcore import Categories
+
+pc: Any = pyarrow.compute
 
 START_NS = 1_800_000_000_000_000_000
 StoreSession = Callable[..., Awaitable[dict[str, Any]]]
@@ -231,6 +236,31 @@ async def test_decoding_again_doubles_nothing(bench: Bench, store_session: Store
         for row in (*rows, *again):
             row.pop("decode_ms", None)
         assert sorted(map(str, again)) == sorted(map(str, rows))
+
+
+async def test_callers_that_are_found_behind_a_batch_get_their_calls(
+    bench: Bench, store_session: StoreSession, loop: tuple[Any, bytes, int], tmp_path: Path
+) -> None:
+    looping, packets, leaves = loop
+    await store_session(program=looping, binary=looping.path, runs=[packets, packets])
+    context = await open_context(await SessionArchive.open(bench.store, "s1"), bench.binaries, tmp_path)
+    batches: list[int] = []
+    told = context.decoder(7).decode(packets, [(0, 1)], lambda calls, *_: batches.append(len(calls["call"])))
+    assert told.callers and len(batches) > 1 and sum(batches) == leaves + 3
+
+    await bench.decode()
+    table = (await bench.tables.session("calls", "s1")).to_table()
+    for segment in (0, 1):
+        rows = table.filter(pc.equal(table["segment"], segment))
+        by_name = {name: rows.filter(pc.equal(rows["name"], name)) for name in ("_start", "middle", "loop", "leaf")}
+        assert [found.num_rows for found in by_name.values()] == [1, 1, 1, leaves]
+        caller = -1
+        for depth, found in enumerate(by_name.values()):
+            assert set(found["parent"].to_pylist()) == {caller}
+            assert set(found["depth"].to_pylist()) == {depth}
+            assert pc.min(found["call"]).as_py() > caller
+            caller = pc.min(found["call"]).as_py()
+        assert len(set(rows["call"].to_pylist())) == rows.num_rows
 
 
 async def test_calls_have_the_core_on_which_they_began(bench: Bench, store_session: StoreSession) -> None:

@@ -26,11 +26,13 @@ impl Gathered {
 
     /// Places calls in the callers that were found, but for those that others must be placed in as well: calls that were
     /// delivered, and those of `kept` numbers that will be.
-    pub fn place(&mut self, kept: &[u64]) {
+    pub fn place(&mut self, mut kept: Vec<u64>) {
         if self.found.is_empty() {
             return;
         }
-        let concerns = |found: &Found| kept.iter().any(|&call| found.caller < call && call <= found.last);
+        kept.sort_unstable();
+        let behind = |found: &Found| kept.get(kept.partition_point(|&call| call <= found.caller));
+        let concerns = |found: &Found| behind(found).is_some_and(|&call| call <= found.last);
         let (here, left) = self.found.iter().partition(|found| found.caller >= self.next && !concerns(found));
         self.found = left;
         let Records { call, parent, columns } = &mut self.records;

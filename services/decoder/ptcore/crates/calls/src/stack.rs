@@ -396,7 +396,7 @@ impl<O: Output> Stack<O> {
 
     /// The output takes what was gathered.
     fn deliver(&mut self) {
-        self.gathered.place(&self.window.kept());
+        self.gathered.place(self.window.kept());
         let named = &self.named[self.delivered..];
         let functions: Vec<FunctionKey> = named.iter().map(|&name| self.functions.key(name)).collect();
         self.delivered = self.named.len();
