@@ -79,7 +79,9 @@ def test_stat_counts_packets_and_flow(raw: Path, image: str) -> None:
     flow = stream["flow"]
     assert (flow["instructions"], flow["blocks"], flow["conditional_branches"], flow["returns"]) == (3, 2, 1, 1)
     assert (flow["error_count"], flow["lost_bytes"], stream["errors"]) == (0, 0, [])
+    assert told["peak_memory_bytes"] > 1 << 20
     text = pt("stat", raw, "--image", image).stdout
+    assert text.splitlines()[-1].startswith("peak memory: ")
     assert "conditional branches                 1\n" in text
     assert "time, TSC ticks                    400  (1000 to 1400)" in text
 

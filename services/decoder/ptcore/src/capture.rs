@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 create_exception!(permille.ptcore, CaptureError, PyException, "A recording that cannot be read: (kind, message).");
@@ -210,8 +211,16 @@ impl Capture {
         self.check(&streams)?;
         let capture = Arc::clone(&self.0);
         let form = if json { Form::Json } else { Form::Text };
-        Batches::spawn(form, move |lines| {
+        let (listed, current) = (Arc::clone(&capture), Arc::new(AtomicUsize::new(0)));
+        let at = Arc::clone(&current);
+        let release = move || {
+            if let Some(stream) = listed.streams.get(at.load(Ordering::Relaxed)) {
+                stream.data.release();
+            }
+        };
+        Batches::spawn(form, release, move |lines| {
             for &number in &streams {
+                current.store(number, Ordering::Relaxed);
                 if streams.len() > 1 {
                     let stream = &capture.streams[number];
                     lines.title(&format!("stream {number}: {}, {} bytes", stream.name, stream.data.len()));
@@ -396,7 +405,12 @@ struct FlowStat {
 }
 
 fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
-    let counts = Counts::of(&capture.streams[number].data, capture.config.errata, go_on);
+    let data = &capture.streams[number].data;
+    let go_on = &|| {
+        data.release();
+        go_on()
+    };
+    let counts = Counts::of(data, capture.config.errata, go_on);
     if !go_on() {
         stop();
     }

@@ -24,11 +24,18 @@ type Outcome<T> = Result<T, String>;
 pub struct Batches(Mutex<Receiver<Outcome<String>>>);
 
 impl Batches {
-    /// Lists on a thread of its own.
-    pub fn spawn(form: Form, list: impl FnOnce(&mut Lines<'_>) + Send + 'static) -> PyResult<Self> {
+    /// Lists on a thread of its own. `between`: with each batch.
+    pub fn spawn(
+        form: Form,
+        between: impl Fn() + Send + 'static,
+        list: impl FnOnce(&mut Lines<'_>) + Send + 'static,
+    ) -> PyResult<Self> {
         let (sender, receiver) = sync_channel::<Outcome<String>>(AHEAD);
         on_a_thread(sender, move |sender| {
-            let mut lines = Lines::new(form, |batch| sender.send(Ok(batch)).is_ok());
+            let mut lines = Lines::new(form, |batch| {
+                between();
+                sender.send(Ok(batch)).is_ok()
+            });
             list(&mut lines);
             lines.flush();
         })?;

@@ -11,7 +11,7 @@ import typer
 from permille.cli.capture_file import Given, chosen_streams, open_capture, read_categories
 from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
-from permille.cli.rendering.stat_text import stat_lines, total
+from permille.cli.rendering.stat_text import peak_memory_bytes, stat_lines, total
 from permille.mesh.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def stat(
         "warnings": capture.warnings,
         "streams": counted,
         "total": total(counted),
+        "peak_memory_bytes": peak_memory_bytes(),
     }
     if invocation.as_json:
         invocation.print_json(told)

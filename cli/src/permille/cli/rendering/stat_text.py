@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from permille.cli.rendering.units import count
@@ -47,6 +48,14 @@ def stat_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield "all streams"
         yield from _numbers(told["total"])
+    yield ""
+    yield f"peak memory: {count(told['peak_memory_bytes'])} bytes"
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process had at any time, with what it read of mapped files."""
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 
 
 def total(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -40,6 +40,11 @@ impl Bytes {
         Bytes::open(&TemporaryFile::of(&slices)?.0)
     }
 
+    /// Gives back the memory of what was read of a mapped file.
+    pub fn release(&self) {
+        self.whole.release();
+    }
+
     /// A part of these, cut off at their end.
     pub fn part(&self, part: Range<usize>) -> Bytes {
         let end = self.part.start.saturating_add(part.end).min(self.part.end);

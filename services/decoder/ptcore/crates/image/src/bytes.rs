@@ -1,6 +1,6 @@
 //! The content of a file, mapped or in memory.
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
@@ -30,6 +30,15 @@ impl Bytes {
         // SAFETY: the mapping is private and read-only. The files given here are the decoder's own copies by content
         // id, never rewritten in place; a file that another process shortens ends this one with SIGBUS.
         Ok(Bytes::Mapped(unsafe { Mmap::map(&file)? }))
+    }
+
+    /// Gives back the memory of what was read of a mapped file; it is read again where it is needed again.
+    pub fn release(&self) {
+        let Bytes::Mapped(map) = self else { return };
+        // SAFETY: nobody writes to the mapping: its pages are those of the file, before and afterwards.
+        let released = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        // Otherwise they stay until the system wants them.
+        drop(released);
     }
 }
 
