@@ -53,15 +53,16 @@ impl Rate {
 struct Stretch {
     /// What the other clock said.
     since: Option<u64>,
-    cycles: u64,
+    /// How many cycles had been counted.
+    from: u64,
 }
 
 impl Stretch {
     /// Ends it and begins the next; what the clock said at the beginning, and the cycles.
     #[inline]
-    fn renew(&mut self, clock: u64) -> Option<(u64, u64)> {
-        let Stretch { since, cycles } = std::mem::replace(self, Stretch { since: Some(clock), cycles: 0 });
-        since.map(|since| (since, cycles))
+    fn renew(&mut self, clock: u64, cycles: u64) -> Option<(u64, u64)> {
+        let Stretch { since, from } = std::mem::replace(self, Stretch { since: Some(clock), from: cycles });
+        since.map(|since| (since, cycles.wrapping_sub(from)))
     }
 }
 
@@ -77,6 +78,8 @@ pub struct Calibration {
     config: Config,
     rate: Option<Rate>,
     core_ratio: Option<u8>,
+    /// Counted so far.
+    cycles: u64,
     by_tsc: Stretch,
     by_mtc: Stretch,
     /// No MTC was seen since the last PSB.
@@ -99,7 +102,7 @@ impl Calibration {
         self.core_ratio
     }
 
-    #[inline]
+    #[inline(always)]
     fn measured(&mut self, ticks: u64, cycles: u64) {
         let rate = Rate::new(ticks, cycles);
         self.rate = match self.config.clock_of_libipt {
@@ -124,7 +127,7 @@ impl Calibration {
 
     /// A TSC outside of a PSB+ stands where time may be missing in the stream: no stretch goes over it.
     pub fn tsc(&mut self, ticks: u64, in_psb: bool) {
-        let stretch = self.by_tsc.renew(ticks);
+        let stretch = self.by_tsc.renew(ticks, self.cycles);
         if !in_psb {
             if !self.config.clock_of_libipt {
                 self.by_mtc = Stretch::default();
@@ -155,19 +158,29 @@ impl Calibration {
 
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) {
-        for stretch in [&mut self.by_tsc, &mut self.by_mtc] {
-            stretch.cycles = stretch.cycles.saturating_add(cycles);
+        self.cycles = self.cycles.wrapping_add(cycles);
+    }
+
+    /// The MTC at `count`, `ticks` behind the one at `before`. False when there is more to it.
+    #[inline(always)]
+    pub fn next_mtc(&mut self, before: u64, count: u64, ticks: u64) -> bool {
+        if self.behind_psb || self.by_mtc.since != Some(before) || self.by_mtc.from == self.cycles {
+            return false;
         }
+        let cycles = self.cycles.wrapping_sub(self.by_mtc.from);
+        self.by_mtc = Stretch { since: Some(count), from: self.cycles };
+        self.measured(ticks, cycles);
+        true
     }
 
     /// An MTC at a count. Those without cycles since the one before are passed over.
     #[inline]
     pub fn mtc(&mut self, count: u64, crystal: Crystal) {
         let behind_psb = std::mem::take(&mut self.behind_psb);
-        if self.by_mtc.since.is_some() && self.by_mtc.cycles == 0 {
+        if self.by_mtc.since.is_some() && self.by_mtc.from == self.cycles {
             return;
         }
-        let Some((since, cycles)) = self.by_mtc.renew(count) else { return };
+        let Some((since, cycles)) = self.by_mtc.renew(count, self.cycles) else { return };
         let counts = crystal.since(count, since);
         let Some((ticks, _)) = crystal.in_tsc(counts, 0) else { return };
         if !(behind_psb && self.config.errata.skl168 && self.misses_cycles(counts > crystal.period(), ticks, cycles)) {

@@ -64,6 +64,12 @@ impl Crystal {
         later.wrapping_sub(earlier) & ((1 << (self.shift + MTC_BITS)) - 1)
     }
 
+    /// Whether a count is a whole number of ticks.
+    #[inline(always)]
+    pub fn ticks_are_whole(self) -> bool {
+        self.denominator == 1
+    }
+
     /// Counts in TSC ticks, and what the division leaves; `rest` is what one before left.
     #[inline]
     pub fn in_tsc(self, counts: u64, rest: u64) -> Option<(u64, u64)> {
@@ -71,8 +77,11 @@ impl Crystal {
             return None;
         }
         if let Some(ticks) = counts.checked_mul(self.numerator).and_then(|ticks| ticks.checked_add(rest)) {
-            let whole = self.denominator == 1;
-            return Some(if whole { (ticks, 0) } else { (ticks / self.denominator, ticks % self.denominator) });
+            return Some(if self.ticks_are_whole() {
+                (ticks, 0)
+            } else {
+                (ticks / self.denominator, ticks % self.denominator)
+            });
         }
         let ticks = u128::from(counts) * u128::from(self.numerator) + u128::from(rest);
         let denominator = u128::from(self.denominator);

@@ -1,8 +1,9 @@
 //! Paths: what runs from a block on, given the next branches.
 //!
-//! A path is found once by going along blocks and kept by (first block, up to eight branches). It goes over conditional
-//! and direct branches and over returns whose call it holds; it ends where the branches are used up, with a return to a
-//! call before it, or in front of whatever needs more than them: an indirect branch, a far transfer.
+//! A path is found once by going along blocks and kept by (first block, branches). It goes over conditional and direct
+//! branches and over returns whose call it holds; it ends where the branches are used up, with a return to a call before
+//! it, or in front of whatever needs more than them: an indirect branch, a far transfer. Another kind of path is kept by
+//! (first block, target): it goes over direct branches to the branch that a TIP packet tells the target of.
 
 use crate::code::{CodeBlock, CodeCache, Exit, View, Way, SCRATCH};
 use crate::{Block, BlockKind, CodeMemory, Path};
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Branches that a path may use.
 pub const WINDOW: u32 = 15;
+/// In place of branches, with the number of the block that a target is in.
+const TARGET: u32 = 1 << 31;
 /// Blocks of one path: bounds runs of direct jumps.
 const MOST_STEPS: usize = 64;
 /// Calls of one path that it does not return from.
@@ -44,8 +47,9 @@ impl Tally {
     /// Sums may hold this many paths.
     pub const MOST: u32 = u16::MAX as u32 / MOST_STEPS as u32;
 
-    fn of(conditional: u16, returns: u16, calls: u16) -> Tally {
-        Tally(u64::from(conditional) | u64::from(returns) << 16 | u64::from(calls) << 32)
+    fn of(conditional: u16, compressed: u16, calls: u16, returns: u16) -> Tally {
+        let [conditional, compressed, calls, returns] = [conditional, compressed, calls, returns].map(u64::from);
+        Tally(conditional | compressed << 16 | calls << 32 | returns << 48)
     }
 
     #[inline(always)]
@@ -53,9 +57,9 @@ impl Tally {
         self.0 += other.0;
     }
 
-    /// Conditional branches, returns, calls.
-    pub fn split(self) -> (u64, u64, u64) {
-        (self.0 & 0xffff, self.0 >> 16 & 0xffff, self.0 >> 32)
+    /// Conditional branches, compressed returns, calls, other returns.
+    pub fn split(self) -> [u64; 4] {
+        [0, 16, 32, 48].map(|at| self.0 >> at & 0xffff)
     }
 }
 
@@ -111,9 +115,47 @@ const VACANT: Entry = Entry {
     pushed: 0,
 };
 
+/// What says where a path goes from its first block on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lead(u32);
+
+impl Lead {
+    /// Nothing: as far as blocks lead by themselves.
+    pub const NONE: Lead = Lead(1);
+
+    /// `size` branches, the oldest in the highest bit.
+    #[inline(always)]
+    pub fn branches(bits: u64, size: u32) -> Lead {
+        Lead((bits & ((1 << size) - 1)) as u32 | 1 << size)
+    }
+
+    /// The next branch that has its target told goes to the block of this number.
+    #[inline(always)]
+    pub fn target(block: u32) -> Lead {
+        Lead(TARGET | block)
+    }
+
+    fn told_target(self) -> Option<u32> {
+        (self.0 & TARGET != 0).then_some(self.0 & !TARGET)
+    }
+
+    fn count(self) -> u32 {
+        if self.0 & TARGET != 0 {
+            0
+        } else {
+            self.0.ilog2()
+        }
+    }
+
+    /// Whether the branch with `left - 1` others behind it is taken.
+    fn taken(self, left: u32) -> bool {
+        self.0 >> (left - 1) & 1 != 0
+    }
+}
+
 #[inline(always)]
-fn key(block: u32, window: u64) -> u64 {
-    u64::from(block) << 16 | window
+fn key(block: u32, lead: Lead) -> u64 {
+    u64::from(block) << 32 | u64::from(lead.0)
 }
 
 /// The block's part of a key's hash: kept with the paths that lead to it, so that finding the next one need not wait for
@@ -124,8 +166,8 @@ pub fn mixed(block: u32) -> u64 {
 }
 
 #[inline(always)]
-fn hash(mixed: u64, window: u64) -> u64 {
-    mixed ^ window.wrapping_mul(0xd6e8_feb8_6659_fd93)
+fn hash(mixed: u64, lead: Lead) -> u64 {
+    mixed ^ u64::from(lead.0).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 impl Paths {
@@ -141,16 +183,15 @@ impl Paths {
         }
     }
 
-    /// The path from `block` on along the branches of `window` (a leading 1, the oldest next to it), when it is known
-    /// in this view.
+    /// The path from `block` on, when it is known in this view.
     #[inline(always)]
-    pub fn find(&self, view: View, block: u32, mixed: u64, window: u64) -> Option<&Entry> {
-        let entry = &self.slots[self.place(key(block, window), hash(mixed, window))];
-        (entry.key == key(block, window) && entry.view == view).then_some(entry)
+    pub fn find(&self, view: View, block: u32, mixed: u64, lead: Lead) -> Option<&Entry> {
+        let entry = &self.slots[self.place(key(block, lead), hash(mixed, lead))];
+        (entry.key == key(block, lead) && entry.view == view).then_some(entry)
     }
 
     fn place_of(&self, key: u64) -> usize {
-        self.place(key, hash(mixed((key >> 16) as u32), key & 0xffff))
+        self.place(key, hash(mixed((key >> 32) as u32), Lead(key as u32)))
     }
 
     #[inline(always)]
@@ -212,19 +253,29 @@ struct Finder {
     high: usize,
     instructions: u32,
     conditional: u16,
-    returns: u16,
+    compressed: u16,
     calls: u16,
+    returns: u16,
+}
+
+impl Finder {
+    /// A call out of the block that may be returned from.
+    fn call(&mut self, block: u32) {
+        self.calls += 1;
+        self.open.push(block);
+        self.high = self.high.max(self.open.len());
+    }
 }
 
 impl CodeCache {
     /// Finds and keeps the path. `None` when code on the way cannot be read: the walk will tell why.
     #[cold]
-    pub fn find_path<M: CodeMemory>(&mut self, memory: &M, view: View, block: u32, window: u64) -> Option<Entry> {
+    pub fn find_path<M: CodeMemory>(&mut self, memory: &M, view: View, block: u32, lead: Lead) -> Option<Entry> {
         if block == SCRATCH {
             return None;
         }
-        let known = self.paths.slots[self.paths.place_of(key(block, window))];
-        let entry = self.trace(memory, view, block, window)?;
+        let known = self.paths.slots[self.paths.place_of(key(block, lead))];
+        let entry = self.trace(memory, view, block, lead)?;
         let Entry { key, .. } = entry;
         // Of a view before: the same as long as every block on the way is.
         if known.key == key && self.same(&known, &entry) {
@@ -244,8 +295,8 @@ impl CodeCache {
         one.end == other.end && one.stop == other.stop && steps(one).eq(steps(other))
     }
 
-    fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, window: u64) -> Option<Entry> {
-        let count = 63 - window.leading_zeros();
+    fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, lead: Lead) -> Option<Entry> {
+        let count = lead.count();
         let mut left = count;
         let mut path = Finder {
             steps: Vec::with_capacity(MOST_STEPS),
@@ -253,8 +304,9 @@ impl CodeCache {
             high: 0,
             instructions: 0,
             conditional: 0,
-            returns: 0,
+            compressed: 0,
             calls: 0,
+            returns: 0,
         };
         let mut at = first;
         let mut end = None;
@@ -267,20 +319,36 @@ impl CodeCache {
             if path.steps.len() == MOST_STEPS || at == SCRATCH {
                 break Stop::Other;
             }
+            let indirect = match block.exit {
+                Exit::IndirectJump => Some(BlockKind::IndirectJump),
+                Exit::IndirectCall if path.open.len() < MOST_PUSHES => Some(BlockKind::IndirectCall),
+                Exit::Return => Some(BlockKind::Return),
+                _ => None,
+            };
+            if let (Some(kind), Some(target)) = (indirect, lead.told_target()) {
+                path.steps.push(Step { block: at, kind });
+                path.instructions += u32::from(block.instructions);
+                path.returns += u16::from(kind == BlockKind::Return);
+                if kind == BlockKind::IndirectCall {
+                    path.call(at);
+                }
+                end = Some(target);
+                break Stop::Used;
+            }
             let (kind, way, from) = match block.exit {
-                Exit::Cond if left != 0 && window >> (left - 1) & 1 != 0 => (BlockKind::CondTaken, Way::Target, at),
+                Exit::Cond if left != 0 && lead.taken(left) => (BlockKind::CondTaken, Way::Target, at),
                 Exit::Cond if left != 0 => (BlockKind::CondNotTaken, Way::Next, at),
                 Exit::Linear => (BlockKind::Linear, Way::Next, at),
                 Exit::Jump => (BlockKind::Jump, Way::Target, at),
                 Exit::Call if path.open.len() < MOST_PUSHES || block.target == block.end => {
                     (BlockKind::Call, Way::Target, at)
                 }
-                Exit::Return if left != 0 && window >> (left - 1) & 1 != 0 => match path.open.last() {
+                Exit::Return if left != 0 && lead.taken(left) => match path.open.last() {
                     Some(&call) => (BlockKind::Return, Way::Next, call),
                     None => {
                         path.steps.push(Step { block: at, kind: BlockKind::Return });
                         path.instructions += u32::from(block.instructions);
-                        (left, path.returns) = (left - 1, path.returns + 1);
+                        (left, path.compressed) = (left - 1, path.compressed + 1);
                         end = Some(SCRATCH);
                         break Stop::Return;
                     }
@@ -299,15 +367,10 @@ impl CodeCache {
                 }
                 BlockKind::Return => {
                     path.open.pop();
-                    (left, path.returns) = (left - 1, path.returns + 1);
+                    (left, path.compressed) = (left - 1, path.compressed + 1);
                 }
-                BlockKind::Call => {
-                    path.calls += 1;
-                    if block.target != block.end {
-                        path.open.push(at);
-                        path.high = path.high.max(path.open.len());
-                    }
-                }
+                BlockKind::Call if block.target == block.end => path.calls += 1,
+                BlockKind::Call => path.call(at),
                 _ => {}
             }
             at = next;
@@ -316,8 +379,8 @@ impl CodeCache {
         let mut pushes = [SCRATCH; MOST_PUSHES];
         pushes[..path.open.len()].copy_from_slice(&path.open);
         let entry = Entry {
-            key: key(first, window),
-            tally: Tally::of(path.conditional, path.returns, path.calls),
+            key: key(first, lead),
+            tally: Tally::of(path.conditional, path.compressed, path.calls, path.returns),
             view,
             end,
             next: mixed(end),
@@ -357,7 +420,7 @@ impl<'a> Path<'a> {
     /// The cached block that it begins with.
     #[inline(always)]
     pub fn first(&self) -> u32 {
-        (self.entry.key >> 16) as u32
+        (self.entry.key >> 32) as u32
     }
 
     /// The blocks in the order in which they run.

@@ -9,18 +9,19 @@ use crate::crystal::Crystal;
 use crate::Config;
 use pt_packet::Packet;
 
-/// What the present time is reckoned from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the present time is reckoned from. From `Tsc` on times are known, from `PartOfCount` on the crystal is tied to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 enum Anchor {
     Nothing,
+    /// A count by MTC without any TSC: only times from the first MTC on.
+    CountAlone,
     /// A TSC, which no crystal count belongs to yet.
     Tsc,
     /// A TMA that has not all the bits of its count.
     PartOfCount,
-    /// A count by TMA or MTC; without any TSC only times from the first MTC on.
-    Count {
-        absolute: bool,
-    },
+    /// A count by TMA or MTC.
+    Count,
 }
 
 /// Follows the timing packets of a stream; `now` never goes back.
@@ -103,7 +104,7 @@ impl Time {
     /// Whether the TSC and the crystal clock are tied to each other.
     #[inline(always)]
     fn tied(&self) -> bool {
-        matches!(self.anchor, Anchor::PartOfCount | Anchor::Count { absolute: true })
+        self.anchor >= Anchor::PartOfCount
     }
 
     /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
@@ -203,15 +204,40 @@ impl Time {
             return;
         }
         let whole = self.crystal.tma_is_whole();
-        self.anchor = if whole { Anchor::Count { absolute: true } } else { Anchor::PartOfCount };
+        self.anchor = if whole { Anchor::Count } else { Anchor::PartOfCount };
         self.count = self.crystal.at_tma(ctc);
         let fast = u64::from(fast_counter);
         (self.base, self.fast) = (self.base.saturating_sub(fast), self.fast.saturating_add(fast));
     }
 
-    #[inline]
+    #[inline(always)]
     fn mtc(&mut self, payload: u8) {
         let count = self.crystal.at_mtc(payload);
+        if !self.next_mtc(count) {
+            self.any_mtc(count);
+        }
+    }
+
+    /// The MTC that is due, a whole number of ticks behind the one before, with cycles between them. False for any other.
+    #[inline(always)]
+    fn next_mtc(&mut self, count: u64) -> bool {
+        let Some(ticks) = self.period.filter(|_| self.crystal.ticks_are_whole()) else { return false };
+        let due = self.crystal.since(count, self.count) == self.crystal.period();
+        if !(due
+            && self.anchor == Anchor::Count
+            && self.fast != 0
+            && self.calibration.next_mtc(self.count, count, ticks))
+        {
+            return false;
+        }
+        (self.count, self.uncounted) = (count, 0);
+        (self.base, self.fast, self.lost_cycles) = (self.base.saturating_add(ticks), 0, false);
+        self.reach(self.base);
+        true
+    }
+
+    #[inline(never)]
+    fn any_mtc(&mut self, count: u64) {
         self.calibration.mtc(count, self.crystal);
         let before = match self.anchor {
             // Between a TSC and its TMA the bits cannot be told from those of a later one.
@@ -219,17 +245,17 @@ impl Time {
             // Nobody knows how long ago the MTC before would have been.
             Anchor::Nothing => None,
             Anchor::PartOfCount => Some(self.crystal.completed(self.count, count)),
-            Anchor::Count { .. } => Some(self.count),
+            Anchor::CountAlone | Anchor::Count => Some(self.count),
         };
         let elapsed = before.map_or(0, |before| self.crystal.since(count, before));
-        let counted = self.fast != 0 || self.lost_cycles || !matches!(self.anchor, Anchor::Count { .. });
+        let counted = self.fast != 0 || self.lost_cycles || !matches!(self.anchor, Anchor::CountAlone | Anchor::Count);
         self.uncounted = if counted { 0 } else { self.crystal.since(self.uncounted.wrapping_add(elapsed), 0) };
         self.count = count;
-        let absolute = self.tied();
+        let anchor = if self.tied() { Anchor::Count } else { Anchor::CountAlone };
         let passed = before.and_then(|_| self.crystal.in_tsc(elapsed, self.rest));
         let (ticks, rest) = passed.unwrap_or((0, self.rest));
         self.rest = if self.of_libipt { 0 } else { rest };
-        self.reanchor(Anchor::Count { absolute }, self.base.saturating_add(ticks));
+        self.reanchor(anchor, self.base.saturating_add(ticks));
         if passed.is_some() {
             self.reach(self.base);
         }
@@ -267,7 +293,7 @@ impl Time {
     #[inline(always)]
     fn reach(&mut self, ticks: u64) {
         self.estimate = ticks;
-        if !matches!(self.anchor, Anchor::Nothing | Anchor::Count { absolute: false }) {
+        if self.anchor >= Anchor::Tsc {
             self.now = self.now.max(ticks);
         }
     }

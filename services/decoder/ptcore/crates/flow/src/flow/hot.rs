@@ -3,7 +3,7 @@
 use super::Walk;
 use crate::code::{Exit, Way, SCRATCH};
 use crate::event::{Event, Fault};
-use crate::path::{mixed, told, Paths, Stop, Tally, WINDOW};
+use crate::path::{mixed, told, Lead, Paths, Stop, Tally, WINDOW};
 use crate::returns::Open;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use pt_packet::{Ip, Packet};
@@ -46,12 +46,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     fn settle(&mut self, sums: &mut Sums) {
-        let (conditional, returns, calls) = sums.tally.split();
+        let [conditional, compressed, calls, returns] = sums.tally.split();
         let sum = &mut self.statistics;
         sum.instructions += sums.instructions;
         sum.conditional_branches += conditional;
-        sum.compressed_returns += returns;
-        sum.returns += returns;
+        sum.compressed_returns += compressed;
+        sum.returns += compressed + returns;
         sum.calls += calls;
         *sums = Sums::default();
     }
@@ -85,8 +85,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let mut plain = true;
         while count != 0 {
             let size = count.min(WINDOW);
-            let window = bits >> (count - size) & ((1 << size) - 1) | 1 << size;
-            let Some((used, stop)) = self.run_path(window, mix, sums) else {
+            let lead = Lead::branches(bits >> (count - size), size);
+            let Some((used, stop)) = self.run_path(lead, mix, sums) else {
                 plain = false;
                 break;
             };
@@ -103,14 +103,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         plain
     }
 
-    /// Runs the path along the window. `None` when there is none, or nobody knows where its return leads.
+    /// Runs the path that way. `None` when there is none, or nobody knows where its return leads.
     #[inline(always)]
-    fn run_path(&mut self, window: u64, mix: &mut u64, sums: &mut Sums) -> Option<(u32, Stop)> {
-        let entry = match self.code.paths.find(self.view, self.at, *mix, window) {
+    fn run_path(&mut self, lead: Lead, mix: &mut u64, sums: &mut Sums) -> Option<(u32, Stop)> {
+        let entry = match self.code.paths.find(self.view, self.at, *mix, lead) {
             Some(entry) => entry,
             None => {
-                self.find_path(window)?;
-                self.code.paths.find(self.view, self.at, *mix, window)?
+                self.find_path(lead)?;
+                self.code.paths.find(self.view, self.at, *mix, lead)?
             }
         };
         if entry.steps != 0 {
@@ -145,12 +145,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     #[cold]
     #[inline(never)]
-    fn find_path(&mut self, window: u64) -> Option<()> {
+    fn find_path(&mut self, lead: Lead) -> Option<()> {
         if self.code.paths.is_full() {
             self.code.paths = Paths::new();
             self.sink.paths(self.code.paths.generation);
         }
-        self.code.find_path(self.memory, self.view, self.at, window).map(drop)
+        self.code.find_path(self.memory, self.view, self.at, lead).map(drop)
     }
 
     /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
@@ -262,6 +262,21 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// is pending then.
     #[inline(always)]
     fn arrive(&mut self, ip: u64, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+        if let Some(next) = self.code.find_again(self.view, ip) {
+            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), mix, sums) {
+                self.hare.rest();
+                self.events.passed_psb = None;
+                self.fresh = true;
+                return Ok(true);
+            }
+        }
+        self.arrive_anew(ip, mix, sums)
+    }
+
+    /// The same where the target was not come to for a while, or too many blocks lead to the branch.
+    #[cold]
+    #[inline(never)]
+    fn arrive_anew(&mut self, ip: u64, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
         let kind = loop {
             match self.code.block(self.at).exit {
                 Exit::IndirectJump => break BlockKind::IndirectJump,
@@ -269,7 +284,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Exit::Return => break BlockKind::Return,
                 Exit::Jump | Exit::Call | Exit::Linear => {
                     // Runs that are longer than a path are left to where cycles are looked for.
-                    let reached = self.run_path(1, mix, sums).is_some()
+                    let reached = self.run_path(Lead::NONE, mix, sums).is_some()
                         && matches!(
                             self.code.block(self.at).exit,
                             Exit::IndirectJump | Exit::IndirectCall | Exit::Return
