@@ -173,7 +173,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// How often each block ran since this was asked last, and in which function it is.
     pub fn blocks(&mut self) -> Vec<(BlockCount, FunctionKey)> {
-        self.plans.gather(&mut self.edges, &mut self.blocks);
+        self.plans.gather(&mut self.edges);
+        self.plans.gather_blocks(&mut self.blocks);
         let ran = self.blocks.take();
         let mut placed = Vec::with_capacity(ran.len());
         for block in ran {
@@ -191,7 +192,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Ends the calls that are open with the last known time, and hands them out.
     pub fn end_stream(&mut self) -> Totals {
-        self.plans.gather(&mut self.edges, &mut self.blocks);
+        self.plans.gather(&mut self.edges);
+        if self.plans.is_full() {
+            self.forget_plans(self.plans.generation);
+        }
         let functions = self.stack.finish();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
         (self.stack.epoch, self.end, self.tsc) = (0, 0, 0);
@@ -508,6 +512,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
     }
 
+    /// Plans are of paths of another generation from now on.
+    fn forget_plans(&mut self, generation: u64) {
+        self.plans.gather_blocks(&mut self.blocks);
+        self.plans = Plans::of(generation);
+    }
+
     fn break_off(&mut self) {
         self.stack.end();
         (self.arrival, self.left) = (Arrival::Begin, None);
@@ -570,8 +580,8 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
 
     fn paths(&mut self, generation: u64) {
         if self.plans.generation != generation {
-            self.plans.gather(&mut self.edges, &mut self.blocks);
-            self.plans = Plans::of(generation);
+            self.plans.gather(&mut self.edges);
+            self.forget_plans(generation);
         }
     }
 

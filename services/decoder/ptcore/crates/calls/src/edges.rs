@@ -73,12 +73,6 @@ const NONE: u32 = u32::MAX;
 const FRONT: usize = 1 << 12;
 
 #[derive(Clone, Copy)]
-struct Counted {
-    edge: Edge,
-    count: u64,
-}
-
-#[derive(Clone, Copy)]
 struct Front {
     edge: Edge,
     slot: u32,
@@ -86,7 +80,9 @@ struct Front {
 
 /// Counts of edges, each in its slot. Slots stay when the counts are taken.
 pub struct Edges {
-    counted: Vec<Counted>,
+    /// By slot.
+    edges: Vec<Edge>,
+    counts: Vec<u64>,
     slots: HashMap<Edge, u32, BuildHasherDefault<EdgeHasher>>,
     /// By cached block: the slots of its direct branch when it is taken and when it is not.
     direct: Vec<[u32; 2]>,
@@ -98,7 +94,8 @@ pub struct Edges {
 impl Default for Edges {
     fn default() -> Self {
         Edges {
-            counted: Vec::new(),
+            edges: Vec::new(),
+            counts: Vec::new(),
             slots: HashMap::default(),
             direct: Vec::new(),
             front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
@@ -119,7 +116,7 @@ impl Edges {
         };
         if let Some(&slot) = self.direct.get(block.id as usize).map(|slots| &slots[way]) {
             // Where a disabled trace does not say where a branch went, its target is not the usual one.
-            if self.counted.get(slot as usize).is_some_and(|known| known.edge.to == block.target) {
+            if self.edges.get(slot as usize).is_some_and(|known| known.to == block.target) {
                 return Some(slot);
             }
         }
@@ -158,10 +155,11 @@ impl Edges {
 
     #[inline(never)]
     fn look_up(&mut self, edge: Edge) -> u32 {
-        let counted = &mut self.counted;
+        let (edges, counts) = (&mut self.edges, &mut self.counts);
         *self.slots.entry(edge).or_insert_with(|| {
-            counted.push(Counted { edge, count: 0 });
-            (counted.len() - 1) as u32
+            edges.push(edge);
+            counts.push(0);
+            (edges.len() - 1) as u32
         })
     }
 
@@ -174,7 +172,7 @@ impl Edges {
 
     #[inline(always)]
     pub fn add(&mut self, slot: u32, count: u64) {
-        self.counted[slot as usize].count += count;
+        self.counts[slot as usize] += count;
     }
 
     /// Counts the branch at the end of a block.
@@ -187,23 +185,23 @@ impl Edges {
 
     /// All edges with their counts, in order; counts begin anew.
     pub fn take(&mut self) -> Vec<(Edge, u64)> {
-        if self.order.len() != self.counted.len() {
-            self.order = (0..self.counted.len() as u32).collect();
-            let counted = &self.counted;
-            self.order.sort_unstable_by_key(|&slot| counted[slot as usize].edge);
+        if self.order.len() != self.edges.len() {
+            self.order = (0..self.edges.len() as u32).collect();
+            let edges = &self.edges;
+            self.order.sort_unstable_by_key(|&slot| edges[slot as usize]);
         }
         let mut taken = Vec::with_capacity(self.order.len());
         for &slot in &self.order {
-            let Counted { edge, count } = &mut self.counted[slot as usize];
-            if *count > 0 {
-                taken.push((*edge, std::mem::take(count)));
+            let count = std::mem::take(&mut self.counts[slot as usize]);
+            if count > 0 {
+                taken.push((self.edges[slot as usize], count));
             }
         }
         taken
     }
 
     pub fn memory(&self) -> usize {
-        self.counted.capacity() * (size_of::<Counted>() + 4)
+        self.edges.capacity() * (size_of::<Edge>() + 8 + 4)
             + self.slots.capacity() * size_of::<(Edge, u64)>()
             + self.direct.capacity() * 8
             + self.front.capacity() * size_of::<Front>()

@@ -111,9 +111,17 @@ pub struct Plans {
     plans: Vec<Kept>,
     pub moves: Vec<Move>,
     edges: Vec<u32>,
-    /// The blocks of each path, and where they stand.
+    /// The blocks of each path.
     blocks: Vec<u32>,
-    ran: Vec<(u32, u32)>,
+    ran: Vec<Ran>,
+}
+
+/// How often a path ran up to the last gathering and was not counted for its blocks, which stand from `first` on.
+#[derive(Clone, Copy, Default)]
+struct Ran {
+    first: u32,
+    end: u32,
+    count: u64,
 }
 
 /// Moves and edges of plans that were given up are forgotten with all others when there are this many.
@@ -180,38 +188,49 @@ impl Plans {
     fn keep_blocks(&mut self, path: u32, blocks: &[u32]) {
         let index = path as usize;
         if self.ran.len() <= index {
-            self.ran.resize(index + 1, (0, 0));
+            self.ran.resize(index + 1, Ran::default());
         }
         // Which blocks a path has does not depend on functions.
-        if self.ran[index] == (0, 0) {
-            let first = self.blocks.len() as u32;
+        let ran = &mut self.ran[index];
+        if ran.end == 0 {
+            ran.first = self.blocks.len() as u32;
             self.blocks.extend(blocks);
-            self.ran[index] = (first, self.blocks.len() as u32);
+            ran.end = self.blocks.len() as u32;
         }
     }
 
-    /// Counts of the plans become counts of their edges and blocks.
-    pub fn gather(&mut self, edges: &mut Edges, blocks: &mut Blocks) {
-        for (plan, &(first, end)) in self.plans.iter_mut().zip(&self.ran).filter(|(plan, _)| plan.count != 0) {
-            for &id in &self.blocks[first as usize..end as usize] {
-                blocks.add(id, plan.count);
-            }
+    /// Counts of the plans become counts of their edges.
+    pub fn gather(&mut self, edges: &mut Edges) {
+        for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran).filter(|(plan, _)| plan.count != 0) {
+            ran.count += plan.count;
             let first = plan.first_edge as usize;
             for &slot in &self.edges[first..first + usize::from(plan.edges)] {
                 edges.add(slot, plan.count);
             }
             plan.count = 0;
         }
-        if self.moves.len() > MOST {
-            *self = Plans::of(self.generation);
+    }
+
+    /// Counts that were gathered become counts of blocks as well.
+    pub fn gather_blocks(&mut self, blocks: &mut Blocks) {
+        for ran in self.ran.iter_mut().filter(|ran| ran.count != 0) {
+            for &id in &self.blocks[ran.first as usize..ran.end as usize] {
+                blocks.add(id, ran.count);
+            }
+            ran.count = 0;
         }
+    }
+
+    /// Whether it is time to begin anew.
+    pub fn is_full(&self) -> bool {
+        self.moves.len() > MOST
     }
 
     pub fn memory(&self) -> usize {
         self.plans.capacity() * size_of::<Kept>()
             + self.moves.capacity() * size_of::<Move>()
             + (self.edges.capacity() + self.blocks.capacity()) * 4
-            + self.ran.capacity() * 8
+            + self.ran.capacity() * size_of::<Ran>()
     }
 }
 
