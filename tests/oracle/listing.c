@@ -238,6 +238,14 @@ static void print_error(uint64_t offset, uint64_t ip, int status)
 	printf("error %" PRIx64 " %" PRIx64 " %s\n", offset, ip, pt_errstr(pt_errcode(status)));
 }
 
+/* Behind the last packet nothing is known to have run: its code may be unknown. */
+static bool is_end(int status, uint64_t offset, const struct pt_config *config)
+{
+	bool behind = offset == (uint64_t)(config->end - config->begin);
+
+	return status == -pte_eos || (status == -pte_nomap && behind);
+}
+
 /* The end flag alone is not the end: direct branches go on until packets are needed (intel-pt.h, pt_insn_next). */
 static int walk_instructions(struct pt_insn_decoder *decoder, int status, follow_fn *follow)
 {
@@ -264,7 +272,7 @@ static int walk_instructions(struct pt_insn_decoder *decoder, int status, follow
 		if (insn.iclass != ptic_error)
 			printf("%s%" PRIx64 "%s\n", status < 0 ? "reached " : "", insn.ip, insn.speculative ? " ?" : "");
 	}
-	if (status != -pte_eos)
+	if (!is_end(status, offset, pt_insn_get_config(decoder)))
 		print_error(offset, insn.ip, status);
 	return status;
 }
@@ -320,7 +328,7 @@ static int walk_blocks(struct pt_block_decoder *decoder, int status, follow_fn *
 			printf("%" PRIx64 " %" PRIx64 " %x%s\n", block.ip, block.end_ip, block.ninsn,
 			       block.speculative ? " ?" : "");
 	}
-	if (status != -pte_eos)
+	if (!is_end(status, offset, pt_blk_get_config(decoder)))
 		print_error(offset, block.end_ip, status);
 	return status;
 }

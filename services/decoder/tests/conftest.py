@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -368,8 +369,14 @@ class HeldObject:
 
     def reader(self, among: psutil.Process) -> psutil.Process:
         """Which process below `among` reads it."""
-        (found,) = (child for child in among.children(recursive=True) if self._is_open_in(child))
-        return found
+        deadline = time.monotonic() + 30
+        while True:
+            children = among.children(recursive=True)
+            found = [child for child in children if self._is_open_in(child)]
+            if len(found) == 1:
+                return found[0]
+            assert time.monotonic() < deadline, f"{found} of {children} read {self._path}"
+            time.sleep(0.02)
 
     def let_go(self) -> None:
         """Its reader reads the content, as everybody does from now on."""
