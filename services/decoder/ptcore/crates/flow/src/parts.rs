@@ -1,6 +1,8 @@
 //! One stream by several threads: it is divided at PSBs, which say all that the flow behind them needs.
 
-use crate::flow::{Ended, Flow, Part, Statistics};
+use crate::flow::Flow;
+use crate::part::{Ended, Part};
+use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
 use pt_packet::find_psb;
 use std::collections::BTreeMap;

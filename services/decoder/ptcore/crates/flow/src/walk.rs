@@ -1,0 +1,156 @@
+//! The walk: events and code to the blocks that ran.
+
+mod ahead;
+mod blocks;
+mod hare;
+mod hot;
+mod notices;
+mod resume;
+mod state;
+mod status;
+mod stream;
+mod told;
+mod tracing;
+mod transfer;
+mod unreadable;
+
+use crate::code::{CodeCache, View, SCRATCH};
+use crate::config::Config;
+use crate::event::{Event, Events, Fault};
+use crate::part::{Ended, Part, Stopped};
+use crate::returns::ReturnStack;
+use crate::statistics::Statistics;
+use crate::{CodeMemory, Notice, Reason, Sink};
+use hare::Hare;
+use pt_packet::Execution;
+
+pub struct Walk<'w, 'd, M, S> {
+    memory: &'w M,
+    code: &'w mut CodeCache,
+    events: Events<'d>,
+    sink: &'w mut S,
+    returns: ReturnStack,
+    epochs: &'w [(usize, u32)],
+    epoch: u32,
+    config: Config,
+    /// As far as known since the last PSB or overflow.
+    mode: Option<Execution>,
+    interrupt_flag: Option<bool>,
+    view: View,
+    /// Notices to be told with the next branch that takes a packet, or the next enable.
+    held: Vec<Notice>,
+    /// The last packet used up said where execution is, and nothing was read since.
+    fresh: bool,
+    /// Instructions that had run when one said so.
+    mark: u64,
+    enabled: bool,
+    /// The block about to run, while enabled.
+    at: u32,
+    /// Where it begins, or the address that could not be read.
+    ip: u64,
+    /// Where tracing was last disabled.
+    stopped_at: Option<u64>,
+    pending: Option<Event>,
+    hare: Hare,
+    /// The last fault is that code does not fit the packets, which are whole.
+    in_code: bool,
+    /// The pending note is where the flow was resumed.
+    resumed_at_note: bool,
+    /// The flow before fits the PSB from which on this one goes, and nothing was read since.
+    joins: Option<usize>,
+    astray: bool,
+    stops: &'w [usize],
+    stopped: Option<Stopped>,
+    statistics: Statistics,
+}
+
+/// What a pending event means for the block about to run.
+enum Ahead {
+    Run,
+    Moved,
+    Stopped,
+}
+
+impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
+    pub fn new(
+        memory: &'w M,
+        code: &'w mut CodeCache,
+        data: &'d [u8],
+        config: &Config,
+        epochs: &'w [(usize, u32)],
+        part: &Part<'w>,
+        sink: &'w mut S,
+    ) -> Self {
+        Walk {
+            memory,
+            code,
+            events: Events::new(data, *config),
+            sink,
+            returns: ReturnStack::new(),
+            epochs,
+            epoch: 0,
+            config: *config,
+            mode: None,
+            interrupt_flag: None,
+            view: View::new(0, Execution::Bits64),
+            held: Vec::new(),
+            fresh: false,
+            mark: 0,
+            enabled: false,
+            at: SCRATCH,
+            ip: 0,
+            stopped_at: None,
+            pending: None,
+            hare: Hare::default(),
+            in_code: false,
+            resumed_at_note: false,
+            joins: part.joins.then_some(part.from),
+            astray: false,
+            stops: part.stops,
+            stopped: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Decodes the part that begins at `from`.
+    pub fn part(&mut self, data: &[u8], from: usize) -> Ended {
+        self.sink.paths(self.code.paths.generation);
+        self.events.alone_from = self.epochs.first().map_or(usize::MAX, |&(from, _)| from);
+        self.stream(data, from);
+        let events = &self.events;
+        let (packets, psb, ovf) = match self.stopped {
+            Some(_) => events.before_psb,
+            None => (events.packets, events.psb, events.ovf),
+        };
+        let statistics = Statistics { packets, tnt_bits: events.tnt_bits, psb, ovf, ..self.statistics };
+        Ended { statistics, stopped: self.stopped, astray: self.astray }
+    }
+}
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// From the status at a PSB to the end of the stream.
+    fn flow(&mut self, status: Event) -> Result<(), Fault> {
+        self.pending = Some(status);
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), Fault> {
+        loop {
+            let more = if self.enabled { self.walk()? } else { self.idle()? };
+            if !more || self.stopped.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    #[cold]
+    fn fault(&mut self, reason: Reason) -> Fault {
+        self.in_code = true;
+        Fault { offset: self.events.offset, reason }
+    }
+
+    #[cold]
+    fn unexpected(&mut self, event: &Event) -> Fault {
+        self.fault(Reason::UnexpectedPacket(event.packet_name()))
+    }
+}

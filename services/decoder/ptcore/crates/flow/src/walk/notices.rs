@@ -1,0 +1,126 @@
+//! Notices in their places among the instructions.
+
+use super::{Ahead, Walk};
+use crate::code::{Exit, Mark, View};
+use crate::event::{Event, Fault};
+use crate::notice::{Place, Placed};
+use crate::{BlockKind, CodeMemory, Notice, NoticeKind, Sink};
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// A pending note in its place among the instructions of the block about to run.
+    #[cold]
+    pub(super) fn note(&mut self) -> Result<Ahead, Fault> {
+        let Some(placed) = self.events.note else {
+            self.pending = None;
+            return Ok(Ahead::Moved);
+        };
+        if std::mem::take(&mut self.fresh) {
+            self.mark = self.statistics.instructions;
+        }
+        let block = *self.code.block(self.at);
+        let direct = matches!(block.exit, Exit::Linear | Exit::Jump | Exit::Call);
+        let count = match placed.place {
+            Place::Here => Some(0),
+            Place::Before(ip) if ip == self.ip => Some(0),
+            Place::Before(ip) => self.instructions_before(&block, ip),
+            Place::Behind(ip) => self.instructions_before(&block, ip).map(|before| before + 1),
+            Place::PtWrite => self.code.behind(self.memory, self.view, &block, Mark::PtWrite),
+            Place::Cr3 if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Cr3),
+            Place::Vmcs if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Vmcs),
+            Place::Branch | Place::Cr3 | Place::Vmcs => (!direct).then_some(block.instructions),
+            Place::After(number) => {
+                let left = (self.mark + u64::from(number)).saturating_sub(self.statistics.instructions);
+                (left < u64::from(block.instructions)).then_some(left as u16)
+            }
+        };
+        match count {
+            None => Ok(Ahead::Run),
+            Some(0) => {
+                (self.pending, self.resumed_at_note) = (None, false);
+                self.notice(placed.notice);
+                Ok(Ahead::Moved)
+            }
+            Some(count) if count < block.instructions || block.exit == Exit::Linear => {
+                (self.pending, self.resumed_at_note) = (None, false);
+                let next = self.tell_first(&block, count, BlockKind::Linear, 0);
+                self.ip = next;
+                self.notice(placed.notice);
+                self.go(next)?;
+                Ok(Ahead::Moved)
+            }
+            // Behind the last instruction, which leads elsewhere.
+            Some(_) if direct => {
+                self.events.note = Some(Placed { place: Place::Before(block.target), ..placed });
+                Ok(Ahead::Run)
+            }
+            Some(_) => {
+                (self.pending, self.resumed_at_note) = (None, false);
+                self.held.push(placed.notice);
+                Ok(Ahead::Moved)
+            }
+        }
+    }
+
+    /// A pending note of which the place did not come by.
+    #[cold]
+    pub(super) fn late_note(&mut self) -> Result<Ahead, Fault> {
+        (self.pending, self.resumed_at_note) = (None, false);
+        let Some(Placed { notice, .. }) = self.events.note.take() else { return Ok(Ahead::Moved) };
+        // The branch before an abort may be recorded wrongly: execution is where the abort was.
+        if let NoticeKind::Transaction { aborted: true, .. } = notice.kind {
+            if let Some(ip) = notice.ip.filter(|_| self.config.errata.bdm64) {
+                self.notice(notice);
+                self.go(ip)?;
+                return Ok(Ahead::Moved);
+            }
+        }
+        self.notice(notice);
+        Ok(Ahead::Moved)
+    }
+
+    /// Tells a notice; a mode is taken over.
+    #[cold]
+    pub(super) fn notice(&mut self, notice: Notice) {
+        let mut notice = notice;
+        match notice.kind {
+            NoticeKind::ExecutionMode(mode) => {
+                if self.mode.replace(mode) == Some(mode) {
+                    return;
+                }
+                self.view = View::new(self.epoch, mode);
+            }
+            NoticeKind::InterruptFlag(flag) if self.interrupt_flag.replace(flag) == Some(flag) => return,
+            NoticeKind::Trigger { .. } => {
+                notice.ip = notice.ip.or(self.enabled.then_some(self.ip));
+                self.mark = self.statistics.instructions;
+            }
+            _ => {}
+        }
+        if notice.ip.is_some() {
+            self.mark = self.statistics.instructions;
+        }
+        self.sink.notice(&notice, self.events.time.now());
+    }
+
+    #[cold]
+    pub(super) fn tell_held(&mut self) {
+        if !self.held.is_empty() {
+            for notice in std::mem::take(&mut self.held) {
+                self.sink.notice(&notice, self.events.time.now());
+            }
+        }
+    }
+
+    /// Tells a pending uncertainty of the clock, which no code is needed to place.
+    pub(super) fn tells_uncertainty(&mut self) -> bool {
+        let Some(Placed { notice, .. }) = self.events.note.filter(|_| self.pending == Some(Event::Note)) else {
+            return false;
+        };
+        if !matches!(notice.kind, NoticeKind::Uncertainty(_)) {
+            return false;
+        }
+        (self.pending, self.resumed_at_note, self.events.note) = (None, false, None);
+        self.notice(notice);
+        true
+    }
+}

@@ -1,0 +1,34 @@
+//! What code is looked at: the epoch of the image and the mode of execution.
+
+use super::Walk;
+use crate::code::View;
+use crate::{CodeMemory, Notice, NoticeKind, Sink};
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// Takes the mode that comes with the event; a change is told with what is held.
+    #[cold]
+    pub(super) fn take_mode(&mut self, ip: Option<u64>, status: bool) {
+        let Some((mode, flag)) = self.events.mode.take() else { return };
+        if self.mode.replace(mode) != Some(mode) {
+            self.view = View::new(self.epoch, mode);
+            self.held.push(Notice { kind: NoticeKind::ExecutionMode(mode), ip, status });
+        }
+        if self.interrupt_flag.replace(flag) != Some(flag) {
+            self.held.push(Notice { kind: NoticeKind::InterruptFlag(flag), ip, status });
+        }
+    }
+
+    /// Takes the code image as of the packet at `offset`.
+    #[inline(always)]
+    pub(super) fn enter_epoch(&mut self, offset: usize) {
+        while let Some((&(from, epoch), rest)) = self.epochs.split_first() {
+            if from > offset {
+                break;
+            }
+            self.epochs = rest;
+            self.epoch = epoch;
+            self.view = self.view.of_epoch(epoch);
+            self.events.alone_from = rest.first().map_or(usize::MAX, |&(from, _)| from);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Branches that need more than a bit: targets and what disables tracing.
+
+use super::{Ahead, Walk};
+use crate::code::{CodeBlock, Exit};
+use crate::event::{Event, Fault};
+use crate::{BlockKind, CodeMemory, DisableKind, Reason, Sink};
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// A branch that needs a packet other than the branches at hand.
+    pub(super) fn transfer(&mut self, number: u32, block: &CodeBlock) -> Result<Ahead, Fault> {
+        let event = match self.pending {
+            Some(event) => event,
+            // Targets may stand behind branches that come after them (SDM section "Deferred TIPs").
+            None => {
+                let event = self.events.next()?;
+                self.pending = Some(event);
+                event
+            }
+        };
+        let kind = match block.exit {
+            Exit::Cond if event == (Event::Disable { ip: Some(block.end) }) => BlockKind::CondNotTaken,
+            Exit::Cond => BlockKind::CondTaken,
+            Exit::Return => BlockKind::Return,
+            Exit::IndirectCall => BlockKind::IndirectCall,
+            Exit::IndirectJump => BlockKind::IndirectJump,
+            _ => BlockKind::Far,
+        };
+        match event {
+            Event::Target { ip: Some(ip) } if block.exit != Exit::Cond => {
+                self.tell(block, kind, ip);
+                if block.exit == Exit::IndirectCall {
+                    self.returns.push(block.end, number);
+                }
+                self.hare.rest();
+                self.taken_up(ip)?;
+                Ok(Ahead::Moved)
+            }
+            Event::Target { ip: None } if block.exit != Exit::Cond => {
+                self.tell_before_last(block);
+                Err(self.fault(Reason::SuppressedTarget))
+            }
+            Event::Disable { ip } if self.events.count == 0 => {
+                self.tell(block, kind, ip.unwrap_or(0));
+                self.stop(DisableKind::Synchronous, block.last, ip, block.end);
+                Ok(Ahead::Stopped)
+            }
+            Event::End => {
+                self.tell_before_last(block);
+                Ok(Ahead::Stopped)
+            }
+            Event::Note => self.late_note(),
+            _ if block.exit == Exit::Cond && self.config.without_tnt => {
+                self.tell_before_last(block);
+                Err(self.fault(Reason::NotTraced))
+            }
+            Event::Status { .. } => Err(self.fault(Reason::BadStatus)),
+            _ => {
+                self.tell_before_last(block);
+                Err(self.unexpected(&event))
+            }
+        }
+    }
+
+    /// Whether a direct branch is what disables tracing.
+    #[inline(always)]
+    pub(super) fn disables(&mut self, block: &CodeBlock) -> bool {
+        match self.pending {
+            Some(Event::Disable { ip }) => self.disabled_by(block, ip),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn disabled_by(&mut self, block: &CodeBlock, ip: Option<u64>) -> bool {
+        let leaves = match ip {
+            Some(ip) => ip == block.target,
+            None => self.config.errata.skl014 && !self.config.filter.traces(block.target),
+        };
+        if !leaves || self.events.count != 0 {
+            return false;
+        }
+        let kind = if block.exit == Exit::Call { BlockKind::Call } else { BlockKind::Jump };
+        self.tell(block, kind, block.target);
+        self.stop(DisableKind::Synchronous, block.last, ip, block.end);
+        true
+    }
+}

@@ -1,0 +1,39 @@
+//! Code that cannot be read, where nothing may need it.
+
+use super::Walk;
+use crate::code::SCRATCH;
+use crate::event::{Event, Fault};
+use crate::{CodeMemory, Reason, Sink};
+
+impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+    /// Where the stream ends, nothing tells that what a block leads to by itself has run.
+    #[cold]
+    pub(super) fn end_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+        let stopped = self.stop_before(address, reason);
+        if self.pending != Some(Event::End) {
+            return stopped;
+        }
+        self.at = self.code.nowhere(address);
+        Ok(())
+    }
+
+    /// Where tracing stops before the first instruction, no code is needed: it may be known only from the next epoch on.
+    #[cold]
+    pub(super) fn stop_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
+        let fault = self.fault(reason);
+        while self.events.count == 0 && (self.pending.is_none() || self.tells_uncertainty()) {
+            self.pending = Some(self.events.next().map_err(|_| fault)?);
+        }
+        match self.pending {
+            Some(Event::AsyncDisable { at, .. }) if at == address => {
+                self.at = SCRATCH;
+                Ok(())
+            }
+            Some(Event::End) if self.config.stop_at_last_packet => {
+                self.at = self.code.nowhere(address);
+                Ok(())
+            }
+            _ => Err(fault),
+        }
+    }
+}
