@@ -9,6 +9,7 @@ mod code;
 mod config;
 mod crystal;
 mod event;
+mod events;
 mod flow;
 mod loss;
 mod memory;

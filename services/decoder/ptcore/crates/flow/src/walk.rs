@@ -16,7 +16,8 @@ mod unreadable;
 
 use crate::code::{CodeCache, View, SCRATCH};
 use crate::config::Config;
-use crate::event::{Event, Events, Fault};
+use crate::event::{Event, Fault};
+use crate::events::Events;
 use crate::part::{Ended, Part, Stopped};
 use crate::returns::ReturnStack;
 use crate::statistics::Statistics;

@@ -1,0 +1,182 @@
+//! Packets to events.
+
+mod fup;
+mod group;
+mod lookahead;
+mod overflow;
+mod psb_plus;
+mod queue;
+
+use crate::config::Config;
+use crate::event::{Event, Fault, Mode};
+use crate::notice::{NoticeKind, Place, Placed};
+use crate::system::System;
+use crate::time::Time;
+use crate::Reason;
+use pt_packet::{Ip, Packet, Reader};
+use std::collections::VecDeque;
+
+pub struct Events<'a> {
+    config: Config,
+    pub reader: Reader<'a>,
+    pub last_ip: u64,
+    pub time: Time,
+    /// Branches not yet taken up, the oldest in bit `count - 1`.
+    pub bits: u64,
+    pub count: u32,
+    /// Offset of the first packet of the last event.
+    pub offset: usize,
+    /// Offset of the last packet of the last event.
+    pub last_offset: usize,
+    /// A PSB that was passed since this was last cleared.
+    pub passed_psb: Option<usize>,
+    /// Execution mode that comes with the last event.
+    pub mode: Option<Mode>,
+    /// What a `Note` event tells.
+    pub note: Option<Placed>,
+    /// Offset from which on TNT packets are not joined with those before.
+    pub alone_from: usize,
+    /// Events that came with one packet, each with its mode, and the notes of those that are `Note`.
+    queue: VecDeque<(Event, Option<Mode>)>,
+    notes: VecDeque<Placed>,
+    system: System,
+    /// Something is queued or waits for another packet.
+    pub busy: bool,
+    pub packets: u64,
+    pub tnt_bits: u64,
+    pub psb: u64,
+    pub ovf: u64,
+    /// The counts of packets, PSBs and overflows in front of the last PSB.
+    pub before_psb: (u64, u64, u64),
+}
+
+impl<'a> Events<'a> {
+    pub fn new(data: &'a [u8], config: Config) -> Self {
+        Events {
+            config,
+            reader: Reader::with_errata(data, config.errata),
+            last_ip: 0,
+            time: Time::new(config),
+            bits: 0,
+            count: 0,
+            offset: 0,
+            last_offset: 0,
+            passed_psb: None,
+            mode: None,
+            note: None,
+            alone_from: usize::MAX,
+            queue: VecDeque::new(),
+            notes: VecDeque::new(),
+            system: System::default(),
+            busy: false,
+            packets: 0,
+            tnt_bits: 0,
+            psb: 0,
+            ovf: 0,
+            before_psb: (0, 0, 0),
+        }
+    }
+
+    /// Where reading would go on.
+    pub fn position(&self) -> usize {
+        self.reader.offset()
+    }
+
+    /// Forgets all state and reads the PSB+ at `offset`. The event is a `Note`, a `Status` or an `Overflow`.
+    pub fn synchronize(&mut self, offset: usize) -> Result<Event, Fault> {
+        self.reader.seek(offset);
+        (self.last_ip, self.bits, self.count) = (0, 0, 0);
+        (self.mode, self.passed_psb) = (None, None);
+        self.queue.clear();
+        self.notes.clear();
+        self.system = System::default();
+        self.offset = offset;
+        self.last_offset = offset;
+        // What a PSB+ tells is a group.
+        self.busy = true;
+        match self.packet()? {
+            Some(Packet::Psb) => self.psb_plus(offset),
+            _ => Err(self.unexpected("no PSB")),
+        }
+    }
+
+    /// The next event. Branches of a TNT packet must be used up before, unless a target is asked for.
+    pub fn next(&mut self) -> Result<Event, Fault> {
+        self.mode = None;
+        if self.busy {
+            return self.grouped(None);
+        }
+        loop {
+            self.offset = self.reader.offset();
+            self.last_offset = self.offset;
+            let Some(packet) = self.packet()? else { return Ok(Event::End) };
+            match packet {
+                Packet::Tnt { bits, count } => return self.branches(bits, count),
+                Packet::Tip(ip) => return Ok(Event::Target { ip: self.resolve(ip) }),
+                Packet::TipPgd(ip) => return Ok(Event::Disable { ip: self.resolve(ip) }),
+                Packet::TipPge(ip) => return Ok(Event::Enable { ip: self.resolve(ip) }),
+                Packet::Pad => {}
+                Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_) if !self.busy => {}
+                packet => return self.grouped(Some(packet)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn branches(&mut self, bits: u64, count: u8) -> Result<Event, Fault> {
+        if self.count != 0 {
+            return Err(self.unexpected("TNT"));
+        }
+        self.bits = bits;
+        self.count = count.into();
+        // TNT packets one behind the other are as one.
+        while self.count <= u64::BITS - 6 && self.reader.offset() < self.alone_from {
+            let Some((bits, count)) = self.reader.read_short_tnt() else { break };
+            self.packets += 1;
+            self.bits = self.bits << count | bits;
+            self.count += u32::from(count);
+        }
+        self.tnt_bits += u64::from(self.count);
+        Ok(Event::Branches)
+    }
+
+    /// Takes in the time that a packet tells. When that makes news, there is a note.
+    #[inline(always)]
+    pub fn take_time(&mut self, packet: &Packet) {
+        if self.time.take(packet) {
+            if let Some(ticks) = self.time.uncertainty_news() {
+                self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
+                self.busy = true;
+            }
+        }
+    }
+
+    /// The next packet, its time taken in.
+    #[inline(always)]
+    fn packet(&mut self) -> Result<Option<Packet>, Fault> {
+        let Some(packet) = self.reader.read()? else { return Ok(None) };
+        self.packets += 1;
+        self.take_time(&packet);
+        match packet {
+            Packet::Psb => {
+                self.before_psb = (self.packets - 1, self.psb, self.ovf);
+                self.psb += 1;
+            }
+            Packet::Ovf => self.ovf += 1,
+            _ => {}
+        }
+        Ok(Some(packet))
+    }
+
+    #[inline(always)]
+    fn resolve(&mut self, ip: Ip) -> Option<u64> {
+        let ip = ip.resolve(self.last_ip)?;
+        self.last_ip = ip;
+        Some(ip)
+    }
+
+    #[cold]
+    fn unexpected(&self, name: &'static str) -> Fault {
+        Fault { offset: self.offset, reason: Reason::UnexpectedPacket(name) }
+    }
+}

@@ -1,0 +1,61 @@
+//! FUP packets: for what waits for an address, or with the TIP that belongs to it.
+
+use super::lookahead::passive;
+use super::Events;
+use crate::event::{Event, Fault};
+use crate::notice::{NoticeKind, Place};
+use crate::Reason;
+use pt_packet::Packet;
+
+impl Events<'_> {
+    /// A FUP: for what waits for one, or with the TIP that belongs to it.
+    pub(super) fn fup(&mut self, at: u64) -> Result<Event, Fault> {
+        if let Some((mode, interrupt_flag)) = self.system.mode.take() {
+            self.tell(NoticeKind::ExecutionMode(mode), Place::Before(at));
+            self.tell(NoticeKind::InterruptFlag(interrupt_flag), Place::Before(at));
+            return Ok(self.queued());
+        }
+        let alone = self.system.alone();
+        let paired = self.system.paired() && self.tip_ahead();
+        self.system.bind(at);
+        self.tell_ready();
+        if alone && !paired {
+            return Ok(self.queued());
+        }
+        self.pair(at)
+    }
+
+    /// FUP with the TIP or TIP.PGD that belongs to it.
+    fn pair(&mut self, at: u64) -> Result<Event, Fault> {
+        let (mut mode, mut paging, mut vmcs) = (None, None, None);
+        let event = loop {
+            self.last_offset = self.reader.offset();
+            match self.packet()? {
+                Some(Packet::Tip(ip)) => break Event::AsyncBranch { from: at, to: self.resolve(ip) },
+                Some(Packet::TipPgd(ip)) => break Event::AsyncDisable { at, ip: self.resolve(ip) },
+                // A stream may end between the two: the flow is known up to here.
+                None => break Event::AsyncDisable { at, ip: None },
+                Some(Packet::ModeExec { mode: size, interrupt_flag }) => mode = Some((size, interrupt_flag)),
+                Some(Packet::Pip { cr3, non_root }) => paging = Some(NoticeKind::Paging { cr3, non_root }),
+                Some(Packet::Vmcs(base)) => vmcs = Some(NoticeKind::Vmcs { base }),
+                Some(packet) if passive(&packet) => self.in_passing(&packet),
+                Some(packet) => {
+                    let reason = Reason::UnexpectedPacket(packet.name());
+                    return Err(Fault { offset: self.last_offset, reason });
+                }
+            }
+        };
+        self.queue.push_back((event, mode));
+        for kind in [vmcs, paging].into_iter().flatten() {
+            self.tell(kind, Place::Here);
+        }
+        Ok(self.queued())
+    }
+
+    /// Tells of a passive packet.
+    pub(super) fn in_passing(&mut self, packet: &Packet) {
+        if self.system.take(packet) {
+            self.tell_ready();
+        }
+    }
+}

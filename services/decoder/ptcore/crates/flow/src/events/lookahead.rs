@@ -1,0 +1,58 @@
+//! What the packets ahead are, before they are read.
+
+use super::Events;
+use pt_packet::{Packet, Reader};
+
+impl Events<'_> {
+    /// Whether a TIP or TIP.PGD is next.
+    pub(super) fn tip_ahead(&self) -> bool {
+        let mut ahead = self.reader.clone();
+        while let Ok(Some(packet)) = ahead.read() {
+            match packet {
+                Packet::Tip(_) | Packet::TipPgd(_) => return true,
+                Packet::ModeExec { .. } => {}
+                _ if passive(&packet) => {}
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Whether tracing is disabled where `ahead` stands: it is enabled next, or a PSB+ without address follows.
+pub(super) fn disabled_at(mut ahead: Reader<'_>) -> bool {
+    let mut status = false;
+    while let Ok(Some(packet)) = ahead.read() {
+        match packet {
+            Packet::TipPge(_) => return true,
+            Packet::Psb => status = true,
+            Packet::Psbend if status => return true,
+            Packet::ModeExec { .. } | Packet::ModeTsx { .. } => {}
+            _ if passive(&packet) => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Packets that may stand between the parts of one event.
+pub(super) fn passive(packet: &Packet) -> bool {
+    matches!(
+        packet,
+        Packet::Pad
+            | Packet::Cbr { .. }
+            | Packet::Tsc(_)
+            | Packet::Tma { .. }
+            | Packet::Mtc(_)
+            | Packet::Cyc(_)
+            | Packet::Pip { .. }
+            | Packet::Vmcs(_)
+            | Packet::Mnt(_)
+            | Packet::Pwre { .. }
+            | Packet::Pwrx { .. }
+            | Packet::Evd { .. }
+            | Packet::Bip { .. }
+            | Packet::Bbp { .. }
+            | Packet::Invalid
+    )
+}

@@ -1,0 +1,84 @@
+//! What follows OVF.
+
+use super::lookahead::{disabled_at, passive};
+use super::Events;
+use crate::event::{Event, Fault};
+use crate::notice::{NoticeKind, Place};
+use pt_packet::Packet;
+
+impl Events<'_> {
+    /// Behind OVF: a FUP when tracing is enabled, anything else when it is not.
+    pub(super) fn overflow(&mut self) -> Result<Event, Fault> {
+        (self.bits, self.count) = (0, 0);
+        self.system.settle_for_overflow();
+        self.tell_ready();
+        self.system.mode = None;
+        match self.behind_overflow()? {
+            Behind::Enabled => {}
+            Behind::Disabled => {
+                self.queue.push_back((Event::Overflow { ip: None }, None));
+                return Ok(self.queued());
+            }
+            Behind::Needless(end) => {
+                while self.reader.offset() < end {
+                    let Some(packet) = self.packet()? else { break };
+                    if let Packet::TipPgd(ip) | Packet::Fup(ip) = packet {
+                        self.resolve(ip);
+                    }
+                }
+                self.queue.push_back((Event::Overflow { ip: None }, None));
+                return Ok(self.queued());
+            }
+        }
+        let (mut mode, mut transaction) = (None, None);
+        loop {
+            self.last_offset = self.reader.offset();
+            match self.packet()? {
+                Some(Packet::Fup(ip) | Packet::Tip(ip)) => {
+                    let ip = self.resolve(ip);
+                    self.queue.push_back((Event::Overflow { ip }, mode));
+                    if let (Some(kind), Some(ip)) = (transaction, ip) {
+                        self.tell(kind, Place::Before(ip));
+                    }
+                    return Ok(self.queued());
+                }
+                Some(Packet::ModeExec { mode: size, interrupt_flag }) => mode = Some((size, interrupt_flag)),
+                Some(Packet::ModeTsx { in_transaction: active, aborted }) => {
+                    transaction = Some(NoticeKind::Transaction { active, aborted });
+                }
+                Some(Packet::Pip { cr3, non_root }) => self.tell(NoticeKind::Paging { cr3, non_root }, Place::Here),
+                Some(Packet::Vmcs(base)) => self.tell(NoticeKind::Vmcs { base }, Place::Here),
+                Some(packet) => self.in_passing(&packet),
+                None => return Ok(Event::End),
+            }
+        }
+    }
+
+    /// Looks at what follows OVF.
+    fn behind_overflow(&self) -> Result<Behind, Fault> {
+        let errata = self.config.errata;
+        let mut ahead = self.reader.clone();
+        loop {
+            let Some(packet) = ahead.read()? else { return Ok(Behind::Disabled) };
+            match packet {
+                Packet::Fup(_) => {
+                    let needless = errata.apl12 && disabled_at(ahead.clone());
+                    return Ok(if needless { Behind::Needless(ahead.offset()) } else { Behind::Enabled });
+                }
+                Packet::Tip(_) if errata.skd010 => return Ok(Behind::Enabled),
+                Packet::TipPgd(_) if errata.skd010 || errata.apl11 => return Ok(Behind::Needless(ahead.offset())),
+                Packet::ModeExec { .. } | Packet::ModeTsx { .. } | Packet::Ovf => {}
+                _ if passive(&packet) => {}
+                _ => return Ok(Behind::Disabled),
+            }
+        }
+    }
+}
+
+/// What the packets behind OVF say.
+enum Behind {
+    Enabled,
+    Disabled,
+    /// Disabled, and the packets up to the offset should not be there.
+    Needless(usize),
+}

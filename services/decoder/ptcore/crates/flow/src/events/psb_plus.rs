@@ -1,0 +1,60 @@
+//! PSB+: the packets from PSB to PSBEND.
+
+use super::lookahead::{disabled_at, passive};
+use super::Events;
+use crate::event::{Event, Fault};
+use crate::notice::{NoticeKind, Place, Placed};
+use crate::Reason;
+use pt_packet::Packet;
+
+impl Events<'_> {
+    /// The packets from behind PSB to PSBEND.
+    pub(super) fn psb_plus(&mut self, psb: usize) -> Result<Event, Fault> {
+        self.last_ip = 0;
+        let (mut enabled_at, mut mode) = (None, None);
+        self.system.settle();
+        self.tell_ready();
+        self.system.mode = None;
+        loop {
+            self.last_offset = self.reader.offset();
+            let Some(packet) = self.packet()? else {
+                return Err(Fault { offset: psb, reason: Reason::TruncatedPacket });
+            };
+            let kind = match packet {
+                Packet::Psbend => break,
+                Packet::Fup(ip) => {
+                    enabled_at = self.resolve(ip);
+                    continue;
+                }
+                Packet::ModeExec { mode: size, interrupt_flag } => {
+                    mode = Some((size, interrupt_flag));
+                    continue;
+                }
+                Packet::Ovf => {
+                    self.offset = self.last_offset;
+                    return self.overflow();
+                }
+                Packet::ModeTsx { in_transaction: active, aborted } => NoticeKind::Transaction { active, aborted },
+                Packet::Pip { cr3, non_root } => NoticeKind::Paging { cr3, non_root },
+                Packet::Vmcs(base) => NoticeKind::Vmcs { base },
+                Packet::Cbr { ratio } => NoticeKind::CoreBusRatio(ratio),
+                Packet::Mnt(payload) => {
+                    self.tell(NoticeKind::Maintenance(payload), Place::Here);
+                    continue;
+                }
+                Packet::Psb => continue,
+                _ if passive(&packet) => continue,
+                _ => {
+                    let reason = Reason::UnexpectedPacket(packet.name());
+                    return Err(Fault { offset: self.last_offset, reason });
+                }
+            };
+            self.note_in_queue(Placed::status(kind));
+        }
+        if self.config.errata.bdm70 && enabled_at.is_some() && disabled_at(self.reader.clone()) {
+            enabled_at = None;
+        }
+        self.queue.push_back((Event::Status { ip: enabled_at }, mode));
+        Ok(self.queued())
+    }
+}
