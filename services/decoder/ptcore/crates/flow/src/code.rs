@@ -1,136 +1,22 @@
 //! Decoded blocks of code, kept and linked.
 
+mod accesses;
+mod disassembly;
+mod finder;
+mod hash;
+
 use crate::access::Access;
-use crate::path::Paths;
-use crate::{CodeMemory, Reason};
-use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
-use pt_packet::Execution;
+use crate::code_block::{unknown, CodeBlock, Link, Mark, Way, SCRATCH};
+use crate::loss::Reason;
+use crate::memory::CodeMemory;
+use crate::paths::Paths;
+use crate::view::View;
+use disassembly::{decode, decode_some, mark, MAX_INSTRUCTIONS, MAX_LENGTH};
+use hash::AddressHasher;
+use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-/// How a block of code ends, before it is known where execution went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    Linear,
-    Cond,
-    Jump,
-    Call,
-    IndirectJump,
-    IndirectCall,
-    Return,
-    Far,
-}
-
-/// What the address space and the execution mode look like: epoch and code size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View(u32);
-
-impl View {
-    /// None that is ever seen.
-    pub const NONE: View = View(u32::MAX);
-
-    pub fn new(epoch: u32, mode: Execution) -> Self {
-        View(epoch << 2 | mode as u32)
-    }
-
-    /// The same code size in another epoch.
-    pub fn of_epoch(self, epoch: u32) -> Self {
-        View(epoch << 2 | self.mode())
-    }
-
-    pub fn execution(self) -> Execution {
-        match self.mode() {
-            0 => Execution::Bits16,
-            1 => Execution::Bits32,
-            _ => Execution::Bits64,
-        }
-    }
-
-    fn mode(self) -> u32 {
-        self.0 & 3
-    }
-
-    pub fn bitness(self) -> u32 {
-        16 << self.mode()
-    }
-
-    pub fn epoch(self) -> u32 {
-        self.0 >> 2
-    }
-}
-
-/// Instructions that packets other than those of branches refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mark {
-    PtWrite = 1,
-    Cr3 = 2,
-    Vmcs = 4,
-    VmEntry = 8,
-}
-
-/// Instructions up to and with the first branch. One line of the cache.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub struct CodeBlock {
-    pub start: u64,
-    pub last: u64,
-    pub end: u64,
-    /// Of a direct branch.
-    pub target: u64,
-    /// The blocks at `end` and at `target`.
-    links: [Link; 2],
-    lengths: u32,
-    /// Its number; `u32::MAX` for the scratch block.
-    pub id: u32,
-    pub instructions: u16,
-    pub exit: Exit,
-    /// The kinds of [`Mark`] among its instructions.
-    marks: u8,
-    pub mode: Execution,
-}
-
-/// A following block, in the view it was found in.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    number: u32,
-    view: View,
-}
-
-const UNLINKED: Link = Link { number: SCRATCH, view: View::NONE };
-
-impl CodeBlock {
-    /// The block that follows on `way`, when it was linked in this view.
-    #[inline(always)]
-    pub fn linked(&self, way: Way, view: View) -> Option<u32> {
-        let link = self.links[way as usize];
-        (link.view == view).then_some(link.number)
-    }
-
-    /// Whether any of its instructions is one of `mark`.
-    pub fn has(&self, mark: Mark) -> bool {
-        self.marks & mark as u8 != 0
-    }
-
-    /// The first `count` instructions, which end with the one from `last` to `end`.
-    pub fn prefix(&self, count: u16, last: u64, end: u64) -> CodeBlock {
-        CodeBlock { instructions: count, last, end, ..*self }
-    }
-}
-
-/// Which way out of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Way {
-    Next = 0,
-    Target = 1,
-}
-
-/// The block that is not kept: one instruction over the border of two sections.
-pub const SCRATCH: u32 = 0;
-
-const MAX_INSTRUCTIONS: usize = 512;
-const MAX_LENGTH: usize = 15;
 const FRONT: usize = 1 << 12;
 
 /// Blocks by number. Numbers grow from 1; block 0 is the scratch block.
@@ -147,23 +33,6 @@ pub struct CodeCache {
 
 fn slot(address: u64) -> usize {
     (address ^ address >> 12) as usize % FRONT
-}
-
-/// One instruction that nobody knows, which leads nowhere.
-const fn unknown(address: u64) -> CodeBlock {
-    CodeBlock {
-        start: address,
-        last: address,
-        end: address,
-        target: 0,
-        links: [UNLINKED; 2],
-        lengths: 0,
-        id: u32::MAX,
-        instructions: 1,
-        exit: Exit::Far,
-        marks: 0,
-        mode: Execution::Bits64,
-    }
 }
 
 impl CodeCache {
@@ -307,122 +176,5 @@ impl CodeCache {
             Err(DecoderError::NoMoreBytes) if bytes.len() < MAX_LENGTH => Err(Reason::NoCode),
             Err(_) => Err(Reason::BadInstruction),
         }
-    }
-}
-
-fn decode(bytes: &[u8], address: u64, view: View, lengths: &mut Vec<u8>) -> Result<CodeBlock, DecoderError> {
-    decode_some(bytes, address, view, MAX_INSTRUCTIONS, lengths)
-}
-
-fn decode_some(
-    bytes: &[u8],
-    address: u64,
-    view: View,
-    most: usize,
-    lengths: &mut Vec<u8>,
-) -> Result<CodeBlock, DecoderError> {
-    let mut decoder = Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE);
-    let mut block = CodeBlock {
-        start: address,
-        last: address,
-        end: address,
-        target: 0,
-        links: [UNLINKED; 2],
-        lengths: 0,
-        id: u32::MAX,
-        instructions: 0,
-        exit: Exit::Linear,
-        marks: 0,
-        mode: view.execution(),
-    };
-    let mut instruction = Instruction::default();
-    while usize::from(block.instructions) < most {
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() {
-            let at = block.end.wrapping_sub(address) as usize;
-            if view.bitness() == 64 && bytes[at..].starts_with(&JMPABS) && bytes.len() - at >= JMPABS_LENGTH {
-                block.last = block.end;
-                block.end = block.end.wrapping_add(JMPABS_LENGTH as u64);
-                block.instructions += 1;
-                lengths.push(JMPABS_LENGTH as u8);
-                block.exit = Exit::IndirectJump;
-                break;
-            }
-            if block.instructions == 0 {
-                return Err(match decoder.last_error() {
-                    DecoderError::None => DecoderError::InvalidInstruction,
-                    error => error,
-                });
-            }
-            break;
-        }
-        block.last = block.end;
-        block.end = instruction.next_ip();
-        block.instructions += 1;
-        lengths.push(instruction.len() as u8);
-        block.exit = exit(&instruction);
-        block.marks |= mark(&instruction).map_or(0, |mark| mark as u8);
-        if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
-            block.target = instruction.near_branch_target();
-        }
-        if block.exit != Exit::Linear {
-            break;
-        }
-    }
-    Ok(block)
-}
-
-/// REX2 JMPABS imm64 (APX): a direct jump that makes a TIP packet like an indirect one.
-const JMPABS: [u8; 3] = [0xd5, 0x00, 0xa1];
-const JMPABS_LENGTH: usize = 11;
-
-fn mark(instruction: &Instruction) -> Option<Mark> {
-    match instruction.mnemonic() {
-        Mnemonic::Ptwrite => Some(Mark::PtWrite),
-        Mnemonic::Mov if instruction.op0_register() == Register::CR3 => Some(Mark::Cr3),
-        Mnemonic::Vmptrld => Some(Mark::Vmcs),
-        Mnemonic::Vmlaunch | Mnemonic::Vmresume => Some(Mark::VmEntry),
-        _ => None,
-    }
-}
-
-/// Which instructions make packets (SDM table "Branch-related instructions and packets").
-fn exit(instruction: &Instruction) -> Exit {
-    match instruction.flow_control() {
-        FlowControl::Next | FlowControl::XbeginXabortXend | FlowControl::Exception => Exit::Linear,
-        FlowControl::ConditionalBranch => Exit::Cond,
-        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Exit::Jump,
-        FlowControl::IndirectBranch if instruction.is_jmp_near_indirect() => Exit::IndirectJump,
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Interrupt => Exit::Far,
-        FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Exit::Return,
-        FlowControl::Return => Exit::Far,
-        FlowControl::IndirectCall if instruction.is_call_near_indirect() => Exit::IndirectCall,
-        FlowControl::IndirectCall => Exit::Far,
-        FlowControl::Call if instruction.is_call_near() => Exit::Call,
-        FlowControl::Call => match instruction.code() {
-            Code::Syscall | Code::Sysenter | Code::Vmcall | Code::Vmlaunch | Code::Vmresume => Exit::Far,
-            _ if instruction.is_call_far() => Exit::Far,
-            _ => Exit::Linear,
-        },
-    }
-}
-
-/// Multiplicative hash: addresses are no adversaries beyond slowness.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(byte.into());
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
     }
 }

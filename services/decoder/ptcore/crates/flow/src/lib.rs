@@ -4,27 +4,34 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod block;
 mod calibration;
 mod code;
+mod code_block;
 mod config;
 mod crystal;
 mod event;
 mod events;
 mod flow;
+mod lead;
 mod loss;
 mod memory;
 mod notice;
 mod part;
 mod parts;
 mod path;
+mod paths;
 mod returns;
 mod sink;
 mod statistics;
 mod system;
+mod tally;
 mod time;
+mod view;
 mod walk;
 
 pub use access::{Access, InstructionClass};
+pub use block::{Block, BlockKind};
 pub use calibration::Rate;
 pub use config::{AddressFilter, Config};
 pub use flow::Flow;
@@ -33,7 +40,8 @@ pub use memory::{CodeMemory, CodeSlice};
 pub use notice::{Notice, NoticeKind};
 pub use part::{Ended, Part, Stopped};
 pub use parts::{decode_in_parts, Stream, Workers};
+pub use path::Path;
 pub use pt_packet::{Cpu, Errata, Execution};
-pub use sink::{Block, BlockKind, DisableKind, Path, Sink};
+pub use sink::{DisableKind, Sink};
 pub use statistics::Statistics;
 pub use time::Time;

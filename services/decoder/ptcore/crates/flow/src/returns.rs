@@ -1,6 +1,6 @@
 //! The stack of return addresses behind compressed returns.
 
-use crate::code::SCRATCH;
+use crate::code_block::SCRATCH;
 
 /// Entries the processor keeps (SDM section "RET Compression").
 const DEPTH: usize = 64;

@@ -14,13 +14,15 @@ mod tracing;
 mod transfer;
 mod unreadable;
 
-use crate::code::{CodeCache, View, SCRATCH};
+use crate::code::CodeCache;
+use crate::code_block::SCRATCH;
 use crate::config::Config;
 use crate::event::{Event, Fault};
 use crate::events::Events;
 use crate::part::{Ended, Part, Stopped};
 use crate::returns::ReturnStack;
 use crate::statistics::Statistics;
+use crate::view::View;
 use crate::{CodeMemory, Notice, Reason, Sink};
 use hare::Hare;
 use pt_packet::Execution;

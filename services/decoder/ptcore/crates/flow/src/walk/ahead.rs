@@ -1,7 +1,7 @@
 //! The next event, which may concern the block about to run.
 
 use super::{Ahead, Walk};
-use crate::code::Mark;
+use crate::code_block::Mark;
 use crate::event::{Event, Fault};
 use crate::{BlockKind, CodeMemory, DisableKind, Reason, Sink};
 

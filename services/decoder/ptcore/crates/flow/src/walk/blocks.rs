@@ -1,7 +1,7 @@
 //! From block to block, while tracing is enabled.
 
 use super::{Ahead, Walk};
-use crate::code::{CodeBlock, Exit, Way};
+use crate::code_block::{CodeBlock, Exit, Way};
 use crate::event::{Event, Fault};
 use crate::returns::Open;
 use crate::{BlockKind, CodeMemory, Reason, Sink};

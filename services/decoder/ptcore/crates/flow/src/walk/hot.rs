@@ -1,10 +1,13 @@
 //! What a stream consists of almost wholly, without a detour: branches, times and targets.
 
 use super::Walk;
-use crate::code::{Exit, Way, SCRATCH};
+use crate::code_block::{Exit, Way, SCRATCH};
 use crate::event::{Event, Fault};
-use crate::path::{mixed, told, Lead, Paths, Stop, Tally, WINDOW};
+use crate::lead::{mixed, Lead};
+use crate::path::told;
+use crate::paths::{Paths, Stop, WINDOW};
 use crate::returns::Open;
+use crate::tally::Tally;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use pt_packet::{Ip, Packet};
 

@@ -1,9 +1,10 @@
 //! Notices in their places among the instructions.
 
 use super::{Ahead, Walk};
-use crate::code::{Exit, Mark, View};
+use crate::code_block::{Exit, Mark};
 use crate::event::{Event, Fault};
 use crate::notice::{Place, Placed};
+use crate::view::View;
 use crate::{BlockKind, CodeMemory, Notice, NoticeKind, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {

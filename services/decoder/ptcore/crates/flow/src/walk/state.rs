@@ -1,7 +1,7 @@
 //! What code is looked at: the epoch of the image and the mode of execution.
 
 use super::Walk;
-use crate::code::View;
+use crate::view::View;
 use crate::{CodeMemory, Notice, NoticeKind, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {

@@ -1,7 +1,7 @@
 //! What a PSB says of the flow that comes by.
 
 use super::{Ahead, Walk};
-use crate::code::Exit;
+use crate::code_block::Exit;
 use crate::event::Fault;
 use crate::part::Stopped;
 use crate::{CodeMemory, Reason, Sink};

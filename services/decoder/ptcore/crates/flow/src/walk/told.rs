@@ -1,7 +1,7 @@
 //! Blocks and parts of blocks as the sink is told.
 
 use super::Walk;
-use crate::code::CodeBlock;
+use crate::code_block::CodeBlock;
 use crate::path::told;
 use crate::{BlockKind, CodeMemory, Sink};
 

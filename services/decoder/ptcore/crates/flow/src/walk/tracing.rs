@@ -1,8 +1,8 @@
 //! Where tracing begins, ends and is disabled.
 
 use super::Walk;
-use crate::code::View;
 use crate::event::{Event, Fault};
+use crate::view::View;
 use crate::{CodeMemory, DisableKind, Notice, NoticeKind, Sink};
 use pt_packet::Execution;
 

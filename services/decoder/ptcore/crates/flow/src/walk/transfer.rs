@@ -1,7 +1,7 @@
 //! Branches that need more than a bit: targets and what disables tracing.
 
 use super::{Ahead, Walk};
-use crate::code::{CodeBlock, Exit};
+use crate::code_block::{CodeBlock, Exit};
 use crate::event::{Event, Fault};
 use crate::{BlockKind, CodeMemory, DisableKind, Reason, Sink};
 

@@ -1,7 +1,7 @@
 //! Code that cannot be read, where nothing may need it.
 
 use super::Walk;
-use crate::code::SCRATCH;
+use crate::code_block::SCRATCH;
 use crate::event::{Event, Fault};
 use crate::{CodeMemory, Reason, Sink};
 

@@ -1,0 +1,175 @@
+//! Finding paths: along the blocks that given branches lead to.
+
+use super::CodeCache;
+use crate::block::BlockKind;
+use crate::code_block::{Exit, Way, SCRATCH};
+use crate::lead::{key, mixed, Lead};
+use crate::memory::CodeMemory;
+use crate::paths::{Entry, Step, Stop, MOST_PUSHES};
+use crate::tally::{Tally, MOST_STEPS};
+use crate::view::View;
+
+/// A path that is being found.
+struct Finder {
+    steps: Vec<Step>,
+    open: Vec<u32>,
+    high: usize,
+    instructions: u32,
+    conditional: u16,
+    compressed: u16,
+    calls: u16,
+    returns: u16,
+}
+
+impl Finder {
+    /// A call out of the block that may be returned from.
+    fn call(&mut self, block: u32) {
+        self.calls += 1;
+        self.open.push(block);
+        self.high = self.high.max(self.open.len());
+    }
+}
+
+impl CodeCache {
+    /// Finds and keeps the path. `None` when code on the way cannot be read: the walk will tell why.
+    #[cold]
+    pub fn find_path<M: CodeMemory>(&mut self, memory: &M, view: View, block: u32, lead: Lead) -> Option<Entry> {
+        if block == SCRATCH {
+            return None;
+        }
+        let known = self.paths.slots[self.paths.place_of(key(block, lead))];
+        let entry = self.trace(memory, view, block, lead)?;
+        let Entry { key, .. } = entry;
+        // Of a view before: the same as long as every block on the way is.
+        if known.key == key && self.same(&known, &entry) {
+            self.paths.steps.truncate(entry.first as usize);
+            let entry = Entry { view, ..known };
+            self.paths.insert(entry);
+            return Some(entry);
+        }
+        let entry = Entry { id: self.paths.numbers, ..entry };
+        self.paths.numbers += u32::from(entry.steps != 0);
+        self.paths.insert(entry);
+        Some(entry)
+    }
+
+    fn same(&self, one: &Entry, other: &Entry) -> bool {
+        let steps = |entry| self.paths.steps(entry).iter().map(|step| (step.block, step.kind));
+        one.end == other.end && one.stop == other.stop && steps(one).eq(steps(other))
+    }
+
+    fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, lead: Lead) -> Option<Entry> {
+        let count = lead.count();
+        let mut left = count;
+        let mut path = Finder {
+            steps: Vec::with_capacity(MOST_STEPS),
+            open: Vec::new(),
+            high: 0,
+            instructions: 0,
+            conditional: 0,
+            compressed: 0,
+            calls: 0,
+            returns: 0,
+        };
+        let mut at = first;
+        let mut end = None;
+        let stop = loop {
+            // Without any branch it leads up to where one is needed.
+            if left == 0 && count != 0 {
+                break Stop::Used;
+            }
+            let block = *self.block(at);
+            if path.steps.len() == MOST_STEPS || at == SCRATCH {
+                break Stop::Other;
+            }
+            let indirect = match block.exit {
+                Exit::IndirectJump => Some(BlockKind::IndirectJump),
+                Exit::IndirectCall if path.open.len() < MOST_PUSHES => Some(BlockKind::IndirectCall),
+                Exit::Return => Some(BlockKind::Return),
+                _ => None,
+            };
+            if let (Some(kind), Some(target)) = (indirect, lead.told_target()) {
+                path.steps.push(Step { block: at, kind });
+                path.instructions += u32::from(block.instructions);
+                path.returns += u16::from(kind == BlockKind::Return);
+                if kind == BlockKind::IndirectCall {
+                    path.call(at);
+                }
+                end = Some(target);
+                break Stop::Used;
+            }
+            let (kind, way, from) = match block.exit {
+                Exit::Cond if left != 0 && lead.taken(left) => (BlockKind::CondTaken, Way::Target, at),
+                Exit::Cond if left != 0 => (BlockKind::CondNotTaken, Way::Next, at),
+                Exit::Linear => (BlockKind::Linear, Way::Next, at),
+                Exit::Jump => (BlockKind::Jump, Way::Target, at),
+                Exit::Call if path.open.len() < MOST_PUSHES || block.target == block.end => {
+                    (BlockKind::Call, Way::Target, at)
+                }
+                Exit::Return if left != 0 && lead.taken(left) => match path.open.last() {
+                    Some(&call) => (BlockKind::Return, Way::Next, call),
+                    None => {
+                        path.steps.push(Step { block: at, kind: BlockKind::Return });
+                        path.instructions += u32::from(block.instructions);
+                        (left, path.compressed) = (left - 1, path.compressed + 1);
+                        end = Some(SCRATCH);
+                        break Stop::Return;
+                    }
+                },
+                _ => break Stop::Other,
+            };
+            let next = self.step(memory, view, from, way)?;
+            if next == SCRATCH {
+                break Stop::Other;
+            }
+            path.steps.push(Step { block: at, kind });
+            path.instructions += u32::from(block.instructions);
+            match kind {
+                BlockKind::CondTaken | BlockKind::CondNotTaken => {
+                    (left, path.conditional) = (left - 1, path.conditional + 1)
+                }
+                BlockKind::Return => {
+                    path.open.pop();
+                    (left, path.compressed) = (left - 1, path.compressed + 1);
+                }
+                BlockKind::Call if block.target == block.end => path.calls += 1,
+                BlockKind::Call => path.call(at),
+                _ => {}
+            }
+            at = next;
+        };
+        let end = end.unwrap_or(at);
+        let mut pushes = [SCRATCH; MOST_PUSHES];
+        pushes[..path.open.len()].copy_from_slice(&path.open);
+        let entry = Entry {
+            key: key(first, lead),
+            tally: Tally::of(path.conditional, path.compressed, path.calls, path.returns),
+            view,
+            end,
+            next: mixed(end),
+            id: u32::MAX,
+            instructions: path.instructions,
+            first: self.paths.steps.len() as u32,
+            steps: path.steps.len() as u8,
+            used: (count - left) as u8,
+            stop,
+            high: path.high as u8,
+            pushes,
+            pushed: path.open.len() as u8,
+        };
+        self.paths.steps.extend(path.steps);
+        Some(entry)
+    }
+
+    /// The block that follows on `way`; `None` when it cannot be read.
+    fn step<M: CodeMemory>(&mut self, memory: &M, view: View, from: u32, way: Way) -> Option<u32> {
+        let block = self.block(from);
+        match block.linked(way, view) {
+            Some(number) => Some(number),
+            None => {
+                let address = if way == Way::Target { block.target } else { block.end };
+                self.link(memory, view, from, way, address).ok()
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! In which epoch and mode code is looked at.
+
+use pt_packet::Execution;
+
+/// What the address space and the execution mode look like: epoch and code size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View(u32);
+
+impl View {
+    /// None that is ever seen.
+    pub const NONE: View = View(u32::MAX);
+
+    pub fn new(epoch: u32, mode: Execution) -> Self {
+        View(epoch << 2 | mode as u32)
+    }
+
+    /// The same code size in another epoch.
+    pub fn of_epoch(self, epoch: u32) -> Self {
+        View(epoch << 2 | self.mode())
+    }
+
+    pub fn execution(self) -> Execution {
+        match self.mode() {
+            0 => Execution::Bits16,
+            1 => Execution::Bits32,
+            _ => Execution::Bits64,
+        }
+    }
+
+    pub fn mode(self) -> u32 {
+        self.0 & 3
+    }
+
+    pub fn bitness(self) -> u32 {
+        16 << self.mode()
+    }
+
+    pub fn epoch(self) -> u32 {
+        self.0 >> 2
+    }
+}
