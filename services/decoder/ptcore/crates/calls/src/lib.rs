@@ -3,6 +3,7 @@
 //! [`Calls`] is the [`pt_flow::Sink`] that follows the flow of one thread with a stack of calls. Every instruction that
 //! the flow tells is counted in exactly one call.
 
+mod arrival;
 mod blocks;
 mod calls;
 mod clock;
@@ -11,17 +12,22 @@ mod edges;
 mod found;
 mod functions;
 mod gathered;
+mod known;
+mod losses;
 mod output;
 mod plan;
 mod records;
 mod stack;
+mod trace;
 mod window;
 
 pub use blocks::{BlockCount, Blocks};
-pub use calls::{Calls, LossCause, LossRecord, Totals, Trace};
+pub use calls::Calls;
 pub use coverage::Coverage;
 pub use edges::{Edge, EdgeKind};
 pub use found::{Callers, Found};
 pub use functions::{FunctionKey, FunctionTotals};
+pub use losses::{LossCause, LossRecord};
 pub use output::{Batch, Kept, Output};
 pub use records::{Columns, Records, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
+pub use trace::{Totals, Trace};

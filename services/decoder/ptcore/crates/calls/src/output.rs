@@ -1,8 +1,8 @@
 //! Where calls go when they are over.
 
-use crate::calls::LossRecord;
 use crate::found::Found;
 use crate::functions::FunctionKey;
+use crate::losses::LossRecord;
 use crate::records::Records;
 
 /// What became known since the batch before.

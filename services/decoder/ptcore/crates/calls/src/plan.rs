@@ -1,8 +1,9 @@
 //! Paths as what they do to the stack of calls.
 
+use crate::arrival::Arrival;
 use crate::blocks::Blocks;
-use crate::calls::{Arrival, Known};
 use crate::edges::Edges;
+use crate::known::Known;
 use crate::stack::Entry;
 use pt_flow::Block;
 

@@ -1,9 +1,9 @@
 //! The calls that are open, and their accounts.
 
-use crate::calls::LossRecord;
 use crate::clock::{Clock, INNER};
 use crate::functions::{FunctionKey, FunctionTotals, Functions};
 use crate::gathered::Gathered;
+use crate::losses::LossRecord;
 use crate::output::{Batch, Output};
 use crate::records::{BEGIN_TRUNCATED, END_TRUNCATED, UNWOUND};
 use crate::window::{Opening, Window, NOBODY};

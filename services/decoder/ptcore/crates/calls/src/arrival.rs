@@ -1,0 +1,44 @@
+//! How blocks are reached.
+
+use pt_flow::{Block, BlockKind};
+
+/// How the next block is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Nothing before it is known.
+    Begin,
+    /// By a branch that leaves the stack alone.
+    Jump,
+    Call {
+        from: u64,
+        returns_to: u64,
+    },
+    Return,
+    Interruption(Left),
+}
+
+impl Arrival {
+    #[inline(always)]
+    pub fn behind(block: &Block<'_>) -> Arrival {
+        match block.kind {
+            BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => {
+                Arrival::Call { from: block.last, returns_to: block.end }
+            }
+            BlockKind::Return => Arrival::Return,
+            _ => Arrival::Jump,
+        }
+    }
+
+    /// Whether a stub may be passed through on this way.
+    #[inline(always)]
+    pub fn passes(self) -> bool {
+        matches!(self, Arrival::Jump | Arrival::Call { .. })
+    }
+}
+
+/// Where the flow was interrupted, and where it would go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub at: u64,
+    pub resumes: u64,
+}

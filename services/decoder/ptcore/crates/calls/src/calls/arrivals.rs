@@ -1,0 +1,144 @@
+//! What each arrival at another function means for the stack.
+
+use super::Calls;
+use crate::arrival::{Arrival, Left};
+use crate::functions::Entered;
+use crate::known::Known;
+use crate::output::Output;
+use crate::records::{ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
+use crate::stack::{Entry, Interruption};
+use pt_image::{Role, Symbols};
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// The stack's innermost call becomes the one that runs the block at `address`, of which `known` is what is known.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self, address: u64, id: u32, known: Known) {
+        let entered = Entered { function: known.function, entry: known.entry };
+        match self.arrival {
+            Arrival::Jump => self.jump(entered, address),
+            Arrival::Call { from, returns_to } => {
+                let entered = match known.called {
+                    u32::MAX => self.enter(address, id),
+                    function => Entered { function, ..entered },
+                };
+                self.call(entered, from, returns_to, address);
+            }
+            Arrival::Return => self.give_back(entered, address),
+            Arrival::Begin => {
+                self.stack.begin(self.tsc);
+                self.root(entered, address);
+            }
+            Arrival::Interruption(left) => {
+                let entered = self.enter(address, id);
+                self.interruption(entered, left, address);
+            }
+        }
+    }
+
+    /// What a call of `address` enters.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn enter(&mut self, address: u64, id: u32) -> Entered {
+        let (entered, _) = self.look_up(address, true);
+        if let Some(known) = self.known.get_mut(id as usize).filter(|known| known.function != u32::MAX) {
+            (known.called, known.entry) = (entered.function, entered.entry);
+        }
+        entered
+    }
+
+    fn root(&mut self, entered: Entered, target: u64) {
+        self.stack.push(&Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
+    }
+
+    fn call(&mut self, entered: Entered, from: u64, returns_to: u64, target: u64) {
+        if !entered.entry && self.stack.function() == Some(entered.function) {
+            return self.stack.call_locally(returns_to);
+        }
+        self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, from, target) });
+    }
+
+    fn jump(&mut self, entered: Entered, target: u64) {
+        if self.stack.role() == Role::LongJump && self.long_jump(entered, target) {
+            return;
+        }
+        if self.stack.function() == Some(entered.function) {
+            return;
+        }
+        self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, self.end, target) });
+    }
+
+    /// True when the jump left the function that jumps far.
+    fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
+        let landed = self.stack.has_landings() && self.stack.land(target);
+        if landed && self.stack.function() == Some(entered.function) {
+            return true;
+        }
+        if entered.entry || self.stack.function() == Some(entered.function) {
+            return false;
+        }
+        self.unwind_to(entered, target);
+        true
+    }
+
+    /// To the innermost call of the function, else to a new beginning.
+    fn unwind_to(&mut self, entered: Entered, target: u64) {
+        if !self.stack.unwind_to(entered.function) {
+            self.stack.end();
+            self.root(entered, target);
+        }
+    }
+
+    fn give_back(&mut self, entered: Entered, target: u64) {
+        if self.stack.return_locally(target) {
+            return;
+        }
+        if self.stack.returns_to(target) {
+            return self.stack.pop(0);
+        }
+        if self.stack.return_to(target) {
+            return;
+        }
+        if let Some(interruption) = self.stack.interruption().filter(|interruption| !interruption.returning) {
+            interruption.returning = true;
+            return self.jump(entered, target);
+        }
+        // No call returns to where a function begins: its address was pushed.
+        if entered.entry {
+            return self.jump(entered, target);
+        }
+        if self.stack.depth() == 1 {
+            self.stack.pop(0);
+            return self.stack.find_caller(entered.function, target);
+        }
+        // The unwinder of C++ exceptions returns into the call that catches.
+        self.unwind_to(entered, target);
+    }
+
+    fn interruption(&mut self, entered: Entered, left: Left, target: u64) {
+        if !entered.entry {
+            // The end of an interruption of which the begin was not recorded.
+            return self.unwind_to(entered, target);
+        }
+        let interruption = Interruption { resumes: left.resumes, repeats: left.at, returning: false };
+        self.stack.push(&Entry {
+            flags: ASYNCHRONOUS,
+            interruption: Some(interruption),
+            ..plain(entered, left.at, target)
+        });
+    }
+
+    pub(super) fn interrupt_at(&mut self, left: Left, to: u64) {
+        if self.arrival != Arrival::Jump {
+            // Between a call and the first instruction of the function, for instance.
+            let (entered, _) = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
+            let (function, entry) = (entered.function, entered.entry);
+            let known = Known { function, called: function, entry, stub: false };
+            self.arrive(left.at, u32::MAX, known);
+        }
+        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption(left) };
+    }
+}
+
+pub(super) fn plain(entered: Entered, call_address: u64, target: u64) -> Entry {
+    Entry { function: entered.function, call_address, target, returns_to: None, flags: 0, interruption: None }
+}

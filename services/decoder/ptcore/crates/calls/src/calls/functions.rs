@@ -1,0 +1,65 @@
+//! In which function a block is.
+
+use super::Calls;
+use crate::arrival::Arrival;
+use crate::functions::Entered;
+use crate::known::{Known, UNKNOWN};
+use crate::output::Output;
+use pt_flow::Block;
+use pt_image::{Role, Symbols};
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
+    pub(super) fn look_up(&mut self, address: u64, called: bool) -> (Entered, bool) {
+        let place = self.symbols.place(self.stack.epoch, address);
+        let entered = self.stack.functions.at(&place, address, called);
+        if let Some((divided, from)) = self.stack.functions.changed.take() {
+            if let Some(members) = self.members.get_mut(divided as usize) {
+                members.retain(|&(id, start)| {
+                    if start >= from {
+                        self.known[id as usize] = UNKNOWN;
+                    }
+                    start < from
+                });
+            }
+        }
+        (entered, place.function.is_some())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_to_know(&mut self, block: &Block<'_>) -> Known {
+        let called = matches!(self.arrival, Arrival::Call { .. });
+        let (entered, divided) = self.look_up(block.start, called);
+        let named = if called || divided { entered.function } else { u32::MAX };
+        let stub = self.stack.functions.sums[entered.function as usize].role == Role::Stub;
+        let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
+        if let Some(index) = kept(block) {
+            if self.known.len() <= index {
+                self.known.resize(index + 1, UNKNOWN);
+            }
+            self.known[index] = known;
+            if !divided {
+                let function = entered.function as usize;
+                if self.members.len() <= function {
+                    self.members.resize_with(function + 1, Vec::new);
+                }
+                self.members[function].push((block.id, block.start));
+            }
+        }
+        known
+    }
+
+    #[inline(always)]
+    pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
+        match kept(block).and_then(|index| self.known.get(index)) {
+            Some(&known) if known.function != u32::MAX => known,
+            _ => self.get_to_know(block),
+        }
+    }
+}
+
+#[inline(always)]
+fn kept(block: &Block<'_>) -> Option<usize> {
+    (block.id != u32::MAX).then_some(block.id as usize)
+}

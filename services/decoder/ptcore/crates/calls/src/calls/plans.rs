@@ -1,0 +1,93 @@
+//! Paths that ran block by block, and the plans that are made of them.
+
+use super::arrivals::plain;
+use super::Calls;
+use crate::arrival::Arrival;
+use crate::functions::Entered;
+use crate::known::of;
+use crate::output::Output;
+use crate::plan::{Move, Plan, Plans};
+use crate::records::TAIL_CALL;
+use crate::stack::Entry;
+use pt_flow::{Block, BlockKind, Path};
+use pt_image::{Role, Symbols};
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
+    #[inline(never)]
+    pub(super) fn replay(&mut self, path: &Path<'_>, mut reached: bool) {
+        for block in path.blocks() {
+            let reached = std::mem::take(&mut reached) || self.reach(&block);
+            self.ran(&block, reached);
+        }
+        if self.plans.is_worth_it(path.id, self.stack.functions.version) {
+            let plan = self.plan(path);
+            self.plans.keep(path.id, self.stack.functions.version, plan);
+        }
+    }
+
+    /// What the path does to the stack, when that can be said beforehand.
+    fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
+        let known = |calls: &Self, block: &Block<'_>| {
+            calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)
+        };
+        let first = path.blocks().next()?;
+        let mut plan = Plan::of(known(self, &first)?, &first);
+        let mut arrival = None;
+        let mut open = vec![(known(self, &first)?.function, 0)];
+        let mut run = 0;
+        for block in path.blocks() {
+            let known = known(self, &block)?;
+            if known.stub {
+                if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
+                    return None;
+                }
+                run += block.instructions;
+                plan.edges.extend(self.edges.slot(&block));
+                plan.blocks.push(block.id);
+                continue;
+            }
+            let &(function, returns_to) = open.last()?;
+            match arrival {
+                None => {}
+                Some(Arrival::Jump) if known.function == function => {}
+                Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
+                    let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
+                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                    *open.last_mut()? = (known.function, returns_to);
+                }
+                Some(Arrival::Call { from, returns_to }) if known.called != u32::MAX => {
+                    if !known.entry && known.called == function {
+                        return None;
+                    }
+                    let entered = Entered { function: known.called, entry: known.entry };
+                    let entry = Entry { returns_to: Some(returns_to), ..plain(entered, from, block.start) };
+                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                    open.push((known.called, returns_to));
+                }
+                Some(Arrival::Return) if open.len() > 1 && returns_to == block.start => {
+                    plan.moves.push(Move::pop(std::mem::take(&mut run)));
+                    open.pop();
+                }
+                _ => return None,
+            }
+            run += block.instructions;
+            (plan.last, plan.end) = (block.last, block.end);
+            arrival = Some(Arrival::behind(&block));
+            plan.edges.extend(self.edges.slot(&block));
+            plan.blocks.push(block.id);
+        }
+        if path.returns_to.is_some() {
+            // It goes elsewhere every time.
+            plan.edges.pop();
+        }
+        (plan.run, plan.arrival) = (run, arrival?);
+        Some(plan)
+    }
+
+    /// Plans are of paths of another generation from now on.
+    pub(super) fn forget_plans(&mut self, generation: u64) {
+        self.plans.gather_blocks(&mut self.blocks);
+        self.plans = Plans::of(generation);
+    }
+}

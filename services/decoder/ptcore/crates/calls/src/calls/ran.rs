@@ -1,0 +1,46 @@
+//! Blocks that ran, one by one.
+
+use super::Calls;
+use crate::arrival::Arrival;
+use crate::output::Output;
+use pt_flow::{Block, BlockKind};
+use pt_image::Symbols;
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// A block is reached. False when it is passed through: what its stub leads to is arrived at as the stub was.
+    #[inline(always)]
+    pub(super) fn reach(&mut self, block: &Block<'_>) -> bool {
+        let known = self.known(block);
+        if self.arrival != Arrival::Jump || self.stack.function() != Some(known.function) {
+            if known.stub && self.arrival.passes() {
+                return false;
+            }
+            self.arrive(block.start, block.id, known);
+        }
+        true
+    }
+
+    /// A block ran, which was `reached` or else passed through.
+    #[inline(always)]
+    pub(super) fn ran(&mut self, block: &Block<'_>, reached: bool) {
+        self.stack.run(block.instructions);
+        if reached {
+            self.end = block.end;
+            self.arrival = Arrival::behind(block);
+        } else {
+            self.pass_through(block);
+        }
+        self.edges.count(block);
+        self.blocks.count(block);
+    }
+
+    /// What the stub leads to is arrived at as the stub was.
+    #[inline(always)]
+    fn pass_through(&mut self, block: &Block<'_>) {
+        self.passed = (block.last, block.end);
+        let back = |returns_to| block.kind == BlockKind::Return && block.target == returns_to;
+        if matches!(self.arrival, Arrival::Call { returns_to, .. } if back(returns_to)) {
+            self.arrival = Arrival::Jump;
+        }
+    }
+}

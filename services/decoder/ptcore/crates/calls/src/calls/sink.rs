@@ -1,0 +1,151 @@
+//! The flow as it is told: paths by their plans, losses, and where tracing is disabled.
+
+use super::arrivals::plain;
+use super::Calls;
+use crate::arrival::{Arrival, Left};
+use crate::functions::Entered;
+use crate::losses::{LossCause, LossRecord};
+use crate::output::Output;
+use crate::plan::{Move, NONE, TAIL};
+use crate::records::TAIL_CALL;
+use crate::stack::Entry;
+use pt_flow::{Block, DisableKind, Loss, Path, Sink};
+use pt_image::Symbols;
+
+impl<S: Symbols, O: Output> Sink for Calls<S, O> {
+    #[inline(always)]
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        self.stack.epoch = block.epoch;
+        self.pass(tsc);
+        let reached = self.reach(block);
+        self.ran(block, reached);
+    }
+
+    #[inline(always)]
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        self.stack.epoch = path.epoch();
+        self.pass(tsc);
+        let version = self.stack.functions.version;
+        let Some(plan) = self.plans.fitting(path.id, version) else {
+            return self.replay(path, false);
+        };
+        let known = plan.known;
+        if self.arrival == Arrival::Jump && self.stack.function() == Some(known.function) {
+            // Nothing changes.
+        } else if self.arrival == Arrival::Return && self.stack.is_over(plan.start) {
+            self.stack.pop(0);
+            if self.stack.function() != Some(known.function) {
+                return self.replay(path, true);
+            }
+        } else {
+            let start = plan.start;
+            self.arrive(start, path.first(), known);
+            if self.stack.functions.version != version || self.stack.function() != Some(known.function) {
+                return self.replay(path, true);
+            }
+        }
+        let Some(plan) = self.plans.of_path(path.id) else { return };
+        plan.count += 1;
+        let (moves, run) = (plan.moves(), plan.run);
+        (self.end, self.arrival) = (plan.end, plan.arrival());
+        if let Some(target) = path.returns_to {
+            self.edges.count_return(plan.last, target);
+        }
+        for &Move { run, function, call_address, target, returns_to } in &self.plans.moves[moves] {
+            self.stack.run(run);
+            if function == NONE {
+                self.stack.pop(0);
+            } else if returns_to == TAIL {
+                let entered = Entered { function, entry: false };
+                self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, call_address, target) });
+            } else {
+                let entered = Entered { function, entry: false };
+                self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, call_address, target) });
+            }
+        }
+        self.stack.run(run);
+    }
+
+    fn paths(&mut self, generation: u64) {
+        if self.plans.generation != generation {
+            self.plans.gather(&mut self.edges);
+            self.forget_plans(generation);
+        }
+    }
+
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.tsc = tsc;
+        self.stack.skip(tsc);
+        if let (true, Some(loss)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
+            loss.end_tsc = tsc;
+        }
+        match self.left.take() {
+            None => self.arrival = Arrival::Begin,
+            Some(_) if resumed => {}
+            Some(left) => self.interrupt_at(left, ip),
+        }
+    }
+
+    fn disabled(&mut self, kind: DisableKind, at: u64, _target: Option<u64>, tsc: u64) {
+        self.pass(tsc);
+        let resumes = match kind {
+            DisableKind::Asynchronous => at,
+            DisableKind::Synchronous if self.passed.0 == at => self.passed.1,
+            DisableKind::Synchronous => self.end,
+        };
+        self.left = Some(Left { at, resumes });
+    }
+
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        self.pass(tsc);
+        self.interrupt_at(Left { at: from, resumes: from }, to);
+    }
+
+    fn loss(&mut self, loss: &Loss) {
+        self.pass(loss.tsc0);
+        self.break_off();
+        if let (true, Some(overflow)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
+            overflow.end_tsc = loss.tsc1;
+        }
+        self.stack.lose(LossRecord {
+            offset: loss.offset as u64,
+            size: loss.size as u64,
+            start_tsc: loss.tsc0,
+            end_tsc: loss.tsc1,
+            cause: LossCause::Undecodable(loss.reason),
+            address: loss.address,
+            epoch: loss.epoch,
+        });
+    }
+
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.pass(tsc);
+        self.break_off();
+        self.overflowing = true;
+        self.stack.lose(LossRecord {
+            offset: offset as u64,
+            size: 0,
+            start_tsc: tsc,
+            end_tsc: tsc,
+            cause: LossCause::Overflow,
+            address: from.unwrap_or(0),
+            epoch: self.stack.epoch,
+        });
+    }
+}
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// What runs from now on is over at `tsc`.
+    #[inline(always)]
+    fn pass(&mut self, tsc: u64) {
+        if tsc > self.tsc {
+            self.tsc = tsc;
+            self.stack.advance(tsc);
+        }
+    }
+
+    fn break_off(&mut self) {
+        self.stack.end();
+        (self.arrival, self.left) = (Arrival::Begin, None);
+    }
+}

@@ -1,0 +1,21 @@
+//! What is known of a cached block.
+
+use crate::functions::Entered;
+
+/// What was found out about a cached block.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// The function that it is in; `u32::MAX` when that is to be asked anew.
+    pub function: u32,
+    /// The function that a call of it enters.
+    pub called: u32,
+    pub entry: bool,
+    /// It is code that only leads to another function, and no call of its own.
+    pub stub: bool,
+}
+
+pub const UNKNOWN: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
+
+pub fn of(known: Known) -> Entered {
+    Entered { function: known.function, entry: known.entry }
+}
