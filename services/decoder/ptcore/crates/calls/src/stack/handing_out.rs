@@ -1,0 +1,86 @@
+//! Calls that are over leave the window, and go to the output.
+
+use super::Stack;
+use crate::functions::FunctionKey;
+use crate::gathered::Gathered;
+use crate::losses::LossRecord;
+use crate::output::{Batch, Output};
+use crate::window::NOBODY;
+
+/// Calls that may be open where calls are handed out; with more of them the stretch ends.
+const MOST_OPEN: usize = 1 << 20;
+/// Calls leave the window when there are so many new ones: it stays in the cache.
+const WINDOW: usize = 1 << 14;
+/// Losses are handed out when there are this many.
+const MOST_LOSSES: usize = 1 << 12;
+
+impl<O: Output> Stack<O> {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room(&mut self) {
+        // To look at the calls that are open takes no longer than as many new ones took.
+        let most = self.output.rows();
+        let new = most.min(WINDOW.max(self.frames.len()));
+        if self.window.new_rows() >= new {
+            if self.frames.len() > MOST_OPEN && most != usize::MAX {
+                self.end();
+            }
+            self.hand_out(false);
+            if self.gathered.records.len() >= most {
+                self.deliver();
+            }
+        }
+        if !self.window.has_room() {
+            self.window.grow(new);
+        }
+    }
+
+    /// Calls that are over leave the window, with their times. `last`: no more will come.
+    pub(super) fn hand_out(&mut self, last: bool) {
+        let open = self.frames.iter().map(|frame| frame.row);
+        let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
+        kept.sort_unstable();
+        kept.dedup();
+        let place = |row: u32| kept.partition_point(|&other| other < row) as u32;
+        self.clock.move_rows(place);
+        self.frames.iter_mut().for_each(|frame| frame.row = place(frame.row));
+        self.roots.retain(|root| kept.binary_search(root).is_ok());
+        self.roots.iter_mut().for_each(|root| *root = place(*root));
+        let more = if last { 0 } else { self.output.rows() };
+        self.gathered.make_room(self.window.rows as usize, more);
+        let Gathered { records, found, .. } = &mut self.gathered;
+        let gathered = records.len();
+        self.window.hand_out(&kept, records, found);
+        self.told.resize(self.functions.sums.len(), NOBODY);
+        for function in &mut records.columns.function[gathered..] {
+            let number = &mut self.told[*function as usize];
+            if *number == NOBODY {
+                *number = self.named.len() as u32;
+                self.named.push(*function);
+            }
+            *function = *number;
+        }
+    }
+
+    /// The output takes what was gathered.
+    pub(super) fn deliver(&mut self) {
+        self.gathered.place(self.window.kept());
+        let named = &self.named[self.delivered..];
+        let functions: Vec<FunctionKey> = named.iter().map(|&name| self.functions.key(name)).collect();
+        self.delivered = self.named.len();
+        let Gathered { records, found, .. } = &mut self.gathered;
+        let (calls, losses) = (records, &mut self.losses);
+        self.output.take(Batch { calls, functions: &functions, found, losses, epoch: self.epoch });
+        self.gathered.clear(self.window.next());
+        self.losses.clear();
+    }
+
+    /// A loss that is complete, but for the last one.
+    pub fn lose(&mut self, loss: LossRecord) {
+        if self.losses.len() >= MOST_LOSSES && self.output.rows() != usize::MAX {
+            self.hand_out(false);
+            self.deliver();
+        }
+        self.losses.push(loss);
+    }
+}

@@ -1,0 +1,70 @@
+//! Where calls may go on without a return of their own: behind `setjmp`, and inside the function itself.
+
+use super::Stack;
+use crate::output::Output;
+
+/// The address behind a `setjmp`, and how many calls lie below the one that called it.
+pub struct Landing {
+    pub address: u64,
+    pub depth: usize,
+}
+
+/// The return address of a call inside a function.
+pub struct Local {
+    pub returns_to: u64,
+    pub depth: usize,
+}
+
+/// Calls inside functions that are remembered; code that never returns from them would make them endless.
+const MAX_LOCALS: usize = 1 << 12;
+
+impl<O: Output> Stack<O> {
+    /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
+    pub fn land(&mut self, address: u64) -> bool {
+        let Some(landing) = self.landings.iter().rfind(|landing| landing.address == address) else { return false };
+        let depth = landing.depth;
+        self.unwind(depth);
+        true
+    }
+
+    pub fn has_landings(&self) -> bool {
+        !self.landings.is_empty()
+    }
+
+    pub(super) fn remember_landing(&mut self, address: Option<u64>) {
+        let (Some(address), depth) = (address, self.frames.len()) else { return };
+        let known = self.landings.iter().rev().take_while(|landing| landing.depth == depth);
+        if !known.into_iter().any(|landing| landing.address == address) {
+            self.landings.push(Landing { address, depth });
+        }
+    }
+
+    /// Remembers a call of the function's own code.
+    pub fn call_locally(&mut self, returns_to: u64) {
+        if self.locals.len() < MAX_LOCALS {
+            self.locals.push(Local { returns_to, depth: self.frames.len() });
+        }
+    }
+
+    /// Whether the return to `address` is from a call of the function's own code.
+    #[inline(always)]
+    pub fn return_locally(&mut self, address: u64) -> bool {
+        let depth = self.frames.len();
+        let own = self.locals.last().is_some_and(|local| local.returns_to == address && local.depth == depth);
+        if own {
+            self.locals.pop();
+        }
+        own
+    }
+
+    /// Forgets what belonged to calls that are over.
+    pub(super) fn forget_below(&mut self) {
+        let depth = self.frames.len();
+        while self.landings.last().is_some_and(|landing| landing.depth > depth) {
+            self.landings.pop();
+        }
+        while self.locals.last().is_some_and(|local| local.depth > depth) {
+            self.locals.pop();
+        }
+    }
+}

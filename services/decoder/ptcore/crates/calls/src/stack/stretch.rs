@@ -1,0 +1,48 @@
+//! Gapless stretches, and the callers that are found late in them.
+
+use super::frame::Entry;
+use super::Stack;
+use crate::output::Output;
+use crate::records::BEGIN_TRUNCATED;
+
+impl<O: Output> Stack<O> {
+    /// Begins a gapless stretch.
+    pub fn begin(&mut self, tsc: u64) {
+        self.forget_roots();
+        self.begin_tsc = tsc;
+    }
+
+    pub(super) fn forget_roots(&mut self) {
+        self.roots.clear();
+        self.roots_total = 0;
+        self.clock.leave_stretch();
+        self.window.begin();
+        self.stretch = self.stretch.wrapping_add(1);
+        if self.stretch == 0 {
+            self.functions.sums.iter_mut().for_each(|sums| sums.stretch = 0);
+            self.stretch = 1;
+        }
+    }
+
+    /// The call that was running turns out to lie inside one that began before the stretch. All calls must be over.
+    pub fn find_caller(&mut self, function: u32, target: u64) {
+        if self.window.is_full() {
+            self.forget_roots();
+        }
+        let entry =
+            Entry { function, call_address: 0, target, returns_to: None, flags: BEGIN_TRUNCATED, interruption: None };
+        let row = self.open(&entry, self.begin_tsc == 0);
+        self.window.columns.start_tsc[row as usize] = self.begin_tsc;
+        self.window.came_late(row, &self.roots);
+        self.roots.clear();
+        if let Some(frame) = self.frames.last_mut() {
+            frame.below = std::mem::take(&mut self.roots_total);
+        }
+        // What ran in the stretch up to now is inside the call.
+        let sums = &mut self.functions.sums[function as usize];
+        if sums.stretch == self.stretch {
+            (sums.total_instructions, sums.total_ticks) = sums.before;
+            self.clock.are_inner(function);
+        }
+    }
+}
