@@ -1,0 +1,84 @@
+//! CYC: core cycles since the packet before.
+
+use super::Time;
+
+impl Time {
+    #[inline(always)]
+    pub(super) fn cyc(&mut self, cycles: u64) {
+        self.calibration.cyc(cycles);
+        match self.calibration.rate() {
+            Some(rate) if self.fast != 0 || self.uncounted == 0 => self.pass(rate.ticks(cycles)),
+            _ => self.cyc_over_mtc(cycles),
+        }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, ticks: u64) {
+        self.fast = self.fast.saturating_add(ticks);
+        self.reach(self.base.saturating_add(self.fast));
+    }
+
+    /// A CYC that reaches over MTCs: what belongs to the time before the last of them does not count.
+    fn cyc_over_mtc(&mut self, cycles: u64) {
+        let Some(rate) = self.calibration.rate() else {
+            self.lost_cycles = true;
+            return;
+        };
+        let before = self.crystal.in_tsc(self.uncounted, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
+        self.pass(rate.ticks(cycles.saturating_sub(before)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::time::tests::skylake;
+    use crate::time::Time;
+    use crate::Config;
+
+    #[test]
+    fn cycles_count_in_the_ratio_of_the_clocks() {
+        let mut time = skylake();
+        time.cbr(40);
+        time.tsc(1000);
+        time.cyc(10);
+        time.cyc(11);
+        assert_eq!(time.now(), 1010);
+    }
+
+    #[test]
+    fn cycles_are_measured_between_mtcs_when_no_ratio_is_known() {
+        let mut time = Time::new(Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), ..Config::default() });
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.cyc(100);
+        assert_eq!(time.now(), 10_000);
+        time.cyc(236);
+        time.mtc(0x47);
+        time.cyc(168);
+        time.mtc(0x48); // 672 ticks in 168 cycles
+        time.cyc(10);
+        assert_eq!(time.now(), 10_000 + 2 * 672 + 40);
+    }
+
+    #[test]
+    fn no_cycle_is_measured_over_a_time_that_was_not_recorded() {
+        let told = |clock_of_libipt| {
+            let config = Config { mtc_freq: 3, tsc_ctc_ratio: (108, 1), nominal_ratio: 27, ..Config::default() };
+            let mut time = Time::new(Config { clock_of_libipt, ..config });
+            time.cbr(27);
+            time.tsc(108 << 10);
+            time.tma(1 << 10, 0);
+            time.cyc(864);
+            time.mtc(0x81);
+            // Tracing stopped for 1000 crystal ticks less the 100 cycles that follow.
+            time.tsc((2032 * 108) - 100);
+            time.tma(2031, 8);
+            time.cyc(100);
+            time.mtc(0xfe);
+            time.cyc(10);
+            time.now()
+        };
+        assert_eq!(told(false), 2032 * 108 + 10);
+        assert!(told(true) > 2032 * 108 + 10_000, "libipt's cycle becomes {} ticks", (told(true) - 2032 * 108) / 10);
+    }
+}

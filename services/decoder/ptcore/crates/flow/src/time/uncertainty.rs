@@ -1,0 +1,89 @@
+//! How far true times may be off.
+
+use super::{Anchor, Time};
+
+/// While the clock is tied and `now` is ahead by `start` up to `size` more ticks, the uncertainty is the one that was told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calm {
+    start: u64,
+    size: u64,
+}
+
+impl Time {
+    /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
+    /// `now`: `None` when nothing bounds it.
+    ///
+    /// With MTC that is the time between two of them, if none was dropped. With CYC alone it is what an error of half
+    /// a unit of the core to bus ratio makes of the cycles since the last TSC.
+    #[inline]
+    pub fn uncertainty(&self) -> Option<u64> {
+        let ahead = self.ahead();
+        if self.tied() {
+            let ticks = self.period?;
+            return Some(ahead.saturating_add(ticks).max(1));
+        }
+        if self.anchor != Anchor::Tsc {
+            return None;
+        }
+        let ratio = self.calibration.core_ratio()?;
+        Some(ahead.saturating_add(self.fast / (2 * u64::from(ratio))).saturating_add(1))
+    }
+
+    /// The uncertainty, rounded up to a power of two, when that changed since it was last asked for.
+    #[inline(always)]
+    pub fn uncertainty_news(&mut self) -> Option<Option<u64>> {
+        if self.tied() && self.ahead().wrapping_sub(self.calm.start) < self.calm.size {
+            return None;
+        }
+        self.new_uncertainty()
+    }
+
+    #[inline(never)]
+    fn new_uncertainty(&mut self) -> Option<Option<u64>> {
+        let bound = self.uncertainty().map(|ticks| ticks.checked_next_power_of_two().unwrap_or(u64::MAX));
+        self.calm = match (self.tied(), self.period, bound) {
+            (true, Some(period), Some(bound)) if bound.is_power_of_two() => {
+                let start = (bound / 2 + 1).saturating_sub(period);
+                Calm { start, size: bound - period - start + 1 }
+            }
+            _ => Calm::default(),
+        };
+        (bound != self.told).then(|| {
+            self.told = bound;
+            bound
+        })
+    }
+
+    /// How far `now` is ahead of what the packets say.
+    #[inline(always)]
+    fn ahead(&self) -> u64 {
+        self.now.saturating_sub(self.estimate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::time::tests::skylake;
+
+    #[test]
+    fn mtcs_bound_the_time_by_their_distance() {
+        let mut time = skylake();
+        assert_eq!(time.uncertainty(), None);
+        time.tsc(10_000);
+        assert_eq!(time.uncertainty(), None);
+        time.tma(0x46 << 3, 0);
+        assert_eq!(time.uncertainty(), Some(8 * 84));
+        time.mtc(0x47);
+        assert_eq!(time.uncertainty_news(), Some(Some(1024)));
+        assert_eq!(time.uncertainty_news(), None);
+    }
+
+    #[test]
+    fn cycles_alone_bound_the_time_by_the_grain_of_the_core_ratio() {
+        let mut time = skylake();
+        time.tsc(10_000);
+        time.cbr(20);
+        time.cyc(4000);
+        assert_eq!((time.now(), time.uncertainty()), (14_000, Some(101)));
+    }
+}
