@@ -1,9 +1,10 @@
 //! An ELF file: its code and its functions.
 
 use crate::bytes::Bytes;
+use crate::demangle::demangle;
 use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::{flatten, Range};
-use crate::name::{demangle, Role};
+use crate::name::Role;
 use crate::pclntab;
 use crate::plt::{lazy_stubs, stubs, Callee};
 use crate::separate::{hex, Search};

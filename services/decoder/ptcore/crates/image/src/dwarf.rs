@@ -1,7 +1,7 @@
 //! Source lines and inlined functions from DWARF, read unit by unit as they are asked for.
 
 use crate::bytes::Bytes;
-use crate::name::demangle;
+use crate::demangle::demangle;
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use elsa::FrozenVec;
