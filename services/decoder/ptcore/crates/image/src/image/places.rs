@@ -1,0 +1,81 @@
+//! Which function an address belongs to, and what to call it.
+
+use super::{Content, Image, Section, Space, UNMAPPED};
+use crate::{Place, Role, Symbols};
+
+/// What can be said of a function to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub name: String,
+    /// What the binary was mapped as.
+    pub binary: String,
+    /// In the binary's own address space.
+    pub address: u64,
+    pub size: u64,
+    /// From which table the name is, or `none: ` and why there is none.
+    pub symbol_status: String,
+}
+
+impl Symbols for Image {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        let bare =
+            |space, start, end| Place { space, function: None, start, end, bias: 0, entry: false, role: Role::Plain };
+        let Some((section, start, end)) = self.section_at(epoch, address) else {
+            return bare(UNMAPPED, 0, u64::MAX);
+        };
+        let Section { space, content } = &self.sections[section as usize];
+        let (delta, binary) = match (content, self.binary(*space)) {
+            (Content::File { delta }, Some(binary)) => (*delta, binary),
+            (Content::Code { address, bytes }, _) => return bare(*space, *address, *address + bytes.len() as u64),
+            _ => return bare(*space, start, end),
+        };
+        let Some(own) = binary.address_of(address.wrapping_sub(delta)) else {
+            return bare(*space, start, end);
+        };
+        let bias = address.wrapping_sub(own);
+        let found = binary.find(own);
+        let function = found.function.map(|number| binary.function(number));
+        Place {
+            space: *space,
+            function: found.function,
+            start: found.start.wrapping_add(bias),
+            end: found.end.wrapping_add(bias),
+            bias,
+            entry: function.is_some_and(|function| function.address == own),
+            role: function.map_or(Role::Plain, |function| function.role),
+        }
+    }
+}
+
+impl Image {
+    /// What to call the function in `space`, or the code from `address` on (the space's own) that no function covers.
+    pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        let anonymous = |binary: &str, status: String| Description {
+            name: format!("{}+{address:#x}", binary.rsplit('/').next().unwrap_or(binary)),
+            binary: binary.to_owned(),
+            address,
+            size: 0,
+            symbol_status: status,
+        };
+        match &self.spaces[space as usize] {
+            Space::Unmapped => anonymous("[unmapped]", "none: nothing was mapped there".to_owned()),
+            Space::Code => anonymous("[generated]", "none: code written at run time".to_owned()),
+            Space::Missing { name, reason } => {
+                anonymous(if name.is_empty() { "[anonymous]" } else { name }, format!("none: {reason}"))
+            }
+            Space::Binary { name, binary } => {
+                let Some(function) = function.map(|number| binary.function(number)) else {
+                    let status = binary.symbol_status();
+                    let reason = if status.starts_with("none") { status } else { "none: no symbol covers it" };
+                    return anonymous(name, reason.to_owned());
+                };
+                let bare = anonymous(name, function.source.name().to_owned());
+                let known = Description { address: function.address, size: function.size, ..bare };
+                match binary.name(function) {
+                    Some(name) => Description { name, ..known },
+                    None => Description { name: anonymous(name, String::new()).name, ..known },
+                }
+            }
+        }
+    }
+}
