@@ -1,0 +1,31 @@
+//! The files that belong to a binary: itself, its separate debug file, the small one packed into it.
+
+use super::Unpack;
+use crate::bytes::Bytes;
+use crate::separate::hex;
+use object::{Object, ObjectSection};
+use std::io;
+
+pub fn elf(bytes: &[u8]) -> Result<object::File<'_>, String> {
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err("it does not begin with the ELF magic number".to_owned());
+    }
+    object::File::parse(bytes).map_err(|error| error.to_string())
+}
+
+pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String> {
+    let debug = debug.map_err(|error| error.to_string())?;
+    let file = elf(&debug)?;
+    let other = hex(file.build_id().ok().flatten().unwrap_or_default());
+    if !build_id.is_empty() && !other.is_empty() && other != build_id {
+        return Err(format!("its build id is {other}"));
+    }
+    drop(file);
+    Ok(debug)
+}
+
+pub fn mini_debug_info(file: &object::File<'_>, unpack: Unpack<'_>) -> Option<Bytes> {
+    let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
+    let bytes = Bytes::Owned(unpack(packed)?);
+    elf(&bytes).is_ok().then_some(bytes)
+}

@@ -1,0 +1,65 @@
+//! From symbols, stubs and the unwind table to the functions of a binary.
+
+use super::bounds::{close_sizes, ranges};
+use super::names::Name;
+use super::segments::code_sections;
+use super::Binary;
+use crate::flatten::flatten;
+use crate::name::Role;
+use crate::plt::{stubs, Callee};
+use crate::symbols::{place_of, Source, Symbol};
+use object::{Object, ObjectSymbol, ObjectSymbolTable, SymbolIndex};
+
+/// A function of a binary. Addresses are the file's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    pub address: u64,
+    pub size: u64,
+    pub source: Source,
+    pub role: Role,
+    pub(super) name: Option<Name>,
+}
+
+impl Binary {
+    pub(super) fn name_functions(&mut self, file: &object::File<'_>, bytes: &[u8], symbols: Vec<Symbol>) {
+        let mut functions = self.chosen(bytes, symbols);
+        self.add_stubs(&mut functions, file, bytes);
+        functions.sort_by_key(|function| function.address);
+        functions.dedup_by_key(|function| function.address);
+        close_sizes(&mut functions, &code_sections(file));
+        self.add_unwind_bounds(&mut functions, file);
+        let cold = self.cold_parts(bytes, &functions);
+        self.ranges = flatten(&ranges(&functions));
+        for range in &mut self.ranges {
+            range.function = *cold.get(&range.function).unwrap_or(&range.function);
+        }
+        self.functions = functions;
+    }
+
+    fn add_stubs(&self, functions: &mut Vec<Function>, file: &object::File<'_>, bytes: &[u8]) {
+        let table = file.dynamic_symbol_table();
+        let stubs: Vec<_> = stubs(file)
+            .into_iter()
+            .filter_map(|stub| {
+                let name = match stub.callee {
+                    Callee::Symbol(number) => {
+                        let symbol = table.as_ref()?.symbol_by_index(SymbolIndex(number as usize)).ok()?;
+                        Name { file: Source::Dynsym, at: place_of(symbol.name_bytes().ok()?, bytes)? }
+                    }
+                    Callee::Resolver(address) => {
+                        let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
+                        functions[found].name?
+                    }
+                };
+                Some(Function {
+                    address: stub.start,
+                    size: stub.end.wrapping_sub(stub.start),
+                    source: Source::Plt,
+                    role: Role::Stub,
+                    name: Some(name),
+                })
+            })
+            .collect();
+        functions.extend(stubs);
+    }
+}
