@@ -1,46 +1,16 @@
 //! Bytes to packets.
 
+mod error;
+mod extended;
+mod frequent;
+mod psb;
+
+pub use error::{Error, ErrorKind};
+pub use psb::{find_psb, PSB};
+
 use crate::{Compression, Errata, Execution, Ip, Packet};
-use std::fmt;
-
-/// The sixteen bytes of a PSB packet.
-pub const PSB: [u8; 16] =
-    [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// No packet of the manual begins like this.
-    Unknown,
-    /// The data end inside the packet.
-    Truncated,
-}
-
-/// Bytes that are no packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    pub kind: ErrorKind,
-    pub offset: usize,
-    /// The first bytes at `offset`, zero beyond the end of the data.
-    pub bytes: [u8; 4],
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            ErrorKind::Unknown => "no packet begins with",
-            ErrorKind::Truncated => "the data end inside the packet that begins with",
-        };
-        let [a, b, c, d] = self.bytes;
-        write!(f, "at offset {:#x}: {what} {a:02x} {b:02x} {c:02x} {d:02x}", self.offset)
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// Bytes of the IP by its compression; 0 where there is none.
-pub const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
-/// The bits that they have.
-const IP_MASKS: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff, 0xffff_ffff_ffff, 0, u64::MAX, 0];
+use extended::extended;
+use frequent::{frequent, short_tnt, BRANCHES};
 
 /// Reads packets one after another; as an iterator it yields `(offset, packet)` and ends after the first error.
 #[derive(Clone, Debug)]
@@ -263,72 +233,6 @@ impl Iterator for Reader<'_> {
     }
 }
 
-/// The offset of the first whole PSB at or after `from`.
-pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    while at + PSB.len() <= data.len() {
-        let window = &data[at..at + PSB.len()];
-        if window == PSB {
-            return Some(at);
-        }
-        // A PSB that begins inside the window holds an 82 at every other place up to its end.
-        at += if window[15] == 0x82 || window[15] == 0x02 { 1 } else { PSB.len() };
-    }
-    None
-}
-
-/// Those packets that a trace consists of almost wholly, where bytes behind them spare every look at the end.
-#[inline(always)]
-fn frequent(ahead: &[u8; 9]) -> Option<(Packet, usize)> {
-    let [first, second, third, ..] = *ahead;
-    if first & 1 == 0 {
-        return match first {
-            0 => Some((Packet::Pad, 1)),
-            2 => None,
-            _ => Some((short_tnt(first), 1)),
-        };
-    }
-    if first & 2 != 0 {
-        // Without a branch up to two bytes: which of them a CYC has cannot be foretold.
-        let more = first >> 2 & 1;
-        if second & third & more != 0 {
-            return None;
-        }
-        let mut value = u64::from(first >> 3) | u64::from((second >> 1) * more) << 5;
-        let mut size = 1 + usize::from(more);
-        if second & more != 0 {
-            value |= u64::from(third >> 1) << 12;
-            size = 3;
-        }
-        return Some((Packet::Cyc(value), size));
-    }
-    if first & 0x1f == 0x0d {
-        let size = IP_SIZES[usize::from(first >> 5)];
-        let payload = u64::from_le_bytes(*ahead.last_chunk::<8>()?) & IP_MASKS[usize::from(first >> 5)];
-        let ip = Ip { compression: Compression::of(first >> 5)?, payload };
-        return Some((Packet::Tip(ip), 1 + usize::from(size)));
-    }
-    (first == 0x59).then_some((Packet::Mtc(second), 2))
-}
-
-#[inline(always)]
-fn short_tnt(first: u8) -> Packet {
-    let (bits, count) = BRANCHES[usize::from(first >> 1)];
-    Packet::Tnt { bits: bits.into(), count }
-}
-
-/// The branches of a TNT of one byte by all bits but its lowest.
-const BRANCHES: [(u8, u8); 128] = {
-    let mut branches = [(0, 0); 128];
-    let mut bits = 2;
-    while bits < 128 {
-        let count = 7 - (bits as u8).leading_zeros() as u8;
-        branches[bits] = (bits as u8 & ((1 << count) - 1), count);
-        bits += 1;
-    }
-    branches
-};
-
 #[inline(always)]
 fn number(rest: &[u8], at: usize, size: usize) -> Option<u64> {
     if let Some(word) = rest.get(at..at + 8) {
@@ -355,94 +259,4 @@ fn mode(byte: u8) -> Option<Packet> {
         1 => Some(Packet::ModeTsx { in_transaction: byte & 1 != 0, aborted: byte & 2 != 0 }),
         _ => None,
     }
-}
-
-/// The HW bit of PWRE, which the manual's editions put at bit 7 or bit 3 of a byte that is otherwise zero.
-const HARDWARE: u64 = 0x88;
-
-/// Packets that begin with 02.
-fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
-    let Some(&second) = rest.get(1) else {
-        return Err(ErrorKind::Truncated);
-    };
-    let payload = |at, size| number(rest, at, size).ok_or(ErrorKind::Truncated);
-    Ok(match second {
-        0xa3 => {
-            let word = payload(2, 6)?;
-            if word == 0 {
-                return Err(ErrorKind::Unknown);
-            }
-            let count = 63 - word.leading_zeros();
-            (Packet::Tnt { bits: word & !(1 << count), count: count as u8 }, 8)
-        }
-        0x43 => {
-            let word = payload(2, 6)?;
-            (Packet::Pip { cr3: word >> 1 << 5, non_root: word & 1 != 0 }, 8)
-        }
-        0xf3 => (Packet::Ovf, 2),
-        0x82 => {
-            let given = &rest[..rest.len().min(PSB.len())];
-            if given != &PSB[..given.len()] {
-                return Err(ErrorKind::Unknown);
-            }
-            if given.len() < PSB.len() {
-                return Err(ErrorKind::Truncated);
-            }
-            (Packet::Psb, PSB.len())
-        }
-        0x23 => (Packet::Psbend, 2),
-        0x03 => (Packet::Cbr { ratio: payload(2, 2)? as u8 }, 4),
-        0x83 => (Packet::TraceStop, 2),
-        0x73 => {
-            let word = payload(2, 5)?;
-            if word & 0xfe_00ff_0000 != 0 {
-                return Err(ErrorKind::Unknown);
-            }
-            (Packet::Tma { ctc: word as u16, fast_counter: (word >> 24) as u16 & 0x1ff }, 7)
-        }
-        0xc8 => (Packet::Vmcs(payload(2, 5)? << 12), 7),
-        0xc3 => match rest.get(2) {
-            Some(0x88) => (Packet::Mnt(payload(3, 8)?), 11),
-            Some(_) => return Err(ErrorKind::Unknown),
-            None => return Err(ErrorKind::Truncated),
-        },
-        0x62 | 0xe2 => (Packet::Exstop { fup: second & 0x80 != 0 }, 2),
-        0xc2 => {
-            let word = payload(2, 8)?;
-            (Packet::Mwait { hints: word as u32, extensions: (word >> 32) as u32 }, 10)
-        }
-        0x22 => {
-            let word = payload(2, 2)?;
-            let (state, sub_state) = ((word >> 12) as u8 & 15, (word >> 8) as u8 & 15);
-            (Packet::Pwre { state, sub_state, hardware: word & HARDWARE != 0 }, 4)
-        }
-        0xa2 => {
-            let word = payload(2, 5)?;
-            let (last, deepest, wake) = ((word >> 4) as u8 & 15, word as u8 & 15, (word >> 8) as u8 & 15);
-            (Packet::Pwrx { last, deepest, wake }, 7)
-        }
-        0x13 | 0x93 => {
-            let word = payload(2, 2)?;
-            let fup = word & 0x80 != 0;
-            if second & 0x80 != 0 {
-                return Err(ErrorKind::Unknown);
-            }
-            (Packet::Cfe { kind: word as u8 & 0x1f, vector: (word >> 8) as u8, fup }, 4)
-        }
-        0x53 => (Packet::Evd { kind: payload(2, 1)? as u8 & 0x3f, payload: payload(3, 8)? }, 11),
-        0x63 => {
-            let byte = payload(2, 1)? as u8;
-            (Packet::Bbp { kind: byte & 0x1f, size: if byte & 0x80 != 0 { 4 } else { 8 } }, 3)
-        }
-        0x33 | 0xb3 => (Packet::Bep { fup: second & 0x80 != 0 }, 2),
-        _ if second & 0x1f == 0x12 => {
-            let size = match second >> 5 & 3 {
-                0 => 4,
-                1 => 8,
-                _ => return Err(ErrorKind::Unknown),
-            };
-            (Packet::Ptw { payload: payload(2, size)?, size: size as u8, fup: second & 0x80 != 0 }, 2 + size)
-        }
-        _ => return Err(ErrorKind::Unknown),
-    })
 }

@@ -1,0 +1,60 @@
+//! The packets that a trace consists of almost wholly.
+
+use crate::{Compression, Ip, Packet};
+
+/// Bytes of the IP by its compression; 0 where there is none.
+pub const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
+/// The bits that they have.
+const IP_MASKS: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff, 0xffff_ffff_ffff, 0, u64::MAX, 0];
+
+/// Those packets that a trace consists of almost wholly, where bytes behind them spare every look at the end.
+#[inline(always)]
+pub fn frequent(ahead: &[u8; 9]) -> Option<(Packet, usize)> {
+    let [first, second, third, ..] = *ahead;
+    if first & 1 == 0 {
+        return match first {
+            0 => Some((Packet::Pad, 1)),
+            2 => None,
+            _ => Some((short_tnt(first), 1)),
+        };
+    }
+    if first & 2 != 0 {
+        // Without a branch up to two bytes: which of them a CYC has cannot be foretold.
+        let more = first >> 2 & 1;
+        if second & third & more != 0 {
+            return None;
+        }
+        let mut value = u64::from(first >> 3) | u64::from((second >> 1) * more) << 5;
+        let mut size = 1 + usize::from(more);
+        if second & more != 0 {
+            value |= u64::from(third >> 1) << 12;
+            size = 3;
+        }
+        return Some((Packet::Cyc(value), size));
+    }
+    if first & 0x1f == 0x0d {
+        let size = IP_SIZES[usize::from(first >> 5)];
+        let payload = u64::from_le_bytes(*ahead.last_chunk::<8>()?) & IP_MASKS[usize::from(first >> 5)];
+        let ip = Ip { compression: Compression::of(first >> 5)?, payload };
+        return Some((Packet::Tip(ip), 1 + usize::from(size)));
+    }
+    (first == 0x59).then_some((Packet::Mtc(second), 2))
+}
+
+#[inline(always)]
+pub fn short_tnt(first: u8) -> Packet {
+    let (bits, count) = BRANCHES[usize::from(first >> 1)];
+    Packet::Tnt { bits: bits.into(), count }
+}
+
+/// The branches of a TNT of one byte by all bits but its lowest.
+pub const BRANCHES: [(u8, u8); 128] = {
+    let mut branches = [(0, 0); 128];
+    let mut bits = 2;
+    while bits < 128 {
+        let count = 7 - (bits as u8).leading_zeros() as u8;
+        branches[bits] = (bits as u8 & ((1 << count) - 1), count);
+        bits += 1;
+    }
+    branches
+};

@@ -1,0 +1,19 @@
+//! The packet at which reading can begin.
+
+/// The sixteen bytes of a PSB packet.
+pub const PSB: [u8; 16] =
+    [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
+
+/// The offset of the first whole PSB at or after `from`.
+pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while at + PSB.len() <= data.len() {
+        let window = &data[at..at + PSB.len()];
+        if window == PSB {
+            return Some(at);
+        }
+        // A PSB that begins inside the window holds an 82 at every other place up to its end.
+        at += if window[15] == 0x82 || window[15] == 0x02 { 1 } else { PSB.len() };
+    }
+    None
+}
