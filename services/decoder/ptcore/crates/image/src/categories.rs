@@ -15,8 +15,15 @@
 //! file's name without folders, or what the mapping is called (`[vdso]`). The last line that fits decides: rules of
 //! the user come after those that are built in, and may name `other` to take a function out of a category.
 
+mod cpp;
+mod pattern;
+mod rule;
+
+pub use rule::TableError;
+
+use cpp::{is_cpp, without_arguments, without_parameters};
+use rule::{rule, Rule};
 use std::collections::HashMap;
-use std::fmt;
 
 /// The table that is built in.
 const BUILT_IN: &str = include_str!("categories.txt");
@@ -24,28 +31,6 @@ const BUILT_IN: &str = include_str!("categories.txt");
 pub const OTHER: &str = "other";
 /// Rules of one table; more are refused.
 const MAX_RULES: usize = 1 << 16;
-
-/// A line that is no rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableError {
-    pub line: usize,
-    pub text: String,
-    pub reason: &'static str,
-}
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {:?}: {}", self.line, self.text, self.reason)
-    }
-}
-
-impl std::error::Error for TableError {}
-
-struct Rule {
-    category: String,
-    function: String,
-    binary: Option<String>,
-}
 
 /// Which category a function is in.
 pub struct Categories {
@@ -123,94 +108,6 @@ impl Categories {
         }
         best.map_or(OTHER, |number| &self.rules[number].category)
     }
-}
-
-impl Rule {
-    fn fits(&self, function: &str, binary: &str) -> bool {
-        matches(&self.function, function) && self.binary.as_ref().is_none_or(|pattern| matches(pattern, binary))
-    }
-}
-
-fn rule(line: &str) -> Result<Rule, &'static str> {
-    let (category, rest) = line.split_once(char::is_whitespace).ok_or("write `category  pattern [@ binary]`")?;
-    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-    if !category.chars().all(plain) {
-        return Err("a category is a word of lower-case letters, digits and `-`");
-    }
-    let (function, binary) = match rest.rsplit_once(" @ ") {
-        Some((function, binary)) => (function.trim(), Some(binary.trim().to_owned())),
-        None => (rest.trim(), None),
-    };
-    if function.is_empty() || binary.as_ref().is_some_and(String::is_empty) {
-        return Err("write `category  pattern [@ binary]`, `*` for any name");
-    }
-    Ok(Rule { category: category.to_owned(), function: function.to_owned(), binary })
-}
-
-/// Whether the whole of `text` fits the pattern. Time is at most the product of both lengths.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut next) = (0, 0);
-    // Where to go on with one byte more for the last star.
-    let mut star = None;
-    while next < text.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, next));
-                at += 1;
-            }
-            Some(&byte) if byte == b'?' || byte == text[next] => (at, next) = (at + 1, next + 1),
-            _ => match star {
-                Some((back, taken)) => {
-                    star = Some((back, taken + 1));
-                    (at, next) = (back + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|&byte| byte == b'*')
-}
-
-/// Functions of C have no parameters in their names: `read(int)` is not the `read` that everyone knows.
-fn is_cpp(name: &str) -> bool {
-    name.contains("::") || name.starts_with("operator")
-}
-
-/// `std::mutex::lock` of `std::mutex::lock() const [clone .cold]`. Names of Go and Rust have no parameters at their end.
-fn without_parameters(name: &str) -> &str {
-    let end = name.find(" [").unwrap_or(name.len());
-    let head = name[..end].trim_end_matches(" const").trim_end_matches(" volatile").trim_end_matches('&').trim_end();
-    strip_balanced(head, b'(', b')').filter(|rest| !rest.is_empty() && !rest.ends_with("operator")).unwrap_or(head)
-}
-
-/// `std::move` of `std::move<int&>`; `f` of `f[abi:cxx11]`.
-fn without_arguments(name: &str) -> &str {
-    let name = match name.rfind("[abi:") {
-        Some(at) if name.ends_with(']') => &name[..at],
-        _ => name,
-    };
-    let operator = name.ends_with("operator>") || name.ends_with("operator->") || name.ends_with("operator>>");
-    strip_balanced(name, b'<', b'>').filter(|rest| !rest.is_empty() && !operator).unwrap_or(name)
-}
-
-/// The name without the bracket that it ends with.
-fn strip_balanced(name: &str, open: u8, close: u8) -> Option<&str> {
-    if !name.ends_with(char::from(close)) {
-        return None;
-    }
-    let mut depth = 0usize;
-    for (at, byte) in name.bytes().enumerate().rev() {
-        if byte == close {
-            depth += 1;
-        } else if byte == open {
-            depth -= 1;
-            if depth == 0 {
-                return Some(&name[..at]);
-            }
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -331,25 +228,5 @@ mod tests {
             assert_eq!((error.line, error.text.as_str(), error.reason), (2, line, reason));
         }
         assert_eq!(categories.of("mine", ""), "other");
-    }
-
-    #[test]
-    fn patterns() {
-        for (pattern, text, fits) in [
-            ("a*c", "abc", true),
-            ("a*c", "ac", true),
-            ("a*c", "acd", false),
-            ("*a*b*", "xxaxxbxx", true),
-            ("?", "", false),
-            ("a?c", "abc", true),
-            ("*", "", true),
-            ("", "", true),
-            ("[vdso]", "[vdso]", true),
-            ("[vdso]", "v", false),
-        ] {
-            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
-        }
-        let (pattern, text) = ("*a".repeat(200), "a".repeat(4000));
-        assert!(matches(&pattern, &text) && !matches(&(pattern + "b"), &text));
     }
 }
