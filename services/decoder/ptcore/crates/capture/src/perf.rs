@@ -9,10 +9,10 @@ mod kernel;
 mod modules;
 mod pt_info;
 mod record;
+#[cfg(test)]
+mod recording;
 mod records;
 mod sideband;
-#[cfg(test)]
-mod tests;
 
 pub use file::{is_file, read};
 pub use sideband::attach_loose;

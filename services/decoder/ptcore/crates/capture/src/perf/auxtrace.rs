@@ -92,3 +92,60 @@ impl Joined {
         at.saturating_add(usize::try_from(offset - from).unwrap_or(usize::MAX)).min(self.data.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::perf::recording::{halves, program, runs, words, Folder, Pipe, NOP_RET, USER};
+    use crate::Options;
+    use pt_packet::{writer::write, Compression, Ip, Packet};
+
+    #[test]
+    fn what_the_kernel_could_not_write_is_a_loss_at_its_place() {
+        let folder = Folder::new("aux");
+        let mut pipe = Pipe::new();
+        let (truncated, overwritten, partial) = (1, 2, 4);
+        pipe.event(11, 0, &words(&[0, 8, truncated]), (7, 7, 20, 3));
+        pipe.event(11, 0, &words(&[8, 8, overwritten]), (7, 7, 20, 3));
+        pipe.event(11, 0, &words(&[16, 8, partial]), (7, 7, 20, 3));
+        pipe.event(11, 0, &words(&[0, 16, truncated]), (7, 7, 20, 4));
+        // LOST and LOST_SAMPLES: records that found no room.
+        pipe.event(2, 0, &words(&[1, 40]), (7, 7, 20, 3));
+        pipe.event(13, 0, &words(&[2]), (7, 7, 20, 3));
+        pipe.packets(3, 0, &[0; 32]);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.streams[0].lost, [8, 24]);
+        let wanted = ["core 3: packets were lost at 2 places: 0x8, 0x18", "42 records of the kernel were lost"];
+        assert_eq!(capture.warnings, wanted);
+    }
+
+    #[test]
+    fn the_thread_of_a_stream_of_its_own_belongs_to_the_process_that_tracing_began_for() {
+        let folder = Folder::new("itrace");
+        program(&folder, "work", &NOP_RET);
+        let mut pipe = Pipe::new();
+        pipe.event(12, 0, &halves(&[7, 9]), (7, 9, 1, 0));
+        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        let full = Ip { compression: Compression::Full, payload: USER };
+        let mut data = Vec::new();
+        for packet in [Packet::Psb, Packet::Tsc(50), Packet::Psbend, Packet::TipPge(full), Packet::TipPgd(full)] {
+            write(&mut data, packet);
+        }
+        data.resize(data.len().next_multiple_of(8), 0);
+        pipe.record(71, 0, &[words(&[data.len() as u64, 0, 0]), halves(&[0, 9, u32::MAX, 0])].concat());
+        pipe.0.extend(data);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.streams[0].of, crate::Of::Thread { pid: 7, tid: 9 });
+        assert_eq!(runs(&capture), [(9, vec![2])]);
+    }
+
+    #[test]
+    fn a_new_thread_belongs_to_its_process() {
+        let folder = Folder::new("clone");
+        let mut pipe = Pipe::new();
+        pipe.event(7, 0, &[halves(&[7, 7, 9, 7]), words(&[20])].concat(), (7, 7, 20, 0));
+        let head = [words(&[8, 0, 0]), halves(&[0, 9, u32::MAX, 0])].concat();
+        pipe.record(71, 0, &head);
+        pipe.0.extend([0; 8]);
+        assert_eq!(pipe.open(&folder, Options::default()).streams[0].of, crate::Of::Thread { pid: 7, tid: 9 });
+    }
+}

@@ -45,3 +45,59 @@ fn functions(info: &[u8], arrays: u64, data: &[u8], programs: &mut Programs) -> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::perf::recording::{halves, kcore, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET};
+
+    /// `struct perf_bpil`, `struct bpf_prog_info` and the arrays: two functions of a program, as one section of the header.
+    fn bpf_programs(functions: &[(u64, &[u8])]) -> Vec<u8> {
+        let code: Vec<u8> = functions.iter().flat_map(|(_, code)| code.iter().copied()).collect();
+        let addresses = words(&functions.iter().map(|&(address, _)| address).collect::<Vec<_>>());
+        let sizes = halves(&functions.iter().map(|(_, code)| code.len() as u32).collect::<Vec<_>>());
+        let mut info = vec![0; 224];
+        let mut set = |at: usize, bytes: &[u8]| info[at..at + bytes.len()].copy_from_slice(bytes);
+        set(16, &(code.len() as u32).to_le_bytes());
+        set(24, &words(&[0]));
+        set(104, &halves(&[functions.len() as u32, functions.len() as u32]));
+        set(112, &words(&[code.len() as u64, (code.len() + addresses.len()) as u64]));
+        let data = [code, addresses, sizes].concat();
+        [halves(&[1, 224, data.len() as u32]), words(&[0b11001]), info, data].concat()
+    }
+
+    fn ksymbol(pipe: &mut Pipe, address: u64, gone: bool, id: Id) {
+        let flags = [1u16.to_le_bytes(), u16::from(gone).to_le_bytes()].concat();
+        pipe.event(17, 1, &[words(&[address]), halves(&[4]), flags, text("bpf_prog_abc_count")].concat(), id);
+    }
+
+    #[test]
+    fn bpf_programs_run_from_their_ksymbol_until_they_are_removed() {
+        let folder = Folder::new("bpf");
+        let mut pipe = Pipe::new();
+        let (one, two) = (KERNEL + 0x1000, KERNEL + 0x2000);
+        pipe.record(80, 0, &[words(&[25]), bpf_programs(&[(one, &NOP_RET), (two, &TWO_NOPS_RET)])].concat());
+        pipe.enters((7, 7, 10, 0));
+        ksymbol(&mut pipe, one, false, (7, 7, 20, 0));
+        ksymbol(&mut pipe, two, false, (7, 7, 20, 0));
+        // BPF_EVENT: the program was loaded; its id and tag say nothing about code.
+        pipe.event(18, 1, &[vec![1, 0, 0, 0], halves(&[33]), vec![9; 8]].concat(), (7, 7, 20, 0));
+        ksymbol(&mut pipe, one, true, (7, 7, 250, 0));
+        pipe.ran(0, &[(100, one), (200, two), (300, one)]);
+        let capture = pipe.open(&folder, kcore(&folder));
+        assert_eq!(capture.warnings, Vec::<String>::new());
+        assert_eq!(runs(&capture), [(7, vec![2, 3, 0])]);
+        let last = capture.streams[0].epochs.last().unwrap().1;
+        assert_eq!(capture.memory().why_no_code(last, one), "bpf_prog_abc_count: it was removed before");
+    }
+
+    #[test]
+    fn a_ksymbol_without_code_says_what_is_missing() {
+        let folder = Folder::new("ksymbol");
+        let mut pipe = Pipe::new();
+        ksymbol(&mut pipe, KERNEL + 0x1000, false, (7, 7, 20, 0));
+        pipe.ran(0, &[(100, KERNEL + 0x1000)]);
+        let capture = pipe.open(&folder, kcore(&folder));
+        let why = capture.memory().why_no_code(0, KERNEL + 0x1000);
+        assert_eq!(why, "bpf_prog_abc_count: the code of BPF programs and trampolines is not in the recording");
+    }
+}

@@ -84,3 +84,67 @@ fn runs<'d>(section: &impl ObjectSection<'d>) -> bool {
     let stays = !section.name().unwrap_or_default().starts_with(".init");
     sh_flags.0 & CODE == CODE && stays
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::elf::{self, Function};
+    use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
+    use crate::Options;
+    use std::process::Command;
+
+    /// Two sections, of which the first calls into the second and into the kernel.
+    const MODULE: &str = "
+    .text
+    .globl net_work
+    .type net_work, @function
+net_work:
+    call __fentry__
+    call helper
+    call kernel_work
+    ret
+    .size net_work, . - net_work
+    .section .init.text, \"ax\"
+    .fill 64, 1, 0x90
+    .section .text.unlikely, \"ax\"
+    .balign 16
+    .type helper, @function
+helper:
+    nop
+    ret
+    .size helper, . - helper
+";
+
+    #[test]
+    fn vmlinux_and_the_files_of_the_modules_are_the_kernel() {
+        let folder = Folder::new("modules");
+        let source = folder.add("net.s", MODULE.as_bytes());
+        match Command::new("cc").arg("-c").arg(source).arg("-o").arg(folder.0.join("net.ko")).status() {
+            Ok(status) => assert!(status.success()),
+            Err(error) => return eprintln!("skipped: no C compiler: {error}"),
+        }
+        let at = |address, name: &str| Function { address, size: 2, name: name.to_owned() };
+        let (text_at, work_at) = (at(0xffff_ffff_8100_0000, "_text"), at(0xffff_ffff_8100_0002, "kernel_work"));
+        let code = [0x90, 0xc3, 0x90, 0x90, 0xc3];
+        let vmlinux = folder.add("vmlinux", &elf::file(text_at.address, &code, &[&text_at, &work_at]));
+        let mut pipe = Pipe::new();
+        let kernel = |pipe: &mut Pipe, address, offset, name| {
+            let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
+            pipe.event(1, 1, &[place, text(name)].concat(), (u32::MAX, 0, 0, 0));
+        };
+        // Moved by 16 MiB (address space randomisation).
+        kernel(&mut pipe, 0xffff_ffff_8200_0000, 0xffff_ffff_8200_0000, "[kernel.kallsyms]_text");
+        let module = 0xffff_ffff_c000_0000;
+        kernel(&mut pipe, module, 0, "/lib/modules/6.1.0/kernel/net/net.ko");
+        kernel(&mut pipe, module + 0x10000, 0, "/lib/modules/6.1.0/kernel/net/gone.ko");
+        pipe.enters((7, 7, 10, 0));
+        // At the beginning; behind the call of `helper`, which was 10 bytes from it.
+        pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, module), (300, module + 10)]);
+        let capture = pipe.open(&folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
+        let gone = "/lib/modules/6.1.0/kernel/net/gone.ko: the file is not there; a kcore would have its code";
+        assert_eq!(capture.warnings, [gone]);
+        // nop, call, nop, ret; call, nop, nop, ret.
+        assert_eq!(runs(&capture), [(7, vec![2, 4, 4])]);
+        assert_eq!(named(&capture, module + 5), "net_work");
+        assert_eq!(named(&capture, module + 17), "helper");
+    }
+}

@@ -333,3 +333,6 @@ impl<'o> Sideband<'o> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

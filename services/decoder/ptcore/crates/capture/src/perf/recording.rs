@@ -1,0 +1,164 @@
+//! Recordings for tests: records of the kernel, laid out as perf_event_open(2) and perf's own documentation say.
+
+use crate::elf::{self, Function};
+use crate::{open, Capture, Options, Threads};
+use pt_flow::{Block, CodeMemory, DisableKind, Flow, Loss, Sink};
+use pt_image::Symbols;
+use pt_packet::{writer::write, Compression, Ip, Packet};
+use std::path::PathBuf;
+
+pub const KERNEL: u64 = 0xffff_ffff_a000_0000;
+pub const USER: u64 = 0x40_0000;
+/// One instruction more each: they can be told apart by how many run.
+pub const NOP_RET: [u8; 4] = [0x90, 0xc3, 0xcc, 0xcc];
+pub const TWO_NOPS_RET: [u8; 4] = [0x90, 0x90, 0xc3, 0xcc];
+
+pub fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+pub fn halves(halves: &[u32]) -> Vec<u8> {
+    halves.iter().flat_map(|half| half.to_le_bytes()).collect()
+}
+
+/// A text as records have it: filled up to eight bytes.
+pub fn text(text: &str) -> Vec<u8> {
+    let mut bytes = [text.as_bytes(), b"\0"].concat();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// Who, when and where: pid, tid, TSC, core.
+pub type Id = (u32, u32, u64, u32);
+
+/// What `perf record -o -` writes where perf's clock is the TSC.
+pub struct Pipe(pub Vec<u8>);
+
+impl Pipe {
+    pub fn new() -> Self {
+        let mut pipe = Pipe([&b"PERFILE2"[..], &16u64.to_le_bytes()].concat());
+        // perf_event_attr: type and size, config, period, sample_type TID TIME CPU, read_format, sample_id_all.
+        pipe.record(64, 0, &[halves(&[8, 64]), words(&[0, 0, 0x86, 0, 1 << 18, 0, 0])].concat());
+        // AUXTRACE_INFO: Intel PT; PMU, time_shift, time_mult, time_zero, known; bits of config; no snapshots, per core.
+        pipe.record(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1]));
+        pipe
+    }
+
+    pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+        self.0.extend(kind.to_le_bytes());
+        self.0.extend(misc.to_le_bytes());
+        self.0.extend((body.len() as u16 + 8).to_le_bytes());
+        self.0.extend(body);
+    }
+
+    /// A record of the kernel, with its sample id.
+    pub fn event(&mut self, kind: u32, misc: u16, body: &[u8], (pid, tid, tsc, core): Id) {
+        let id = [halves(&[pid, tid]), words(&[tsc]), halves(&[core, 0])].concat();
+        self.record(kind, misc, &[body, &id].concat());
+    }
+
+    pub fn maps(&mut self, id: Id, address: u64, size: u64, offset: u64, file: &str) {
+        let place = [words(&[address, size, offset]), vec![0; 24], halves(&[5, 2])].concat();
+        self.event(10, 2, &[halves(&[id.0, id.1]), place, text(file)].concat(), id);
+    }
+
+    pub fn enters(&mut self, id: Id) {
+        self.event(15, 2, &halves(&[0, 0]), id);
+    }
+
+    pub fn leaves(&mut self, id: Id) {
+        self.event(15, 1 << 13 | 2, &halves(&[0, 0]), id);
+    }
+
+    /// Addresses that run from a time on until they return, as the packets of a core.
+    pub fn ran(&mut self, core: u32, runs: &[(u64, u64)]) {
+        let full = |payload| Ip { compression: Compression::Full, payload };
+        let mut data = Vec::new();
+        let mut add = |packet| write(&mut data, packet);
+        [Packet::Psb, Packet::Tsc(1), Packet::Psbend].into_iter().for_each(&mut add);
+        for &(tsc, ip) in runs {
+            let run = [Packet::Tsc(tsc), Packet::TipPge(full(ip)), Packet::Tsc(tsc + 1), Packet::TipPgd(full(0x77))];
+            run.into_iter().for_each(&mut add);
+        }
+        self.packets(core, 0, &data);
+    }
+
+    pub fn packets(&mut self, core: u32, offset: u64, data: &[u8]) {
+        let mut data = data.to_vec();
+        data.resize(data.len().next_multiple_of(8), 0);
+        let head = [words(&[data.len() as u64, offset, 0]), halves(&[core, u32::MAX, core, 0])].concat();
+        self.record(71, 0, &head);
+        self.0.extend(data);
+    }
+
+    pub fn open(&self, folder: &Folder, options: Options) -> Capture {
+        let path = folder.add("perf.data", &self.0);
+        open(&path, &Options { symbols: vec![folder.0.clone()], ..options }).unwrap()
+    }
+}
+
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pt-sideband-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn add(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Instructions of each run.
+#[derive(Default)]
+struct Runs(Vec<u32>);
+
+impl Sink for Runs {
+    fn block(&mut self, block: &Block<'_>, _: u64) {
+        *self.0.last_mut().unwrap() += block.instructions;
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {
+        self.0.push(0);
+    }
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+/// How many instructions ran from each start on, by thread.
+pub fn runs(capture: &Capture) -> Vec<(u32, Vec<u32>)> {
+    let memory = capture.memory();
+    let mut sink = Threads::new(&capture.views, |_| Runs::default());
+    for stream in &capture.streams {
+        Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
+    }
+    sink.finish().into_iter().map(|(tid, runs)| (tid, runs.0)).filter(|(_, runs)| !runs.is_empty()).collect()
+}
+
+pub fn program(folder: &Folder, name: &str, code: &[u8]) {
+    folder.add(name, &elf::file(USER, code, &[&Function { address: USER, size: 4, name: "work".to_owned() }]));
+}
+
+pub fn kcore(folder: &Folder) -> Options {
+    Options { kcore: Some(folder.add("kcore", &elf::file(KERNEL, &NOP_RET, &[]))), ..Options::default() }
+}
+
+/// The name of the last thing that stood at the address.
+pub fn named(capture: &Capture, address: u64) -> String {
+    let last = capture.views.len() as u32 - 1;
+    let memory = capture.memory();
+    let _ = memory.read(last, address);
+    let place = memory.place(last, address);
+    memory.describe(place.space, place.function, address).name
+}

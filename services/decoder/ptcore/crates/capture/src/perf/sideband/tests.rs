@@ -1,0 +1,124 @@
+//! What records of the kernel make of the code and the threads of a stream.
+
+use crate::perf::recording::{
+    halves, kcore, named, program, runs, text, words, Folder, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
+};
+use crate::Options;
+
+#[test]
+fn a_text_poke_changes_the_kernel_from_its_time_on() {
+    let folder = Folder::new("poke");
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    pipe.event(20, 1, &[words(&[KERNEL]), vec![1, 0, 1, 0, 0x90, 0xc3], vec![0; 6]].concat(), (7, 7, 150, 0));
+    pipe.ran(0, &[(100, KERNEL), (200, KERNEL)]);
+    assert_eq!(runs(&pipe.open(&folder, kcore(&folder))), [(7, vec![2, 1])]);
+}
+
+#[test]
+fn what_a_text_poke_replaced_is_what_ran_before_whenever_the_kernel_was_copied() {
+    let folder = Folder::new("poked");
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    // The copy of the kernel has two instructions, of which the first came by this change.
+    pipe.event(20, 1, &[words(&[KERNEL]), vec![1, 0, 1, 0, 0xc3, 0x90], vec![0; 6]].concat(), (7, 7, 150, 0));
+    pipe.ran(0, &[(100, KERNEL), (200, KERNEL)]);
+    assert_eq!(runs(&pipe.open(&folder, kcore(&folder))), [(7, vec![1, 2])]);
+}
+
+#[test]
+fn records_that_say_nothing_of_code_or_threads_change_nothing() {
+    let folder = Folder::new("namespaces");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+    pipe.enters((7, 7, 10, 0));
+    let namespaces = [halves(&[7, 7]), words(&[2, 3, 0xeffffffe, 3, 0xefffffff])].concat();
+    pipe.event(16, 0, &namespaces, (7, 7, 20, 0));
+    // CGROUP, and a kind that nobody knows yet.
+    pipe.event(19, 0, &[words(&[1]), text("/user.slice")].concat(), (7, 7, 20, 0));
+    pipe.event(63, 0, &[1, 2, 3, 4, 5, 6, 7, 8], (7, 7, 20, 0));
+    pipe.ran(0, &[(100, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
+fn a_core_changes_threads_at_the_switches() {
+    let folder = Folder::new("switches");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    pipe.maps((8, 8, 5, 0), USER, 4, 0x1000, "/two");
+    pipe.enters((7, 7, 50, 0));
+    pipe.leaves((7, 7, 150, 0));
+    pipe.enters((8, 8, 160, 0));
+    pipe.leaves((8, 8, 250, 0));
+    pipe.enters((7, 7, 260, 0));
+    // Another core is no matter here.
+    pipe.enters((9, 9, 270, 1));
+    pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2, 2]), (8, vec![3])]);
+}
+
+#[test]
+fn a_child_runs_what_its_parent_mapped_until_it_becomes_another_program() {
+    let folder = Folder::new("fork");
+    program(&folder, "parent", &NOP_RET);
+    program(&folder, "child", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/parent");
+    // FORK: pid, parent's pid, tid, parent's tid, time.
+    pipe.event(7, 0, &[halves(&[8, 7, 8, 7]), words(&[20])].concat(), (7, 7, 20, 0));
+    pipe.enters((8, 8, 50, 0));
+    pipe.event(3, 1 << 13, &[halves(&[8, 8]), text("child")].concat(), (8, 8, 150, 0));
+    pipe.maps((8, 8, 160, 0), USER, 4, 0x1000, "/child");
+    // EXIT, and the pid is used again.
+    pipe.event(4, 0, &[halves(&[8, 7, 8, 7]), words(&[350])].concat(), (8, 8, 350, 0));
+    pipe.event(7, 0, &[halves(&[8, 7, 8, 7]), words(&[360])].concat(), (7, 7, 360, 0));
+    pipe.ran(0, &[(100, USER), (200, USER), (300, USER), (400, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.names[&8], "child");
+    assert_eq!(runs(&capture), [(8, vec![2, 3, 3, 2])]);
+}
+
+#[test]
+fn code_of_a_jitdump_runs_from_its_time_on_and_has_its_name() {
+    let folder = Folder::new("jitdump");
+    // The head of the file: magic, version, size, ELF machine, padding, pid, time, flags (times are TSC ticks).
+    let mut dump = [halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[0, 1])].concat();
+    for (number, (tsc, code)) in [(20u64, NOP_RET), (150, TWO_NOPS_RET)].into_iter().enumerate() {
+        let head = [halves(&[7, 7]), words(&[USER, USER, 4, number as u64]), b"made\0".to_vec()].concat();
+        let size = 16 + head.len() + code.len();
+        dump.extend([halves(&[0, size as u32]), words(&[tsc]), head, code.to_vec()].concat());
+    }
+    folder.add("jit-7.dump", &dump);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2, 3])]);
+    assert_eq!(named(&capture, USER), "made");
+}
+
+#[test]
+fn a_perf_map_names_what_has_no_code() {
+    let folder = Folder::new("map");
+    folder.add("perf-7.map", b"400000 10 LazyCompile:work app.js:1\n400010 20 other\n");
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 0x1000, 0, "//anon");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER + 0x18)]);
+    let capture = pipe.open(&folder, Options::default());
+    let view = capture.views.iter().position(|view| view.tid == 7).unwrap() as u32;
+    assert_eq!(
+        capture.memory().why_no_code(view, USER + 0x18),
+        "other: perf-7.map names code that was written at run time: only a jitdump file has its bytes"
+    );
+    assert_eq!(named(&capture, USER + 8), "LazyCompile:work app.js:1+0x400008");
+    assert_eq!(named(&capture, USER + 0x18), "other+0x400018");
+}
