@@ -40,9 +40,7 @@ impl Move {
 pub struct Plan {
     pub known: Known,
     pub start: u64,
-    pub moves: Vec<Move>,
-    pub edges: Vec<u32>,
-    pub blocks: Vec<u32>,
+    pub lists: Lists,
     /// Instructions behind the last move.
     pub run: u32,
     /// Of the last block.
@@ -51,19 +49,21 @@ pub struct Plan {
     pub arrival: Arrival,
 }
 
+/// What a plan consists of.
+#[derive(Default)]
+pub struct Lists {
+    pub moves: Vec<Move>,
+    pub edges: Vec<u32>,
+    pub blocks: Vec<u32>,
+}
+
 impl Plan {
-    pub fn of(known: Known, first: &Block<'_>) -> Plan {
-        Plan {
-            known,
-            start: first.start,
-            moves: Vec::new(),
-            edges: Vec::new(),
-            blocks: Vec::new(),
-            run: 0,
-            last: first.last,
-            end: first.end,
-            arrival: Arrival::Jump,
-        }
+    /// `lists`: memory to use again.
+    pub fn of(known: Known, first: &Block<'_>, mut lists: Lists) -> Plan {
+        lists.moves.clear();
+        lists.edges.clear();
+        lists.blocks.clear();
+        Plan { known, start: first.start, lists, run: 0, last: first.last, end: first.end, arrival: Arrival::Jump }
     }
 }
 
@@ -115,6 +115,8 @@ pub struct Plans {
     /// The blocks of each path.
     blocks: Vec<u32>,
     ran: Vec<Ran>,
+    /// Of the plan that was kept last.
+    pub spare: Lists,
 }
 
 /// How often a path ran up to the last gathering and was not counted for its blocks, which stand from `first` on.
@@ -166,7 +168,7 @@ impl Plans {
         let Some(kept) = self.plans.get_mut(path as usize) else { return };
         kept.version = version;
         kept.state = if plan.is_some() { State::Fits } else { State::Hopeless };
-        let Some(plan) = plan else { return };
+        let Some(mut plan) = plan else { return };
         (kept.known, kept.start, kept.last, kept.end, kept.run) =
             (plan.known, plan.start, plan.last, plan.end, plan.run);
         kept.leaves = match plan.arrival {
@@ -175,15 +177,16 @@ impl Plans {
             _ => Leaves::Jumping,
         };
         kept.first_move = self.moves.len() as u32;
-        kept.moves = plan.moves.len() as u8;
-        self.moves.extend(plan.moves);
+        kept.moves = plan.lists.moves.len() as u8;
+        self.moves.append(&mut plan.lists.moves);
         // Where the path goes does not depend on functions.
         if kept.edges == 0 {
             kept.first_edge = self.edges.len() as u32;
-            kept.edges = plan.edges.len() as u8;
-            self.edges.extend(plan.edges);
+            kept.edges = plan.lists.edges.len() as u8;
+            self.edges.append(&mut plan.lists.edges);
         }
-        self.keep_blocks(path, &plan.blocks);
+        self.keep_blocks(path, &plan.lists.blocks);
+        self.spare = plan.lists;
     }
 
     fn keep_blocks(&mut self, path: u32, blocks: &[u32]) {

@@ -32,7 +32,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)
         };
         let first = path.blocks().next()?;
-        let mut plan = Plan::of(known(self, &first)?, &first);
+        let mut plan = Plan::of(known(self, &first)?, &first, std::mem::take(&mut self.plans.spare));
         let mut arrival = None;
         let mut open = vec![(known(self, &first)?.function, 0)];
         let mut run = 0;
@@ -43,8 +43,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     return None;
                 }
                 run += block.instructions;
-                plan.edges.extend(self.edges.slot(&block));
-                plan.blocks.push(block.id);
+                plan.lists.edges.extend(self.edges.slot(&block));
+                plan.lists.blocks.push(block.id);
                 continue;
             }
             let &(function, returns_to) = open.last()?;
@@ -53,7 +53,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 Some(Arrival::Jump) if known.function == function => {}
                 Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
                     let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
-                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                    plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     *open.last_mut()? = (known.function, returns_to);
                 }
                 Some(Arrival::Call { from, returns_to }) if known.called != u32::MAX => {
@@ -62,11 +62,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     }
                     let entered = Entered { function: known.called, entry: known.entry };
                     let entry = Entry { returns_to: Some(returns_to), ..plain(entered, from, block.start) };
-                    plan.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                    plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     open.push((known.called, returns_to));
                 }
                 Some(Arrival::Return) if open.len() > 1 && returns_to == block.start => {
-                    plan.moves.push(Move::pop(std::mem::take(&mut run)));
+                    plan.lists.moves.push(Move::pop(std::mem::take(&mut run)));
                     open.pop();
                 }
                 _ => return None,
@@ -74,12 +74,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             run += block.instructions;
             (plan.last, plan.end) = (block.last, block.end);
             arrival = Some(Arrival::behind(&block));
-            plan.edges.extend(self.edges.slot(&block));
-            plan.blocks.push(block.id);
+            plan.lists.edges.extend(self.edges.slot(&block));
+            plan.lists.blocks.push(block.id);
         }
         if path.returns_to.is_some() {
             // It goes elsewhere every time.
-            plan.edges.pop();
+            plan.lists.edges.pop();
         }
         (plan.run, plan.arrival) = (run, arrival?);
         Some(plan)

@@ -10,9 +10,11 @@ use crate::tally::{Tally, MOST_STEPS};
 use crate::view::View;
 
 /// A path that is being found.
+#[derive(Default)]
 struct Finder {
-    steps: Vec<Step>,
-    open: Vec<u32>,
+    /// Blocks of the calls that are open.
+    open: [u32; MOST_PUSHES],
+    depth: usize,
     high: usize,
     instructions: u32,
     conditional: u16,
@@ -25,8 +27,13 @@ impl Finder {
     /// A call out of the block that may be returned from.
     fn call(&mut self, block: u32) {
         self.calls += 1;
-        self.open.push(block);
-        self.high = self.high.max(self.open.len());
+        self.open[self.depth] = block;
+        self.depth += 1;
+        self.high = self.high.max(self.depth);
+    }
+
+    fn is_full(&self) -> bool {
+        self.depth == MOST_PUSHES
     }
 }
 
@@ -38,7 +45,11 @@ impl CodeCache {
             return None;
         }
         let known = self.paths.slots[self.paths.place_of(key(block, lead))];
-        let entry = self.trace(memory, view, block, lead)?;
+        let first = self.paths.steps.len();
+        let Some(entry) = self.trace(memory, view, block, lead) else {
+            self.paths.steps.truncate(first);
+            return None;
+        };
         let Entry { key, .. } = entry;
         // Of a view before: the same as long as every block on the way is.
         if known.key == key && self.same(&known, &entry) {
@@ -58,19 +69,12 @@ impl CodeCache {
         one.end == other.end && one.stop == other.stop && steps(one).eq(steps(other))
     }
 
+    /// The path, its steps behind those of all others; `None` in the middle of them.
     fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, lead: Lead) -> Option<Entry> {
         let count = lead.count();
         let mut left = count;
-        let mut path = Finder {
-            steps: Vec::with_capacity(MOST_STEPS),
-            open: Vec::new(),
-            high: 0,
-            instructions: 0,
-            conditional: 0,
-            compressed: 0,
-            calls: 0,
-            returns: 0,
-        };
+        let from_step = self.paths.steps.len();
+        let mut path = Finder::default();
         let mut at = first;
         let mut end = None;
         let stop = loop {
@@ -79,17 +83,17 @@ impl CodeCache {
                 break Stop::Used;
             }
             let block = *self.block(at);
-            if path.steps.len() == MOST_STEPS || at == SCRATCH {
+            if self.paths.steps.len() - from_step == MOST_STEPS || at == SCRATCH {
                 break Stop::Other;
             }
             let indirect = match block.exit {
                 Exit::IndirectJump => Some(BlockKind::IndirectJump),
-                Exit::IndirectCall if path.open.len() < MOST_PUSHES => Some(BlockKind::IndirectCall),
+                Exit::IndirectCall if !path.is_full() => Some(BlockKind::IndirectCall),
                 Exit::Return => Some(BlockKind::Return),
                 _ => None,
             };
             if let (Some(kind), Some(target)) = (indirect, lead.told_target()) {
-                path.steps.push(Step { block: at, kind });
+                self.paths.steps.push(Step { block: at, kind });
                 path.instructions += u32::from(block.instructions);
                 path.returns += u16::from(kind == BlockKind::Return);
                 if kind == BlockKind::IndirectCall {
@@ -103,13 +107,11 @@ impl CodeCache {
                 Exit::Cond if left != 0 => (BlockKind::CondNotTaken, Way::Next, at),
                 Exit::Linear => (BlockKind::Linear, Way::Next, at),
                 Exit::Jump => (BlockKind::Jump, Way::Target, at),
-                Exit::Call if path.open.len() < MOST_PUSHES || block.target == block.end => {
-                    (BlockKind::Call, Way::Target, at)
-                }
-                Exit::Return if left != 0 && lead.taken(left) => match path.open.last() {
+                Exit::Call if !path.is_full() || block.target == block.end => (BlockKind::Call, Way::Target, at),
+                Exit::Return if left != 0 && lead.taken(left) => match path.open[..path.depth].last() {
                     Some(&call) => (BlockKind::Return, Way::Next, call),
                     None => {
-                        path.steps.push(Step { block: at, kind: BlockKind::Return });
+                        self.paths.steps.push(Step { block: at, kind: BlockKind::Return });
                         path.instructions += u32::from(block.instructions);
                         (left, path.compressed) = (left - 1, path.compressed + 1);
                         end = Some(SCRATCH);
@@ -122,14 +124,14 @@ impl CodeCache {
             if next == SCRATCH {
                 break Stop::Other;
             }
-            path.steps.push(Step { block: at, kind });
+            self.paths.steps.push(Step { block: at, kind });
             path.instructions += u32::from(block.instructions);
             match kind {
                 BlockKind::CondTaken | BlockKind::CondNotTaken => {
                     (left, path.conditional) = (left - 1, path.conditional + 1)
                 }
                 BlockKind::Return => {
-                    path.open.pop();
+                    path.depth -= 1;
                     (left, path.compressed) = (left - 1, path.compressed + 1);
                 }
                 BlockKind::Call if block.target == block.end => path.calls += 1,
@@ -140,8 +142,8 @@ impl CodeCache {
         };
         let end = end.unwrap_or(at);
         let mut pushes = [SCRATCH; MOST_PUSHES];
-        pushes[..path.open.len()].copy_from_slice(&path.open);
-        let entry = Entry {
+        pushes[..path.depth].copy_from_slice(&path.open[..path.depth]);
+        Some(Entry {
             key: key(first, lead),
             tally: Tally::of(path.conditional, path.compressed, path.calls, path.returns),
             view,
@@ -149,16 +151,14 @@ impl CodeCache {
             next: mixed(end),
             id: u32::MAX,
             instructions: path.instructions,
-            first: self.paths.steps.len() as u32,
-            steps: path.steps.len() as u8,
+            first: from_step as u32,
+            steps: (self.paths.steps.len() - from_step) as u8,
             used: (count - left) as u8,
             stop,
             high: path.high as u8,
             pushes,
-            pushed: path.open.len() as u8,
-        };
-        self.paths.steps.extend(path.steps);
-        Some(entry)
+            pushed: path.depth as u8,
+        })
     }
 
     /// The block that follows on `way`; `None` when it cannot be read.
