@@ -30,6 +30,11 @@ from permille.mesh.etcd import Etcd
 settings.register_profile("permille", deadline=None)  # no test fails because a machine is slow
 settings.load_profile("permille")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore Ctrl-C, with everything started by that: programs under test
+    # would not see the one that a test sends.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 BIN = Path(sys.executable).parent
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 # The order of the proxy's filters matters: s3api before the authentication that it translates to.
