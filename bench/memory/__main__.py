@@ -6,11 +6,9 @@ calls in batches, in Arrow's columns, as the service does.
 
 from __future__ import annotations
 
-import gzip
 import json
 import mmap
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +17,7 @@ from typing import Any
 
 from figures import Figure, publish
 from permille.decoder.domain.ptcore_columns import primitive_array
-from permille.ptcore import Decoder, Image, PtConfig
+from permille.ptcore import Capture, Decoder, Image, PtConfig
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("PERMILLE_SHARED", ROOT.parent / "shared"))
@@ -87,25 +85,17 @@ def peak_bytes() -> int:
 
 
 def griffin(path: Path) -> tuple[bytes, Image]:
-    """The first thread of a container (magic 0x51C0FFEE; records of kind 0 are packets, of kind 4 code)."""
-    data = gzip.decompress(path.read_bytes())
-    buffers: dict[tuple[int, int], bytes] = {}
-    code: dict[int, bytes] = {}
-    at = 8
-    while at < len(data):
-        kind, size = struct.unpack_from("<II", data, at)
-        if kind == 0:
-            thread, sequence, count = struct.unpack_from("<QQQ", data, at + 16)
-            buffers[thread, sequence] = data[at + 40 : at + 40 + count]
-        elif kind == 4:
-            address, count = struct.unpack_from("<QQ", data, at + 16)
-            code[address] = data[at + 32 : at + 32 + count]
-        at += size
+    """The packets of a container's first thread, and the code of its process."""
+    capture = Capture(path)
+    stream = capture.read(0, 0, capture.streams()[0].size_bytes)
     image = Image()
-    for address in sorted(code):
-        image.code(0, address, code[address])
-    first = min(thread for thread, _ in buffers)
-    return b"".join(buffers[key] for key in sorted(buffers) if key[0] == first), image
+    with tempfile.NamedTemporaryFile() as code:
+        listed = capture.list_code(code.name)
+        data = Path(code.name).read_bytes()
+    ((_, changes),) = listed.processes
+    for change in changes:
+        image.code(change.epoch, change.address, data[change.code_offset : change.code_offset + change.size_bytes])
+    return stream, image
 
 
 if __name__ == "__main__":

@@ -1,35 +1,15 @@
 //! Handing out calls while decoding is a matter of memory alone: whatever the size of the batches, together they are what
 //! is known at the end.
 
+mod functions;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 
+use functions::Functions;
 use pt_calls::{Batch, Callers, Calls, Found, FunctionKey, FunctionTotals, LossRecord, Output, Records, Totals, Trace};
 use pt_flow::{Config, Flow};
-use pt_image::{Place, Role, Symbols};
 
 const TRACES: [&str; 5] = ["last", "ovf-01-ben", "hello", "cve-2004-0597-poc", "cve-2005-0105-poc"];
-
-/// Functions of 256 bytes, or code without symbols.
-#[derive(Clone, Copy)]
-struct Functions {
-    divided: bool,
-}
-
-impl Symbols for Functions {
-    fn place(&self, _epoch: u32, address: u64) -> Place {
-        let start = if self.divided { address & !0xff } else { 0 };
-        Place {
-            space: 0,
-            function: self.divided.then_some((address >> 8) as u32),
-            start,
-            end: if self.divided { start + 0x100 } else { u64::MAX },
-            bias: 0,
-            entry: self.divided && address == start,
-            role: Role::Plain,
-        }
-    }
-}
 
 #[derive(Default)]
 struct Gathered {

@@ -1,11 +1,12 @@
 //! Paths are a shortcut: whatever is known of a stream through them is what its blocks one by one say.
 
+mod functions;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 
+use functions::Functions;
 use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
-use pt_image::{Place, Role, Symbols};
 use std::collections::BTreeMap;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
@@ -31,32 +32,6 @@ impl<S: Sink> Sink for Blocks<'_, S> {
     }
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
         self.0.overflow(offset, from, tsc);
-    }
-}
-
-/// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls, and some are stubs.
-#[derive(Clone, Copy)]
-struct Functions {
-    divided: bool,
-}
-
-impl Symbols for Functions {
-    fn place(&self, _epoch: u32, address: u64) -> Place {
-        let start = if self.divided { address & !0xff } else { 0 };
-        Place {
-            space: 0,
-            function: self.divided.then_some((address >> 8) as u32),
-            start,
-            end: if self.divided { start + 0x100 } else { u64::MAX },
-            bias: 0,
-            entry: self.divided && address == start,
-            role: match (self.divided, address >> 8 & 63) {
-                (true, 1) => Role::SetJump,
-                (true, 2) => Role::LongJump,
-                (true, 4..=11) => Role::Stub,
-                _ => Role::Plain,
-            },
-        }
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Link {
     pub view: View,
 }
 
-pub const UNLINKED: Link = Link { number: SCRATCH, view: View::NONE };
+const UNLINKED: Link = Link { number: SCRATCH, view: View::NONE };
 
 impl CodeBlock {
     /// The block that follows on `way`, when it was linked in this view.

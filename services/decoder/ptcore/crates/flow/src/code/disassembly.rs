@@ -1,6 +1,6 @@
 //! Instructions up to the first branch: bytes to blocks.
 
-use crate::code_block::{CodeBlock, Exit, Mark, UNLINKED};
+use crate::code_block::{unknown, CodeBlock, Exit, Mark};
 use crate::view::View;
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 
@@ -22,19 +22,7 @@ pub fn decode_some(
     lengths: &mut Vec<u8>,
 ) -> Result<CodeBlock, DecoderError> {
     let mut decoder = Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE);
-    let mut block = CodeBlock {
-        start: address,
-        last: address,
-        end: address,
-        target: 0,
-        links: [UNLINKED; 2],
-        lengths: 0,
-        id: u32::MAX,
-        instructions: 0,
-        exit: Exit::Linear,
-        marks: 0,
-        mode: view.execution(),
-    };
+    let mut block = CodeBlock { instructions: 0, exit: Exit::Linear, mode: view.execution(), ..unknown(address) };
     let mut instruction = Instruction::default();
     while usize::from(block.instructions) < most {
         decoder.decode_out(&mut instruction);

@@ -35,7 +35,7 @@ impl Time {
             return false;
         }
         (self.count, self.uncounted) = (count, 0);
-        (self.base, self.fast, self.lost_cycles) = (self.base.saturating_add(ticks), 0, false);
+        self.reanchor(Anchor::Count, self.base.saturating_add(ticks));
         self.reach(self.base);
         true
     }

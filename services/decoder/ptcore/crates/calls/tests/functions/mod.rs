@@ -1,0 +1,29 @@
+//! Symbols of code that has none.
+
+use pt_image::{Place, Role, Symbols};
+
+/// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls, and some are stubs.
+#[derive(Clone, Copy)]
+pub struct Functions {
+    pub divided: bool,
+}
+
+impl Symbols for Functions {
+    fn place(&self, _epoch: u32, address: u64) -> Place {
+        let start = if self.divided { address & !0xff } else { 0 };
+        Place {
+            space: 0,
+            function: self.divided.then_some((address >> 8) as u32),
+            start,
+            end: if self.divided { start + 0x100 } else { u64::MAX },
+            bias: 0,
+            entry: self.divided && address == start,
+            role: match (self.divided, address >> 8 & 63) {
+                (true, 1) => Role::SetJump,
+                (true, 2) => Role::LongJump,
+                (true, 4..=11) => Role::Stub,
+                _ => Role::Plain,
+            },
+        }
+    }
+}

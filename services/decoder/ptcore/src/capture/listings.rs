@@ -1,0 +1,121 @@
+//! What is listed of a stream: its flow, its calls, its functions.
+
+use pt_calls::{Calls, Output};
+use pt_capture::{Of, Threads};
+use pt_flow::Flow;
+use pt_listing::{functions, CallListing, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only, Page, Who};
+use std::collections::BTreeMap;
+
+/// Who ran when the packet at the offset was written.
+pub fn thread_at(capture: &pt_capture::Capture, stream: &pt_capture::Stream, offset: usize) -> u32 {
+    let next = stream.epochs.partition_point(|&(from, _)| from <= offset);
+    let view = stream.epochs[..next].last().and_then(|&(_, view)| capture.views.get(view as usize));
+    match (view, stream.of) {
+        (Some(view), _) => view.tid,
+        (None, Of::Thread { tid, .. }) => tid,
+        (None, Of::Core(_)) => 0,
+    }
+}
+
+pub fn list_flow(
+    capture: &pt_capture::Capture,
+    number: usize,
+    detail: Detail,
+    thread: Option<u32>,
+    lines: &mut Lines<'_>,
+) {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let mut flow = Flow::new(memory);
+    let mut sink = FlowListing::new(memory, Who(&capture.views), &stream.name, detail, lines);
+    match thread {
+        None => {
+            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
+        }
+        Some(tid) => {
+            let mut wanted = Some(sink);
+            let make = |view: &pt_capture::View| Only(if view.tid == tid { wanted.take() } else { None });
+            let mut threads = Threads::new(&capture.views, make);
+            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+            threads.finish();
+        }
+    }
+}
+
+/// Names the thread of a core's stream.
+fn title(stream: &pt_capture::Stream, (pid, tid): (u32, u32)) -> Option<String> {
+    matches!(stream.of, Of::Core(_)).then(|| format!("{}, thread {tid} of process {pid}", stream.name))
+}
+
+pub fn list_calls(
+    capture: &pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    inlined: bool,
+    max_depth: u32,
+    lines: &mut Lines<'_>,
+) {
+    let (stream, code) = (&capture.streams[number], capture.memory());
+    let page = Page::new(lines);
+    let listing = |thread| {
+        let title = title(stream, thread);
+        let (page, described, chains) = (&page, Vec::new(), inlined.then(Chains::default));
+        CallListing { code, stream: &stream.name, thread, title, max_depth, page, described, chains }
+    };
+    for mut calls in follow(capture, number, thread, listing).1.into_values() {
+        calls.end_stream();
+    }
+}
+
+pub fn list_functions(
+    capture: &pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    categories: &pt_image::Categories,
+    inlined: bool,
+    lines: &mut Lines<'_>,
+) {
+    let (stream, code) = (&capture.streams[number], capture.memory());
+    let (flow, threads) = follow(capture, number, thread, |_| Dropped);
+    for (thread, mut calls) in threads {
+        let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
+        let totals = calls.end_stream();
+        let title = title(stream, thread);
+        // The idle thread has losses at most.
+        if title.is_some() && totals.functions.is_empty() {
+            continue;
+        }
+        if let Some(title) = title {
+            lines.title(&title);
+        }
+        functions(&totals.functions, &code, categories, inlined.as_ref(), &stream.name, thread, lines);
+    }
+}
+
+/// What follows the threads of a stream.
+type Followed<'c, O> = (Flow<pt_capture::Memory<'c>>, BTreeMap<(u32, u32), Calls<pt_capture::Memory<'c>, O>>);
+
+/// The calls of a stream's threads; of one where a thread is given.
+fn follow<'c, O: Output>(
+    capture: &'c pt_capture::Capture,
+    number: usize,
+    thread: Option<u32>,
+    output: impl Fn((u32, u32)) -> O,
+) -> Followed<'c, O> {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let mut flow = Flow::new(memory);
+    if let Of::Thread { pid, tid } = stream.of {
+        let mut calls = Calls::handing_out(memory, output((pid, tid)));
+        flow.decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
+        return (flow, BTreeMap::from([((pid, tid), calls)]));
+    }
+    let mut pids = BTreeMap::new();
+    let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
+        pids.insert(view.tid, view.pid);
+        let wanted = thread.is_none() || thread == Some(view.tid);
+        Only(wanted.then(|| Calls::handing_out(memory, output((view.pid, view.tid)))))
+    });
+    flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let sinks = threads.finish();
+    let calls = sinks.into_iter().filter_map(|(tid, sink)| Some(((pids[&tid], tid), sink.0?))).collect();
+    (flow, calls)
+}

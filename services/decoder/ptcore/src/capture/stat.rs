@@ -1,0 +1,121 @@
+//! What `stat` counts in a stream.
+
+use crate::accesses::{accesses, rows as accesses_of, Accesses};
+use pt_capture::Threads;
+use pt_flow::Flow;
+use pt_listing::{stop, Branches, Counts, Gap, MAX_GAPS};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// What `stat` tells of a stream.
+pub struct Stat {
+    counts: Counts,
+    flow: Option<FlowStat>,
+}
+
+struct FlowStat {
+    numbers: Vec<(&'static str, u64)>,
+    /// Offset, size, address, reason.
+    errors: Vec<(u64, u64, u64, String)>,
+    last_tsc: u64,
+    accesses: Accesses<()>,
+    /// Instructions of every thread.
+    threads: BTreeMap<u32, u64>,
+}
+
+pub fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
+    let data = &capture.streams[number].data;
+    let go_on = &|| {
+        data.release();
+        go_on()
+    };
+    let counts = Counts::of(data, capture.config.errata, go_on);
+    if !go_on() {
+        stop();
+    }
+    Stat { counts, flow: flow.then(|| count_flow(capture, number, go_on)) }
+}
+
+fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> bool) -> FlowStat {
+    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let make = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
+    let mut threads = Threads::new(&capture.views, make);
+    let mut flow = Flow::new(memory);
+    let statistics = flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let mut threads = threads.finish();
+    let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
+    let accesses = accesses(&mut flow, ran.iter().map(|block| (block, ())));
+    let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
+    let gaps = threads.values().flat_map(|thread| &thread.gaps);
+    let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());
+    let mut errors: Vec<_> = gaps.map(row).collect();
+    errors.sort();
+    errors.truncate(MAX_GAPS);
+    FlowStat {
+        numbers: vec![
+            ("instructions", sum(|thread| thread.instructions)),
+            ("blocks", sum(|thread| thread.blocks)),
+            ("conditional_branches", sum(|thread| thread.taken + thread.not_taken)),
+            ("taken", sum(|thread| thread.taken)),
+            ("not_taken", sum(|thread| thread.not_taken)),
+            ("jumps", sum(|thread| thread.jumps)),
+            ("indirect", sum(|thread| thread.indirect_jumps + thread.indirect_calls)),
+            ("indirect_jumps", sum(|thread| thread.indirect_jumps)),
+            ("indirect_calls", sum(|thread| thread.indirect_calls)),
+            ("calls", sum(|thread| thread.direct_calls + thread.indirect_calls)),
+            ("returns", sum(|thread| thread.returns)),
+            ("compressed_returns", statistics.compressed_returns),
+            ("far_transfers", sum(|thread| thread.far)),
+            ("interrupts", sum(|thread| thread.interrupts)),
+            ("overflows", sum(|thread| thread.overflows)),
+            ("error_count", sum(|thread| thread.gap_count)),
+            ("lost_bytes", sum(|thread| thread.lost_bytes)),
+        ],
+        errors,
+        accesses,
+        last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
+        threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
+    }
+}
+
+impl Stat {
+    pub fn into_dict(self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let Stat { counts, flow } = self;
+        let told = PyDict::new(py);
+        told.set_item("bytes", counts.bytes)?;
+        told.set_item("packet_count", counts.packets.values().sum::<u64>())?;
+        told.set_item("packets", counts.packets)?;
+        told.set_item("tnt_bits", counts.tnt_bits)?;
+        told.set_item("bad_packets", counts.bad_count)?;
+        told.set_item("bad_packet_bytes", counts.bad_bytes)?;
+        let last_tsc = flow.as_ref().map_or(0, |flow| flow.last_tsc);
+        told.set_item("first_tsc", counts.times.map(|(first, _)| first))?;
+        told.set_item("last_tsc", counts.times.map(|(_, last)| last.max(last_tsc)))?;
+        let numbers = PyDict::new(py);
+        let bad = counts.bad.into_iter().map(|(offset, size, what)| (offset, size, 0, what)).collect();
+        let list = match flow {
+            Some(flow) => {
+                for (name, count) in flow.numbers {
+                    numbers.set_item(name, count)?;
+                }
+                numbers.set_item("instructions_by_thread", flow.threads)?;
+                numbers.set_item("accesses", accesses_of(py, &flow.accesses)?)?;
+                flow.errors
+            }
+            None => bad,
+        };
+        told.set_item("flow", if numbers.is_empty() { None } else { Some(numbers) })?;
+        let mut rows = Vec::new();
+        for (offset, size, address, reason) in list {
+            let row = PyDict::new(py);
+            row.set_item("offset", offset)?;
+            row.set_item("size_bytes", size)?;
+            row.set_item("address", (address != 0).then(|| format!("{address:#x}")))?;
+            row.set_item("reason", reason)?;
+            rows.push(row);
+        }
+        told.set_item("errors", rows)?;
+        Ok(told.unbind())
+    }
+}
