@@ -2,8 +2,8 @@
 //!
 //! Times of the operating system meet the stream only at its clock packets (TSC, MTC). Between two of them packets say
 //! more: when only user code is traced, a switch happens while tracing is off (TIP.PGD to TIP.PGE); when the kernel is
-//! traced too, a switch to another address space writes CR3 (PIP). SDM, sections "Packet Enable" and "Paging
-//! Information Packet".
+//! traced too, a switch to another address space writes CR3 (PIP). SDM, sections "Packet Enable (PacketEn)" and
+//! "Paging Information (PIP) Packet".
 
 use crate::gaps::{Gap, Scan, Seen};
 use pt_flow::Config;

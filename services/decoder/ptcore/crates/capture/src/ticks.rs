@@ -14,7 +14,7 @@ pub struct Ticks {
     crystal: Option<Crystal>,
 }
 
-/// SDM, section "Timing packets": TMA ties TSC and crystal clock, MTC carries 8 bits of the latter.
+/// SDM section "Tracking Time": TMA ties TSC and crystal clock, MTC carries 8 bits of the latter.
 struct Crystal {
     tsc: u64,
     /// Bits of the crystal clock below those that MTC carries.

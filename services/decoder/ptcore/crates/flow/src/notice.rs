@@ -13,7 +13,7 @@ pub struct Notice {
     pub status: bool,
 }
 
-/// Kinds of notices (SDM sections "Trace Packets and Data Types" and "Event Trace").
+/// Kinds of notices (SDM section "Trace Packets and Data Types").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeKind {
     /// The `enabled` that follows is no TIP.PGE: a PSB, an overflow or what follows a loss says where execution is.

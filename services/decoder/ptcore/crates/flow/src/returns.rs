@@ -2,7 +2,7 @@
 
 use crate::code_block::SCRATCH;
 
-/// Entries the processor keeps (SDM section "RET Compression").
+/// Entries the processor keeps (SDM section "Indirect Transfer Compression for Returns").
 const DEPTH: usize = 64;
 
 /// Keeps the newest 64 return addresses as the cached blocks of their calls.

@@ -1,6 +1,6 @@
 //! Time from TSC, TMA, MTC, CYC and CBR packets.
 //!
-//! SDM section "Timing Packets". A TSC says the time. With the TMA behind it the time of the crystal clock's last count
+//! SDM section "Tracking Time". A TSC says the time. With the TMA behind it the time of the crystal clock's last count
 //! before is known: TSC less the fast counter. An MTC is the time of a count; what lies between two counts is so many
 //! TSC ticks as CPUID leaf 15H says. A CYC adds the core cycles since the one before, at the rate of the clocks.
 

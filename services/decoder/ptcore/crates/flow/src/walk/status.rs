@@ -21,7 +21,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
-            // No return is compressed over a PSB (SDM section "RET Compression").
+            // No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
             self.returns.clear();
             if self.events.mode.is_some() && self.stops_at(self.events.offset) {
                 self.runs_up_to(ip, None);

@@ -22,7 +22,8 @@ pub struct Compared {
 /// libipt's two layers differ where a TIP.PGD has no address and no far transfer follows, as when the kernel clears
 /// TraceEn: the instruction layer gives up at the next branch that needs a packet, the block layer takes that branch
 /// for what disabled tracing, and goes on. So does the flow: what follows is complete in itself, as a TIP.PGE has to come
-/// first (SDM section "TIP.PGE Packet"). There the comparison of the instruction layer is `over` until the next PSB.
+/// first (SDM section "Packet Generation Enable (TIP.PGE)"). There the comparison of the instruction layer is `over`
+/// until the next PSB.
 pub struct Against<'l> {
     layer: Layer,
     lines: &'l mut dyn Iterator<Item = String>,

@@ -39,7 +39,7 @@ pub type Verdict = Result<(), String>;
 const OTHERWISE: &[(&str, &str)] = &[(
     "ptxed-resync-psb-bad_status-psb",
     "a PSB whose status does not fit ends the flow for libipt until the next one; here execution goes on from its status, \
-     which is complete by itself (SDM section \"Packet Stream Boundary\")",
+     which is complete by itself (SDM section \"Packet Stream Boundary (PSB) Packet\")",
 )];
 
 pub struct Outcome {
