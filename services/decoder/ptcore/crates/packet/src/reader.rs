@@ -17,7 +17,7 @@ use frequent::{frequent, short_tnt, BRANCHES};
 pub struct Reader<'a> {
     data: &'a [u8],
     offset: usize,
-    /// The data, or nothing while the first byte of a packet does not tell which one it is.
+    /// The data from the next packet on, or nothing while the first byte of a packet does not tell which one it is.
     plain: &'a [u8],
     /// Payload bytes of BIP packets while between BBP and BEP, else 0.
     block_size: u8,
@@ -57,15 +57,14 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub fn seek(&mut self, offset: usize) {
         self.offset = offset.min(self.data.len());
-        if self.block_size != 0 {
-            self.enter_block(0);
-        }
+        self.enter_block(0);
     }
 
     /// From here on BIP packets have `size` bytes; 0 where there are none.
+    #[inline(always)]
     fn enter_block(&mut self, size: u8) {
         self.block_size = size;
-        self.plain = if size == 0 && !self.errata.skd007 { self.data } else { &[] };
+        self.plain = if size == 0 && !self.errata.skd007 { &self.data[self.offset..] } else { &[] };
     }
 
     /// Goes on at the next PSB at or after the present offset and returns where it is; `None` leaves nothing to read.
@@ -86,22 +85,27 @@ impl<'a> Reader<'a> {
     /// The next packet, `None` at the end of the data. After an error the offset stays at the bad bytes.
     #[inline(always)]
     pub fn read(&mut self) -> Result<Option<Packet>, Error> {
-        if let Some(ahead) = self.plain.get(self.offset..).and_then(|rest| rest.first_chunk::<9>()) {
+        if let Some(ahead) = self.plain.first_chunk::<9>() {
             if let Some((packet, size)) = frequent(ahead) {
                 self.offset += size;
+                self.plain = &self.plain[size..];
                 return Ok(Some(packet));
             }
         }
-        self.read_any()
+        let (packet, reader) = self.clone().read_any();
+        *self = reader;
+        packet
     }
 
+    /// By value: a reader whose address nobody takes stands in registers while packets are frequent ones.
     #[inline(never)]
-    fn read_any(&mut self) -> Result<Option<Packet>, Error> {
+    fn read_any(mut self) -> (Result<Option<Packet>, Error>, Self) {
         let rest = &self.data[self.offset..];
-        match rest.first() {
+        let packet = match rest.first() {
             Some(&first) => self.read_other(rest, first).map(Some),
             None => Ok(None),
-        }
+        };
+        (packet, self)
     }
 
     /// The branches of the next packet when that is a TNT of one byte; reads nothing else.
@@ -110,6 +114,7 @@ impl<'a> Reader<'a> {
         match self.data.get(self.offset) {
             Some(&first) if first & 1 == 0 && first > 2 && self.block_size == 0 => {
                 self.offset += 1;
+                self.enter_block(0);
                 let (bits, count) = BRANCHES[usize::from(first >> 1)];
                 Some((bits.into(), count))
             }
@@ -141,13 +146,13 @@ impl<'a> Reader<'a> {
             }
             _ => (short_tnt(first), 1),
         };
-        match packet {
-            Packet::Bbp { size, .. } => self.enter_block(size),
-            // OVF, PSB and a disabled trace end a block without BEP.
-            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => self.enter_block(0),
-            _ => {}
-        }
         self.offset += size;
+        self.enter_block(match packet {
+            Packet::Bbp { size, .. } => size,
+            // OVF, PSB and a disabled trace end a block without BEP.
+            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => 0,
+            _ => self.block_size,
+        });
         Ok(packet)
     }
 

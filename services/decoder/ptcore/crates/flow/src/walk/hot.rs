@@ -39,7 +39,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// not is left to `walk`, in the state in which it would have met it itself.
     pub(super) fn branches(&mut self) -> Result<(), Fault> {
         let mut sums = Sums::default();
-        let done = self.hot(&mut sums);
+        let mut at = self.events.reader.offset();
+        let done = self.hot(&mut sums, &mut at);
+        self.events.reader.seek(at);
         self.settle(&mut sums);
         // What stands for code that is not kept need not begin where the flow does: `go` knows.
         if self.at != SCRATCH {
@@ -59,17 +61,18 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         *sums = Sums::default();
     }
 
+    /// `at`: where the next packet begins, which the reader hears of at the end.
     #[inline(always)]
-    fn hot(&mut self, sums: &mut Sums) -> Result<(), Fault> {
+    fn hot(&mut self, sums: &mut Sums, at: &mut usize) -> Result<(), Fault> {
         let mut mix = mixed(self.at);
         loop {
             if !self.use_up(&mut mix, sums) || self.pending.is_some() {
                 return Ok(());
             }
-            match self.packet_ahead() {
+            match self.packet_ahead(at) {
                 Class::Tnt => {}
                 Class::Tip => {
-                    let Some(ip) = self.target() else { return Ok(()) };
+                    let Some(ip) = self.target(at) else { return Ok(()) };
                     if !self.arrive(ip, &mut mix, sums)? {
                         return Ok(());
                     }
@@ -158,14 +161,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
     #[inline(always)]
-    fn packet_ahead(&mut self) -> Class {
+    fn packet_ahead(&mut self, begin: &mut usize) -> Class {
         let events = &mut self.events;
         let data = events.reader.data();
         let data = &data[..data.len().min(events.alone_from)];
         if events.reader.in_block() || events.busy || !self.held.is_empty() {
             return Class::Other;
         }
-        let mut at = events.reader.offset();
+        let mut at = *begin;
         let mut packets = 0;
         let class = loop {
             let Some(&[first, second, third, ..]) = data.get(at..).and_then(|rest| rest.first_chunk::<ROOM>()) else {
@@ -240,24 +243,24 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             break if target { Class::Tip } else { Class::Other };
         };
         events.packets += packets;
-        events.reader.seek(at);
+        *begin = at;
         class
     }
 
     /// Takes up the TIP packet in front.
     #[inline(always)]
-    fn target(&mut self) -> Option<u64> {
+    fn target(&mut self, at: &mut usize) -> Option<u64> {
         let events = &mut self.events;
-        let (data, at) = (events.reader.data(), events.reader.offset());
-        let (&first, payload) = (data.get(at)?, data.get(at + 1..at + 9)?);
+        let data = events.reader.data();
+        let (&first, payload) = (data.get(*at)?, data.get(*at + 1..*at + 9)?);
         let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
         let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX >> (64 - 8 * size);
         let ip = Ip { compression: pt_packet::Compression::of(first >> 5)?, payload }.resolve(events.last_ip)?;
         events.last_ip = ip;
-        events.offset = at;
-        events.last_offset = at;
+        events.offset = *at;
+        events.last_offset = *at;
         events.packets += 1;
-        events.reader.seek(at + 1 + size);
+        *at += 1 + size;
         Some(ip)
     }
 
