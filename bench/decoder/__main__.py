@@ -1,10 +1,12 @@
-"""The decoder's layers against libipt, in one process: on Griffin's traces of real processors and on recordings of vpt.
+"""The decoder's layers against libipt, in one process, and the whole way to the tables against its core: on Griffin's
+traces of real processors and on recordings of vpt.
 
 `python bench/decoder [FOLDER]` keeps the recordings in FOLDER and takes those that are there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -17,10 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from decoder.stored_sessions import store_capture, store_recording
+from decoder.whole_way import whole_ways
 from figures import Figure, publish, ratios
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.vpt_backend import Control, stream_header
 from permille.controller.main import PLUGIN
+from permille.mesh.store import open_store
 from workload import free_port, wait_for_port
 
 ROOT = Path(__file__).parents[2]
@@ -56,8 +61,20 @@ def main() -> None:
     with folder() as recordings:
         inputs = [*traces, *(f"{name}={place}" for name, place in recorded(recordings))]
         done = subprocess.run([bench, str(ROUNDS), *inputs], check=True, stdout=subprocess.PIPE, text=True)
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    publish("decoder", {f"{one['name']}: {what}": figure for one in results for what, figure in figures(one).items()})
+        results = [json.loads(line) for line in done.stdout.splitlines()]
+        found = {f"{one['name']}: {what}": figure for one in results for what, figure in figures(one).items()}
+        publish("decoder", found | asyncio.run(ways(recordings, [Path(trace) for trace in traces])))
+
+
+async def ways(recordings: Path, traces: list[Path]) -> dict[str, Figure]:
+    """The whole way of each recording against the core, in this run as well."""
+    with tempfile.TemporaryDirectory(prefix="permille-bench-", dir="/dev/shm") as path:
+        scratch = Path(path)
+        store = open_store((scratch / "store").as_uri())
+        sessions = {name: await store_recording(store, name, recordings / name, scratch) for name in PROGRAMS}
+        for trace in traces:
+            sessions[trace.name.removesuffix(".griffin.gz")] = await store_capture(store, trace, scratch)
+        return await whole_ways(store, sessions, scratch, ROUNDS)
 
 
 def figures(result: dict) -> dict[str, Figure]:  # type: ignore[type-arg]
@@ -94,8 +111,7 @@ def folder() -> Iterator[Path]:
 
 def recorded(recordings: Path) -> Iterator[tuple[str, str]]:
     """Names with the folder and the number of the stream that holds most."""
-    programs = {"gzip": gzip, "cpython": cpython, "redis": redis}
-    for name, program in programs.items():
+    for name, program in PROGRAMS.items():
         place = recordings / name
         if not place.exists():
             with tempfile.TemporaryDirectory(prefix="permille-bench-", dir="/dev/shm") as vpt_dir:
@@ -173,6 +189,8 @@ def opened(session: Path) -> Control:
         except (OSError, ValueError):
             time.sleep(0.001)
 
+
+PROGRAMS = {"gzip": gzip, "cpython": cpython, "redis": redis}
 
 if __name__ == "__main__":
     main()

@@ -61,6 +61,8 @@ class Tables:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        # What was read of a table's log; whoever uses it has it alone.
+        self._known: dict[str, DeltaTable] = {}
 
     async def replace_session(
         self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
@@ -76,7 +78,10 @@ class Tables:
     async def replace_session_files(
         self, table: str, session_id: str, day: date, files: Sequence[TableFile], *, decode_id: str = ""
     ) -> None:
-        """One commit that puts files which are already there in the place of all that the table has of the session."""
+        """One commit that puts files which are already there in the place of all that the table has of the session.
+
+        None where the table has nothing of the session and there are no files.
+        """
         _require_session_id(session_id)
         await self._call(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
 
@@ -114,9 +119,22 @@ class Tables:
         except TableNotFoundError:
             return None
 
+    def _reopened(self, table: str) -> DeltaTable | None:
+        """As `_open`, of a table that was open before: reads only what is new in its log."""
+        known = self._known.pop(table, None)
+        uri, options = self._store.table_location(table)
+        if known is None or not DeltaTable.is_deltatable(uri, options):
+            return self._open(table)
+        try:
+            known.update_incremental()
+        except DeltaError:
+            # Of a log that was cleaned up meanwhile what comes next may be gone.
+            return self._open(table)
+        return known
+
     def _current(self, table: str) -> DeltaTable:
         """The table, with the columns that were thought of after it was made."""
-        found = self._open(table) or self._create(table)
+        found = self._reopened(table) or self._create(table)
         known = {column.name for column in found.schema().fields}
         missing = [column for column in Schema.from_arrow(_schema(table)).fields if column.name not in known]
         if missing:
@@ -180,19 +198,21 @@ class Tables:
         for tries_left in reversed(range(_MOST_RETRIES)):
             try:
                 found = self._current(table)
-                return found.create_write_transaction(
-                    list(actions),
-                    "overwrite",
-                    _schema(table),
-                    list(PARTITIONS),
-                    [("session_id", "=", session_id)],
-                    commit_properties=properties,
-                )
+                if actions or found.file_uris(file_pruning_predicate=f"session_id = '{session_id}'"):
+                    found.create_write_transaction(
+                        list(actions),
+                        "overwrite",
+                        _schema(table),
+                        list(PARTITIONS),
+                        [("session_id", "=", session_id)],
+                        commit_properties=properties,
+                    )
+                self._known[table] = found
+                return
             except CommitFailedError:
                 if not tries_left:
                     raise
                 time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
-        return None
 
     def _delete(self, table: str, session_id: str) -> None:
         found = self._open(table)

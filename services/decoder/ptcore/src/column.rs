@@ -1,11 +1,14 @@
 //! Columns of numbers that Python reads in place.
 
+use crate::shelf::Shelf;
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr;
+use std::sync::Arc;
 
 enum Numbers {
     U8(Vec<u8>),
@@ -15,7 +18,23 @@ enum Numbers {
 
 /// Numbers of one width. They never change, so every view of them stays valid as long as the object lives.
 #[pyclass(frozen, module = "permille.ptcore")]
-pub struct Column(Numbers);
+pub struct Column {
+    numbers: Numbers,
+    /// Where the memory goes when nobody wants them any more.
+    shelf: Option<Arc<Shelf>>,
+}
+
+impl Drop for Column {
+    fn drop(&mut self) {
+        if let Some(shelf) = &self.shelf {
+            match &mut self.numbers {
+                Numbers::U8(numbers) => shelf.u8s.put(numbers),
+                Numbers::U32(numbers) => shelf.u32s.put(numbers),
+                Numbers::U64(numbers) => shelf.u64s.put(numbers),
+            }
+        }
+    }
+}
 
 struct Layout {
     data: *const c_void,
@@ -30,7 +49,7 @@ fn layout<T>(numbers: &[T], format: &'static CStr) -> Layout {
 
 impl Column {
     fn layout(&self) -> Layout {
-        match &self.0 {
+        match &self.numbers {
             Numbers::U8(numbers) => layout(numbers, c"B"),
             Numbers::U32(numbers) => layout(numbers, c"I"),
             Numbers::U64(numbers) => layout(numbers, c"Q"),
@@ -40,6 +59,19 @@ impl Column {
 
 #[pymethods]
 impl Column {
+    /// Copies numbers without signs.
+    #[new]
+    fn new(numbers: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = numbers.py();
+        if let Ok(numbers) = PyBuffer::<u8>::get(numbers) {
+            return Ok(Column::u8(numbers.to_vec(py)?));
+        }
+        if let Ok(numbers) = PyBuffer::<u32>::get(numbers) {
+            return Ok(Column::u32(numbers.to_vec(py)?));
+        }
+        Ok(Column::u64(PyBuffer::<u64>::get(numbers)?.to_vec(py)?))
+    }
+
     fn __len__(&self) -> usize {
         self.layout().count
     }
@@ -87,15 +119,23 @@ impl Column {
 }
 
 /// Named columns in order.
-pub struct Columns<'py>(Bound<'py, PyDict>);
+pub struct Columns<'py> {
+    named: Bound<'py, PyDict>,
+    shelf: Option<Arc<Shelf>>,
+}
 
 impl<'py> Columns<'py> {
     pub fn new(py: Python<'py>) -> Self {
-        Columns(PyDict::new(py))
+        Columns { named: PyDict::new(py), shelf: None }
+    }
+
+    /// Their memory goes to the shelf in the end.
+    pub fn from_shelf(py: Python<'py>, shelf: &Arc<Shelf>) -> Self {
+        Columns { shelf: Some(Arc::clone(shelf)), ..Columns::new(py) }
     }
 
     pub fn into_dict(self) -> Bound<'py, PyDict> {
-        self.0
+        self.named
     }
 
     pub fn u8(self, name: &str, numbers: Vec<u8>) -> PyResult<Self> {
@@ -118,22 +158,51 @@ impl<'py> Columns<'py> {
             bytes.extend_from_slice(text.as_bytes());
             offsets.push(u32::try_from(bytes.len())?);
         }
-        self.0.set_item(name, (Column(Numbers::U32(offsets)), Column(Numbers::U8(bytes))))?;
+        self.named.set_item(name, (Column::u32(offsets), Column::u8(bytes)))?;
         Ok(self)
     }
 
     fn set(self, name: &str, numbers: Numbers) -> PyResult<Self> {
-        self.0.set_item(name, Column(numbers))?;
+        self.named.set_item(name, Column { numbers, shelf: self.shelf.clone() })?;
         Ok(self)
     }
 }
 
 impl Column {
+    fn of(numbers: Numbers) -> Column {
+        Column { numbers, shelf: None }
+    }
+
     pub fn u32(numbers: Vec<u32>) -> Column {
-        Column(Numbers::U32(numbers))
+        Column::of(Numbers::U32(numbers))
     }
 
     pub fn u64(numbers: Vec<u64>) -> Column {
-        Column(Numbers::U64(numbers))
+        Column::of(Numbers::U64(numbers))
+    }
+
+    pub fn u8(numbers: Vec<u8>) -> Column {
+        Column::of(Numbers::U8(numbers))
+    }
+
+    pub fn as_u8(&self) -> Option<&[u8]> {
+        match &self.numbers {
+            Numbers::U8(numbers) => Some(numbers),
+            _ => None,
+        }
+    }
+
+    pub fn as_u32(&self) -> Option<&[u32]> {
+        match &self.numbers {
+            Numbers::U32(numbers) => Some(numbers),
+            _ => None,
+        }
+    }
+
+    pub fn as_u64(&self) -> Option<&[u64]> {
+        match &self.numbers {
+            Numbers::U64(numbers) => Some(numbers),
+            _ => None,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Calls, functions and losses on their way to Python, while their stream is decoded.
 
 use crate::column::Columns;
+use crate::shelf::Shelf;
 use pt_calls::{Batch, Columns as CallColumns, Found, FunctionKey, LossCause, LossRecord, Output, Records};
 use pt_flow::Reason;
 use pt_listing::Code;
@@ -8,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::Arc;
 
 /// Calls of one batch: as many as a row group of a table has.
 const ROWS: usize = 1 << 18;
@@ -23,11 +25,12 @@ pub struct Delivery<C> {
     found: Vec<Found>,
     /// How many functions were told.
     functions: usize,
+    shelf: Arc<Shelf>,
 }
 
 impl<C> Delivery<C> {
     pub fn new(code: C, take: Option<Py<PyAny>>) -> Self {
-        Delivery { code, take, rows: ROWS, found: Vec::new(), functions: 0 }
+        Delivery { code, take, rows: ROWS, found: Vec::new(), functions: 0, shelf: Arc::default() }
     }
 
     /// One of `threads`, which share the memory.
@@ -56,10 +59,10 @@ impl<C: Code> Output for Delivery<C> {
         }
         let described = describe(&self.code, batch.functions);
         let reasons: Vec<_> = batch.losses.iter().map(|loss| reason(&self.code, loss)).collect();
-        let calls = std::mem::take(batch.calls);
+        let calls = std::mem::replace(batch.calls, self.shelf.records());
         let delivered = Python::attach(|py| {
             let columns = (
-                calls_of(py, calls)?,
+                calls_of(py, calls, &self.shelf)?,
                 functions_of(py, batch.functions, &described)?,
                 losses_of(py, batch.losses, &reasons)?,
             );
@@ -120,10 +123,10 @@ fn reason(code: &impl Code, loss: &LossRecord) -> String {
     }
 }
 
-fn calls_of(py: Python<'_>, records: Records) -> PyResult<Py<PyDict>> {
+fn calls_of(py: Python<'_>, records: Records, shelf: &Arc<Shelf>) -> PyResult<Py<PyDict>> {
     let Records { call, parent, columns } = records;
     let CallColumns { start_tsc, end_tsc, depth, function, call_address, target, .. } = columns;
-    let columns = Columns::new(py)
+    let columns = Columns::from_shelf(py, shelf)
         .u64("call", call)?
         .u64("parent", parent)?
         .u64("start_tsc", start_tsc)?

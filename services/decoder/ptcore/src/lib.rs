@@ -2,6 +2,8 @@
 
 mod accesses;
 mod binary;
+mod call_rows;
+mod calls_file;
 mod capture;
 mod categories;
 mod column;
@@ -11,6 +13,7 @@ mod delivery;
 mod image;
 mod listed;
 mod listing;
+mod shelf;
 mod threads;
 
 use pyo3::prelude::*;
@@ -18,6 +21,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<binary::Binary>()?;
+    module.add_class::<calls_file::CallsFile>()?;
     module.add_class::<capture::Capture>()?;
     module.add_class::<capture::Stream>()?;
     module.add("CaptureError", module.py().get_type::<capture::CaptureError>())?;

@@ -7,6 +7,7 @@ from typing_extensions import Buffer
 class Column(Buffer):
     """Numbers of one width (`B`, `I` or `Q`), read in place."""
 
+    def __init__(self, numbers: Buffer) -> None: ...
     def __len__(self) -> int: ...
 
 Text: TypeAlias = tuple[Column, Column]
@@ -69,6 +70,46 @@ class Callers:
     def __bool__(self) -> bool: ...
     def place(self, calls: Buffer, parents: Buffer, depths: Buffer) -> tuple[Column, Column]:
         """The parents (`Q`) and depths (`I`) that calls have in the end, given those that they were handed out with."""
+
+class CallsFile:
+    """A Parquet file of calls, in the columns of the table: row group by row group. `level`: zstd's."""
+
+    COLUMNS: list[str]
+
+    def __init__(self, level: int) -> None: ...
+    def add(
+        self,
+        calls: Mapping[str, Column | Text],
+        functions: Buffer,
+        origin: tuple[int, int, int],
+        clock: tuple[int, int, int, float],
+        timeline: tuple[Buffer, Buffer],
+    ) -> None:
+        """Calls of one segment, as `Decoder.decode` hands them out, for the next row group.
+
+        `functions` (`i`): by the segment's numbers of functions the caller's. `origin`: segment, pid, tid. `clock`: the
+        ticks in place of those that are not known, ticks and unix ns of one moment, ns a tick. `timeline`: from which
+        time on (`Q`, the first 0) on which core (`i`).
+        Raises ValueError for columns that do not fit each other.
+        """
+
+    @property
+    def functions(self) -> list[int]:
+        """The caller's functions that the next row group names."""
+
+    def group(self, numbers: Sequence[int], names: Sequence[str], files: Sequence[str], lines: Sequence[int]) -> Column:
+        """The bytes of the row group. What calls repeat of their functions is given for those of `functions`."""
+
+    def finish(self) -> Column:
+        """The last bytes."""
+
+    @property
+    def rows(self) -> int:
+        """Of all row groups."""
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """Least and greatest `start_ns` and `end_ns` of all row groups."""
 
 class Decoded:
     """What a stream adds up to."""

@@ -14,6 +14,9 @@ from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, mani
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
 
+# What is as small as that is unpacked faster than a thread is asked to.
+_AT_ONCE = 1 << 18
+
 
 @dataclass(frozen=True)
 class MapChange:
@@ -64,18 +67,11 @@ class SessionArchive:
         await self._fetch(segment.key, segment.sha256, to)
 
     async def segment_bytes(self, segment: Segment) -> bytes:
-        """The raw packets of a small segment. Raises as `fetch_segment`."""
+        """The raw packets of a segment that memory has room for. Raises as `fetch_segment`."""
         packed = await self._store.get(segment.key)
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            data: bytes = decompressor.decompress(packed)
-        except zstandard.ZstdError as error:
-            raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
-        if not decompressor.eof:
-            raise _damaged(segment.key, "the compressed stream is cut off")
-        if hashlib.sha256(data).hexdigest() != segment.sha256:
-            raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
-        return data
+        if segment.size_bytes <= _AT_ONCE:
+            return _unpacked(segment, packed)
+        return await asyncio.to_thread(_unpacked, segment, packed)
 
     async def fetch_code(self, to: BinaryIO) -> None:
         """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
@@ -120,6 +116,19 @@ async def decompressed(store: ObjectStore, key: str) -> AsyncIterator[bytes]:
         raise _damaged(key, f"it cannot be decompressed: {error}") from None
     if not decompressor.eof:
         raise _damaged(key, "the compressed stream is cut off")
+
+
+def _unpacked(segment: Segment, packed: bytes) -> bytes:
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        data: bytes = decompressor.decompress(packed)
+    except zstandard.ZstdError as error:
+        raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
+    if not decompressor.eof:
+        raise _damaged(segment.key, "the compressed stream is cut off")
+    if hashlib.sha256(data).hexdigest() != segment.sha256:
+        raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
+    return data
 
 
 def is_lost(error: PermilleError) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import zstandard
@@ -118,7 +119,7 @@ class BinaryRepository:
 
     def _debug_here(self, path: Path, mapped_as: str) -> Path | None:
         try:
-            identity = identify_elf(path)
+            identity = _identified(path)
         except InvalidArgument:
             return None
         for candidate in _debug_candidates(identity, Path(mapped_as), self._debug_folder):
@@ -138,6 +139,17 @@ async def compressed(file: Path) -> AsyncIterator[bytes]:
     yield compressor.flush()
 
 
+def _identified(path: Path) -> ElfIdentity:
+    """As `identify_elf`, once for each file."""
+    stat = path.stat()
+    return _identified_as(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _identified_as(path: Path, *_stamp: int) -> ElfIdentity:
+    return identify_elf(path)
+
+
 def _debug_candidates(identity: ElfIdentity, mapped_as: Path, debug_folder: Path) -> list[Path]:
     """In the order of GDB's manual, "Debugging Information in Separate Files"."""
     found = []
@@ -153,7 +165,7 @@ def _debug_candidates(identity: ElfIdentity, mapped_as: Path, debug_folder: Path
 def _belongs(candidate: Path, identity: ElfIdentity) -> bool:
     # The path is from the machine that recorded: here it may be another version, or the stripped file itself.
     try:
-        found = identify_elf(candidate)
+        found = _identified(candidate)
     except (InvalidArgument, OSError):
         return False
     return bool(identity.build_id) and found.build_id == identity.build_id and found.debug_link == ""

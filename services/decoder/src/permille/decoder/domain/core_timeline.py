@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 _RECORD = struct.Struct("<QIIII")
 _IN = 1
@@ -21,21 +20,10 @@ class CoreTimeline:
     times: tuple[int, ...] = ()
     cores: tuple[int, ...] = (UNKNOWN,)
 
-    def throughout(self, first: int, last: int) -> int | None:
-        """The core from one time to the other; None when there were several."""
-        number = bisect_right(self.times, first)
-        return self.cores[number] if number == bisect_right(self.times, last) else None
-
-    def at(self, starts: Sequence[int]) -> array[int]:
-        """The core at each of these times, which never go back."""
-        result = array("i")
-        done = 0
-        number = bisect_right(self.times, starts[0]) if len(starts) else 0
-        while done < len(starts):
-            upto = bisect_left(starts, self.times[number], lo=done) if number < len(self.times) else len(starts)
-            result += array("i", (self.cores[number],)) * (upto - done)
-            done, number = upto, number + 1
-        return result
+    @cached_property
+    def buffers(self) -> tuple[array[int], array[int]]:
+        """From which time on which core holds, as ptcore takes it, made once for all calls of the thread."""
+        return array("Q", (0, *self.times)), array("i", self.cores)
 
 
 def core_timelines(records: bytes) -> dict[int, CoreTimeline]:

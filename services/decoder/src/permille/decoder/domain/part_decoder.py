@@ -22,9 +22,8 @@ from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
-from permille.decoder.domain.part_rows import PartRows
+from permille.decoder.domain.part_rows import Part, PartRows
 from permille.decoder.domain.session_context import SessionContext, open_context
-from permille.decoder.domain.table_part import TablePart
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
@@ -43,13 +42,25 @@ WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
-# Segments of up to so many bytes are fetched together and into memory, others one by one and onto the disk.
+# Segments of up to so many bytes are fetched together, others one by one.
 _SMALL = 1 << 18
+# Up to so many they are kept in memory, others are put onto the disk: two at a time are there.
+_IN_MEMORY = 32 << 20
 _MOST_AT_ONCE = 32
 # The segments whose packets one object holds; the packets, or why there are none.
 _Stream: TypeAlias = tuple[Segment, ...]
 _Packets: TypeAlias = mmap.mmap | bytes | LostSegment
-_contexts: OrderedDict[tuple[str, str, str], SessionContext] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A context, and the decode that used it last."""
+
+    decode: str
+    context: SessionContext
+
+
+_contexts: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -192,7 +203,7 @@ async def _fetched(
 def _batches(wanted: Sequence[_Stream]) -> Iterator[list[_Stream]]:
     batch: list[_Stream] = []
     for stream in wanted:
-        if batch and (len(batch) == _MOST_AT_ONCE or not _small(stream)):
+        if batch and (len(batch) == _MOST_AT_ONCE or _bytes(stream) > _SMALL):
             yield batch
             batch = []
         batch.append(stream)
@@ -200,9 +211,9 @@ def _batches(wanted: Sequence[_Stream]) -> Iterator[list[_Stream]]:
         yield batch
 
 
-def _small(stream: _Stream) -> bool:
-    most = max(sum(segment.size_bytes for segment in stream), sum(segment.stored_bytes for segment in stream))
-    return most <= _SMALL
+def _bytes(stream: _Stream) -> int:
+    """Packed or not, whichever is more."""
+    return max(sum(segment.size_bytes for segment in stream), sum(segment.stored_bytes for segment in stream))
 
 
 async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _Packets:
@@ -212,7 +223,7 @@ async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _P
             reason = context.missing or f"the mappings of process {pid} are missing"
             return LostSegment(segment.index, reason, BACKUP_KNOB)
     try:
-        if _small(stream):
+        if _bytes(stream) <= _IN_MEMORY:
             return await context.archive.segment_bytes(segment)
         with tempfile.TemporaryFile(dir=folder) as file:
             await context.archive.fetch_segment(segment, cast(BinaryIO, file))
@@ -223,7 +234,7 @@ async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _P
         return LostSegment(segment.index, error.message, BACKUP_KNOB)
 
 
-async def stored_part(store: ObjectStore, part: TablePart, day: date, task: PartTask) -> TableFile:
+async def stored_part(store: ObjectStore, part: Part, day: date, task: PartTask) -> TableFile:
     """Puts a file where the commit will look for it."""
     file, size, ranges = await asyncio.to_thread(part.finish)
     name = f"{task.files_begin}{secrets.token_hex(8)}.parquet"
@@ -244,22 +255,26 @@ async def _require_wanted(store: ObjectStore, task: PartTask) -> None:
 
 
 async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
-    """The session's context, kept from part to part of one decode."""
-    key = (task.store_url, task.decode, task.recording)
-    known = _contexts.get(key)
-    if known is None:
+    """The session's context: kept from part to part, and to the next decode if nothing came meanwhile."""
+    key = (task.store_url, task.recording, task.debug_folder)
+    kept = _contexts.get(key)
+    if kept is None or kept.decode != task.decode:
         folder = Path(task.folder)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         binaries = BinaryRepository(store, folder / "binaries", debug_folder=Path(task.debug_folder))
-        archive = await SessionArchive.open(store, task.session_id)
-        if archive.sha256 != task.recording:
-            raise Aborted("the session was recorded anew meanwhile", reason="RECORDING_CHANGED", help="decode it again")
-        known = _contexts[key] = await open_context(archive, binaries, folder)
+        if kept is None or not await kept.context.is_current(binaries):
+            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+            archive = await SessionArchive.open(store, task.session_id)
+            if archive.sha256 != task.recording:
+                raise Aborted(
+                    "the session was recorded anew meanwhile", reason="RECORDING_CHANGED", help="decode it again"
+                )
+            kept = _Kept(task.decode, await open_context(archive, binaries, folder))
+        kept = _contexts[key] = replace(kept, decode=task.decode)
     _contexts.move_to_end(key)
     while len(_contexts) > _MOST_CONTEXTS:
         with suppress(KeyError):
             _contexts.popitem(last=False)
-    return known
+    return kept.context
 
 
 @lru_cache(maxsize=4)

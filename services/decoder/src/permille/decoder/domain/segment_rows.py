@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute
-from permille.decoder.domain.core_timeline import UNKNOWN, CoreTimeline
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Clock, Segment
+from permille.decoder.domain.part_functions import SegmentFunctions
 from permille.decoder.domain.ptcore_columns import primitive_array, text_array
 from permille.ptcore import INSTRUCTION_CLASSES, Callers
 
@@ -20,21 +19,6 @@ pc: Any = pyarrow.compute
 
 Columns = dict[str, "pa.Array[Any]"]
 _NO_FUNCTION = 0xFFFFFFFF
-_BEGIN_TRUNCATED, _END_TRUNCATED, _TAIL_CALL, _ASYNCHRONOUS, _UNWOUND = 1, 2, 4, 8, 16
-# Of ptcore's columns those that become columns of the table.
-_OF_CALLS = (
-    "call",
-    "start_tsc",
-    "end_tsc",
-    "depth",
-    "function",
-    "instructions",
-    "instructions_total",
-    "flags",
-    "parent",
-)
-# So many descents and the times are sorted rather than taken run by run.
-_MOST_RUNS = 256
 EDGE_KINDS = (
     "conditional taken",
     "conditional not taken",
@@ -47,68 +31,8 @@ EDGE_KINDS = (
 )
 
 
-@dataclass
-class SegmentFunctions:
-    """Of which function of the part each of a segment's functions is; known when the rows are written."""
-
-    places: pa.Array[Any] = field(default_factory=lambda: pa.array([], pa.int32()))
-
-    def add(self, places: pa.Array[Any]) -> None:
-        """Those of functions that were told later."""
-        self.places = pa.concat_arrays([self.places, places]) if len(self.places) else places
-
-
 # Rows of a table by function and code, in ptcore's columns, with the functions of their segment.
 OfCode = tuple[Segment, Mapping[str, Any], SegmentFunctions]
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Some of a segment's calls, in ptcore's columns."""
-
-    segment: Segment
-    calls: Mapping[str, Any]
-    count: int
-    functions: SegmentFunctions
-    timeline: CoreTimeline
-
-
-@dataclass(frozen=True)
-class FunctionColumns:
-    """The functions of a part: their numbers in the session, and what each call repeats of them."""
-
-    number: pa.Array[Any]
-    name: pa.Array[Any]
-    file: pa.Array[Any]
-    line: pa.Array[Any]
-
-
-def call_columns(slices: Sequence[Slice], clock: Clock, functions: FunctionColumns) -> Columns:
-    """The calls of all slices, in ptcore's order."""
-    which = _which([part.count for part in slices])
-    segments = [part.segment for part in slices]
-    column = {name: primitive_array([part.calls[name] for part in slices]) for name in _OF_CALLS}
-    function = _places([part.functions for part in slices], column["function"], which)
-    first = _of_segment([segment.first_tsc or clock.tsc0 for segment in segments], which, pa.int64())
-    return _origin(segments, which) | {
-        "call": _signed(column["call"]),
-        # All ones where there is none: -1.
-        "parent": _signed(column["parent"]),
-        "start_ns": ns_of(column["start_tsc"], clock, first),
-        "end_ns": ns_of(column["end_tsc"], clock, first),
-        "depth": column["depth"].cast(pa.int32()),
-        "core": _cores(slices, column["start_tsc"]),
-        "function": functions.number.take(function),
-        "name": pa.DictionaryArray.from_arrays(function, functions.name),
-        "file": pa.DictionaryArray.from_arrays(function, functions.file),
-        "line": functions.line.take(function),
-        "self_instructions": _signed(column["instructions"]),
-        "total_instructions": _signed(column["instructions_total"]),
-        "begin_truncated": _flag(column["flags"], _BEGIN_TRUNCATED),
-        "end_truncated": _flag(column["flags"], _END_TRUNCATED | _UNWOUND),
-        "tail_call": _flag(column["flags"], _TAIL_CALL),
-        "asynchronous": _flag(column["flags"], _ASYNCHRONOUS),
-    }
 
 
 def placed(calls: pa.RecordBatch, late: Mapping[int, Callers]) -> Columns:
@@ -217,40 +141,6 @@ def ns_of(tsc: pa.Array[Any], clock: Clock, first_tsc: pa.Array[Any] | pa.Scalar
     return nanoseconds
 
 
-def cores(starts: pa.Array[Any], timeline: CoreTimeline) -> pa.Array[Any]:
-    """The core of each call. They begin one after the other, but for callers that were found late."""
-    if not len(starts):
-        return _constant(UNKNOWN, pa.int32(), 0)
-    first_and_last = pc.min_max(starts)
-    core = timeline.throughout(first_and_last["min"].as_py(), first_and_last["max"].as_py())
-    if core is not None:
-        return _constant(core, pa.int32(), len(starts))
-    descents = pc.indices_nonzero(pc.less(starts[1:], starts[:-1])).to_pylist() if len(starts) > 1 else []
-    if len(descents) > _MOST_RUNS:
-        order = pc.sort_indices(starts)
-        sorted_cores = pa.array(timeline.at(_numbers(starts.take(order))), pa.int32())
-        return sorted_cores.take(pc.sort_indices(order))
-    bounds = [0, *(descent + 1 for descent in descents), len(starts)]
-    numbers = _numbers(starts)
-    runs = [timeline.at(numbers[begin:end]) for begin, end in pairwise(bounds)]
-    return _concatenated([pa.Array.from_buffers(pa.int32(), len(run), [None, pa.py_buffer(run)]) for run in runs])
-
-
-def _cores(slices: Sequence[Slice], starts: pa.Array[Any]) -> pa.Array[Any]:
-    bounds = accumulate((part.count for part in slices), initial=0)
-    return _concatenated(
-        [cores(starts.slice(begin, part.count), part.timeline) for begin, part in zip(bounds, slices, strict=False)]
-    )
-
-
-def _origin(segments: Sequence[Segment], which: pa.Array[Any]) -> Columns:
-    return {
-        "segment": _of_segment([segment.index for segment in segments], which),
-        "pid": _of_segment([segment.pid for segment in segments], which),
-        "tid": _of_segment([segment.tid for segment in segments], which),
-    }
-
-
 def _which(rows: Sequence[int]) -> pa.Array[Any]:
     return _concatenated([_constant(number, pa.int32(), count) for number, count in enumerate(rows)])
 
@@ -269,12 +159,6 @@ def _constant(value: int, kind: pa.DataType, rows: int) -> pa.Array[Any]:
 def _numbers(values: pa.Array[Any], kind: Literal["Q", "I"] = "Q") -> memoryview:
     data = values.buffers()[1]
     return memoryview(data or b"").cast("B").cast(kind)[values.offset : values.offset + len(values)]
-
-
-def _flag(flags: pa.Array[Any], bit: int) -> pa.Array[Any]:
-    masked = pc.bit_wise_and(flags, pa.scalar(bit, flags.type))
-    result: pa.Array[Any] = pc.not_equal(masked, pa.scalar(0, flags.type))
-    return result
 
 
 def _signed(values: pa.Array[Any]) -> pa.Array[Any]:

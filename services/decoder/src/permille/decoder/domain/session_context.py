@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import mmap
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from permille.decoder.domain.archive import MapChange, SessionArchive, is_lost
+from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
 from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
 from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps
@@ -34,6 +34,9 @@ class SessionContext:
     code: mmap.mmap | bytes = b""
     missing: str = ""
     notes: list[str] = field(default_factory=list)
+    # By key the binaries as they were found, and the paths that they were mapped from.
+    found: dict[str, LocalBinary] = field(default_factory=dict)
+    mapped_as: dict[str, str] = field(default_factory=dict)
     _images: dict[int, Image] = field(default_factory=dict)
     _decoders: dict[int, Decoder] = field(default_factory=dict)
     _inside: dict[tuple[int, int], Binary] = field(default_factory=dict)
@@ -53,6 +56,12 @@ class SessionContext:
     def images(self, pids: Iterable[int]) -> dict[int, Image]:
         """Those of some processes, and of what all share: the half of the kernel, where it is known."""
         return {pid: self.image(pid) for pid in {*pids, KERNEL} if pid in self.steps}
+
+    async def is_current(self, binaries: BinaryRepository) -> bool:
+        """Whether it would be the same if it were opened now: binaries come later, and what is damaged is restored."""
+        if self.missing or self.notes:
+            return False
+        return await _fetched(binaries, self.mapped_as) == self.found
 
     def timeline(self, segment: Segment) -> CoreTimeline:
         """On which cores the segment's thread was."""
@@ -109,9 +118,10 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
     code_missing = ""
     if any(change.event == "code" or change.code_size for change in changes):
         code_missing = await _read_code(context, folder)
-    found = await _fetch_binaries(binaries, changes)
+    context.mapped_as = {change.binary: change.path for change in changes if change.binary}
+    context.found = await _fetched(binaries, context.mapped_as)
     for pid, listed in processes.items():
-        context.steps[pid] = tuple(image_steps(listed, found, code_missing=code_missing))
+        context.steps[pid] = tuple(image_steps(listed, context.found, code_missing=code_missing))
     context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
     return context
 
@@ -139,8 +149,7 @@ async def _read_code(context: SessionContext, folder: Path) -> str:
     return ""
 
 
-async def _fetch_binaries(binaries: BinaryRepository, changes: Sequence[MapChange]) -> dict[str, LocalBinary]:
-    mapped_as = {change.binary: change.path for change in changes if change.binary}
+async def _fetched(binaries: BinaryRepository, mapped_as: Mapping[str, str]) -> dict[str, LocalBinary]:
     found = await asyncio.gather(*(binaries.fetch(key, path) for key, path in mapped_as.items()))
     return dict(zip(mapped_as, found, strict=True))
 

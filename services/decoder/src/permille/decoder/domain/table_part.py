@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -14,6 +13,8 @@ from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 
 pc: Any = pyarrow.compute
 
+# Higher ones take twice the time for a tenth.
+COMPRESSION_LEVEL = 1
 # What grows from row to row is a third as large as differences, and twice as fast to write.
 _DIFFERENCES = {"calls": ("call", "parent", "start_ns", "end_ns")}
 # Runs of equal or small numbers, which zstd makes as small as a dictionary does, in half the time.
@@ -48,19 +49,6 @@ class TablePart:
         self.rows += batch.num_rows
         self._widen(batch)
 
-    def rewritten(self, change: Callable[[pa.RecordBatch], dict[str, pa.Array[Any]]]) -> TablePart:
-        """The same rows, changed row group by row group. Nothing more can be written into this one."""
-        other = TablePart(self.table, self._folder)
-        if self._writer is not None:
-            self._writer.close()
-            text = [column.name for column in self._schema if pa.types.is_string(column.type)]
-            reader = pq.ParquetFile(self._file, read_dictionary=text)
-            for group in range(reader.num_row_groups):
-                for batch in reader.read_row_group(group, use_threads=False).combine_chunks().to_batches():
-                    other.write(change(batch))
-        self._file.close()
-        return other
-
     def finish(self) -> tuple[BinaryIO, int, dict[str, tuple[int, int]]]:
         """The file, its size, and least and greatest value of the columns that Delta keeps statistics of."""
         if self._writer is None:
@@ -79,7 +67,7 @@ class TablePart:
             self._file,
             schema,
             compression="zstd",
-            compression_level=1,
+            compression_level=COMPRESSION_LEVEL,
             write_statistics=False,
             # Readers take the types from the table; the writer's dictionaries are its own matter.
             store_schema=False,

@@ -1,0 +1,158 @@
+//! A column of one row group: its dictionary page, where it has one, and its data page, packed.
+
+use crate::thrift::{varint, Struct};
+use std::io;
+use std::rc::Rc;
+
+const DATA_PAGE: i32 = 0;
+const DICTIONARY_PAGE: i32 = 2;
+
+/// How the values of a page are written (Parquet format, "Encodings").
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Plain = 0,
+    Rle = 3,
+    DeltaBinaryPacked = 5,
+    RleDictionary = 8,
+}
+
+struct Page {
+    bytes: usize,
+    packed: Vec<u8>,
+}
+
+/// The values that places stand for.
+pub enum Dictionary<'t> {
+    Int32(&'t [i32]),
+    /// As bits.
+    Int64(&'t [u64]),
+    Text(&'t [&'t str]),
+}
+
+pub struct Chunk {
+    encoding: Encoding,
+    dictionary: Option<(usize, Page)>,
+    /// Columns with the same places share it.
+    data: Rc<Page>,
+}
+
+/// Where a chunk was put, and how large it is.
+pub(crate) struct Placed {
+    pub encodings: Vec<i32>,
+    pub dictionary_at: Option<usize>,
+    pub data_at: usize,
+    pub bytes: usize,
+    pub packed: usize,
+}
+
+/// Packs pages with zstd.
+pub struct Packer {
+    zstd: zstd::bulk::Compressor<'static>,
+    values: Vec<u8>,
+}
+
+impl Packer {
+    /// Fails for a level that zstd does not have.
+    pub fn new(level: i32) -> io::Result<Packer> {
+        Ok(Packer { zstd: zstd::bulk::Compressor::new(level)?, values: Vec::new() })
+    }
+
+    /// Numbers as `Deltas` encodes them.
+    pub fn deltas(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
+        Ok(Chunk { encoding: Encoding::DeltaBinaryPacked, dictionary: None, data: self.page(rows, encode)? })
+    }
+
+    /// Booleans as `flags` encodes them.
+    pub fn flags(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
+        Ok(Chunk { encoding: Encoding::Plain, dictionary: None, data: self.page(rows, encode)? })
+    }
+
+    /// Places in a dictionary.
+    pub fn places(
+        &mut self,
+        rows: usize,
+        dictionary: &Dictionary<'_>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<Chunk> {
+        let data = self.page(rows, encode)?;
+        Ok(Chunk { encoding: Encoding::RleDictionary, dictionary: Some(self.dictionary(dictionary)?), data })
+    }
+
+    /// The same places in another dictionary.
+    pub fn same_places(&mut self, other: &Chunk, dictionary: &Dictionary<'_>) -> io::Result<Chunk> {
+        let dictionary = Some(self.dictionary(dictionary)?);
+        Ok(Chunk { encoding: Encoding::RleDictionary, dictionary, data: Rc::clone(&other.data) })
+    }
+
+    fn page(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Rc<Page>> {
+        self.values.clear();
+        // None is null: one run of ones.
+        let mut present = Vec::new();
+        varint(&mut present, (rows as u64) << 1);
+        present.push(1);
+        self.values.extend_from_slice(&(present.len() as u32).to_le_bytes());
+        self.values.extend_from_slice(&present);
+        encode(&mut self.values);
+        Ok(Rc::new(self.pack()?))
+    }
+
+    fn dictionary(&mut self, dictionary: &Dictionary<'_>) -> io::Result<(usize, Page)> {
+        self.values.clear();
+        let count = match dictionary {
+            Dictionary::Int32(numbers) => {
+                self.values.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+                numbers.len()
+            }
+            Dictionary::Int64(numbers) => {
+                self.values.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+                numbers.len()
+            }
+            Dictionary::Text(texts) => {
+                for text in *texts {
+                    self.values.extend_from_slice(&(text.len() as u32).to_le_bytes());
+                    self.values.extend_from_slice(text.as_bytes());
+                }
+                texts.len()
+            }
+        };
+        Ok((count, self.pack()?))
+    }
+
+    fn pack(&mut self) -> io::Result<Page> {
+        Ok(Page { bytes: self.values.len(), packed: self.zstd.compress(&self.values)? })
+    }
+}
+
+impl Chunk {
+    /// `at`: where `out` begins in the file.
+    pub(crate) fn put(&self, rows: usize, at: usize, out: &mut Vec<u8>) -> Placed {
+        let begin = out.len();
+        let mut encodings = vec![self.encoding as i32, Encoding::Rle as i32];
+        let (mut bytes, mut dictionary_at) = (0, None);
+        if let Some((count, page)) = &self.dictionary {
+            dictionary_at = Some(at + out.len());
+            encodings.push(Encoding::Plain as i32);
+            bytes += put_page(out, page, DICTIONARY_PAGE, |head| {
+                head.structure(7, |head| head.i32(1, *count as i32).i32(2, Encoding::Plain as i32).end())
+            });
+        }
+        let data_at = at + out.len();
+        bytes += put_page(out, &self.data, DATA_PAGE, |head| {
+            head.structure(5, |head| {
+                let rle = Encoding::Rle as i32;
+                head.i32(1, rows as i32).i32(2, self.encoding as i32).i32(3, rle).i32(4, rle).end();
+            })
+        });
+        Placed { encodings, dictionary_at, data_at, bytes, packed: out.len() - begin }
+    }
+}
+
+/// Returns the bytes that it has when it is unpacked, with its head.
+fn put_page(out: &mut Vec<u8>, page: &Page, kind: i32, fill: impl FnOnce(Struct<'_>) -> Struct<'_>) -> usize {
+    let begin = out.len();
+    let head = Struct::begin(out).i32(1, kind).i32(2, page.bytes as i32).i32(3, page.packed.len() as i32);
+    fill(head).end();
+    let head_bytes = out.len() - begin;
+    out.extend_from_slice(&page.packed);
+    head_bytes + page.bytes
+}

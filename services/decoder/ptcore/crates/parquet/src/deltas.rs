@@ -1,0 +1,121 @@
+//! DELTA_BINARY_PACKED: differences from row to row, in blocks (Parquet format, "Encodings").
+
+use crate::thrift::{varint, zigzag};
+
+// What other writers choose, and therefore what readers are made for.
+const BLOCK: usize = 128;
+const MINIBLOCKS: usize = 4;
+const MINIBLOCK: usize = BLOCK / MINIBLOCKS;
+
+/// Numbers of which each is near the one before.
+pub struct Deltas {
+    first: u64,
+    last: u64,
+    count: usize,
+    waiting: [i64; BLOCK],
+    filled: usize,
+    blocks: Vec<u8>,
+}
+
+impl Default for Deltas {
+    fn default() -> Self {
+        Deltas { first: 0, last: 0, count: 0, waiting: [0; BLOCK], filled: 0, blocks: Vec::new() }
+    }
+}
+
+impl Deltas {
+    /// Signed numbers are told as their bits.
+    pub fn extend(&mut self, numbers: &[u64]) {
+        let mut rest = numbers;
+        if let (0, Some((&first, others))) = (self.count, rest.split_first()) {
+            (self.first, self.last, self.count) = (first, first, 1);
+            rest = others;
+        }
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(BLOCK - self.filled));
+            let mut last = self.last;
+            for (delta, &number) in self.waiting[self.filled..].iter_mut().zip(now) {
+                *delta = number.wrapping_sub(last) as i64;
+                last = number;
+            }
+            self.last = last;
+            self.filled += now.len();
+            self.count += now.len();
+            rest = later;
+            if self.filled == BLOCK {
+                self.pack();
+            }
+        }
+    }
+
+    /// Adds the encoded numbers to `out` and begins anew.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.filled > 0 {
+            self.pack();
+        }
+        varint(out, BLOCK as u64);
+        varint(out, MINIBLOCKS as u64);
+        varint(out, self.count as u64);
+        zigzag(out, self.first as i64);
+        out.extend_from_slice(&self.blocks);
+        self.blocks.clear();
+        self.count = 0;
+    }
+
+    fn pack(&mut self) {
+        let deltas = &self.waiting[..self.filled];
+        let (least, most) =
+            deltas.iter().fold((i64::MAX, i64::MIN), |(least, most), &delta| (least.min(delta), most.max(delta)));
+        let base = base(least, most);
+        zigzag(&mut self.blocks, base);
+        let widths = self.blocks.len();
+        self.blocks.extend_from_slice(&[0; MINIBLOCKS]);
+        for (number, miniblock) in deltas.chunks(MINIBLOCK).enumerate() {
+            let all = miniblock.iter().fold(0, |all, &delta| all | delta.wrapping_sub(base) as u64);
+            let bytes = bytes(all);
+            self.blocks[widths + number] = bytes as u8 * 8;
+            put(&mut self.blocks, miniblock, base, bytes);
+        }
+        self.filled = 0;
+    }
+}
+
+/// What is taken from the deltas of a block. The least of them will do, but anything below will, too: what is the same in
+/// most blocks leaves equal deltas equal, which zstd can make use of.
+fn base(least: i64, most: i64) -> i64 {
+    let steady = if least >= 0 { 0 } else { -1 << (i64::BITS - (!least).leading_zeros()) };
+    let width = |base: i64| bytes(most.wrapping_sub(base) as u64);
+    if width(steady) > width(least) {
+        least
+    } else {
+        steady
+    }
+}
+
+fn bytes(most: u64) -> usize {
+    (u64::BITS - most.leading_zeros()).div_ceil(8) as usize
+}
+
+fn put(out: &mut Vec<u8>, miniblock: &[i64], base: i64, bytes: usize) {
+    match bytes {
+        0 => {}
+        1 => put_wide::<1>(out, miniblock, base),
+        2 => put_wide::<2>(out, miniblock, base),
+        3 => put_wide::<3>(out, miniblock, base),
+        4 => put_wide::<4>(out, miniblock, base),
+        5 => put_wide::<5>(out, miniblock, base),
+        6 => put_wide::<6>(out, miniblock, base),
+        7 => put_wide::<7>(out, miniblock, base),
+        _ => put_wide::<8>(out, miniblock, base),
+    }
+}
+
+/// The last miniblock is filled up, with zeros.
+#[inline(always)]
+fn put_wide<const BYTES: usize>(out: &mut Vec<u8>, miniblock: &[i64], base: i64) {
+    let mut packed = [[0; BYTES]; MINIBLOCK];
+    for (place, &delta) in packed.iter_mut().zip(miniblock) {
+        place.copy_from_slice(&delta.wrapping_sub(base).to_le_bytes()[..BYTES]);
+    }
+    out.extend_from_slice(packed.as_flattened());
+}

@@ -1,0 +1,25 @@
+//! Columns of numbers as Parquet files (<https://parquet.apache.org/docs/file-format/>): written only, and only with what
+//! rows of calls need.
+//!
+//! Writers for everything look every value up in a hash table and pack bits. Here whoever has the rows knows what they
+//! are: numbers that grow, runs, or numbers of which there are few. Widths are whole bytes: that is quick to write, and
+//! zstd finds what repeats, which it does not in bits.
+//!
+//! A row group has one page for each column. Columns may be null in the schema, as those of Delta tables are; no value is.
+
+mod chunk;
+mod deltas;
+mod file;
+mod flags;
+mod indices;
+mod numbers;
+mod runs;
+mod thrift;
+
+pub use chunk::{Chunk, Dictionary, Packer};
+pub use deltas::Deltas;
+pub use file::{Column, File, Kind};
+pub use flags::flags;
+pub use indices::indices;
+pub use numbers::Numbers;
+pub use runs::Runs;
