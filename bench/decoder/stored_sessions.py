@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import zstandard
 from permille.cli.capture_file import Given, open_capture
@@ -52,6 +53,21 @@ async def store_recording(store: ObjectStore, name: str, place: Path, folder: Pa
     for file in archive_files(archive):
         await store.put_stream(raw_key(session, file.name), file.read_bytes())
     return name
+
+
+async def store_several(store: ObjectStore, session_id: str, times: int) -> str:
+    """A session with every segment of another one so many times, as if as many threads had done the same."""
+    several = f"{session_id}-{times}"
+    manifest = json.loads(await store.get(manifest_key(session_id)))
+    segments: list[dict[str, Any]] = []
+    for segment in manifest["segments"] * times:
+        index = len(segments)
+        key = f"raw/{several}/segment-{index}.pt.zst"
+        await store.put_stream(key, await store.get(segment["key"]))
+        segments.append(segment | {"index": index, "key": key})
+    text = json.dumps(manifest | {"session_id": several, "segments": segments}).encode()
+    await store.put_stream(manifest_key(several), text)
+    return several
 
 
 async def store_capture(store: ObjectStore, file: Path, folder: Path) -> str:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
-from permille.mesh.tables import Tables
+from permille.mesh.tables import TableFile, Tables
 
 DAY = date(2026, 11, 21)
 # A writer process: for each session of its own, rows in two tables, the second time with other numbers.
@@ -246,3 +246,22 @@ def sample(kind: pa.DataType) -> object:
     if pa.types.is_string(kind):
         return "operator new(unsigned long) 'ß"
     return -(2**63) if kind == pa.int64() else 2**31 - 1
+
+
+async def test_nothing_in_the_place_of_nothing_is_no_commit(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables, other = Tables(store), Tables(store)
+    file = TableFile("a.parquet", 1, 1, {"start_ns": (0, 0), "end_ns": (0, 0)})
+
+    def version() -> int:
+        return DeltaTable(store.table_location("losses")[0]).version()
+
+    await tables.replace_session_files("losses", "s1", DAY, [])
+    before = version()
+    await tables.replace_session_files("losses", "s1", DAY, [])
+    assert version() == before
+    # What others wrote since is seen.
+    await other.replace_session_files("losses", "s1", DAY, [file])
+    await tables.replace_session_files("losses", "s1", DAY, [])
+    assert version() == before + 2
+    assert DeltaTable(store.table_location("losses")[0]).file_uris() == []

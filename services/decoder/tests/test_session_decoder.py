@@ -375,6 +375,20 @@ async def test_without_the_binary_frames_and_losses_say_so(
     assert all(row["knob"] for row in losses)
 
 
+async def test_a_binary_that_comes_later_is_there_for_the_next_decode(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    await store_session()
+    key = f"binaries/{program.build_id}"
+    binary = await bench.store.get(key)
+    await bench.store.delete(key)
+    assert (await bench.decode()).instructions == 0
+    await bench.store.put_stream(key, binary)
+    # Also where a worker kept what it knew of the session.
+    for _ in range(3):
+        assert (await bench.decode()).instructions == 24
+
+
 async def test_a_stripped_binary_has_addresses_and_says_why(
     bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
 ) -> None:

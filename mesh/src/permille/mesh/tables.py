@@ -122,15 +122,13 @@ class Tables:
     def _reopened(self, table: str) -> DeltaTable | None:
         """As `_open`, of a table that was open before: reads only what is new in its log."""
         known = self._known.pop(table, None)
-        uri, options = self._store.table_location(table)
-        if known is None or not DeltaTable.is_deltatable(uri, options):
-            return self._open(table)
-        try:
-            known.update_incremental()
-        except DeltaError:
-            # Of a log that was cleaned up meanwhile what comes next may be gone.
-            return self._open(table)
-        return known
+        if known is not None:
+            try:
+                known.update_incremental()
+            except DeltaError:
+                # Of a log that was cleaned up meanwhile what comes next may be gone.
+                return self._open(table)
+        return known or self._open(table)
 
     def _current(self, table: str) -> DeltaTable:
         """The table, with the columns that were thought of after it was made."""

@@ -280,18 +280,19 @@ impl Clock {
         // So numbers become doubles and back with additions alone, several at once.
         const WHOLE: f64 = (3_u64 << 51) as f64;
         const MOST: u64 = 1 << 50;
-        let (mut least, mut most, mut widest) = (f64::INFINITY, f64::NEG_INFINITY, 0);
+        let (mut least, mut most, mut widest, mut unknown) = (f64::INFINITY, f64::NEG_INFINITY, 0, 0);
         for (time, &tsc) in times.iter_mut().zip(ticks) {
-            let known = if tsc == 0 { self.first_tsc } else { tsc };
-            let elapsed = known.wrapping_sub(self.tsc0);
+            unknown |= tsc.wrapping_sub(1);
+            let elapsed = tsc.wrapping_sub(self.tsc0);
             widest |= elapsed.wrapping_add(MOST);
             let elapsed = (f64::from_bits(elapsed.wrapping_add(WHOLE.to_bits())) - WHOLE) * self.ns_per_tick;
-            least = least.min(elapsed);
-            most = most.max(elapsed);
+            // Not `min` and `max`, which look whether these are numbers.
+            least = if elapsed < least { elapsed } else { least };
+            most = if elapsed > most { elapsed } else { most };
             let ns = (elapsed + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits());
             *time = ns.wrapping_add(self.ns0 as u64);
         }
-        if widest < 2 * MOST && least > -(MOST as f64) && most < MOST as f64 {
+        if unknown >> 63 == 0 && widest < 2 * MOST && least > -(MOST as f64) && most < MOST as f64 {
             return (self.at(least), self.at(most));
         }
         let (mut least, mut most) = (i64::MAX, i64::MIN);

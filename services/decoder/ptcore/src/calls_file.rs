@@ -43,6 +43,11 @@ impl CallsFile {
     }
 
     #[getter]
+    fn waiting(&self) -> usize {
+        self.rows.rows()
+    }
+
+    #[getter]
     fn ranges(&self) -> Option<Ranges> {
         self.ranges
     }

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-/// Calls of one batch: as many as a row group of a table has.
+/// Calls of one batch: so many that the stack has mostly been left far behind, as callers that are found later cost a
+/// pass over all rows.
 const ROWS: usize = 1 << 18;
 /// Fewer are not worth a call of Python.
 const LEAST_ROWS: usize = 1 << 12;

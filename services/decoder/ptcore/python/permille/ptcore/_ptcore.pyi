@@ -108,6 +108,10 @@ class CallsFile:
         """Of all row groups."""
 
     @property
+    def waiting(self) -> int:
+        """Rows of the next row group."""
+
+    @property
     def ranges(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
         """Least and greatest `start_ns` and `end_ns` of all row groups."""
 

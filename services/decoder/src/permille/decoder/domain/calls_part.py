@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.manifest import Clock, Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
-from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, stored_schema
+from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, scratch_file, stored_schema
 from permille.ptcore import CallsFile
 
 _TIMES = ("start_ns", "end_ns")
@@ -34,31 +33,41 @@ class CallsPart:
 
     table = "calls"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, functions: PartFunctions) -> None:
         self._folder = folder
-        self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - until it is stored
+        self._functions = functions
+        self._file = scratch_file(folder)
         self._encoder = CallsFile(COMPRESSION_LEVEL)
 
     @property
     def rows(self) -> int:
-        """So many were written."""
-        return self._encoder.rows
+        """Written or waiting."""
+        return self._encoder.rows + self._encoder.waiting
 
-    def write(self, slices: Sequence[Slice], clock: Clock, functions: PartFunctions) -> None:
-        """One row group."""
-        for part in slices:
-            segment = part.segment
-            self._encoder.add(
-                part.calls,
-                part.functions.buffer(),
-                (segment.index, segment.pid, segment.tid),
-                (segment.first_tsc or clock.tsc0, clock.tsc0, clock.ns0, clock.ns_per_tick),
-                part.timeline.buffers,
-            )
-        self._file.write(self._encoder.group(*functions.told(self._encoder.functions)))
+    @property
+    def waiting(self) -> int:
+        """So many were added since the last row group."""
+        return self._encoder.waiting
+
+    def add(self, calls: Slice, clock: Clock) -> None:
+        """Rows of the next row group; their functions have settled."""
+        segment = calls.segment
+        self._encoder.add(
+            calls.calls,
+            calls.functions.buffer(),
+            (segment.index, segment.pid, segment.tid),
+            (segment.first_tsc or clock.tsc0, clock.tsc0, clock.ns0, clock.ns_per_tick),
+            calls.timeline.buffers,
+        )
+
+    def write_group(self) -> None:
+        """A row group of what was added."""
+        if self.waiting:
+            self._file.write(self._encoder.group(*self._functions.told(self._encoder.functions)))
 
     def rewritten(self, change: Callable[[pa.RecordBatch], dict[str, pa.Array[Any]]]) -> TablePart:
         """The same rows, changed row group by row group. Nothing more can be written into this one."""
+        self.write_group()
         other = TablePart(self.table, self._folder)
         if self.rows:
             self._file.write(self._encoder.finish())
@@ -72,6 +81,7 @@ class CallsPart:
 
     def finish(self) -> tuple[BinaryIO, int, dict[str, tuple[int, int]]]:
         """See `TablePart`."""
+        self.write_group()
         self._file.write(self._encoder.finish())
         size = self._file.tell()
         self._file.seek(0)

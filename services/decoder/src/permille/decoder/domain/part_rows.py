@@ -19,8 +19,10 @@ from permille.ptcore import Callers, Decoded
 if TYPE_CHECKING:
     from permille.ptcore._ptcore import Columns
 
-# Rows of one row group, and about as many as ptcore hands out at once: bounds the memory of a worker.
+# Rows of one row group: bounds the memory of a worker.
 _GROUP_ROWS = 1 << 18
+# Calls are encoded when there are so many: those of small segments wait for others.
+_ENCODED_AT_ONCE = 1 << 16
 # A file of a table on its way into the store.
 Part: TypeAlias = TablePart | CallsPart
 
@@ -32,7 +34,7 @@ class PartRows:
         self._context = context
         self._clock = context.archive.manifest.clock
         self._functions = PartFunctions(moved)
-        self._calls: Part = CallsPart(folder)
+        self._calls = CallsPart(folder, self._functions)
         self._edges, self._losses = TablePart("edges", folder), TablePart("losses", folder)
         self._accesses, self._inlined = TablePart("accesses", folder), TablePart("inlined", folder)
         self._of_code: dict[str, list[tuple[Segment, Mapping[str, Any], SegmentFunctions]]] = {
@@ -57,11 +59,10 @@ class PartRows:
 
     def add_calls(self, segment: Segment, calls: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Calls of a segment, which name its functions."""
-        count = len(calls["flags"])
-        if self._waiting_calls + count > _GROUP_ROWS:
-            self._write_calls()
-        self._waiting_calls += count
+        self._waiting_calls += len(calls["flags"])
         self._slices.append(Slice(segment, calls, functions, self._context.timeline(segment)))
+        if self._waiting_calls >= _ENCODED_AT_ONCE:
+            self._encode_calls()
 
     def add_losses(self, segment: Segment, losses: Mapping[str, Any]) -> None:
         """What could not be decoded of a segment."""
@@ -84,23 +85,23 @@ class PartRows:
 
     def finish(self) -> list[Part]:
         """All files, with all rows."""
-        self._write_calls()
+        self._encode_calls()
         self._write_edges()
-        if self._late and isinstance(self._calls, CallsPart):
-            self._calls = self._calls.rewritten(lambda calls: placed(calls, self._late))
         self._write_of_code()
         self._functions.settle()
-        return [self._calls, self._edges, self._accesses, self._inlined, self._losses]
+        calls = self._calls.rewritten(lambda rows: placed(rows, self._late)) if self._late else self._calls
+        return [calls, self._edges, self._accesses, self._inlined, self._losses]
 
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""
         return self._functions.totals(self._context.build_ids)
 
-    def _write_calls(self) -> None:
-        if not self._slices or not isinstance(self._calls, CallsPart):
-            return
+    def _encode_calls(self) -> None:
         self._functions.settle()
-        self._calls.write(self._slices, self._clock, self._functions)
+        for part in self._slices:
+            self._calls.add(part, self._clock)
+        if self._calls.waiting >= _GROUP_ROWS:
+            self._calls.write_group()
         self._slices, self._waiting_calls = [], 0
 
     def _add_of_code(
