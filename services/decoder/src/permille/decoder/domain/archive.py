@@ -119,6 +119,17 @@ async def decompressed(store: ObjectStore, key: str) -> AsyncIterator[bytes]:
 
 
 def _unpacked(segment: Segment, packed: bytes) -> bytes:
+    try:
+        # Into one piece of memory, where the segment is all of the object.
+        data: bytes = zstandard.ZstdDecompressor().decompress(packed, max_output_size=segment.size_bytes)
+    except zstandard.ZstdError:
+        data = _unpacked_in_pieces(segment, packed)
+    if hashlib.sha256(data).hexdigest() != segment.sha256:
+        raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
+    return data
+
+
+def _unpacked_in_pieces(segment: Segment, packed: bytes) -> bytes:
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     try:
         data: bytes = decompressor.decompress(packed)
@@ -126,8 +137,6 @@ def _unpacked(segment: Segment, packed: bytes) -> bytes:
         raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
     if not decompressor.eof:
         raise _damaged(segment.key, "the compressed stream is cut off")
-    if hashlib.sha256(data).hexdigest() != segment.sha256:
-        raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
     return data
 
 
