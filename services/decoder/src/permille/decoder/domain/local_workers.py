@@ -17,6 +17,9 @@ from permille.mesh.errors import Unavailable
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _PR_SET_PDEATHSIG = 1
+# mallopt(3). Pieces of memory that are larger are given back at once; of the others so many bytes are kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGE, _KEPT = 32 << 20, 128 << 20
 
 
 class LocalWorkers:
@@ -97,6 +100,10 @@ def _ends() -> Unavailable:
 def _begin(service: int) -> None:
     # A worker dies with the service, also with one that died while the worker started, and leaves Ctrl-C to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What a part took serves the next: memory that is given back and taken anew costs more than to unpack a segment.
+    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+    libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
     if os.getppid() != service:
         os._exit(0)
