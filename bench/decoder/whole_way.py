@@ -50,7 +50,7 @@ async def whole_ways(store: ObjectStore, sessions: Mapping[str, str], folder: Pa
     found: dict[str, Figure] = {}
     try:
         for name, session_id in sessions.items():
-            core, size = await alone(store, session_id, folder)
+            core, size, expected = await alone(store, session_id, folder)
             calls = 0
             decoder = SessionDecoder(
                 store, Tables(store), pool, folder=folder, workers_folder=str(folder), debug_folder=DEBUG_FOLDER
@@ -64,6 +64,8 @@ async def whole_ways(store: ObjectStore, sessions: Mapping[str, str], folder: Pa
                 return Spent(time.perf_counter() - begun, cpu_s(clocks) - cpu)
 
             spent = await in_turns({"core": core, "way": way}, rounds)
+            if calls != expected():
+                raise SystemExit(f"{name}: {calls} calls are in the tables, the core told {expected()}")
             for by in ("cpu", "wall"):
                 seconds = {which: [getattr(one, by) for one in listed] for which, listed in spent.items()}
                 clock = "by CPU time" if by == "cpu" else "by the clock"
@@ -80,8 +82,8 @@ async def whole_ways(store: ObjectStore, sessions: Mapping[str, str], folder: Pa
     return found
 
 
-async def alone(store: ObjectStore, session_id: str, folder: Path) -> tuple[Measure, int]:
-    """The core on the session's segments, which are in memory; their bytes."""
+async def alone(store: ObjectStore, session_id: str, folder: Path) -> tuple[Measure, int, Callable[[], int]]:
+    """The core on the session's segments, which are in memory; their bytes; how many calls it told."""
     archive = await SessionArchive.open(store, session_id)
     context = await open_context(archive, BinaryRepository(store, folder / "binaries"), folder)
     packets = [
@@ -91,18 +93,21 @@ async def alone(store: ObjectStore, session_id: str, folder: Path) -> tuple[Meas
     if any(segments[0].turns for segments, _ in packets):
         raise SystemExit(f"{session_id}: streams of cores are not compared")
 
+    told = 0
+
     async def measure() -> Spent:
+        nonlocal told
         begun, cpu = time.perf_counter(), time.process_time()
-        for (segment, *_), stream in packets:
-            decode(context, segment.pid, stream, list(segment.epochs))
+        told = sum(decode(context, segment.pid, stream, list(segment.epochs)) for (segment, *_), stream in packets)
         return Spent(time.perf_counter() - begun, time.process_time() - cpu)
 
-    return measure, sum(len(stream) for _, stream in packets)
+    return measure, sum(len(stream) for _, stream in packets), lambda: told
 
 
-def decode(context: SessionContext, pid: int, stream: bytes, epochs: list[tuple[int, int]]) -> None:
+def decode(context: SessionContext, pid: int, stream: bytes, epochs: list[tuple[int, int]]) -> int:
+    """How many calls there are."""
     timeless = context.archive.manifest.timeless
-    context.decoder(pid).decode(stream, epochs, lambda *_: None, timeless=timeless)
+    return context.decoder(pid).decode(stream, epochs, lambda *_: None, timeless=timeless).stats["calls"]
 
 
 async def in_turns(measures: Mapping[str, Measure], rounds: int) -> dict[str, list[Spent]]:
