@@ -94,9 +94,14 @@ def figures(result: dict) -> dict[str, Figure]:  # type: ignore[type-arg]
         found[f"{name} / {peer}"] = ratios(result[peer], result[name], promise)
         amount, unit = (result["bytes"], "MB/s") if name == "packets" else (result["branches"], "Mbranch/s")
         found[name] = Figure.of([amount / seconds / 1e6 for seconds in result[name]], unit)
+    promise = "at least 1.8" if result["bytes"] > STREAM_BYTES // 2 else "too short to divide"
     if "edges by two" in result:
-        promise = "at least 1.8" if result["bytes"] > STREAM_BYTES // 2 else "too short to divide"
         found["edges: two threads / one"] = ratios(result["edges by one"], result["edges by two"], promise)
+    if "calls by two" in result:
+        found["calls, two threads against one"] = ratios(result["calls by one"], result["calls by two"], promise)
+        found["calls, processor time of one thread against two"] = ratios(
+            result["calls"], result["calls by two, processor"], ""
+        )
     found["libipt blocks"] = Figure.of([result["branches"] / s / 1e6 for s in result["libipt blocks"]], "Mbranch/s")
     if "memory" in result:
         found["memory kept"] = Figure.of([result["memory"] / 2**20], "MiB")

@@ -26,6 +26,14 @@ pub fn accesses<'b, M: CodeMemory, K: Ord + Copy>(
     found
 }
 
+/// Adds what others read and wrote.
+pub fn add<K: Ord>(sum: &mut Accesses<K>, others: Accesses<K>) {
+    for (key, (reads, writes)) in others {
+        let known = sum.entry(key).or_default();
+        *known = (known.0 + reads, known.1 + writes);
+    }
+}
+
 /// In place of a function that has no calls of its own: a stub.
 pub const NO_FUNCTION: u32 = u32::MAX;
 

@@ -26,6 +26,8 @@ impl<S> Counted<S> {
 }
 
 impl<S: Sink> Sink for Counted<S> {
+    const DIVIDED: bool = S::DIVIDED;
+
     #[inline]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.counts.instructions += u64::from(block.instructions);
@@ -42,6 +44,10 @@ impl<S: Sink> Sink for Counted<S> {
         for block in path.blocks() {
             self.block(&block, tsc);
         }
+    }
+
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        self.sink.psb(next, self.time(tsc));
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {

@@ -1,12 +1,12 @@
 //! `Decoder`, `instructions`, `packets`: from a stream to columns.
 
-use crate::accesses::{accesses, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
+use crate::accesses::{accesses, add, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
 use crate::column::{Column, Columns};
 use crate::counted::Counted;
 use crate::delivery::{caught, Delivery};
 use crate::image::{Image, Shared};
-use pt_calls::{Calls, EdgeKind, Found, FunctionKey, Totals};
-use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics};
+use pt_calls::{decode_calls_in_parts, Calls, EdgeKind, Found, FunctionKey, Helper, Totals, PART_BYTES};
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream};
 use pt_image::Symbols;
 use pt_listing::{Code, Inlined};
 use pt_packet::Reader;
@@ -56,6 +56,8 @@ pub struct Decoder {
 struct Idle {
     flow: Flow<Shared>,
     calls: Calls<Shared, Delivery<Shared>>,
+    /// As many as threads ever decoded one stream.
+    helpers: Vec<Helper<Shared, Shared>>,
 }
 
 #[pymethods]
@@ -65,7 +67,8 @@ impl Decoder {
         Decoder { image: image.share(), config: config.0, idle: Mutex::default() }
     }
 
-    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false))]
+    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false, threads=1))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn decode(
         &self,
         py: Python<'_>,
@@ -74,11 +77,12 @@ impl Decoder {
         take: Option<Py<PyAny>>,
         inlined: bool,
         timeless: bool,
+        threads: usize,
     ) -> PyResult<Decoded> {
         let stream = bytes(&data)?;
         let outcome = py.detach(|| {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Idle { mut flow, mut calls } = idle.unwrap_or_else(|| Idle::new(&self.image));
+            let Idle { mut flow, mut calls, mut helpers } = idle.unwrap_or_else(|| Idle::new(&self.image));
             *calls.output() = Delivery::new(self.image.clone(), take);
             // What is half done is dropped when it unwinds.
             let (outcome, idle) = caught(|| {
@@ -87,11 +91,16 @@ impl Decoder {
                     let statistics = flow.decode(stream, &self.config, &epochs, &mut counted);
                     calls = counted.sink;
                     statistics
+                } else if threads > 1 && stream.len() >= 2 * PART_BYTES {
+                    let new = || Helper::new(self.image.clone(), self.image.clone());
+                    helpers.resize_with(threads, new);
+                    let stream = Stream { data: stream, config: &self.config, epochs: &epochs };
+                    decode_calls_in_parts(&mut flow, &mut calls, &mut helpers, stream, PART_BYTES).statistics
                 } else {
                     flow.decode(stream, &self.config, &epochs, &mut calls)
                 };
-                let outcome = Outcome::of(&self.image, &mut flow, &mut calls, statistics, inlined);
-                (outcome, Idle { flow, calls })
+                let outcome = Outcome::of(&self.image, &mut flow, &mut calls, &mut helpers, statistics, inlined);
+                (outcome, Idle { flow, calls, helpers })
             })?;
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(idle);
             PyResult::Ok(outcome)
@@ -103,14 +112,17 @@ impl Decoder {
     #[getter]
     fn memory_bytes(&self) -> usize {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.iter().map(|idle| idle.flow.memory() + idle.calls.memory()).sum()
+        let of_helper = |helper: &Helper<_, _>| helper.flow.memory() + helper.calls.memory();
+        let of =
+            |idle: &Idle| idle.flow.memory() + idle.calls.memory() + idle.helpers.iter().map(of_helper).sum::<usize>();
+        idle.iter().map(of).sum()
     }
 }
 
 impl Idle {
     fn new(image: &Shared) -> Self {
         let delivery = Delivery::new(image.clone(), None);
-        Idle { flow: Flow::new(image.clone()), calls: Calls::handing_out(image.clone(), delivery) }
+        Idle { flow: Flow::new(image.clone()), calls: Calls::handing_out(image.clone(), delivery), helpers: Vec::new() }
     }
 }
 
@@ -124,23 +136,37 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What `calls` took of the flow; the rest of them is handed out. `statistics`: of the same.
-    pub fn of<M: CodeMemory, C: Code>(
+    /// What `calls` took of the flow, and `helpers` of theirs; the rest of them is handed out. `statistics`: of the same.
+    pub fn of<M: CodeMemory, C: Code, S: Symbols>(
         code: &C,
         flow: &mut Flow<M>,
-        calls: &mut Calls<impl Symbols, Delivery<C>>,
+        calls: &mut Calls<S, Delivery<C>>,
+        helpers: &mut [Helper<M, S>],
         statistics: Statistics,
         inlined: bool,
     ) -> Outcome {
         let ran = calls.blocks();
-        let totals = calls.end_stream();
+        let mut totals = calls.end_stream();
         let numbers = numbers(&totals.functions);
-        let number = |function| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let accesses = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
-        let inlined = if inlined { inlined_rows(&Inlined::of(flow, code, &ran), &numbers) } else { Vec::new() };
+        let number = |function: &FunctionKey| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
+        let mut read_and_written = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
+        let mut chains = Inlined::default();
+        if inlined {
+            chains.add(flow, code, &ran);
+        }
+        for helper in helpers {
+            let ran = helper.calls.end_parts(calls.news());
+            let found = accesses(&mut helper.flow, ran.iter().map(|(block, function)| (block, number(function))));
+            add(&mut read_and_written, found);
+            if inlined {
+                chains.add(&helper.flow, code, &ran);
+            }
+            totals.add_edges(helper.calls.take_edges());
+        }
         let (found, described) = calls.output().finish();
         debug_assert_eq!(totals.functions.len(), described);
-        Outcome { statistics, totals, accesses, inlined, found }
+        let inlined = inlined_rows(&chains, &numbers);
+        Outcome { statistics, totals, accesses: read_and_written, inlined, found }
     }
 
     pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
@@ -231,7 +257,7 @@ pub fn decode(
     epochs: Vec<(usize, u32)>,
     inlined: bool,
 ) -> PyResult<Decoded> {
-    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false)
+    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false, 1)
 }
 
 /// The stream's bytes; they must not change while it is decoded.

@@ -56,7 +56,7 @@ pub fn decode_threads(
             if let Some(view) = lone {
                 let mut calls = make(view).sink;
                 let counts = flow.decode(stream, &config.0, &epochs, &mut calls);
-                return vec![(view.tid, Outcome::of(&memory, &mut flow, &mut calls, counts, inlined))];
+                return vec![(view.tid, Outcome::of(&memory, &mut flow, &mut calls, &mut [], counts, inlined))];
             }
             let mut threads = Threads::new(&views, make);
             flow.decode(stream, &config.0, &epochs, &mut threads);
@@ -70,7 +70,7 @@ pub fn decode_threads(
                 psb = find_psb(stream, offset + PSB.len());
             }
             let mut done = |Counted { mut sink, counts, .. }: Counted<Calls<_, _>>| {
-                Outcome::of(&memory, &mut flow, &mut sink, counts, inlined)
+                Outcome::of(&memory, &mut flow, &mut sink, &mut [], counts, inlined)
             };
             sinks.into_iter().map(|(tid, sink)| (tid, done(sink))).collect()
         })

@@ -19,6 +19,7 @@ enum Raw {}
 
 extern "C" {
     fn peer_cpu_seconds() -> f64;
+    fn peer_all_cpu_seconds() -> f64;
     fn peer_new(stream: *const u8, size: usize, cpu: *const u32, clocks: *const u32) -> *mut Raw;
     fn peer_add(peer: *mut Raw, path: *const c_char, offset: u64, size: u64, address: u64) -> c_int;
     fn peer_packets(peer: *const Raw) -> Counts;
@@ -30,6 +31,12 @@ extern "C" {
 pub fn cpu_seconds() -> f64 {
     // SAFETY: takes nothing.
     unsafe { peer_cpu_seconds() }
+}
+
+/// Processor time of all threads.
+pub fn all_cpu_seconds() -> f64 {
+    // SAFETY: takes nothing.
+    unsafe { peer_all_cpu_seconds() }
 }
 
 /// Pieces of code as files, which libipt wants; removed at the end.

@@ -6,8 +6,10 @@ mod input;
 mod libipt;
 
 use input::Input;
-use libipt::{cpu_seconds, Counts, Files, Peer};
-use pt_calls::{Batch, Calls, Coverage, Edge, Output, Totals};
+use libipt::{all_cpu_seconds, cpu_seconds, Counts, Files, Peer};
+use pt_calls::{
+    decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Totals, PART_BYTES,
+};
 use pt_flow::{decode_in_parts, Block, DisableKind, Flow, Loss, Path, Sink, Statistics, Stream, Workers};
 use pt_image::Image;
 use pt_packet::Reader;
@@ -88,7 +90,7 @@ fn edges_by(input: &Input, threads: usize) -> (Statistics, BTreeMap<Edge, u64>) 
     let fold =
         |part: Vec<(Edge, u64)>| part.into_iter().for_each(|(edge, count)| *edges.entry(edge).or_default() += count);
     let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
-    let workers = Workers { threads, part_bytes: PART_BYTES };
+    let workers = Workers { threads, part_bytes: PART_BYTES_OF_EDGES };
     let statistics = decode_in_parts(&input.image, stream, workers, Coverage::default, Coverage::finish, fold);
     (statistics, edges)
 }
@@ -107,8 +109,8 @@ fn packets(stream: &[u8]) -> u64 {
 
 /// Rows that the service takes at once.
 const ROWS: usize = 1 << 18;
-/// Of a stream that several threads decode.
-const PART_BYTES: usize = 1 << 20;
+/// Of a stream of which several threads count the edges.
+const PART_BYTES_OF_EDGES: usize = 1 << 20;
 
 /// Takes batches of calls as the service does, and keeps none. `gives_back` columns for reuse.
 struct Taken {
@@ -149,6 +151,37 @@ impl<'a> Warm<'a> {
     }
 }
 
+/// The same by several threads.
+struct Many<'a> {
+    whole: Warm<'a>,
+    helpers: Vec<Helper<&'a Image, &'a Image>>,
+}
+
+impl<'a> Many<'a> {
+    fn new(input: &'a Input, threads: usize) -> Self {
+        let helpers = (0..threads).map(|_| Helper::new(&input.image, &input.image)).collect();
+        Many { whole: Warm::new(input, false), helpers }
+    }
+
+    fn decode(&mut self) -> (Divided, Totals) {
+        let Warm { input, flow, calls } = &mut self.whole;
+        let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
+        let divided = decode_calls_in_parts(flow, calls, &mut self.helpers, stream, PART_BYTES);
+        let mut totals = calls.end_stream();
+        for helper in &mut self.helpers {
+            totals.add_edges(helper.calls.take_edges());
+        }
+        (divided, black_box(totals))
+    }
+}
+
+/// Functions in an order that does not depend on who met them first.
+fn ordered(totals: &Totals) -> Vec<String> {
+    let mut told: Vec<_> = totals.functions.iter().map(|one: &FunctionTotals| format!("{one:?}")).collect();
+    told.sort();
+    told
+}
+
 fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let files = Files::of(input).expect("a temporary folder");
     let peer = Peer::new(input, &files);
@@ -163,7 +196,22 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let mut only_flow = Flow::new(&input.image);
     let (statistics, edges) = edges_by(input, 2);
     assert_eq!(statistics, ours, "{}: by two threads", input.name);
-    assert!(edges.into_iter().eq(totals.edges), "{}: edges by two threads", input.name);
+    assert!(edges.into_iter().eq(totals.edges.iter().copied()), "{}: edges by two threads", input.name);
+    let mut many = Many::new(input, 2);
+    for pass in ["cold", "warm"] {
+        let (divided, by_two) = many.decode();
+        eprintln!(
+            "{}: {} parts by two threads, {} of them once more, {pass}",
+            input.name, divided.parts, divided.again
+        );
+        assert_eq!(divided.statistics, ours, "{}: calls by two threads", input.name);
+        assert!(by_two.edges == totals.edges, "{}: edges of calls by two threads", input.name);
+        assert_eq!(ordered(&by_two), ordered(&totals), "{}: functions by two threads", input.name);
+    }
+    let mut once_more = Many::new(input, 2);
+    once_more.decode();
+    let mut alone = Warm::new(input, false);
+    alone.decode();
     let decode = |flow: &mut Flow<_>| {
         black_box(flow.decode(&input.stream, &input.config, &input.epochs, &mut Nothing::default()));
     };
@@ -190,6 +238,15 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
         }),
         Contender::new("calls", || {
             warm.decode();
+        }),
+        Contender::by(wall_seconds, "calls by one", || {
+            alone.decode();
+        }),
+        Contender::by(wall_seconds, "calls by two", || {
+            many.decode();
+        }),
+        Contender::by(all_cpu_seconds, "calls by two, processor", || {
+            once_more.decode();
         }),
         Contender::new("calls recycled", || {
             recycling.decode();

@@ -35,11 +35,22 @@ impl Blocks {
         }
     }
 
+    /// The block, which was counted before, did not run.
+    pub fn uncount(&mut self, block: &Block<'_>) {
+        let known = match self.whole.get_mut(block.id as usize) {
+            Some(known) if known.instructions == block.instructions => Some(known),
+            _ => self.others.get_mut(&(block.id, block.start, block.instructions)),
+        };
+        if let Some(known) = known {
+            known.count = known.count.wrapping_sub(1);
+        }
+    }
+
     /// The block, which ran before as a whole, ran again so many times.
     #[inline(always)]
     pub fn add(&mut self, id: u32, count: u64) {
         if let Some(known) = self.whole.get_mut(id as usize) {
-            known.count += count;
+            known.count = known.count.wrapping_add(count);
         }
     }
 
@@ -69,7 +80,8 @@ impl Blocks {
         let ran = self.whole.iter_mut().filter(|known| known.count != 0);
         let mut taken: Vec<_> =
             ran.map(|known| BlockCount { count: std::mem::take(&mut known.count), ..*known }).collect();
-        let mut others: Vec<_> = self.others.drain().map(|(_, known)| known).collect();
+        let others = self.others.drain().map(|(_, known)| known).filter(|known| known.count != 0);
+        let mut others: Vec<_> = others.collect();
         others.sort_unstable_by_key(|known| (known.id, known.start, known.instructions));
         taken.extend(others);
         taken

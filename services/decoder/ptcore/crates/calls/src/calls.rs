@@ -3,12 +3,15 @@
 mod arrivals;
 mod functions;
 mod plans;
+mod psb;
 mod ran;
 mod sink;
+mod stitching;
 
 use crate::arrival::{Arrival, Left};
 use crate::blocks::{BlockCount, Blocks};
 use crate::edges::Edges;
+use crate::fragment::Knew;
 use crate::functions::FunctionKey;
 use crate::known::Known;
 use crate::output::{Kept, Output};
@@ -37,6 +40,11 @@ pub struct Calls<S, O = Kept> {
     /// The last instruction of a stub that was passed through, and where it ends.
     passed: (u64, u64),
     tsc: u64,
+    /// A part of a stream is decoded by itself.
+    alone: bool,
+    /// The last PSB was come by with nothing left open but calls.
+    settled: bool,
+    knew: Knew,
 }
 
 impl<S: Symbols> Calls<S> {
@@ -80,6 +88,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             end: 0,
             passed: (0, 0),
             tsc: 0,
+            alone: false,
+            settled: false,
+            knew: Knew::default(),
         }
     }
 
@@ -111,6 +122,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let functions = self.stack.finish();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
         (self.stack.epoch, self.end, self.tsc) = (0, 0, 0);
+        (self.passed, self.alone, self.settled) = ((0, 0), false, false);
         let calls = functions.iter().map(|function| function.calls).sum();
         Totals { functions, edges: self.edges.take(), calls }
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub struct Clock {
     /// When the stretch before was over, TSC ticks; 0 when unknown.
     from: u64,
-    /// When this one is over.
+    /// When this one is over; `OPEN` until a packet behind a PSB says so.
     to: u64,
     /// Instructions of this stretch up to now.
     run: u64,
@@ -20,6 +20,8 @@ pub struct Clock {
     /// How many of them belong to stretches before.
     past: usize,
     inner: Vec<Inner>,
+    /// More began and ended within one stretch than may wait.
+    pub was_cut: bool,
 }
 
 /// Calls of the function that are waiting turned out to be inside another one of it.
@@ -45,6 +47,8 @@ pub const BEGIN: u32 = u32::MAX;
 pub const INNER: u32 = u32::MAX - 1;
 /// In `Waiting::ended`: the call belongs to a stretch before.
 const PAST: u32 = 1 << 31;
+/// In place of a time.
+const OPEN: u64 = u64::MAX;
 /// Begins and ends that may wait. Where there are more, half of the time that is left is theirs.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -63,13 +67,28 @@ impl Clock {
     /// What follows is over at `tsc`.
     #[inline(always)]
     pub fn advance(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
-        if tsc != self.to {
+        if self.to == OPEN {
+            self.to = tsc;
+        } else if tsc != self.to {
             self.settle(tsc, records, sums);
         }
     }
 
+    /// What ran up to now is over at `tsc`, which is not before any time that was told. What runs from now on begins there,
+    /// and the next time that is told says when it is over.
+    pub fn end_stretch(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
+        self.give_all(records, sums);
+        self.begin_at(tsc);
+    }
+
+    /// Nothing waits, and what runs from now on begins at `tsc`.
+    pub fn begin_at(&mut self, tsc: u64) {
+        (self.from, self.to, self.run) = (tsc, if tsc == 0 { 0 } else { OPEN }, 0);
+    }
+
     /// No instruction runs between the time known last and `tsc`.
     pub fn skip(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
+        self.close();
         self.settle(tsc, records, sums);
         self.from = tsc;
     }
@@ -103,7 +122,8 @@ impl Clock {
     #[cold]
     fn cut(&mut self, records: &mut Columns, sums: &mut [Sums]) {
         let to = self.to;
-        self.to = self.from + (to - self.from) / 2;
+        self.to = if to == OPEN { self.from } else { self.from + (to - self.from) / 2 };
+        self.was_cut = true;
         self.give_times(records, sums);
         (self.from, self.to, self.run) = (self.to, to, 0);
     }
@@ -174,13 +194,26 @@ impl Clock {
 
     #[inline(always)]
     fn settle(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
-        if !self.waiting.is_empty() {
-            self.give_times(records, sums);
-        }
+        self.give_all(records, sums);
         // Before the first time there is nothing to divide.
         self.from = if self.to == 0 { tsc } else { self.to };
         self.to = tsc.max(self.from);
         self.run = 0;
+    }
+
+    /// No time was told since the last PSB: none passed.
+    fn close(&mut self) {
+        if self.to == OPEN {
+            self.to = self.from;
+        }
+    }
+
+    #[inline(always)]
+    fn give_all(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+        if !self.waiting.is_empty() {
+            self.close();
+            self.give_times(records, sums);
+        }
     }
 
     fn give_times(&mut self, records: &mut Columns, sums: &mut [Sums]) {
@@ -197,8 +230,27 @@ impl Clock {
         self.waiting.clear();
     }
 
+    /// Begins a part of a stream.
+    pub fn join(&mut self, tsc: u64) {
+        self.last = tsc;
+        self.begin_at(tsc);
+    }
+
+    /// The time of the last begin or end becomes `tsc`, which is not before it; returns what passed.
+    pub fn catch_up(&mut self, tsc: u64) -> u64 {
+        tsc - std::mem::replace(&mut self.last, tsc)
+    }
+
+    /// The time that is known last. What waits gets its time.
+    pub fn stop(&mut self, records: &mut Columns, sums: &mut [Sums]) -> u64 {
+        self.close();
+        self.give_all(records, sums);
+        self.to
+    }
+
     /// The end of the stream; another one may begin.
     pub fn finish(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+        self.close();
         self.settle(self.to, records, sums);
         *self = Clock { waiting: std::mem::take(&mut self.waiting), ..Clock::default() };
     }

@@ -172,7 +172,9 @@ impl Edges {
 
     #[inline(always)]
     pub fn add(&mut self, slot: u32, count: u64) {
-        self.counts[slot as usize] += count;
+        // What was counted too much is taken away by what is too large for a count.
+        let sum = &mut self.counts[slot as usize];
+        *sum = sum.wrapping_add(count);
     }
 
     /// Counts the branch at the end of a block.
@@ -180,6 +182,13 @@ impl Edges {
     pub fn count(&mut self, block: &Block<'_>) {
         if let Some(slot) = self.slot(block) {
             self.add(slot, 1);
+        }
+    }
+
+    /// Counts the branch at the end of a block once less.
+    pub fn uncount(&mut self, block: &Block<'_>) {
+        if let Some(slot) = self.slot(block) {
+            self.add(slot, u64::MAX);
         }
     }
 

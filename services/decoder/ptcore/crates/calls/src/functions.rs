@@ -64,6 +64,32 @@ pub struct Functions {
     named: HashMap<(u32, u32), u32>,
     /// Functions in code that nothing divides, by space and the space's own address.
     found: BTreeMap<(u32, u64), Found>,
+    /// Numbers that such functions ever had.
+    numbers: HashMap<(u32, u64), u32>,
+    /// What became known of such code, in order.
+    pub news: Vec<News>,
+}
+
+/// What became known of code that nothing divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    pub space: u32,
+    /// Where the function begins, and the code that nothing divides.
+    pub start: u64,
+    pub first: u64,
+    pub called: bool,
+    /// Where the one begins that all of its code was taken for before.
+    pub divided: Option<u64>,
+    /// `start` as it was called.
+    pub address: u64,
+    pub role: Role,
+}
+
+impl News {
+    /// Whether `told` says as much.
+    pub fn is_in(&self, told: &[News]) -> bool {
+        told.iter().any(|one| (one.space, one.start, one.called) == (self.space, self.start, self.called))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -89,7 +115,9 @@ impl Functions {
             let number = match self.named.get(&(place.space, function)) {
                 Some(&number) => number,
                 None => {
-                    let number = self.add(place, place.start.wrapping_sub(place.bias));
+                    let address = place.start.wrapping_sub(place.bias);
+                    let key = FunctionKey { space: place.space, function: place.function, address };
+                    let number = self.add(key, place.role);
                     self.named.insert((place.space, function), number);
                     number
                 }
@@ -101,24 +129,76 @@ impl Functions {
             Some((&(_, start), &found)) if start == own || !called => Some((start, found)),
             _ => None,
         };
+        let news = News {
+            space: place.space,
+            start: if called { own } else { first.min(own) },
+            first: first.min(own),
+            called,
+            divided: None,
+            address,
+            role: place.role,
+        };
         match nearest {
             Some((start, found)) => {
                 if called && !found.called {
-                    self.found.insert((place.space, start), Found { called, ..found });
-                    self.change(found.number, address);
+                    self.learn(&news);
                 }
                 Entered { function: found.number, entry: start == own && (called || found.called) }
             }
             None => {
-                let start = if called { own } else { first.min(own) };
-                let before = self.found.range((place.space, first.min(own))..=(place.space, own)).next_back();
-                let before = before.map(|(_, found)| found.number);
-                let number = self.add(place, start);
-                self.found.insert((place.space, start), Found { number, called });
-                self.change(before.unwrap_or(u32::MAX), address);
-                Entered { function: number, entry: called }
+                let function = self.learn(&news).unwrap_or(u32::MAX);
+                Entered { function, entry: called }
             }
         }
+    }
+
+    /// Takes over what became known of code that nothing divides; the number of the function. `None` when it was known.
+    /// Whoever keeps what `at` answered has to look at `changed` then.
+    pub fn learn(&mut self, news: &News) -> Option<u32> {
+        let News { space, start, first, called, address, role, .. } = *news;
+        let before = self.found.range((space, first)..=(space, start)).next_back();
+        let before = before.map(|(&(_, start), &found)| (start, found));
+        let (number, divided) = match before {
+            Some((at, found)) if at == start => {
+                if found.called || !called {
+                    return None;
+                }
+                (found.number, found.number)
+            }
+            _ => {
+                let key = FunctionKey { space, function: None, address: start };
+                let number = match self.numbers.get(&(space, start)) {
+                    Some(&number) => number,
+                    None => self.add(key, role),
+                };
+                self.numbers.insert((space, start), number);
+                (number, before.map_or(u32::MAX, |(_, found)| found.number))
+            }
+        };
+        self.found.insert((space, start), Found { number, called });
+        self.news.push(News { divided: before.map(|(start, _)| start), ..*news });
+        self.change(divided, address);
+        Some(number)
+    }
+
+    /// Forgets what is known of code that nothing divides.
+    pub fn forget(&mut self) {
+        self.found.clear();
+        self.news.clear();
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// The number of a function, of which one that no symbol names is known.
+    pub fn number(&mut self, key: FunctionKey, role: Role) -> Option<u32> {
+        let Some(function) = key.function else {
+            return self.found.get(&(key.space, key.address)).map(|found| found.number);
+        };
+        let known = self.named.get(&(key.space, function)).copied();
+        Some(known.unwrap_or_else(|| {
+            let number = self.add(key, role);
+            self.named.insert((key.space, function), number);
+            number
+        }))
     }
 
     /// What the functions of these numbers add up to; sums begin anew.
@@ -154,9 +234,9 @@ impl Functions {
         self.changed = Some((number, address));
     }
 
-    fn add(&mut self, place: &Place, address: u64) -> u32 {
-        self.known.push(FunctionKey { space: place.space, function: place.function, address });
-        self.sums.push(Sums { role: place.role, ..Sums::default() });
+    fn add(&mut self, key: FunctionKey, role: Role) -> u32 {
+        self.known.push(key);
+        self.sums.push(Sums { role, ..Sums::default() });
         (self.known.len() - 1) as u32
     }
 }

@@ -150,6 +150,16 @@ impl Records {
         self.columns.reserve(rows);
     }
 
+    /// The last row takes the place of this one.
+    pub(crate) fn swap_remove(&mut self, row: usize) {
+        fn swap_remove<T>(column: &mut Vec<T>, _: &mut Vec<T>, row: usize) {
+            column.swap_remove(row);
+        }
+        self.call.swap_remove(row);
+        self.parent.swap_remove(row);
+        each!(swap_remove, &mut self.columns, &mut Columns::default(), row);
+    }
+
     pub(crate) fn memory(&self) -> usize {
         (self.call.capacity() + self.parent.capacity()) * 8 + self.columns.memory()
     }

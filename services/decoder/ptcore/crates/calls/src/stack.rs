@@ -1,8 +1,13 @@
 //! The calls that are open, and their accounts.
 
+mod fits;
 mod frame;
 mod handing_out;
 mod landings;
+mod outer;
+mod part;
+mod placing;
+mod stitching;
 mod stretch;
 mod unwinding;
 
@@ -13,32 +18,40 @@ use crate::losses::LossRecord;
 use crate::output::Output;
 use crate::window::{Opening, Window, NOBODY};
 pub use frame::{Entry, Interruption};
-use frame::{Frame, NO_ADDRESS};
-use landings::{Landing, Local};
+pub use frame::{Frame, NO_ADDRESS};
+use handing_out::MOST_OPEN;
+pub use landings::{Landing, Local};
+pub use outer::Outer;
 use pt_image::Role;
 
 pub struct Stack<O> {
-    frames: Vec<Frame>,
-    interruptions: Vec<Interruption>,
-    landings: Vec<Landing>,
-    locals: Vec<Local>,
+    pub frames: Vec<Frame>,
+    pub interruptions: Vec<Interruption>,
+    pub landings: Vec<Landing>,
+    pub locals: Vec<Local>,
     /// Instructions of the innermost call since the last change of the stack.
-    own: u64,
+    pub own: u64,
+    /// With more open calls the stretch ends.
+    most_open: usize,
+    /// Depth of the outermost call that is open.
+    base: u32,
+    /// What lies around a part of a stream that is decoded by itself.
+    pub outer: Option<Box<Outer>>,
     /// The calls of this gapless stretch of which no caller is known and which are over, and their instructions.
     roots: Vec<u32>,
-    roots_total: u64,
+    pub roots_total: u64,
     /// When the first of them began.
     begin_tsc: u64,
-    clock: Clock,
+    pub clock: Clock,
     /// Counts stretches.
-    stretch: u16,
+    pub stretch: u16,
     pub functions: Functions,
     pub window: Window,
     pub gathered: Gathered,
     /// By function: the number that those who take the calls know it by. And the functions by that number, of which the
     /// first ones were delivered.
-    told: Vec<u32>,
-    named: Vec<u32>,
+    pub told: Vec<u32>,
+    pub named: Vec<u32>,
     delivered: usize,
     pub losses: Vec<LossRecord>,
     /// Of the last block.
@@ -54,6 +67,9 @@ impl<O: Output> Stack<O> {
             landings: Vec::new(),
             locals: Vec::new(),
             own: 0,
+            most_open: if output.rows() == usize::MAX { usize::MAX } else { MOST_OPEN },
+            base: 0,
+            outer: None,
             roots: Vec::new(),
             roots_total: 0,
             begin_tsc: 0,
@@ -113,6 +129,11 @@ impl<O: Output> Stack<O> {
     #[inline(always)]
     pub fn advance(&mut self, tsc: u64) {
         self.clock.advance(tsc, &mut self.window.columns, &mut self.functions.sums);
+    }
+
+    /// What ran up to now is over at `tsc`, and what runs from now on begins there.
+    pub fn end_stretch_of_time(&mut self, tsc: u64) {
+        self.clock.end_stretch(tsc, &mut self.window.columns, &mut self.functions.sums);
     }
 
     /// Nothing runs until `tsc`.
@@ -181,13 +202,16 @@ impl<O: Output> Stack<O> {
         if !self.window.has_room() {
             self.make_room();
         }
-        let depth = self.frames.len() as u32;
+        if self.frames.len() > self.most_open {
+            self.end_too_many();
+        }
+        let depth = self.base + self.frames.len() as u32;
         let parent = match self.frames.last_mut() {
             Some(frame) => {
                 frame.own += std::mem::take(&mut self.own);
                 frame.row
             }
-            None => NOBODY,
+            None => self.outermost(),
         };
         let Entry { function, call_address, target, flags, .. } = *entry;
         let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth });

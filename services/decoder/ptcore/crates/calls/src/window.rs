@@ -7,12 +7,15 @@ use crate::records::{Columns, Records, NO_PARENT};
 pub const NOBODY: u32 = u32::MAX;
 /// Stands for a caller of which only the number is here.
 const ELSEWHERE: u32 = u32::MAX - 1;
+/// With a level in its low bits: a caller that began in a part of the stream before.
+const OUTER: u32 = 1 << 31;
 /// A stretch leaves so many numbers free for callers that are found late. One in which more are found is ended.
 pub const MOST_FOUND: u64 = 1 << 20;
 /// Columns grow by this many rows: few enough to stay in the cache until they are filled.
 const GROWTH: usize = 512;
 
 /// What is known when a call begins.
+#[derive(Clone, Copy)]
 pub struct Opening {
     pub function: u32,
     pub call_address: u64,
@@ -109,6 +112,47 @@ impl Window {
         self.late.push((row, caller, if self.torn { row } else { self.stretch }));
     }
 
+    /// In place of the row of the caller that began in a part of the stream before, so many levels further out than the
+    /// call that was the innermost one then.
+    pub fn outer(level: u32) -> u32 {
+        OUTER | level
+    }
+
+    /// The row is what is known here of such a call. Its number counts back from the first one, like those of callers that
+    /// are found late, and it takes none of those that follow.
+    pub fn is_outer(&mut self, row: u32, level: u32) {
+        let next = self.linear(row);
+        self.runs.push((row + 1, next));
+        self.late.push((row, self.first - 1 - u64::from(level), row));
+    }
+
+    /// The first number of the stretch.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Number and caller's number of a row that stayed when calls were handed out last.
+    pub fn kept_call(&self, row: u32) -> (u64, u64) {
+        self.old[row as usize]
+    }
+
+    /// Calls of a part that was decoded by itself have taken the numbers up to `next`.
+    pub fn go_on_at(&mut self, next: u64) {
+        self.runs.clear();
+        self.runs.push((self.rows, next));
+    }
+
+    /// Adds a call that began in such a part, where all rows are calls that stayed. `go_on_at` has to follow.
+    pub fn adopt(&mut self, number: u64, caller: u64, opening: &Opening, start_tsc: u64) -> u32 {
+        if !self.has_room() {
+            self.grow(GROWTH);
+        }
+        let row = self.open(&Opening { parent: if caller == NO_PARENT { NOBODY } else { ELSEWHERE }, ..*opening });
+        self.columns.start_tsc[row as usize] = start_tsc;
+        self.old.push((number, caller));
+        row
+    }
+
     /// Numbers of the calls that stayed when calls were handed out last.
     pub fn kept(&self) -> Vec<u64> {
         self.old.iter().map(|&(number, _)| number).collect()
@@ -143,6 +187,7 @@ impl Window {
         let caller = |row: usize| match self.parent[row] {
             NOBODY => NO_PARENT,
             ELSEWHERE => self.old[row].1,
+            outer if outer >= OUTER => self.first - 1 - u64::from(outer ^ OUTER),
             parent => numbers[parent as usize],
         };
         let mut from = 0;

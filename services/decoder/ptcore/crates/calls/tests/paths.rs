@@ -15,6 +15,11 @@ const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-200
 struct Blocks<'a, S>(&'a mut S);
 
 impl<S: Sink> Sink for Blocks<'_, S> {
+    const DIVIDED: bool = S::DIVIDED;
+
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        self.0.psb(next, tsc);
+    }
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.0.block(block, tsc);
     }

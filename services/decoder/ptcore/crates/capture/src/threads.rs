@@ -58,6 +58,8 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
 }
 
 impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
+    const DIVIDED: bool = S::DIVIDED;
+
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         if block.epoch != self.epoch {
             self.enter(block.epoch);
@@ -66,6 +68,16 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
             self.deliver();
         }
         self.sink().block(block, tsc);
+    }
+
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        if next.epoch != self.epoch {
+            self.enter(next.epoch);
+        }
+        if !self.ahead.is_empty() {
+            self.deliver();
+        }
+        self.sink().psb(next, tsc);
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {

@@ -64,6 +64,11 @@ impl Stretch {
         let Stretch { since, from } = std::mem::replace(self, Stretch { since: Some(clock), from: cycles });
         since.map(|since| (since, cycles.wrapping_sub(from)))
     }
+
+    /// When it began, and the cycles up to now.
+    fn as_of(self, cycles: u64) -> Option<(u64, u64)> {
+        self.since.map(|since| (since, cycles.wrapping_sub(self.from)))
+    }
 }
 
 /// SKL168: the cycle counter has twelve bits, and the CYC that tells of its wrap may be missing before a PSB. A
@@ -82,6 +87,8 @@ pub struct Calibration {
     cycles: u64,
     by_tsc: Stretch,
     by_mtc: Stretch,
+    /// How often that began anew where it is rare.
+    renewals: u64,
     /// No MTC was seen since the last PSB.
     behind_psb: bool,
 }
@@ -102,6 +109,23 @@ impl Calibration {
         self.core_ratio
     }
 
+    /// Whether what follows up to `ended` is measured from `joined` on as it would be from here on.
+    pub fn leads_to(&self, joined: &Calibration, ended: &Calibration) -> bool {
+        let same = (self.rate, self.core_ratio, self.behind_psb) == (joined.rate, joined.core_ratio, joined.behind_psb)
+            && self.by_tsc.as_of(self.cycles) == joined.by_tsc.as_of(joined.cycles);
+        let stretches = (self.by_mtc.as_of(self.cycles), joined.by_mtc.as_of(joined.cycles));
+        // Clock packets without cycles between them measure nothing.
+        let idle = matches!(stretches, (Some((_, 0)), Some((_, 0)))) && joined.cycles == ended.cycles;
+        same && (stretches.0 == stretches.1 || idle)
+    }
+
+    /// What was begun before `joined` and goes on here was begun where `before` says, which leads there.
+    pub fn go_on_from(&mut self, before: &Calibration, joined: &Calibration) {
+        if self.renewals == joined.renewals && self.cycles == joined.cycles {
+            self.by_mtc = Stretch { since: before.by_mtc.since, from: self.cycles };
+        }
+    }
+
     #[inline(always)]
     fn measured(&mut self, ticks: u64, cycles: u64) {
         let rate = Rate::new(ticks, cycles);
@@ -120,9 +144,15 @@ impl Calibration {
     /// Cycles were lost.
     pub fn overflow(&mut self, forget: bool) {
         if forget {
-            *self = Calibration::new(&self.config);
+            self.forget();
         }
         (self.by_tsc, self.by_mtc) = (Stretch::default(), Stretch::default());
+        self.renewals += 1;
+    }
+
+    fn forget(&mut self) {
+        let (cycles, renewals) = (self.cycles, self.renewals + 1);
+        *self = Calibration { cycles, renewals, ..Calibration::new(&self.config) };
     }
 
     /// A TSC outside of a PSB+ stands where time may be missing in the stream: no stretch goes over it.
@@ -131,6 +161,7 @@ impl Calibration {
         if !in_psb {
             if !self.config.clock_of_libipt {
                 self.by_mtc = Stretch::default();
+                self.renewals += 1;
             }
             return;
         }
@@ -148,7 +179,7 @@ impl Calibration {
             return;
         }
         if !in_psb {
-            *self = Calibration::new(&self.config);
+            self.forget();
         }
         self.core_ratio = Some(ratio);
         if self.config.nominal_ratio != 0 {
@@ -180,6 +211,7 @@ impl Calibration {
         if self.by_mtc.since.is_some() && self.by_mtc.from == self.cycles {
             return;
         }
+        self.renewals += 1;
         let Some((since, cycles)) = self.by_mtc.renew(count, self.cycles) else { return };
         let counts = crystal.since(count, since);
         let Some((ticks, _)) = crystal.in_tsc(counts, 0) else { return };

@@ -13,7 +13,7 @@ use crate::notice::{NoticeKind, Place, Placed};
 use crate::system::System;
 use crate::time::Time;
 use crate::Reason;
-use pt_packet::{Ip, Packet, Reader};
+use pt_packet::{Ip, Packet, Reader, PSB};
 use std::collections::VecDeque;
 
 pub struct Events<'a> {
@@ -48,6 +48,9 @@ pub struct Events<'a> {
     pub ovf: u64,
     /// The counts of packets, PSBs and overflows in front of the last PSB.
     pub before_psb: (u64, u64, u64),
+    /// Where that stands, and the time in front of it.
+    pub psb_at: usize,
+    pub time_before_psb: Time,
 }
 
 impl<'a> Events<'a> {
@@ -74,6 +77,8 @@ impl<'a> Events<'a> {
             psb: 0,
             ovf: 0,
             before_psb: (0, 0, 0),
+            psb_at: usize::MAX,
+            time_before_psb: Time::new(config),
         }
     }
 
@@ -160,6 +165,8 @@ impl<'a> Events<'a> {
         match packet {
             Packet::Psb => {
                 self.before_psb = (self.packets - 1, self.psb, self.ovf);
+                self.psb_at = self.reader.offset().wrapping_sub(PSB.len());
+                self.time_before_psb.clone_from(&self.time);
                 self.psb += 1;
             }
             Packet::Ovf => self.ovf += 1,

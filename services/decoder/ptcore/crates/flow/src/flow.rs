@@ -64,6 +64,6 @@ impl<M: CodeMemory> Flow<M> {
         part: &Part<'_>,
         sink: &mut S,
     ) -> Ended {
-        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, part.from)
+        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, part.from, &part.clock)
     }
 }

@@ -4,7 +4,7 @@ use crate::flow::Flow;
 use crate::part::{Ended, Part};
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
-use pt_packet::find_psb;
+use pt_packet::{find_psb, Packet, Reader, PSB};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -43,7 +43,7 @@ where
 {
     let from = cuts(stream.data, workers.part_bytes.max(1));
     let decode = |flow: &mut Flow<&M>, sink: &mut S, number: usize, joins: bool| {
-        let part = Part { from: from[number], joins, stops: &from[number + 1..] };
+        let part = Part { from: from[number], joins, stops: &from[number + 1..], ..Part::default() };
         let ended = flow.decode_part(stream.data, stream.config, stream.epochs, &part, sink);
         (ended, take(sink))
     };
@@ -103,6 +103,36 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
             self.ahead.retain(|&number, _| number >= self.next);
         }
     }
+}
+
+/// Where to divide a stream so that parts can be put together which were decoded without a look at those before: 0, and PSBs
+/// at least `size` bytes from each other that say where execution is and in which mode.
+pub fn places_to_join(data: &[u8], config: &Config, size: usize) -> Vec<usize> {
+    let mut places = vec![0];
+    let mut at = size;
+    while let Some(psb) = find_psb(data, at) {
+        let joins = says_all(data, config, psb);
+        places.extend(joins.then_some(psb));
+        at = psb.saturating_add(if joins { size } else { PSB.len() });
+    }
+    places
+}
+
+/// Whether the PSB+ has an address and a mode.
+fn says_all(data: &[u8], config: &Config, psb: usize) -> bool {
+    let mut reader = Reader::with_errata(data, config.errata);
+    reader.seek(psb + PSB.len());
+    let (mut address, mut mode) = (false, false);
+    while let Ok(Some(packet)) = reader.read() {
+        match packet {
+            Packet::Fup(_) => address = true,
+            Packet::ModeExec { .. } => mode = true,
+            Packet::Psbend => return address && mode,
+            Packet::Psb | Packet::Ovf => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// 0 and the first PSB behind each multiple of `size`.

@@ -20,6 +20,9 @@ pub trait Sink {
     /// that does not go back.
     const TIMED: bool = true;
 
+    /// Whether it is told of PSBs: the block that one stands in is divided there, and [`psb`](Sink::psb) is told between.
+    const DIVIDED: bool = false;
+
     fn block(&mut self, block: &Block<'_>, tsc: u64);
 
     /// The blocks of a path ran. Sinks that can do better than to take its blocks one by one count it by its number.
@@ -53,6 +56,16 @@ pub trait Sink {
     /// The processor lost packets at `offset`; the flow ended somewhere behind `from`. An `enabled` follows when
     /// execution is traced again.
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64);
+
+    /// The flow comes by a PSB, in front of `next`, of which it is not known yet how it will be left.
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        let _ = (next, tsc);
+    }
+
+    /// A part of a stream begins at a PSB, in front of `next`; the flow of the part before is taken to lead there.
+    fn joined(&mut self, next: &Block<'_>, tsc: u64) {
+        let _ = (next, tsc);
+    }
 
     /// Something else that the stream says about this place of the flow.
     fn notice(&mut self, _notice: &Notice, _tsc: u64) {}

@@ -6,6 +6,7 @@
 
 mod crystal_counts;
 mod cycles;
+mod over_parts;
 mod uncertainty;
 
 use crate::calibration::{Calibration, Rate};

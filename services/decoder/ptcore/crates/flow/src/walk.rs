@@ -19,11 +19,11 @@ use crate::code_block::SCRATCH;
 use crate::config::Config;
 use crate::event::{Event, Fault};
 use crate::events::Events;
-use crate::part::{Ended, Part, Stopped};
+use crate::part::{Clock, Ended, Part, Stopped};
 use crate::returns::ReturnStack;
 use crate::statistics::Statistics;
 use crate::view::View;
-use crate::{CodeMemory, Notice, Reason, Sink};
+use crate::{CodeMemory, Notice, Reason, Sink, Time};
 use hare::Hare;
 use pt_packet::Execution;
 
@@ -64,6 +64,8 @@ pub struct Walk<'w, 'd, M, S> {
     astray: bool,
     stops: &'w [usize],
     stopped: Option<Stopped>,
+    /// The time where the flow joined that of the part before.
+    joined: Option<Box<Time>>,
     statistics: Statistics,
 }
 
@@ -111,22 +113,29 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             astray: false,
             stops: part.stops,
             stopped: None,
+            joined: None,
             statistics: Statistics::default(),
         }
     }
 
     /// Decodes the part that begins at `from`.
-    pub fn part(&mut self, data: &[u8], from: usize) -> Ended {
+    pub fn part(&mut self, data: &[u8], from: usize, clock: &Clock) -> Ended {
+        match clock {
+            Clock::New => {}
+            Clock::From(psb) => self.events.time.follow(&self.config, &data[..from], *psb),
+            Clock::Known(time) => self.events.time.clone_from(time),
+        }
         self.sink.paths(self.code.paths.generation);
         self.events.alone_from = self.epochs.first().map_or(usize::MAX, |&(from, _)| from);
         self.stream(data, from);
         let events = &self.events;
-        let (packets, psb, ovf) = match self.stopped {
+        let (packets, psb, ovf) = match &self.stopped {
             Some(_) => events.before_psb,
             None => (events.packets, events.psb, events.ovf),
         };
         let statistics = Statistics { packets, tnt_bits: events.tnt_bits, psb, ovf, ..self.statistics };
-        Ended { statistics, stopped: self.stopped, astray: self.astray }
+        let (stopped, joined) = (self.stopped.take(), self.joined.take());
+        Ended { statistics, stopped, astray: self.astray, joined, time: Box::new(self.events.time.clone()) }
     }
 }
 

@@ -22,16 +22,21 @@ impl Inlined {
     /// Of the blocks of one thread, each in its function, from the flow that told them.
     pub fn of<M: CodeMemory>(flow: &Flow<M>, code: &impl Code, ran: &[(BlockCount, FunctionKey)]) -> Inlined {
         let mut inlined = Inlined::default();
+        inlined.add(flow, code, ran);
+        inlined
+    }
+
+    /// Adds other blocks, from the flow that told those.
+    pub fn add<M: CodeMemory>(&mut self, flow: &Flow<M>, code: &impl Code, ran: &[(BlockCount, FunctionKey)]) {
         for (block, function) in ran {
             for address in flow.instructions(block.id, block.instructions) {
-                let chain = inlined.chains.entry((function.space, address));
+                let chain = self.chains.entry((function.space, address));
                 let chain = chain.or_insert_with(|| chain_at(code, block.epoch, address));
                 if !chain.is_empty() {
-                    *inlined.ran.entry((*function, Rc::clone(chain))).or_default() += block.count;
+                    *self.ran.entry((*function, Rc::clone(chain))).or_default() += block.count;
                 }
             }
         }
-        inlined
     }
 
     /// Everything that was inlined, by function, with its instructions.

@@ -18,6 +18,14 @@ impl Who<'_> {
 pub struct Only<S>(pub Option<S>);
 
 impl<S: Sink> Sink for Only<S> {
+    const DIVIDED: bool = S::DIVIDED;
+
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.psb(next, tsc);
+        }
+    }
+
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         if let Some(sink) = &mut self.0 {
             sink.block(block, tsc);

@@ -152,6 +152,7 @@ class Decoder:
         *,
         inlined: bool = False,
         timeless: bool = False,
+        threads: int = 1,
     ) -> Decoded:
         """Decodes the stream of one thread without holding the GIL.
 
@@ -163,6 +164,9 @@ class Decoder:
         which calls began, and have gaps; those of functions count them in the order in which they are told. What
         `take` raises ends the decode. `timeless`: the packets hold no times; instructions are counted instead, one a
         tick.
+
+        `threads` share the work where the stream is long and has times. What is told is the same but for the sizes of
+        batches and the order in them; `take` is called by one thread at a time, in the order of the stream.
         """
 
 def decode(

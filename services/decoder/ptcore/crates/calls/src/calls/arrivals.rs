@@ -70,6 +70,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// True when the jump left the function that jumps far.
     fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
         let landed = self.stack.has_landings() && self.stack.land(target);
+        if !landed {
+            self.stack.does_not_land(target);
+        }
         if landed && self.stack.function() == Some(entered.function) {
             return true;
         }
@@ -100,16 +103,19 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         if let Some(interruption) = self.stack.interruption().filter(|interruption| !interruption.returning) {
             interruption.returning = true;
+            self.stack.does_not_return(target);
             return self.jump(entered, target);
         }
         // No call returns to where a function begins: its address was pushed.
         if entered.entry {
+            self.stack.does_not_return(target);
             return self.jump(entered, target);
         }
         if self.stack.depth() == 1 {
             self.stack.pop(0);
             return self.stack.find_caller(entered.function, target);
         }
+        self.stack.does_not_return(target);
         // The unwinder of C++ exceptions returns into the call that catches.
         self.unwind_to(entered, target);
     }

@@ -2,7 +2,7 @@
 
 use super::Calls;
 use crate::arrival::Arrival;
-use crate::functions::Entered;
+use crate::functions::{Entered, News};
 use crate::known::{Known, UNKNOWN};
 use crate::output::Output;
 use pt_flow::Block;
@@ -13,6 +13,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn look_up(&mut self, address: u64, called: bool) -> (Entered, bool) {
         let place = self.symbols.place(self.stack.epoch, address);
         let entered = self.stack.functions.at(&place, address, called);
+        self.forget_divided();
+        (entered, place.function.is_some())
+    }
+
+    /// What is known of blocks that are in another function now is forgotten.
+    fn forget_divided(&mut self) {
         if let Some((divided, from)) = self.stack.functions.changed.take() {
             if let Some(members) = self.members.get_mut(divided as usize) {
                 members.retain(|&(id, start)| {
@@ -23,7 +29,24 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 });
             }
         }
-        (entered, place.function.is_some())
+    }
+
+    /// Takes over what became known elsewhere of code that nothing divides.
+    pub(super) fn learn(&mut self, news: &[News]) {
+        for one in news {
+            if self.stack.functions.learn(one).is_some() {
+                self.forget_divided();
+            }
+        }
+    }
+
+    /// Knows of code that nothing divides what `news` say, and nothing else.
+    pub(super) fn know_only(&mut self, news: &[News]) {
+        self.stack.functions.forget();
+        for (id, _) in self.members.drain(..).flatten() {
+            self.known[id as usize] = UNKNOWN;
+        }
+        self.learn(news);
     }
 
     #[cold]

@@ -13,6 +13,8 @@ use pt_flow::{Block, DisableKind, Loss, Path, Sink};
 use pt_image::Symbols;
 
 impl<S: Symbols, O: Output> Sink for Calls<S, O> {
+    const DIVIDED: bool = true;
+
     #[inline(always)]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.stack.epoch = block.epoch;
@@ -64,6 +66,14 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             }
         }
         self.stack.run(run);
+    }
+
+    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        self.come_by(next, tsc);
+    }
+
+    fn joined(&mut self, next: &Block<'_>, tsc: u64) {
+        self.join(next, tsc);
     }
 
     fn paths(&mut self, generation: u64) {
@@ -137,7 +147,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// What runs from now on is over at `tsc`.
     #[inline(always)]
-    fn pass(&mut self, tsc: u64) {
+    pub(super) fn pass(&mut self, tsc: u64) {
         if tsc > self.tsc {
             self.tsc = tsc;
             self.stack.advance(tsc);

@@ -8,7 +8,7 @@ use crate::output::{Batch, Output};
 use crate::window::NOBODY;
 
 /// Calls that may be open where calls are handed out; with more of them the stretch ends.
-const MOST_OPEN: usize = 1 << 20;
+pub const MOST_OPEN: usize = 1 << 20;
 /// Calls leave the window when there are so many new ones: it stays in the cache.
 const WINDOW: usize = 1 << 14;
 /// Losses are handed out when there are this many.
@@ -22,9 +22,6 @@ impl<O: Output> Stack<O> {
         let most = self.output.rows();
         let new = most.min(WINDOW.max(self.frames.len()));
         if self.window.new_rows() >= new {
-            if self.frames.len() > MOST_OPEN && most != usize::MAX {
-                self.end();
-            }
             self.hand_out(false);
             if self.gathered.records.len() >= most {
                 self.deliver();
@@ -35,8 +32,14 @@ impl<O: Output> Stack<O> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    pub(super) fn end_too_many(&mut self) {
+        self.end();
+    }
+
     /// Calls that are over leave the window, with their times. `last`: no more will come.
-    pub(super) fn hand_out(&mut self, last: bool) {
+    pub fn hand_out(&mut self, last: bool) {
         let open = self.frames.iter().map(|frame| frame.row);
         let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
         kept.sort_unstable();
@@ -47,7 +50,9 @@ impl<O: Output> Stack<O> {
         self.roots.retain(|root| kept.binary_search(root).is_ok());
         self.roots.iter_mut().for_each(|root| *root = place(*root));
         let more = if last { 0 } else { self.output.rows() };
-        self.gathered.make_room(self.window.rows as usize, more);
+        if self.window.rows as usize > kept.len() {
+            self.gathered.make_room(self.window.rows as usize, more);
+        }
         let Gathered { records, found, .. } = &mut self.gathered;
         let gathered = records.len();
         self.window.hand_out(&kept, records, found);
@@ -63,7 +68,7 @@ impl<O: Output> Stack<O> {
     }
 
     /// The output takes what was gathered.
-    pub(super) fn deliver(&mut self) {
+    pub fn deliver(&mut self) {
         self.gathered.place(self.window.kept());
         let named = &self.named[self.delivered..];
         let functions: Vec<FunctionKey> = named.iter().map(|&name| self.functions.key(name)).collect();

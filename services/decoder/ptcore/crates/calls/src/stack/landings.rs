@@ -4,19 +4,21 @@ use super::Stack;
 use crate::output::Output;
 
 /// The address behind a `setjmp`, and how many calls lie below the one that called it.
+#[derive(Clone, Copy, Debug)]
 pub struct Landing {
     pub address: u64,
     pub depth: usize,
 }
 
 /// The return address of a call inside a function.
+#[derive(Clone, Copy, Debug)]
 pub struct Local {
     pub returns_to: u64,
     pub depth: usize,
 }
 
 /// Calls inside functions that are remembered; code that never returns from them would make them endless.
-const MAX_LOCALS: usize = 1 << 12;
+pub const MAX_LOCALS: usize = 1 << 12;
 
 impl<O: Output> Stack<O> {
     /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
@@ -43,6 +45,9 @@ impl<O: Output> Stack<O> {
     pub fn call_locally(&mut self, returns_to: u64) {
         if self.locals.len() < MAX_LOCALS {
             self.locals.push(Local { returns_to, depth: self.frames.len() });
+        }
+        if let Some(outer) = &mut self.outer {
+            outer.most_locals = outer.most_locals.max(self.locals.len());
         }
     }
 

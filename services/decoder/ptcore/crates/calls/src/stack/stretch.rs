@@ -13,6 +13,7 @@ impl<O: Output> Stack<O> {
     }
 
     pub(super) fn forget_roots(&mut self) {
+        self.not_known_here();
         self.roots.clear();
         self.roots_total = 0;
         self.clock.leave_stretch();
@@ -26,6 +27,9 @@ impl<O: Output> Stack<O> {
 
     /// The call that was running turns out to lie inside one that began before the stretch. All calls must be over.
     pub fn find_caller(&mut self, function: u32, target: u64) {
+        if self.outer.is_some() {
+            return self.find_outer(function, target);
+        }
         if self.window.is_full() {
             self.forget_roots();
         }
@@ -34,11 +38,15 @@ impl<O: Output> Stack<O> {
         let row = self.open(&entry, self.begin_tsc == 0);
         self.window.columns.start_tsc[row as usize] = self.begin_tsc;
         self.window.came_late(row, &self.roots);
+        self.are_inside(function);
+    }
+
+    /// What ran in the stretch up to now is inside the call of the function that was just opened.
+    pub(super) fn are_inside(&mut self, function: u32) {
         self.roots.clear();
         if let Some(frame) = self.frames.last_mut() {
             frame.below = std::mem::take(&mut self.roots_total);
         }
-        // What ran in the stretch up to now is inside the call.
         let sums = &mut self.functions.sums[function as usize];
         if sums.stretch == self.stretch {
             (sums.total_instructions, sums.total_ticks) = sums.before;

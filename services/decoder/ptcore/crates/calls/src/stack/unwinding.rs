@@ -25,7 +25,10 @@ impl<O: Output> Stack<O> {
     /// Ends the asynchronous call that interrupted `address`. False when there is none.
     pub fn resume(&mut self, address: u64) -> bool {
         let resumes = |known: &Interruption| known.resumes == address || known.repeats == address;
-        let Some(last) = self.interruptions.iter().rposition(resumes) else { return false };
+        let Some(last) = self.interruptions.iter().rposition(resumes) else {
+            self.does_not_resume(address);
+            return false;
+        };
         let asynchronous = self.frames.iter().enumerate().filter(|(_, frame)| frame.asynchronous);
         let Some((index, _)) = asynchronous.into_iter().nth(last) else { return false };
         self.unwind(index + 1);
@@ -36,6 +39,7 @@ impl<O: Output> Stack<O> {
     /// Unwinds to the innermost call of `function`. False when none is open.
     pub fn unwind_to(&mut self, function: u32) -> bool {
         if self.functions.sums[function as usize].open == 0 {
+            self.not_known_here();
             return false;
         }
         let index = self.frames.iter().rposition(|frame| frame.function == function);

@@ -42,7 +42,11 @@ impl Events<'_> {
                     self.tell(NoticeKind::Maintenance(payload), Place::Here);
                     continue;
                 }
-                Packet::Psb => continue,
+                // Nobody goes on from here.
+                Packet::Psb => {
+                    self.psb_at = usize::MAX;
+                    continue;
+                }
                 _ if passive(&packet) => continue,
                 _ => {
                     let reason = Reason::UnexpectedPacket(packet.name());

@@ -43,8 +43,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let done = self.hot(&mut sums, &mut at);
         self.events.reader.seek(at);
         self.settle(&mut sums);
-        // What stands for code that is not kept need not begin where the flow does: `go` knows.
-        if self.at != SCRATCH {
+        // What stands for code that is not kept need not begin where the flow does: `go` knows, as it does where it fails.
+        if self.at != SCRATCH && done.is_ok() {
             self.ip = self.code.block(self.at).start;
         }
         done

@@ -1,9 +1,11 @@
 //! What a PSB says of the flow that comes by.
 
 use super::{Ahead, Walk};
-use crate::code_block::Exit;
+use crate::block::BlockKind;
+use crate::code_block::{Exit, SCRATCH};
 use crate::event::Fault;
 use crate::part::Stopped;
+use crate::path::told;
 use crate::{CodeMemory, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -23,6 +25,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.pending = None;
             // No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
             self.returns.clear();
+            self.hare.rest();
+            if S::DIVIDED {
+                return self.divide(ip);
+            }
             if self.events.mode.is_some() && self.stops_at(self.events.offset) {
                 self.runs_up_to(ip, None);
                 return Ok(Ahead::Stopped);
@@ -37,13 +43,54 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// The block about to run ends where the PSB stands, and another one begins.
+    fn divide(&mut self, ip: u64) -> Result<Ahead, Fault> {
+        self.runs_up_to(ip, None);
+        let says_mode = self.events.mode.is_some();
+        self.take_mode(Some(ip), true);
+        self.tell_held();
+        self.fresh = true;
+        if self.at != SCRATCH || ip != self.ip {
+            self.go(ip)?;
+        }
+        // Code that is not kept is nothing to go on from.
+        if self.at == SCRATCH {
+            return Ok(Ahead::Moved);
+        }
+        let next = told(self.code, self.code.block(self.at), BlockKind::Linear, 0, self.epoch);
+        self.sink.psb(&next, self.events.time.now());
+        let stops = says_mode && self.pending.is_none() && self.stops_at(self.events.offset);
+        Ok(if stops { Ahead::Stopped } else { Ahead::Moved })
+    }
+
+    /// The flow is that of the part before, which leads to `ip`.
+    #[cold]
+    pub(super) fn join(&mut self, ip: u64) -> Result<(), Fault> {
+        self.joined = Some(Box::new(self.events.time.clone()));
+        (self.enabled, self.fresh) = (true, true);
+        self.tell_held();
+        self.go(ip)?;
+        if self.at == SCRATCH {
+            self.joined = None;
+            return Ok(());
+        }
+        let next = told(self.code, self.code.block(self.at), BlockKind::Linear, 0, self.epoch);
+        self.sink.joined(&next, self.events.time.now());
+        Ok(())
+    }
+
     /// Whether the flow ends at the PSB, which fits it and says what whoever goes on from there has to know.
     pub(super) fn stops_at(&mut self, psb: usize) -> bool {
         let whole = !self.events.busy && self.epochs.first().is_none_or(|&(from, _)| from > self.events.last_offset);
-        if !whole || self.stops.binary_search(&psb).is_err() {
+        if !whole || self.events.psb_at != psb || self.stops.binary_search(&psb).is_err() {
             return false;
         }
-        self.stopped = Some(Stopped { psb, fits: true });
+        self.stopped = Some(self.stopped_at_psb(psb, true));
         true
+    }
+
+    pub(super) fn stopped_at_psb(&self, psb: usize, fits: bool) -> Stopped {
+        let before = Box::new(self.events.time_before_psb.clone());
+        Stopped { psb, fits, before, behind: Box::new(self.events.time.clone()) }
     }
 }

@@ -1,7 +1,6 @@
 //! A stream from PSB to PSB: what cannot be decoded between them is lost.
 
 use super::Walk;
-use crate::part::Stopped;
 use crate::{CodeMemory, Loss, Reason, Sink};
 use pt_packet::{find_psb, PSB};
 
@@ -30,8 +29,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.enter_epoch(psb);
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
-            if self.stops.binary_search(&psb).is_ok() {
-                self.stopped = Some(Stopped { psb, fits: false });
+            if self.events.psb_at == psb && self.stops.binary_search(&psb).is_ok() {
+                self.stopped = Some(self.stopped_at_psb(psb, false));
                 return;
             }
             let mut ended = synchronized.and_then(|event| self.flow(event));

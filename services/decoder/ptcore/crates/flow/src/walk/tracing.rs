@@ -22,6 +22,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::Status { ip: Some(ip) } => {
                 self.take_mode(Some(ip), true);
                 self.enter_epoch(self.events.last_offset);
+                if S::DIVIDED && self.joins == Some(self.events.offset) {
+                    self.events.passed_psb = self.joins;
+                    self.join(ip)?;
+                    return Ok(true);
+                }
                 self.stand_at(ip)?;
                 if self.joins == Some(self.events.offset) {
                     self.events.passed_psb = self.joins;
@@ -43,7 +48,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 }
                 // What comes next says where it is, but need not say in which mode.
                 let usual = self.view == View::new(self.epoch, Execution::Bits64);
-                if status && usual && self.stops_at(self.events.offset) {
+                if status && usual && !S::DIVIDED && self.stops_at(self.events.offset) {
                     return Ok(false);
                 }
             }

@@ -1,0 +1,157 @@
+//! Parts of a stream that were decoded by themselves, put behind one another.
+
+use super::frame::{Frame, NO_ADDRESS};
+use super::placing::{LevelEnd, Placing};
+use super::{Landing, Local, Stack};
+use crate::fragment::Fragment;
+use crate::functions::Sums;
+use crate::output::Output;
+use crate::window::{Opening, NOBODY};
+
+impl<O: Output> Stack<O> {
+    /// Takes over the calls of a part that fits. `numbers`: of its functions.
+    pub fn absorb(&mut self, mut part: Fragment, numbers: &[u32]) {
+        self.hand_out(false);
+        self.catch_up(part.start_tsc);
+        let around: Vec<u64> = self.frames.iter().map(|frame| self.window.kept_call(frame.row).0).collect();
+        let placing = Placing { next: self.window.next(), around: &around, first: part.first };
+        let ends = placing.place(&mut part);
+        let told = self.told_of(&numbers[..part.named]);
+        part.records.columns.function.iter_mut().for_each(|function| *function = told[*function as usize]);
+        let gathered = &mut self.gathered.records;
+        if gathered.is_empty() {
+            std::mem::swap(gathered, &mut part.records);
+        } else {
+            gathered.append(&mut part.records);
+        }
+        let returns_to = self.end_levels(&part, &ends);
+        self.add_sums(&part, numbers);
+        self.adopt(&part, &placing, returns_to, numbers);
+        self.window.go_on_at(placing.next + (part.next - part.first));
+        self.epoch = part.epoch;
+        self.clock.join(part.end_tsc);
+        if self.gathered.records.len() >= self.output.rows() / 2 {
+            self.deliver();
+        }
+    }
+
+    /// What passed up to `tsc` is the innermost call's.
+    fn catch_up(&mut self, tsc: u64) {
+        let passed = self.clock.catch_up(tsc);
+        let Some(frame) = self.frames.last_mut() else { return };
+        frame.own += std::mem::take(&mut self.own);
+        if let Some(sums) = self.functions.sums.get_mut(frame.timed as usize) {
+            sums.self_ticks += passed;
+        }
+    }
+
+    /// Ends the calls around the part that end in it, and counts what the last one that is left did in it. Returns where
+    /// the last that ended returns to.
+    fn end_levels(&mut self, part: &Fragment, ends: &[LevelEnd]) -> u64 {
+        let over = ends.len() - usize::from(!part.replaced);
+        // What ended calls did before the part is nothing that the part knows of.
+        let (mut before, mut returns_to) = (0, NO_ADDRESS);
+        for end in &ends[..over] {
+            let Some(frame) = self.frames.pop() else { break };
+            returns_to = frame.returns_to;
+            let known = frame.own + frame.below;
+            let (own, total) = (frame.own + end.own, known + before + end.total);
+            let (row, columns) = (frame.row as usize, &mut self.window.columns);
+            columns.instructions[row] = own;
+            columns.instructions_total[row] = total;
+            columns.end_tsc[row] = end.end_tsc;
+            columns.flags[row] |= end.flags;
+            let start = columns.start_tsc[row];
+            before += known;
+            let sums = &mut self.functions.sums[frame.function as usize];
+            sums.open -= 1;
+            sums.self_instructions += frame.own;
+            if sums.open == 0 {
+                remember(sums, self.stretch);
+                sums.total_instructions += before;
+                sums.total_ticks += if start == 0 { 0 } else { part.start_tsc.saturating_sub(start) };
+            }
+        }
+        let inside = before + part.roots_total;
+        match (self.frames.last_mut(), part.open.first()) {
+            (Some(frame), Some(open)) if !part.replaced => {
+                frame.own += open.own;
+                frame.below += open.below + before;
+            }
+            (Some(frame), _) => frame.below += inside,
+            (None, _) => self.roots_total += inside,
+        }
+        self.hand_out(false);
+        self.forget_below();
+        returns_to
+    }
+
+    fn add_sums(&mut self, part: &Fragment, numbers: &[u32]) {
+        for (&number, (_, _, of_part)) in numbers.iter().zip(&part.functions) {
+            let sums = &mut self.functions.sums[number as usize];
+            sums.calls += of_part.calls;
+            sums.self_instructions += of_part.self_instructions;
+            sums.self_ticks += of_part.self_ticks;
+            // All calls of a function that is open around the part are inside that one.
+            if sums.open == 0 && (of_part.total_instructions, of_part.total_ticks) != (0, 0) {
+                remember(sums, self.stretch);
+                sums.total_instructions += of_part.total_instructions;
+                sums.total_ticks += of_part.total_ticks;
+            }
+        }
+    }
+
+    /// Takes over the calls that are open at the end of the part.
+    fn adopt(&mut self, part: &Fragment, placing: &Placing<'_>, returns_to: u64, numbers: &[u32]) {
+        let depth = self.frames.len();
+        for (index, call) in part.open.iter().enumerate().skip(usize::from(!part.replaced)) {
+            let function = numbers[call.function as usize];
+            let (number, caller, depth) = placing.place_open(call);
+            let (call_address, target, flags) = (call.call_address, call.target, call.flags);
+            let opening = Opening { function, call_address, target, flags, parent: NOBODY, depth };
+            let row = self.window.adopt(number, caller, &opening, call.start_tsc);
+            self.functions.sums[function as usize].open += 1;
+            self.frames.push(Frame {
+                row,
+                function,
+                timed: if call.timed { function } else { NOBODY },
+                asynchronous: call.asynchronous,
+                returns_to: if index == 0 { returns_to } else { call.returns_to },
+                own: call.own,
+                below: call.below,
+            });
+        }
+        // The outermost call of the part is the first one in its own count.
+        let below = depth - usize::from(!part.replaced);
+        self.interruptions.extend(&part.interruptions);
+        self.locals.extend(part.locals.iter().map(|local| Local { depth: local.depth + below, ..*local }));
+        for landing in &part.landings {
+            let landing = Landing { depth: landing.depth + below, ..*landing };
+            if !self.landings.iter().any(|known| (known.address, known.depth) == (landing.address, landing.depth)) {
+                self.landings.push(landing);
+            }
+        }
+    }
+
+    /// The numbers by which those who take the calls know functions.
+    fn told_of(&mut self, numbers: &[u32]) -> Vec<u32> {
+        self.told.resize(self.functions.sums.len(), NOBODY);
+        let mut told = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let name = &mut self.told[number as usize];
+            if *name == NOBODY {
+                *name = self.named.len() as u32;
+                self.named.push(number);
+            }
+            told.push(*name);
+        }
+        told
+    }
+}
+
+/// What the totals were before the stretch, in case all of it turns out to lie inside a call of the function.
+fn remember(sums: &mut Sums, stretch: u16) {
+    if sums.stretch != stretch {
+        (sums.stretch, sums.before) = (stretch, (sums.total_instructions, sums.total_ticks));
+    }
+}

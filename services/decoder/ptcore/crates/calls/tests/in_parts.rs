@@ -1,0 +1,223 @@
+//! The calls of a stream that several threads decode are those of one thread, however it is divided.
+
+mod functions;
+mod machine;
+#[path = "../../flow/tests/support/mod.rs"]
+mod support;
+
+use functions::Functions;
+use machine::{Habits, Machine};
+use pt_calls::{decode_calls_in_parts, Batch, BlockCount, Callers, Calls, Edge, Found, FunctionKey};
+use pt_calls::{Helper, LossRecord, Output, Records, Totals};
+use pt_flow::{Config, Flow, Statistics, Stream};
+use std::collections::BTreeMap;
+use support::Sections;
+
+const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
+
+#[derive(Default)]
+struct Gathered {
+    rows: usize,
+    records: Records,
+    functions: Vec<FunctionKey>,
+    found: Vec<Found>,
+    losses: Vec<LossRecord>,
+}
+
+impl Output for Gathered {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn take(&mut self, batch: Batch<'_>) {
+        self.functions.extend(batch.functions);
+        assert!(batch.calls.function.iter().all(|&number| (number as usize) < self.functions.len()));
+        self.records.append(batch.calls);
+        self.found.extend(batch.found);
+        self.losses.append(batch.losses);
+    }
+}
+
+/// All that is known of a stream, in words that can be compared.
+#[derive(PartialEq)]
+struct Known {
+    statistics: Statistics,
+    /// By number.
+    calls: Vec<String>,
+    functions: Vec<String>,
+    edges: BTreeMap<Edge, u64>,
+    losses: Vec<LossRecord>,
+    /// By function: instructions of its blocks.
+    blocks: BTreeMap<FunctionKey, u64>,
+}
+
+fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(BlockCount, FunctionKey)]) -> Known {
+    let Gathered { mut records, functions, found, losses, .. } = gathered;
+    Callers::new(found).place(&records.call.clone(), &mut records.parent, &mut records.columns.depth);
+    let row = |row: usize| {
+        let Records { call, parent, columns } = &records;
+        let times = (columns.start_tsc[row], columns.end_tsc[row]);
+        let instructions = (columns.instructions[row], columns.instructions_total[row]);
+        let at = (columns.call_address[row], columns.target[row], columns.depth[row], columns.flags[row]);
+        let function = functions[columns.function[row] as usize];
+        format!("{:>12} in {}: {times:?} {instructions:?} {at:?} {function:?}", call[row], parent[row])
+    };
+    let mut calls: Vec<_> = (0..records.call.len()).map(row).collect();
+    calls.sort();
+    let mut named: Vec<_> = totals.functions.iter().map(|function| format!("{function:?}")).collect();
+    named.sort();
+    assert_eq!(totals.calls, calls.len() as u64);
+    let mut blocks = BTreeMap::new();
+    for (block, function) in ran {
+        *blocks.entry(*function).or_default() += block.count * u64::from(block.instructions);
+    }
+    let edges = totals.edges.iter().copied().collect();
+    Known { statistics, calls, functions: named, edges, losses, blocks }
+}
+
+/// By one thread and by several, and what they keep from stream to stream.
+struct Both<'m> {
+    one: (Flow<&'m Sections>, Calls<Functions, Gathered>),
+    many: (Flow<&'m Sections>, Calls<Functions, Gathered>),
+    helpers: Vec<Helper<&'m Sections, Functions>>,
+    parts: usize,
+    again: usize,
+}
+
+impl<'m> Both<'m> {
+    fn new(memory: &'m Sections, symbols: Functions, threads: usize) -> Self {
+        let new = || (Flow::new(memory), Calls::handing_out(symbols, Gathered::default()));
+        let helpers = (0..threads).map(|_| Helper::new(memory, symbols)).collect();
+        Both { one: new(), many: new(), helpers, parts: 0, again: 0 }
+    }
+
+    fn compare(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) {
+        let (flow, calls) = &mut self.one;
+        calls.output().rows = rows;
+        let statistics = flow.decode(stream.data, stream.config, stream.epochs, calls);
+        let ran = calls.blocks();
+        let totals = calls.end_stream();
+        let one = known(statistics, std::mem::take(calls.output()), &totals, &ran);
+        let (flow, calls) = &mut self.many;
+        calls.output().rows = rows;
+        let divided = decode_calls_in_parts(flow, calls, &mut self.helpers, stream, part_bytes);
+        let statistics = divided.statistics;
+        self.parts += divided.parts;
+        self.again += divided.again;
+        let mut ran = calls.blocks();
+        let mut totals = calls.end_stream();
+        let mut edges: BTreeMap<Edge, u64> = totals.edges.into_iter().collect();
+        for helper in &mut self.helpers {
+            ran.extend(helper.calls.end_parts(calls.news()));
+            for (edge, count) in helper.calls.take_edges() {
+                *edges.entry(edge).or_default() += count;
+            }
+        }
+        totals.edges = edges.into_iter().collect();
+        let many = known(statistics, std::mem::take(calls.output()), &totals, &ran);
+        assert_eq!(many.statistics, one.statistics, "{what}");
+        assert_eq!(many.losses, one.losses, "{what}");
+        if let Some(at) = (0..one.calls.len()).find(|&at| many.calls.get(at) != Some(&one.calls[at])) {
+            panic!("{what}: call {at}\n one: {}\nmany: {:?}", one.calls[at], many.calls.get(at));
+        }
+        assert_eq!(many.calls.len(), one.calls.len(), "{what}: calls");
+        assert_eq!(many.functions, one.functions, "{what}");
+        assert!(many.edges == one.edges, "{what}: edges");
+        assert!(many.blocks == one.blocks, "{what}: blocks");
+    }
+}
+
+/// In two, three, seven parts, and in as many as there are. Returns how many were taken over, and how many decoded again.
+fn compare(name: &str, memory: &Sections, data: &[u8]) -> (usize, usize) {
+    let config = Config { tsc_ctc_ratio: (84, 1), mtc_freq: 3, nominal_ratio: 20, ..Config::default() };
+    let epochs = [(data.len() / 5, 1), (data.len() / 2, 2)];
+    let (mut parts, mut again) = (0, 0);
+    for divided in [false, true] {
+        for (threads, resume_at_address, epochs) in [(1, false, &[][..]), (3, true, &epochs)] {
+            let mut both = Both::new(memory, Functions { divided }, threads);
+            let config = Config { resume_at_address, ..config };
+            for size in [data.len() / 7, 1, data.len() / 3, data.len() / 2] {
+                let stream = Stream { data, config: &config, epochs };
+                let what = format!("{name}, divided {divided}: {threads} threads, parts of {size} bytes");
+                both.compare(&what, stream, size, 700);
+            }
+            (parts, again) = (parts + both.parts, again + both.again);
+        }
+    }
+    (parts, again)
+}
+
+#[test]
+fn real_traces_have_the_same_calls_by_several_threads() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        for stream in griffin.streams.values() {
+            compare(name, &griffin.memory, stream);
+            compare(&format!("{name} with times"), &griffin.memory, &support::timed(stream));
+        }
+    }
+}
+
+fn damage(stream: &[u8], round: usize) -> Vec<u8> {
+    let mut damaged = stream.to_vec();
+    for place in 0..=round {
+        let at = (place * 2 + 1 + round) * damaged.len() / 50;
+        damaged[at] ^= 1 << ((round + place) % 8);
+    }
+    damaged
+}
+
+#[test]
+fn damaged_traces_have_the_same_calls_by_several_threads() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let stream = support::timed(griffin.streams.values().next().unwrap());
+        for round in [0, 5] {
+            compare(&format!("{name}, round {round}"), &griffin.memory, &damage(&stream, round));
+        }
+    }
+}
+
+fn program(seed: u64, habits: Habits, branches: usize) -> (Sections, Vec<u8>) {
+    let mut machine = Machine::new(seed, habits);
+    machine.run(branches);
+    (Sections(BTreeMap::from([(machine::BASE, machine.code)])), machine.stream)
+}
+
+/// What programs may do, from the plainest on.
+fn habits() -> Vec<Habits> {
+    let plain =
+        Habits { psb_bytes: 300, compressed: true, times: true, clock: true, cycles: true, ..Habits::default() };
+    vec![
+        plain,
+        Habits { cycles: false, ..plain },
+        Habits { cycles: false, clock: false, compressed: false, ..plain },
+        Habits { cycles: false, clock: false, times: false, ..plain },
+        Habits { clock: false, ..plain },
+        Habits { exceptions: 40, odd_returns: 30, ..plain },
+        Habits { interrupts: 100, signals: 100, ..plain },
+        Habits { overflows: 500, exceptions: 200, signals: 200, ..plain },
+        Habits { overflows: 100, interrupts: 50, odd_returns: 10, psb_bytes: 100, ..plain },
+    ]
+}
+
+#[test]
+fn programs_of_any_kind_have_the_same_calls_by_several_threads() {
+    let (mut parts, mut again) = (0, 0);
+    for (number, habits) in habits().into_iter().enumerate() {
+        let (memory, stream) = program(number as u64 + 1, habits, 8_000);
+        let (more, once_more) = compare(&format!("program {number}"), &memory, &stream);
+        (parts, again) = (parts + more, again + once_more);
+    }
+    assert!(parts > 2 * again, "{parts} parts, {again} of them once more");
+}
+
+#[test]
+fn damaged_programs_have_the_same_calls_by_several_threads() {
+    for (number, habits) in habits().into_iter().enumerate() {
+        let (memory, stream) = program(number as u64 + 20, habits, 3_000);
+        for round in [0, 3, 7, 11, 15] {
+            compare(&format!("program {number}, round {round}"), &memory, &damage(&stream, round));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! A machine that runs programs made up at random and writes what a processor would.
+
+use pt_packet::writer::write;
+use pt_packet::{Compression, Execution, Ip, Packet};
+use std::collections::BTreeMap;
+
+/// Functions of 256 bytes each, from here on.
+const CODE: u64 = 0x10_0000;
+const FUNCTIONS: usize = 128;
+const SIZE: u64 = 0x100;
+/// Ticks of the TSC from one MTC to the next, and the crystal's counts in between.
+const PERIOD: u64 = 84 * 8;
+
+/// Marsaglia, "Xorshift RNGs" (2003).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        times != 0 && self.below(times) == 0
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    Cond(u64),
+    Jump(u64),
+    Call(u64),
+    IndirectCall,
+    IndirectJump,
+    Return,
+    System,
+}
+
+/// How often what is unusual happens, once in so many branches; 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Habits {
+    pub exceptions: usize,
+    pub interrupts: usize,
+    pub signals: usize,
+    pub overflows: usize,
+    pub odd_returns: usize,
+    pub cycles: bool,
+    pub clock: bool,
+    pub times: bool,
+    pub compressed: bool,
+    /// Bytes from one PSB to the next.
+    pub psb_bytes: usize,
+}
+
+pub struct Machine {
+    pub code: Vec<u8>,
+    kinds: BTreeMap<u64, (u64, Kind)>,
+    random: Random,
+    habits: Habits,
+    pub stream: Vec<u8>,
+    stack: Vec<u64>,
+    /// Return addresses since the last PSB.
+    compressible: Vec<u64>,
+    bits: u64,
+    count: u8,
+    ip: u64,
+    tsc: u64,
+    cycles: u64,
+    last_psb: usize,
+}
+
+pub const BASE: u64 = CODE;
+
+fn entry(function: usize) -> u64 {
+    CODE + SIZE * function as u64
+}
+
+impl Machine {
+    pub fn new(seed: u64, habits: Habits) -> Self {
+        let mut machine = Machine {
+            code: vec![0x90; FUNCTIONS * SIZE as usize],
+            kinds: BTreeMap::new(),
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            habits,
+            stream: Vec::new(),
+            stack: Vec::new(),
+            compressible: Vec::new(),
+            bits: 0,
+            count: 0,
+            ip: CODE,
+            tsc: 1 << 20,
+            cycles: 0,
+            last_psb: 0,
+        };
+        (0..FUNCTIONS).for_each(|function| machine.program(function));
+        machine
+    }
+
+    /// Slots of eight bytes: some instructions that do nothing, and one that may do something. Direct branches lead to
+    /// functions further on, so that nothing runs for ever without a packet.
+    fn program(&mut self, function: usize) {
+        let stub = (4..=11).contains(&(entry(function) >> 8 & 63));
+        for slot in 0..SIZE / 8 {
+            let start = entry(function) + 8 * slot;
+            // Whatever runs on ends with a return.
+            let nops = if slot == SIZE / 8 - 1 { 7 } else { self.random.below(3) as u64 };
+            let at = start + nops;
+            let further = entry((function + 1 + self.random.below(FUNCTIONS / 4)).min(FUNCTIONS - 1));
+            let last = function + FUNCTIONS / 4 >= FUNCTIONS;
+            let (bytes, kind): (Vec<u8>, _) = match self.random.below(12) {
+                _ if stub && slot == 0 => (vec![0xff, 0xe0], Kind::IndirectJump),
+                _ if slot == SIZE / 8 - 1 => (vec![0xc3], Kind::Return),
+                0..=3 => {
+                    let over = 1 + self.random.below((SIZE / 8 - 1 - slot) as usize) as u64;
+                    let target = start + 8 * over;
+                    (vec![0x74, (target - at - 2).min(127) as u8], Kind::Cond(at + 2 + (target - at - 2).min(127)))
+                }
+                4 | 5 if !last => (direct(0xe8, at, further), Kind::Call(further)),
+                6 => (vec![0xff, 0xd0], Kind::IndirectCall),
+                7 if !last && slot > 20 => (direct(0xe9, at, further), Kind::Jump(further)),
+                8 if slot > 16 => (vec![0xff, 0xe0], Kind::IndirectJump),
+                9 if slot > 10 => (vec![0xc3], Kind::Return),
+                10 if slot > 24 => (vec![0x0f, 0x05], Kind::System),
+                _ => (vec![0x90], Kind::Plain),
+            };
+            for byte in start..at {
+                self.kinds.insert(byte, (1, Kind::Plain));
+            }
+            self.kinds.insert(at, (bytes.len() as u64, kind));
+            for byte in at + bytes.len() as u64..start + 8 {
+                self.kinds.insert(byte, (1, Kind::Plain));
+            }
+            let offset = (at - CODE) as usize;
+            self.code[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        // A branch may lead into the middle of an instruction: only to its begin.
+        let targets: Vec<_> = self.kinds.iter().filter_map(|(&at, &(_, kind))| Some((at, cond(kind)?))).collect();
+        for (at, target) in targets {
+            let (&begin, _) = self.kinds.range(..=target).next_back().expect("an instruction");
+            self.kinds.insert(at, (2, Kind::Cond(begin)));
+            self.code[(at + 1 - CODE) as usize] = (begin - at - 2) as u8;
+        }
+    }
+
+    /// Runs so many branches.
+    pub fn run(&mut self, branches: usize) {
+        self.psb(false);
+        self.packet(Packet::TipPge(ip(self.ip)));
+        for _ in 0..branches {
+            self.branch();
+        }
+        self.flush();
+        let at = self.ip;
+        self.packet(Packet::Fup(ip(at)));
+        self.packet(Packet::TipPgd(Ip::SUPPRESSED));
+    }
+
+    fn anywhere(&mut self) -> u64 {
+        let address = entry(self.random.below(FUNCTIONS)) + self.random.below(SIZE as usize) as u64;
+        *self.kinds.range(..=address).next_back().expect("an instruction").0
+    }
+
+    fn any_entry(&mut self) -> u64 {
+        entry(self.random.below(FUNCTIONS))
+    }
+
+    fn branch(&mut self) {
+        if self.stream.len() - self.last_psb > self.habits.psb_bytes {
+            self.psb(true);
+        }
+        let habits = self.habits;
+        if self.random.once_in(habits.overflows) {
+            self.count = 0;
+            self.packet(Packet::Ovf);
+            self.ip = self.anywhere();
+            self.compressible.clear();
+            return self.packet(Packet::Fup(ip(self.ip)));
+        }
+        if self.random.once_in(habits.interrupts) {
+            let to = self.any_entry();
+            self.flush();
+            self.packet(Packet::Fup(ip(self.ip)));
+            self.stack.push(self.ip);
+            return self.target(to);
+        }
+        if self.random.once_in(habits.signals) {
+            self.flush();
+            self.packet(Packet::Fup(ip(self.ip)));
+            self.packet(Packet::TipPgd(Ip::SUPPRESSED));
+            let again = self.ip;
+            self.ip = if self.random.once_in(2) { self.any_entry() } else { again };
+            if self.ip != again {
+                self.stack.push(again);
+            }
+            return self.packet(Packet::TipPge(ip(self.ip)));
+        }
+        loop {
+            let (length, kind) = self.kinds[&self.ip];
+            let next = self.ip + length;
+            self.cycles += 1;
+            match kind {
+                Kind::Plain => self.ip = next,
+                Kind::Jump(target) => self.ip = target,
+                Kind::Call(target) => {
+                    self.called(next);
+                    self.ip = target;
+                }
+                Kind::Cond(target) => {
+                    let taken = self.random.once_in(2);
+                    self.bit(taken);
+                    self.ip = if taken { target } else { next };
+                    return;
+                }
+                Kind::IndirectCall => {
+                    let target = self.any_entry();
+                    self.called(next);
+                    return self.target(target);
+                }
+                Kind::IndirectJump => {
+                    let target = if self.random.once_in(4) { self.anywhere() } else { self.any_entry() };
+                    return self.target(target);
+                }
+                Kind::Return => return self.give_back(),
+                Kind::System => {
+                    self.flush();
+                    self.packet(Packet::TipPgd(Ip::SUPPRESSED));
+                    self.ip = next;
+                    return self.packet(Packet::TipPge(ip(next)));
+                }
+            }
+        }
+    }
+
+    fn called(&mut self, returns_to: u64) {
+        self.stack.push(returns_to);
+        self.compressible.push(returns_to);
+        if self.compressible.len() > 64 {
+            self.compressible.remove(0);
+        }
+    }
+
+    fn give_back(&mut self) {
+        let mut to = self.stack.pop();
+        if self.random.once_in(self.habits.exceptions) && !self.stack.is_empty() {
+            let left = self.random.below(self.stack.len());
+            self.stack.truncate(left + 1);
+            to = self.stack.pop();
+            if self.random.once_in(2) {
+                // Where it is caught: elsewhere in the function.
+                let inside = to.map(|to| (to & !(SIZE - 1)) + self.random.below(SIZE as usize) as u64);
+                to = inside.and_then(|inside| self.kinds.range(..=inside).next_back()).map(|(&at, _)| at);
+            }
+        } else if self.random.once_in(self.habits.odd_returns) {
+            to = Some(if self.random.once_in(2) { self.any_entry() } else { self.anywhere() });
+        }
+        let to = to.unwrap_or_else(|| self.anywhere());
+        match self.compressible.pop() {
+            Some(known) if self.habits.compressed && known == to => {
+                self.bit(true);
+                self.ip = to;
+            }
+            _ => self.target(to),
+        }
+    }
+
+    fn bit(&mut self, taken: bool) {
+        self.bits = self.bits << 1 | u64::from(taken);
+        self.count += 1;
+        if self.count == 6 {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.count != 0 {
+            let (bits, count) = (self.bits & ((1 << self.count) - 1), self.count);
+            (self.bits, self.count) = (0, 0);
+            self.packet(Packet::Tnt { bits, count });
+        }
+    }
+
+    fn target(&mut self, to: u64) {
+        self.flush();
+        self.ip = to;
+        self.packet(Packet::Tip(ip(to)));
+    }
+
+    fn packet(&mut self, packet: Packet) {
+        self.pass();
+        write(&mut self.stream, packet);
+    }
+
+    /// Time passes.
+    fn pass(&mut self) {
+        let cycles = std::mem::take(&mut self.cycles);
+        let before = self.tsc;
+        self.tsc += cycles * 3;
+        if self.habits.clock && self.tsc / PERIOD != before / PERIOD {
+            write(&mut self.stream, Packet::Mtc((self.tsc / PERIOD) as u8));
+        }
+        if self.habits.cycles && cycles != 0 {
+            write(&mut self.stream, Packet::Cyc(cycles));
+        }
+    }
+
+    fn psb(&mut self, enabled: bool) {
+        self.flush();
+        self.pass();
+        self.last_psb = self.stream.len();
+        write(&mut self.stream, Packet::Psb);
+        if self.habits.times {
+            write(&mut self.stream, Packet::Tsc(self.tsc));
+        }
+        if self.habits.times && self.habits.clock {
+            let (ctc, fast_counter) = ((self.tsc / 84) as u16, (self.tsc % 84) as u16);
+            write(&mut self.stream, Packet::Tma { ctc, fast_counter });
+        }
+        write(&mut self.stream, Packet::Cbr { ratio: 20 });
+        write(&mut self.stream, Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true });
+        if enabled {
+            write(&mut self.stream, Packet::Fup(ip(self.ip)));
+        }
+        write(&mut self.stream, Packet::Psbend);
+        self.compressible.clear();
+    }
+}
+
+fn ip(payload: u64) -> Ip {
+    Ip { compression: Compression::SignExtend48, payload }
+}
+
+fn direct(opcode: u8, at: u64, target: u64) -> Vec<u8> {
+    let distance = (target as i64 - at as i64 - 5) as i32;
+    [vec![opcode], distance.to_le_bytes().to_vec()].concat()
+}
+
+fn cond(kind: Kind) -> Option<u64> {
+    match kind {
+        Kind::Cond(target) => Some(target),
+        _ => None,
+    }
+}
