@@ -41,7 +41,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let mut sums = Sums::default();
         let mut at = self.events.reader.offset();
         let done = self.hot(&mut sums, &mut at);
-        self.events.reader.seek(at);
+        // Where code is not known the next packets may have been read already.
+        self.events.reader.seek(at.max(self.events.reader.offset()));
         self.settle(&mut sums);
         // What stands for code that is not kept need not begin where the flow does: `go` knows, as it does where it fails.
         if self.at != SCRATCH && done.is_ok() {
@@ -73,7 +74,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Class::Tnt => {}
                 Class::Tip => {
                     let Some(ip) = self.target(at) else { return Ok(()) };
-                    if !self.arrive(ip, &mut mix, sums)? {
+                    if !self.arrive(ip, *at, &mut mix, sums)? {
                         return Ok(());
                     }
                 }
@@ -267,7 +268,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Goes up to the branch that went to `ip`, and on there. False when that branch is not what comes next; the target
     /// is pending then.
     #[inline(always)]
-    fn arrive(&mut self, ip: u64, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive(&mut self, ip: u64, at: usize, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
         if let Some(next) = self.code.find_again(self.view, ip) {
             if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), mix, sums) {
                 self.hare.rest();
@@ -276,13 +277,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return Ok(true);
             }
         }
-        self.arrive_anew(ip, mix, sums)
+        self.arrive_anew(ip, at, mix, sums)
     }
 
     /// The same where the target was not come to for a while, or too many blocks lead to the branch.
     #[cold]
     #[inline(never)]
-    fn arrive_anew(&mut self, ip: u64, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive_anew(&mut self, ip: u64, at: usize, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
         let kind = loop {
             match self.code.block(self.at).exit {
                 Exit::IndirectJump => break BlockKind::IndirectJump,
@@ -323,7 +324,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.fresh = true;
         match self.code.find_again(self.view, ip) {
             Some(number) => self.at = number,
-            None => self.go(ip)?,
+            None => {
+                self.events.reader.seek(at);
+                self.go(ip)?;
+            }
         }
         *mix = mixed(self.at);
         Ok(true)
