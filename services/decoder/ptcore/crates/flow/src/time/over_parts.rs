@@ -54,8 +54,8 @@ mod tests {
         }
     }
 
-    fn psb(time: &mut Time, ticks: u64, ctc: u16) {
-        let tma = Packet::Tma { ctc, fast_counter: 0 };
+    fn psb(time: &mut Time, ticks: u64) {
+        let tma = Packet::Tma { ctc: (ticks / 84) as u16, fast_counter: (ticks % 84) as u16 };
         let packets = [Packet::Psb, Packet::Tsc(ticks), tma, Packet::Cbr { ratio: 20 }, Packet::Psbend];
         for packet in &packets {
             time.take(packet);
@@ -72,16 +72,16 @@ mod tests {
     #[test]
     fn what_was_before_two_clock_packets_and_a_psb_does_not_matter() {
         let (mut whole, mut part) = (skylake(), skylake());
-        psb(&mut whole, 84 * 80, 80);
+        psb(&mut whole, 672 * 10);
         run(&mut whole, 11, 10);
         for time in [&mut whole, &mut part] {
-            psb(time, 84 * 8 * 30, 30 * 8);
-            run(time, 31, 1);
+            psb(time, 672 * 20 + 300);
+            run(time, 21, 1);
         }
         assert!(!whole.leads_to(&part, &part), "the first stretch of cycles reaches over the PSB");
         for time in [&mut whole, &mut part] {
-            run(time, 32, 2);
-            psb(time, 84 * 8 * 34, 34 * 8);
+            run(time, 22, 2);
+            psb(time, 672 * 23 + 300);
         }
         assert!(whole.leads_to(&part, &part));
     }
@@ -92,7 +92,7 @@ mod tests {
         whole.take(&Packet::Mtc(1));
         part.take(&Packet::Mtc(3));
         for time in [&mut whole, &mut part] {
-            psb(time, 84 * 8 * 4, 4 * 8);
+            psb(time, 672 * 4);
         }
         let mut ended = part.clone();
         ended.take(&Packet::Mtc(5));
