@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One core of a session. Its state changes only on that core with interrupts off (switch hook, timer,
+ * inter-processor call, hotplug), so that it needs no lock.
+ */
+#ifndef PERMILLE_CORE_H
+#define PERMILLE_CORE_H
+
+#include <linux/hrtimer.h>
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+#include <permille.h>
+#include "ring.h"
+#include "topa.h"
+
+struct permille_session;
+struct task_struct;
+
+struct permille_core {
+	struct permille_session *session;
+	u32 cpu;
+	bool claimed, armed, tracing, ended;
+	u64 ctl;		/* RTIT_CTL but TraceEn */
+	u64 cr3;		/* in RTIT_CR3_MATCH */
+	u32 pid, tid;		/* the target's thread that is on the core; 0: none */
+	struct hrtimer timer;
+	struct topa topa;
+	struct switch_ring ring;
+	struct permille_core_status status;
+};
+
+/* The core's part in an active session, or NULL: all that a switch of a machine without sessions looks at */
+DECLARE_PER_CPU(struct permille_core *, permille_active_core);
+
+extern bool permille_per_switch;
+
+void core_init(struct permille_core *core, struct permille_session *session, u32 index, u32 cpu);
+
+/* On the core, interrupts off. The first is for smp_call_function_single. */
+void core_begin(void *core);
+void core_end(struct permille_core *core, u32 reason);
+void core_switch(struct permille_core *core, struct task_struct *next);
+void core_exec(struct permille_core *core, struct task_struct *task);
+void core_measure(struct permille_core *core);
+
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The first and only program of the guest: loads the module, runs the tests, switches the machine off. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/klog.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} groups[] = {
+	{ "sessions", test_sessions },
+	{ "records", test_switch_records },
+	{ "processes", test_processes },
+	{ "buffers", test_buffers },
+	{ "refusals", test_refusals },
+	{ "lifecycle", test_lifecycle },
+	{ "operations", test_operations },
+	{ "fuzz", test_fuzz },
+	{ "loading", test_loading },
+};
+
+static void mount_all(void)
+{
+	const struct rlimit files = { 16384, 16384 };
+	int console;
+
+	mkdir("/proc", 0755);
+	mkdir("/sys", 0755);
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sysfs", "/sys", "sysfs", 0, NULL);
+	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	console = open("/dev/console", O_RDWR);
+	dup2(console, 0);
+	dup2(console, 1);
+	dup2(console, 2);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Runs what `tests=` in the environment names, or all. */
+static void run_tests(void)
+{
+	const char *wanted = getenv("tests");
+
+	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		if (!wanted || strstr(wanted, groups[i].name))
+			groups[i].run();
+}
+
+/* Nothing that the kernel complains about may be in its log. */
+static void check_kernel_log(void)
+{
+	static const char *const complaints[] = {
+		"BUG", "WARNING", "Oops", "Call Trace", "general protection", "UBSAN", "KASAN", "possible circular",
+		"invalid context", "refcount_t", "bad page", "Bad page", "stall", "conflicting memory types", "freeing invalid memtype",
+	};
+	static char log[1 << 20];
+	int size = klogctl(3, log, sizeof(log) - 1);
+
+	log[size > 0 ? size : 0] = 0;
+	for (char *line = strtok(log, "\n"); line; line = strtok(NULL, "\n"))
+		for (size_t i = 0; i < sizeof(complaints) / sizeof(complaints[0]); i++)
+			check(!strstr(line, complaints[i]), "%s", line);
+	result("the kernel has nothing to complain about");
+}
+
+static void check_filter(void)
+{
+	long mismatches = read_number("/sys/module/permille/parameters/model_cr3_mismatches");
+
+	check(!mismatches, "%ld switches with another CR3 than the filter would hold", mismatches);
+	result("what the filter would hold is what CR3 held, at every switch");
+}
+
+int main(int count, char **arguments)
+{
+	if (!strcmp(arguments[0], "sleeper"))
+		for (;;)
+			usleep(10000);
+	mount_all();
+	printf("\n");
+	check(!load_module("model=1"), "the module does not load");
+	result("the module loads");
+	run_tests();
+	check_filter();
+	check(!unload_module(), "the module does not unload");
+	result("the module unloads");
+	check_kernel_log();
+	plan();
+	sync();
+	reboot(RB_POWER_OFF);
+	return count;
+}

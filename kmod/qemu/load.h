@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Processes that switch: rings of threads that hand a token on. */
+#ifndef LOAD_H
+#define LOAD_H
+
+#include <sys/types.h>
+
+struct load {
+	pid_t pid;
+	unsigned int threads;
+	int go, done;		/* pipes */
+};
+
+/* Threads wait; cpu -1: wherever the scheduler likes. */
+struct load load_begin(unsigned int threads, int cpu);
+/* Lets the token go round; load_finish waits until it has. With rounds 0 it goes on until the load is killed. */
+void load_go(struct load *load, unsigned int rounds);
+void load_finish(struct load *load);
+void load_kill(struct load *load);
+
+/* Voluntary and involuntary switches away from all threads, or of one, as the kernel counts them */
+long switches_of(pid_t pid, pid_t tid);
+
+/* Returns how many. */
+unsigned int threads_of(pid_t pid, pid_t *tids, unsigned int most);
+
+#endif

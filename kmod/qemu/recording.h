@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A session as a program of the interface sees it. */
+#ifndef RECORDING_H
+#define RECORDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <permille.h>
+
+#define CORES 2
+
+struct recording {
+	int fd;
+	struct permille_setup setup;
+	struct permille_core_plan plans[CORES];
+	uint32_t pids[CORES];
+	const uint8_t *trace[CORES];
+	struct permille_ring *rings[CORES];
+};
+
+/* A plan that is right: the first `count` cores from `first` on, 1 MiB and 64 Ki records each, a period of 10 s. */
+void propose(struct recording *r, pid_t pid, unsigned int first, unsigned int count);
+/* 0 or an errno; the refusal is in r->setup. The file stays open until close_recording. */
+int set_up(struct recording *r);
+int start(struct recording *r);
+void map(struct recording *r);
+/* Both of these must work. */
+void record(struct recording *r);
+void stop(struct recording *r);
+void wait_end(struct recording *r);
+void close_recording(struct recording *r);
+
+struct permille_core_status core_status(const struct recording *r, unsigned int index);
+struct permille_session_status session_status(const struct recording *r);
+const struct permille_switch *switch_at(const struct recording *r, unsigned int index, uint64_t number);
+struct permille_info module_info(void);
+
+int load_module(const char *parameters);
+int unload_module(void);
+long read_number(const char *path);
+bool write_text(const char *path, const char *text);
+
+#endif

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <string.h>
+
+#include "load.h"
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+#define MODEL_BYTES "/sys/module/permille/parameters/model_bytes"
+
+/* Records until the buffer is full; what is behind the last STOP is nobody's. */
+static void fill(uint64_t size, unsigned int flags)
+{
+	struct load load = load_begin(2, 1);
+	struct permille_core_status core;
+	struct recording r;
+
+	propose(&r, load.pid, 1, 1);
+	r.plans[0].buffer_bytes = size;
+	r.setup.flags |= flags;
+	record(&r);
+	load_go(&load, 200);
+	load_finish(&load);
+	core = core_status(&r, 0);
+	check(core.full && core.trace_bytes == size, "%lu: full %u, %llu bytes", size, core.full, core.trace_bytes);
+	check(core.arrivals > 200 && core.records > 200, "%llu arrivals", core.arrivals);
+	for (uint64_t at = 0; at < size; at += 32)
+		if (!check(r.trace[0][at] == 0x02 && r.trace[0][at + 1] == 0x82, "%lu: %#x at %lu", size,
+			   r.trace[0][at], at))
+			break;
+	stop(&r);
+	core = core_status(&r, 0);
+	check(core.full && core.trace_bytes == size && core.end == PERMILLE_END_STOPPED, "%lu: %llu bytes, end %u", size,
+	      core.trace_bytes, core.end);
+	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off", core.operations_on,
+	      core.operations_off);
+	close_recording(&r);
+	load_kill(&load);
+}
+
+static void stops_when_full(void)
+{
+	write_text(MODEL_BYTES, "65536");
+	fill(4096, 0);
+	fill(12288, 0);
+	fill(1 << 20, 0);
+	fill((1 << 20) + 20480, 0);
+	fill(9 << 20, 0);
+	write_text(MODEL_BYTES, "32");
+	result("a full buffer stops the core: every byte is used, none is written twice, records go on");
+}
+
+static void write_combining(void)
+{
+	write_text(MODEL_BYTES, "65536");
+	fill(4 << 20, PERMILLE_WRITE_COMBINING);
+	write_text(MODEL_BYTES, "32");
+	result("buffers can bypass the caches");
+}
+
+static void many_tables(void)
+{
+	check(!unload_module() && !load_module("model=1 region_order=0 model_bytes=65536"), "reload with regions of 4 KiB");
+	fill(5 << 20, 0);
+	fill(511 * 4096, 0);
+	fill(512 * 4096, 0);
+	fill(510 * 4096, PERMILLE_WRITE_COMBINING);
+	check(!unload_module() && !load_module("model=1"), "reload");
+	result("more regions than a table has: tables are chained");
+}
+
+static void zeroed_and_given_back(void)
+{
+	long before = read_number("/proc/sys/vm/min_free_kbytes"), dirty = 0;
+	struct recording r;
+
+	check(before > 0, "no /proc");
+	for (int turn = 0; turn < 20; turn++) {
+		propose(&r, 1, 0, 2);
+		r.plans[0].buffer_bytes = 16 << 20;
+		check(!set_up(&r), "turn %d", turn);
+		map(&r);
+		check(module_info().memory_used_bytes >= 17 << 20, "%llu bytes", module_info().memory_used_bytes);
+		for (size_t at = 0; at < 16 << 20; at += 64)
+			dirty += r.trace[0][at] != 0;
+		close_recording(&r);
+		check(!module_info().memory_used_bytes, "%llu bytes are left", module_info().memory_used_bytes);
+	}
+	check(!dirty, "%ld bytes of others", dirty);
+	result("buffers are zero at first and given back");
+}
+
+static void mapping_outlives_the_file(void)
+{
+	struct recording r;
+	const uint8_t *trace;
+
+	propose(&r, 1, 0, 1);
+	record(&r);
+	trace = r.trace[0];
+	r.trace[0] = NULL;
+	close_recording(&r);
+	check(module_info().sessions == 1, "%u sessions", module_info().sessions);
+	check(!trace[0] && !trace[(1 << 20) - 1], "the mapping is not there");
+	r.trace[0] = trace;
+	close_recording(&r);
+	check(!module_info().sessions, "%u sessions", module_info().sessions);
+	result("a mapping keeps the session's memory until it is gone");
+}
+
+void test_buffers(void)
+{
+	stops_when_full();
+	write_combining();
+	many_tables();
+	zeroed_and_given_back();
+	mapping_outlives_the_file();
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Random calls, half of them nearly right. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "load.h"
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+#define SECONDS 40
+#define FILES 4
+
+static uint64_t state;
+
+static uint64_t any(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static void spoil(void *at, size_t size)
+{
+	unsigned char *bytes = at;
+
+	for (unsigned int n = any() % 3; n; n--)
+		bytes[any() % size] = any() >> 8;
+}
+
+static void nearly_right_setup(int fd, pid_t target)
+{
+	struct recording r;
+
+	propose(&r, target, any() % 2, 1 + any() % 2);
+	r.plans[0].buffer_bytes = 4096 << any() % 6;
+	r.plans[1].buffer_bytes = 4096 << any() % 6;
+	r.plans[0].switch_records = 64 << any() % 4;
+	r.plans[1].switch_records = 64 << any() % 4;
+	r.setup.flags = any() & any() & PERMILLE_ALL_FLAGS & ~PERMILLE_WRITE_COMBINING;
+	r.setup.period_ns = PERMILLE_MIN_PERIOD_NS + any() % 10000000;
+	if (any() % 2)
+		spoil(&r.setup, sizeof(r.setup));
+	if (any() % 4 == 0)
+		spoil(r.plans, sizeof(r.plans));
+	ioctl(fd, PERMILLE_IOC_SETUP, &r.setup);
+}
+
+static void any_mapping(int fd)
+{
+	uint64_t offset = any() % 3 << 32 | (any() % 2) << 31 | (any() % 8 ? 0 : any() % (1 << 20) << 12);
+	size_t size = 4096 * (1 + any() % 40);
+	volatile char *at = mmap(NULL, size, any() % 4, any() % 4 ? MAP_SHARED : MAP_PRIVATE, fd, offset);
+
+	if (at != MAP_FAILED)
+		munmap((void *)at, size);
+}
+
+static void any_call(int *fd, pid_t target)
+{
+	static const unsigned long commands[] = {
+		PERMILLE_IOC_INFO, PERMILLE_IOC_SETUP, PERMILLE_IOC_START, PERMILLE_IOC_STOP, PERMILLE_IOC_SESSION,
+		PERMILLE_IOC_CORE,
+	};
+	uint64_t bytes[32];
+
+	switch (any() % 16) {
+	case 0:
+		close(*fd);
+		*fd = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC);
+		break;
+	case 1:
+	case 2:
+		nearly_right_setup(*fd, target);
+		break;
+	case 3:
+	case 4:
+		ioctl(*fd, PERMILLE_IOC_START);
+		break;
+	case 5:
+		any_mapping(*fd);
+		break;
+	case 6:
+		ioctl(*fd, any(), any());
+		break;
+	case 7:
+		ioctl(*fd, commands[any() % 6], any());
+		break;
+	default:
+		for (unsigned int i = 0; i < 32; i++)
+			bytes[i] = any() & (any() % 2 ? ~0ull : 3);
+		ioctl(*fd, commands[any() % 6], bytes);
+	}
+}
+
+/* Returns by a pipe how many calls it made. */
+static void fuzz(uint64_t seed, const int *files, int out, pid_t target)
+{
+	struct timespec begin, now;
+	int own[FILES];
+	long calls = 0;
+
+	state = seed;
+	memcpy(own, files, sizeof(own));
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		for (unsigned int i = 0; i < 256; i++, calls++)
+			any_call(&own[any() % FILES], target);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec - begin.tv_sec < SECONDS);
+	_exit(write(out, &calls, sizeof(calls)) != sizeof(calls));
+}
+
+/* Processes share files at first, so that calls meet on one session. */
+void test_fuzz(void)
+{
+	struct load load = load_begin(2, -1);
+	long calls = 0, one;
+	int files[FILES], out[2];
+
+	if (pipe(out))
+		abort();
+	load_go(&load, 0);
+	for (unsigned int i = 0; i < FILES; i++)
+		files[i] = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC);
+	for (unsigned int i = 0; i < 3; i++)
+		if (!fork())
+			fuzz(0x9e3779b97f4a7c15ull * (i + 1), files, out[1], load.pid);
+	for (unsigned int i = 0; i < FILES; i++)
+		close(files[i]);
+	for (unsigned int i = 0; i < 3; i++) {
+		check(read(out[0], &one, sizeof(one)) == sizeof(one), "a fuzzer died");
+		calls += one;
+	}
+	for (int i = 0, status; i < 3; i++)
+		check(wait(&status) > 0 && !status, "a fuzzer ended with %#x", status);
+	check(!module_info().sessions && !module_info().memory_used_bytes, "%u sessions, %llu bytes are left",
+	      module_info().sessions, module_info().memory_used_bytes);
+	note("%ld random calls by 3 processes", calls);
+	load_kill(&load);
+	result("random calls leave nothing behind");
+}

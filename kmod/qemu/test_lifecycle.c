@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "load.h"
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+#define CORE1 "/sys/devices/system/cpu/cpu1/online"
+
+/* A process that records the load for a minute, and tells when it has begun */
+static pid_t owner_of(pid_t target)
+{
+	int begun[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(begun))
+		abort();
+	pid = fork();
+	if (!pid) {
+		struct recording r;
+
+		propose(&r, target, 0, 2);
+		r.setup.period_ns = 60000000000ull;
+		if (!set_up(&r) && !start(&r))
+			byte = 1;
+		if (write(begun[1], &byte, 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(begun[1]);
+	check(read(begun[0], &byte, 1) == 1 && byte, "the owner cannot record");
+	close(begun[0]);
+	return pid;
+}
+
+/* The model refuses a core whose TraceEn is still set, so that a new session proves that tracing is off. */
+static void check_all_off(pid_t target)
+{
+	struct permille_info info = module_info();
+	struct recording r;
+
+	check(!info.sessions && !info.memory_used_bytes, "%u sessions, %llu bytes", info.sessions, info.memory_used_bytes);
+	propose(&r, target, 0, 2);
+	check(!set_up(&r) && !start(&r), "a new session: refusal %u", r.setup.refusal);
+	close_recording(&r);
+}
+
+static void owner_killed(void)
+{
+	struct load load = load_begin(4, -1);
+
+	load_go(&load, 0);
+	for (int turn = 0; turn < 50; turn++) {
+		pid_t owner = owner_of(load.pid);
+
+		usleep(rand() % 20000);
+		kill(owner, SIGKILL);
+		waitpid(owner, NULL, 0);
+		check_all_off(load.pid);
+	}
+	load_kill(&load);
+	result("an owner killed at random, 50 times: tracing is off and everything given back");
+}
+
+static void owner_stopped(void)
+{
+	struct load load = load_begin(2, -1);
+	struct recording r;
+	pid_t sleeper;
+
+	load_go(&load, 0);
+	propose(&r, load.pid, 0, 2);
+	r.setup.period_ns = 100000000;
+	record(&r);
+	sleeper = fork();
+	if (!sleeper) {
+		/* Nobody calls the module meanwhile */
+		usleep(500000);
+		_exit(0);
+	}
+	waitpid(sleeper, NULL, 0);
+	for (unsigned int i = 0; i < 2; i++)
+		check(!core_status(&r, i).tracing && core_status(&r, i).end == PERMILLE_END_PERIOD, "core %u is on", i);
+	close_recording(&r);
+	load_kill(&load);
+	result("a period ends whatever its owner does");
+}
+
+static void unload_while_tracing(void)
+{
+	struct load load = load_begin(2, -1);
+	pid_t owner;
+
+	load_go(&load, 0);
+	for (int turn = 0; turn < 20; turn++) {
+		owner = owner_of(load.pid);
+		check(unload_module() == EWOULDBLOCK, "unload: %s", strerror(errno));
+		kill(owner, SIGKILL);
+		waitpid(owner, NULL, 0);
+		check(!unload_module(), "unload after the owner: %s", strerror(errno));
+		check(!load_module("model=1"), "load again");
+	}
+	load_kill(&load);
+	result("unloading is refused while a session is open and works once its owner is gone, 20 times");
+}
+
+static void hotplug(void)
+{
+	struct load load = load_begin(4, -1);
+	struct permille_core_status core;
+	struct recording r, refused;
+
+	load_go(&load, 0);
+	for (int turn = 0; turn < 10; turn++) {
+		propose(&r, load.pid, 0, 2);
+		record(&r);
+		usleep(20000);
+		check(write_text(CORE1, "0"), "core 1 does not go offline");
+		core = core_status(&r, 1);
+		check(core.end == PERMILLE_END_OFFLINE && !core.tracing, "core 1 ended by %u", core.end);
+		check(session_status(&r).state == PERMILLE_ACTIVE, "core 0 ended too");
+		propose(&refused, load.pid, 1, 1);
+		check(set_up(&refused) == ENODEV && refused.setup.refusal == PERMILLE_REFUSED_CORE, "refusal %u",
+		      refused.setup.refusal);
+		close_recording(&refused);
+		check(write_text(CORE1, "1"), "core 1 does not come back");
+		usleep(10000);
+		check(core_status(&r, 1).records == core.records, "core 1 records again");
+		stop(&r);
+		check(core_status(&r, 0).end == PERMILLE_END_STOPPED, "core 0 ended by %u", core_status(&r, 0).end);
+		close_recording(&r);
+	}
+	check_all_off(load.pid);
+	load_kill(&load);
+	result("a core that goes offline ends its part, the others go on, 10 times");
+}
+
+static void offline_before_start(void)
+{
+	struct recording r;
+
+	propose(&r, getpid(), 0, 2);
+	check(!set_up(&r), "setup");
+	write_text(CORE1, "0");
+	check(start(&r) == ENODEV, "it starts on a core that is offline");
+	write_text(CORE1, "1");
+	check(!start(&r), "it does not start when the core is back");
+	close_recording(&r);
+	result("a core that went offline after setup is refused at the start");
+}
+
+/* Suspend to idle, woken by the clock */
+static void suspend(void)
+{
+	struct load load = load_begin(2, -1);
+	struct recording r;
+
+	load_go(&load, 0);
+	propose(&r, load.pid, 0, 2);
+	r.setup.period_ns = 60000000000ull;
+	record(&r);
+	write_text("/sys/class/rtc/rtc0/wakealarm", "+2");
+	if (write_text("/sys/power/state", "freeze")) {
+		for (unsigned int i = 0; i < 2; i++)
+			check(core_status(&r, i).end == PERMILLE_END_SLEEP, "core %u ended by %u", i, core_status(&r, i).end);
+		close_recording(&r);
+		check_all_off(load.pid);
+		result("suspend ends all sessions, and new ones work afterwards");
+	} else {
+		note("this kernel does not suspend here: %s", strerror(errno));
+		close_recording(&r);
+	}
+	load_kill(&load);
+}
+
+void test_lifecycle(void)
+{
+	owner_stopped();
+	owner_killed();
+	unload_while_tracing();
+	hotplug();
+	offline_before_start();
+	suspend();
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef TESTS_H
+#define TESTS_H
+
+void test_sessions(void);
+void test_refusals(void);
+void test_switch_records(void);
+void test_processes(void);
+void test_buffers(void);
+void test_lifecycle(void);
+void test_operations(void);
+void test_fuzz(void);
+void test_loading(void);
+
+#endif
