@@ -42,7 +42,7 @@ static void __exit permille_exit(void)
 {
 	control_device_unregister();
 	lifecycle_unwatch();
-	probes_drain();
+	probes_detach();
 }
 
 module_init(permille_init);

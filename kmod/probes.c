@@ -59,7 +59,7 @@ static struct {
 	{ "sched_process_exit", on_exit },
 };
 
-static u32 users;
+static bool attached;
 
 static void match(struct tracepoint *tracepoint, void *data)
 {
@@ -85,38 +85,34 @@ int probes_find(void)
 	return 0;
 }
 
-static void detach(u32 attached)
+static void unregister(u32 count)
 {
-	while (attached--)
-		tracepoint_probe_unregister(probes[attached].tracepoint, probes[attached].probe, NULL);
+	while (count--)
+		tracepoint_probe_unregister(probes[count].tracepoint, probes[count].probe, NULL);
 }
 
-int probes_get(void)
+int probes_attach(void)
 {
 	u32 i;
 	int failed;
 
-	if (users++)
+	if (attached)
 		return 0;
 	for (i = 0; i < ARRAY_SIZE(probes); i++) {
 		failed = tracepoint_probe_register(probes[i].tracepoint, probes[i].probe, NULL);
 		if (failed) {
-			detach(i);
-			users--;
+			unregister(i);
 			return failed;
 		}
 	}
+	attached = true;
 	return 0;
 }
 
-void probes_put(void)
+/* Afterwards no probe runs any more. */
+void probes_detach(void)
 {
-	if (!--users)
-		detach(ARRAY_SIZE(probes));
-}
-
-/* No probe runs any more. */
-void probes_drain(void)
-{
+	if (attached)
+		unregister(ARRAY_SIZE(probes));
 	tracepoint_synchronize_unregister();
 }

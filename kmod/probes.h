@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The tracepoints that sessions listen to, attached while there is one. */
+/*
+ * The tracepoints that sessions listen to, attached by the first session. Attaching and detaching patches the
+ * scheduler's code, which interrupts every core of the machine several times; staying attached costs a switch
+ * one load. So they stay until the module goes.
+ */
 #ifndef PERMILLE_PROBES_H
 #define PERMILLE_PROBES_H
 
 int probes_find(void);
-int probes_get(void);	/* under the sessions' mutex, like the next */
-void probes_put(void);
-void probes_drain(void);
+int probes_attach(void);	/* under the sessions' mutex */
+void probes_detach(void);
 
 #endif

@@ -83,7 +83,7 @@ static int start_locked(struct permille_session *session)
 		return -EALREADY;
 	if (paused)
 		return -EBUSY;
-	failed = probes_get();
+	failed = probes_attach();
 	if (failed)
 		return failed;
 	list_add_tail_rcu(&session->list, &sessions);
@@ -92,7 +92,6 @@ static int start_locked(struct permille_session *session)
 		list_del_rcu(&session->list);
 		synchronize_rcu();
 		INIT_LIST_HEAD(&session->list);
-		probes_put();
 	}
 	return failed;
 }
@@ -116,7 +115,6 @@ void session_stop(struct permille_session *session, u32 reason)
 		list_del_rcu(&session->list);
 		synchronize_rcu();
 		INIT_LIST_HEAD(&session->list);
-		probes_put();
 	}
 	mutex_unlock(&sessions_lock);
 	irq_work_sync(&session->ended_work);
