@@ -112,7 +112,8 @@ int probes_attach(void)
 /* Afterwards no probe runs any more. */
 void probes_detach(void)
 {
-	if (attached)
-		unregister(ARRAY_SIZE(probes));
+	if (!attached)
+		return;
+	unregister(ARRAY_SIZE(probes));
 	tracepoint_synchronize_unregister();
 }

@@ -35,12 +35,13 @@ static void a_thousand_times(void)
 	struct load load = load_begin(2, -1);
 	long before = 0;
 
-	load_go(&load, 0);
 	for (int turn = 0; turn < 1000; turn++) {
 		struct recording r;
 
 		if (turn == 100)
 			before = memory_available();
+		if (turn % 250 == 249)
+			note("turn %d", turn + 1);
 		if (turn % 10 == 0) {
 			propose(&r, load.pid, 0, 2);
 			check(!set_up(&r) && !start(&r), "turn %d: refusal %u", turn, r.setup.refusal);
