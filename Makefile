@@ -20,7 +20,7 @@ PYTEST := $(BIN)/pytest
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo test test-all fuzz lint check-proto clean
+.PHONY: help setup demo test test-all fuzz lint check-proto kmod test-kmod clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -82,6 +82,14 @@ test-all: test fuzz ## The slow suites too
 fuzz: setup ## One million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
 
+kmod: ## The kernel module, against the kernel headers that are installed
+	$(MAKE) -s -C kmod
+
+test-kmod: ## The kernel module in a machine of its own: Debian's kernel in QEMU, two CPUs
+	deploy/install-system kmod
+	$(MAKE) -s -C kmod test
+
 clean: ## Remove everything that was built
 	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target
 	$(MAKE) -s -C services/controller/vpt clean
+	$(MAKE) -s -C kmod clean
