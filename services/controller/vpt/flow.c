@@ -1,28 +1,6 @@
 /* From one block to the next: which packets tell a decoder that the thread went this way. */
 #include "recorder.h"
 
-static void forget_returns(struct thread *t) { t->depth = 0; }
-
-static void push_return(struct thread *t, uint64_t address)
-{
-    t->returns[t->top++ % RETURN_DEPTH] = address;
-    if (t->depth < RETURN_DEPTH)
-        t->depth++;
-}
-
-/* A mismatch empties the stack: whether a decoder pops there or not, what is left on top of its stack is ours. */
-static bool pop_return(struct thread *t, uint64_t address)
-{
-    if (!t->compress || !t->depth || t->next_epoch > t->epoch)
-        return false;
-    if (t->returns[--t->top % RETURN_DEPTH] == address) {
-        t->depth--;
-        return true;
-    }
-    forget_returns(t);
-    return false;
-}
-
 /* The output port takes so many bytes a window. */
 static void spend(struct thread *t, uint64_t tsc)
 {
@@ -87,7 +65,7 @@ static void enter(struct thread *t, uint64_t ip, uint32_t epoch)
         pt_psb(&t->writer, tsc, false, 0);
     pt_mode_exec64(&t->writer, tsc);
     pt_tip_pge(&t->writer, tsc, ip);
-    forget_returns(t);
+    returns_forget(&t->returns);
     t->stream->in_user = 1;
     publish(t, tsc);
 }
@@ -129,63 +107,33 @@ void flow_leave(struct thread *t)
 /* Writes how `previous` went on to `to`; false when it cannot have by itself. */
 static bool follow(struct thread *t, const struct block *previous, uint64_t to)
 {
-    switch (previous->class) {
-    case INSN_COND:
-        if (to != previous->target && to != previous->end)
-            break;
-        tnt(t, to == previous->target);
+    /* Where a new image begins is told by a packet with an address. */
+    bool compress = t->compress && t->next_epoch <= t->epoch;
+    switch (way_to(&t->returns, compress, previous, to)) {
+    case WAY_SILENT:
         return true;
-    case INSN_JUMP:
-        if (to == previous->target)
-            return true;
-        break;
-    case INSN_CALL:
-        if (to != previous->target)
-            break;
-        if (previous->target != previous->end) /* call to the next instruction: only reads the address */
-            push_return(t, previous->end);
+    case WAY_NOT_TAKEN:
+        tnt(t, 0);
         return true;
-    case INSN_JUMP_INDIRECT:
-    case INSN_FAR:
+    case WAY_TAKEN:
+        tnt(t, 1);
+        return true;
+    case WAY_TARGET:
         tip(t, to);
         return true;
-    case INSN_CALL_INDIRECT:
-        push_return(t, previous->end);
-        tip(t, to);
-        return true;
-    case INSN_RETURN:
-        if (pop_return(t, to))
-            tnt(t, 1);
-        else
-            tip(t, to);
-        return true;
-    case INSN_REPEAT:
-        if (to == previous->last)
-            return true;
-        /* fall through */
-    default:
-        if (to == previous->end)
-            return true;
-    }
-    /* QEMU gave up the block in the middle and began again there: code that changed itself, an atomic step. */
-    if (to >= previous->start && to < previous->end) {
+    case WAY_AGAIN:
         truth_trim(t, to);
         return true;
+    default:
+        return false;
     }
-    return false;
-}
-
-/* QEMU gave up the block at its first instruction, to execute that one alone. */
-static bool begins_again(const struct block *previous, const struct block *block)
-{
-    return block->start == previous->start && block->count == 1 && previous->count > 1;
 }
 
 /* What ran since the last packet, and what was pending, is lost. Tracing begins again where user mode is entered next. */
 static void overflow(struct thread *t)
 {
     t->stream->overflows++;
-    forget_returns(t);
+    returns_forget(&t->returns);
     truth_gap(t);
     if (!pt_room(&t->writer))
         return;
@@ -239,7 +187,7 @@ static void synchronise(struct thread *t, uint64_t ip)
         return;
     uint64_t tsc = __rdtsc();
     pt_psb(&t->writer, tsc, true, ip);
-    forget_returns(t);
+    returns_forget(&t->returns);
     publish(t, tsc);
 }
 
@@ -266,7 +214,7 @@ static void go_on(struct thread *t, const struct block *previous, const struct b
     if (unlikely(any_target && signals_entered(block, registers, true, &at))) {
         interrupted(t, previous, at, true);
         enter(t, block->start, block->epoch);
-    } else if (unlikely(begins_again(previous, block))) {
+    } else if (unlikely(begins_again(previous, block->start, block->count))) {
         truth_trim(t, block->start);
     } else {
         t->next_epoch = block->epoch;

@@ -9,28 +9,18 @@
 #include <stdio.h>
 #include <x86intrin.h>
 
-#include "insn_class.h"
+#include "block.h"
 #include "packet_writer.h"
 #include "permille/vpt.h"
+#include "way.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 #define MAX_VCPUS 4096
-#define RETURN_DEPTH 64 /* the depth of the processor's own stack for return compression */
 
 /* CPUX86State begins with the general registers in the order of their encoding, then RIP. */
 enum guest_register { RDX = 2, RSP = 4, RSI = 6, RDI = 7, RIP = 16 };
-
-/* One translated block: what the next block's address says about how this one ended. */
-struct block {
-    uint64_t start, last, end, target;
-    uint64_t hash;  /* image_hash of its bytes */
-    uint32_t epoch; /* the image it was translated from */
-    uint32_t id;    /* truth mode */
-    uint16_t count; /* instructions */
-    uint8_t class;  /* enum insn_class of the last instruction */
-};
 
 /* One guest thread. Only that thread touches it while `busy`; see thread_enter. */
 struct thread {
@@ -50,8 +40,7 @@ struct thread {
     struct vpt_stream *stream;
     uint32_t stream_index;
     struct pt_writer writer;
-    uint64_t returns[RETURN_DEPTH];
-    unsigned top, depth;
+    struct returns returns;
     FILE *truth;
 };
 

@@ -128,7 +128,7 @@ void streams_take(struct thread *t, uint32_t session)
     t->stream = NULL;
     t->epoch = t->next_epoch = 0;
     t->frame = 0;
-    t->depth = 0;
+    returns_forget(&t->returns);
     pthread_mutex_lock(&lock);
     for (int pass = 0; pass < 2 && !t->stream; pass++)
         for (uint32_t i = 0; i < created && !t->stream; i++)
