@@ -14,12 +14,16 @@ static bool model;
 module_param(model, bool, 0444);
 MODULE_PARM_DESC(model, "a trace unit in memory instead of the processor's: for tests");
 
+static bool emulated;
+module_param(emulated, bool, 0444);
+MODULE_PARM_DESC(emulated, "the processor has the registers, but its CPUID does not say so: QEMU with the bench's plugin");
+
 module_param_named(per_switch, permille_per_switch, bool, 0444);
 MODULE_PARM_DESC(per_switch, "for comparison only: TraceEn on and off at every switch of a target");
 
 static int __init permille_init(void)
 {
-	int failed = rtit_probe(model);
+	int failed = rtit_probe(model, emulated);
 
 	if (failed) {
 		pr_info("this processor has no Intel PT with ToPA output (CPUID leaf 14H)\n");

@@ -18,12 +18,24 @@
 const struct rtit_ops *rtit;
 struct rtit_caps rtit_caps;
 
+static const struct rtit_ops *choose(bool model, bool emulated)
+{
+	static struct rtit_ops mixed;
+
+	if (model || !emulated)
+		return model ? &rtit_model : &rtit_msr;
+	mixed = rtit_msr;
+	mixed.cpuid = rtit_model.cpuid;
+	mixed.backend = PERMILLE_BACKEND_EMULATED;
+	return &mixed;
+}
+
 /* CPUID leaf 14H */
-int rtit_probe(bool model)
+int rtit_probe(bool model, bool emulated)
 {
 	u32 main[4], more[4] = {};
 
-	rtit = model ? &rtit_model : &rtit_msr;
+	rtit = choose(model, emulated);
 	rtit->cpuid(0, main);
 	if (!(main[2] & BIT(0)))
 		return -ENODEV;

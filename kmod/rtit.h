@@ -31,7 +31,8 @@ extern const struct rtit_ops *rtit;
 extern struct rtit_caps rtit_caps;
 extern const struct rtit_ops rtit_msr, rtit_model;
 
-int rtit_probe(bool model);
+/* The model's CPUID serves a processor whose own does not tell of its trace unit. */
+int rtit_probe(bool model, bool emulated);
 
 u64 rtit_ctl(u32 flags, u32 psb_freq, u32 mtc_freq, u32 cyc_threshold);
 u64 rtit_cr3(struct mm_struct *mm);

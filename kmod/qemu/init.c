@@ -28,6 +28,7 @@ static const struct {
 	{ "operations", test_operations },
 	{ "fuzz", test_fuzz },
 	{ "loading", test_loading },
+	{ "traced", test_traced },
 };
 
 static void mount_all(void)
@@ -48,13 +49,13 @@ static void mount_all(void)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* Runs what `tests=` in the environment names, or all. */
+/* Runs what `tests=` names in the environment, which is the kernel's command line. */
 static void run_tests(void)
 {
 	const char *wanted = getenv("tests");
 
 	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
-		if (!wanted || strstr(wanted, groups[i].name))
+		if (wanted && strstr(wanted, groups[i].name))
 			groups[i].run();
 }
 
@@ -83,6 +84,16 @@ static void check_filter(void)
 	result("what the filter would hold is what CR3 held, at every switch");
 }
 
+/* `module=`, with commas between its parameters; else the trace unit in memory */
+static const char *module_parameters(void)
+{
+	char *wanted = getenv("module");
+
+	for (char *comma = wanted; comma && (comma = strchr(comma, ','));)
+		*comma = ' ';
+	return wanted ? wanted : "model=1";
+}
+
 int main(int count, char **arguments)
 {
 	if (!strcmp(arguments[0], "sleeper"))
@@ -90,7 +101,7 @@ int main(int count, char **arguments)
 			usleep(10000);
 	mount_all();
 	printf("\n");
-	check(!load_module("model=1"), "the module does not load");
+	check(!load_module(module_parameters()), "the module does not load");
 	result("the module loads");
 	run_tests();
 	check_filter();

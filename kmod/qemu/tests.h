@@ -11,5 +11,6 @@ void test_lifecycle(void);
 void test_operations(void);
 void test_fuzz(void);
 void test_loading(void);
+void test_traced(void);
 
 #endif

@@ -39,6 +39,7 @@
 enum permille_backend {
 	PERMILLE_BACKEND_MSR = 1,
 	PERMILLE_BACKEND_MODEL = 2,
+	PERMILLE_BACKEND_EMULATED = 3,
 };
 
 /* Why SETUP or START said no; setup.refused_value is the value it means */

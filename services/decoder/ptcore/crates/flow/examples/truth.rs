@@ -5,99 +5,13 @@
 
 #[path = "../tests/support/recording.rs"]
 mod recording;
+#[path = "../tests/support/truth_log.rs"]
+mod truth_log;
 
 use pt_flow::{Block, DisableKind, Flow, Loss, Sink};
-use recording::{u32_at, u64_at, Recording};
+use recording::Recording;
 use std::path::Path;
-
-const TRIM: u32 = u32::MAX;
-const GAP: u32 = u32::MAX - 1;
-const REPEATS: u32 = 1 << 31;
-
-enum Truth {
-    Instruction(u64),
-    Gap,
-    End,
-}
-
-/// The truth log, instruction by instruction: the rules stand in vpt.h.
-struct Log {
-    entries: Vec<u8>,
-    at: usize,
-    blocks: Vec<(Vec<u64>, bool)>,
-    now: std::vec::IntoIter<u64>,
-    /// A repeating instruction is held back until it is known whether it retired.
-    held: Option<u64>,
-    behind: Option<Truth>,
-}
-
-impl Log {
-    fn open(folder: &Path, stream: u32) -> Self {
-        let defined = std::fs::read(folder.join("truth-blocks.bin")).expect("truth-blocks.bin");
-        let entries = std::fs::read(folder.join(format!("truth-{stream}.bin"))).expect("the stream's truth");
-        let (mut blocks, mut at) = (Vec::new(), 0);
-        while at + 8 <= defined.len() {
-            let count = u32_at(&defined, at + 4);
-            let addresses =
-                (0..(count & !REPEATS) as usize).map(|i| u64_at(&defined, at + 8 + 8 * i)).collect::<Vec<_>>();
-            at += 8 + 8 * addresses.len();
-            blocks.push((addresses, count & REPEATS != 0));
-        }
-        Log { entries, at: 0, blocks, now: Vec::new().into_iter(), held: None, behind: None }
-    }
-
-    fn entry(&self) -> Option<u32> {
-        (self.at + 4 <= self.entries.len()).then(|| u32_at(&self.entries, self.at))
-    }
-
-    fn before(&mut self, what: Truth) -> Truth {
-        match self.held.take() {
-            Some(held) => {
-                self.behind = Some(what);
-                Truth::Instruction(held)
-            }
-            None => what,
-        }
-    }
-
-    fn next(&mut self) -> Truth {
-        loop {
-            if let Some(address) = self.now.next() {
-                return Truth::Instruction(address);
-            }
-            if let Some(behind) = self.behind.take() {
-                return behind;
-            }
-            let Some(entry) = self.entry() else { return self.before(Truth::End) };
-            self.at += 4;
-            if entry == GAP {
-                return self.before(Truth::Gap);
-            }
-            let (mut addresses, mut repeats) = self.blocks[entry as usize].clone();
-            let first = addresses[0];
-            if self.entry() == Some(TRIM) {
-                let from = u64_at(&self.entries, self.at + 4);
-                self.at += 12;
-                while addresses.last().is_some_and(|last| *last >= from) {
-                    addresses.pop();
-                    repeats = false;
-                }
-            }
-            let goes_on = self.held == Some(first);
-            let held = self.held.take();
-            if repeats {
-                self.held = addresses.pop();
-            }
-            if goes_on {
-                addresses.drain(..addresses.len().min(1));
-            }
-            self.now = addresses.into_iter();
-            if let Some(held) = held.filter(|_| !goes_on) {
-                return Truth::Instruction(held);
-            }
-        }
-    }
-}
+use truth_log::{Log, Truth};
 
 struct Comparison {
     log: Log,

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Under QEMU with a trace unit: records a program that runs on both CPUs, and hands over what was recorded. Whether that
+ * is what ran is decided by the host, which has the unit's own log.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "archive.h"
+#include "load.h"
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+#define MOST_THREADS 256
+
+static void archive_text(const char *name, const char *text)
+{
+	archive_add(text, strlen(text), "%s", name);
+}
+
+/* Whether its buffer is full */
+static bool archive_core(struct recording *r, unsigned int index, char *text, size_t size)
+{
+	struct permille_core_status core = core_status(r, index);
+	struct permille_switch *records;
+
+	check(core.end == PERMILLE_END_PERIOD && !core.faults && !core.tracing && !core.records_dropped,
+	      "core %u: end %u, %u faults, %llu records dropped", core.cpu, core.end, core.faults, core.records_dropped);
+	archive_add(r->trace[index], core.trace_bytes, "core-%u.pt", index);
+	records = archive_room(core.records * sizeof(*records), "core-%u.switches", index);
+	for (uint64_t i = 0; records && i < core.records; i++)
+		records[i] = *switch_at(r, index, i);
+	snprintf(text + strlen(text), size - strlen(text), "core %u bytes %llu on %llu off %llu retargets %llu full %u\n",
+		 core.cpu, core.trace_bytes, core.operations_on, core.operations_off, core.retargets, core.full);
+	note("core %u: %llu bytes, %llu arrivals, %llu control operations, full %u", core.cpu, core.trace_bytes,
+	     core.arrivals, core.operations_on + core.operations_off, core.full);
+	return core.full;
+}
+
+/* The thread's pointer to itself, by which the unit's log knows it */
+static unsigned long thread_pointer(pid_t tid)
+{
+	struct user_regs_struct registers = {};
+	int status;
+
+	check(!ptrace(PTRACE_SEIZE, tid, NULL, NULL) && !ptrace(PTRACE_INTERRUPT, tid, NULL, NULL), "thread %d: %s", tid,
+	      strerror(errno));
+	waitpid(tid, &status, __WALL);
+	check(!ptrace(PTRACE_GETREGS, tid, NULL, &registers), "thread %d: %s", tid, strerror(errno));
+	ptrace(PTRACE_DETACH, tid, NULL, NULL);
+	return registers.fs_base;
+}
+
+static void archive_threads(const struct recording *r)
+{
+	static char text[CORES * MOST_THREADS * 64];
+	pid_t tids[MOST_THREADS];
+
+	for (unsigned int i = 0; i < r->setup.process_count; i++) {
+		unsigned int count = threads_of(r->pids[i], tids, MOST_THREADS);
+
+		for (unsigned int t = 0; t < count; t++)
+			sprintf(text + strlen(text), "%d %lx\n", tids[t], thread_pointer(tids[t]));
+	}
+	archive_text("threads.txt", text);
+}
+
+/* Everything executable, as it stands in the program's memory */
+static void archive_code(pid_t pid)
+{
+	char path[64], line[512], protection[8];
+	unsigned long from, to;
+	FILE *maps;
+	int memory;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	memory = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps = fopen(path, "re");
+	while (maps && fgets(line, sizeof(line), maps)) {
+		char *room;
+
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3 || protection[2] != 'x' || from >> 47)
+			continue;
+		room = archive_room(to - from, "code-%d-%lx", pid, from);
+		check(room && pread(memory, room, to - from, from) == (ssize_t)(to - from), "no code at %lx", from);
+	}
+	if (maps)
+		fclose(maps);
+	close(memory);
+}
+
+static pid_t start_program(char *const arguments[])
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		int nothing = open("/dev/null", O_RDWR);
+
+		dup2(nothing, 0);
+		dup2(nothing, 1);
+		dup2(nothing, 2);
+		execv(arguments[0], arguments);
+		_exit(127);
+	}
+	return pid;
+}
+
+static void wait_socket(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int turns = 0, fd;
+
+	strcpy(address.sun_path, path);
+	do {
+		usleep(100000);
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (!connect(fd, (void *)&address, sizeof(address)))
+			turns = 1000;
+		close(fd);
+	} while (++turns < 600);
+	check(turns > 600, "nobody listens at %s", path);
+}
+
+/* Several threads that serve, and clients in a process of their own */
+static pid_t start_redis(const char *socket, pid_t *client)
+{
+	char *const server[] = { "/usr/bin/redis-server", "--port", "0", "--unixsocket", (char *)socket, "--save", "",
+				 "--io-threads", "3", "--io-threads-do-reads", "yes", NULL };
+	char *const clients[] = { "/usr/bin/redis-benchmark", "-s", (char *)socket, "-q", "-l", "-c", "24", "-P", "4",
+				  "-t", "set,get,lpush,zadd", NULL };
+	pid_t pid = start_program(server);
+
+	wait_socket(socket);
+	*client = start_program(clients);
+	return pid;
+}
+
+static void hand_over(struct recording *r)
+{
+	bool full = false, expected = getenv("buffer_kb");
+	char text[512] = "";
+
+	for (unsigned int i = 0; i < CORES; i++)
+		full |= archive_core(r, i, text, sizeof(text));
+	check(full == expected, "a buffer of %llu bytes is %sfull", r->plans[0].buffer_bytes, full ? "" : "not ");
+	archive_text("session.txt", text);
+	archive_threads(r);
+	for (unsigned int i = 0; i < r->setup.process_count; i++)
+		archive_code(r->pids[i]);
+	archive_close();
+}
+
+static long parameter(const char *name, long otherwise)
+{
+	return getenv(name) ? atol(getenv(name)) : otherwise;
+}
+
+static void trace(struct recording *r, pid_t pid, pid_t other)
+{
+	propose(r, pid, 0, CORES);
+	r->setup.process_count = other ? 2 : 1;
+	r->pids[1] = other;
+	r->setup.flags |= PERMILLE_MTC | PERMILLE_CYC;
+	r->setup.mtc_freq = 3;
+	r->setup.period_ns = parameter("period_ms", 300) * 1000000ull;
+	for (unsigned int i = 0; i < CORES; i++)
+		r->plans[i].buffer_bytes = parameter("buffer_kb", 16384) << 10;
+	record(r);
+	wait_end(r);
+}
+
+static void traced_redis(bool two)
+{
+	static const char *const sockets[CORES] = { "/redis", "/redis2" };
+	pid_t servers[CORES] = {}, clients[CORES] = {};
+	struct recording r;
+
+	for (int i = 0; i <= two; i++)
+		servers[i] = start_redis(sockets[i], &clients[i]);
+	usleep(2000000);
+	trace(&r, servers[0], servers[1]);
+	for (int i = 0; i <= two; i++)
+		kill(clients[i], SIGKILL);
+	hand_over(&r);
+	close_recording(&r);
+	for (int i = 0; i <= two; i++)
+		kill(servers[i], SIGKILL);
+	result(two ? "two redis-servers with several threads were recorded" : "redis-server with several threads was recorded");
+}
+
+static void traced_ring(void)
+{
+	struct load load = load_begin(parameter("load", 8), parameter("cpu", -1));
+	struct recording r;
+
+	load_go(&load, 0);
+	trace(&r, load.pid, 0);
+	hand_over(&r);
+	close_recording(&r);
+	load_kill(&load);
+	result("a ring of threads was recorded");
+}
+
+/*
+ * load=redis, load=two (of them in one session), or so many threads of a ring, wherever they like or on one cpu=; with a
+ * buffer_kb= that must not suffice.
+ */
+void test_traced(void)
+{
+	const char *load = getenv("load");
+
+	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u", module_info().backend);
+	if (!archive_open() || !load)
+		return;
+	if (atoi(load))
+		traced_ring();
+	else
+		traced_redis(!strcmp(load, "two"));
+}

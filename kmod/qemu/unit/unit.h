@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The trace unit of each virtual CPU (Intel SDM volume 3, "Intel Processor Trace"). Only the CPU's own thread touches it.
+ */
+#ifndef UNIT_H
+#define UNIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "block.h"
+#include "packet_writer.h"
+#include "way.h"
+
+#define MAX_CPUS 64
+#define BOUNCE_BYTES 8192
+
+/* Ticks of the TSC for one of the crystal clock, and core clocks for one of the bus: what CPUID.15H and CBR would say */
+#define TSC_PER_CRYSTAL 64
+#define CORE_PER_BUS 20
+
+/* An instruction that has a part outside of the processor's core: it has run when the next one is about to. */
+enum access {
+	ACCESS_NONE,
+	ACCESS_WRITE,	/* WRMSR */
+	ACCESS_READ,	/* RDMSR */
+};
+
+#define STATUS_STOPPED (1ull << 5)
+
+struct truth;
+struct guest;
+
+/* A block as it was translated, and where it was when the truth log last had it */
+struct code {
+	struct block block;
+	uint64_t defined_at;
+	uint8_t bytes[16];
+	uint8_t size;
+	uint16_t offsets[];		/* of its instructions */
+};
+
+struct unit {
+	unsigned int cpu;
+	/* IA32_RTIT_*, and the LSTAR that tells a system call from an interrupt */
+	uint64_t ctl, status, base, mask, match, lstar;
+	uint64_t entry;			/* of the ToPA table, 0: to be read */
+	enum access access;
+	bool traces;			/* TraceEn, not stopped */
+	bool known;			/* the CPU's state is laid out as guest.h has it */
+	struct block previous;		/* the user code that ran last, where `inside` */
+	bool inside;			/* PacketEn: between TIP.PGE and TIP.PGD */
+	struct returns returns;
+	struct pt_config config;
+	struct pt_writer writer;
+	uint8_t bounce[BOUNCE_BYTES];
+	struct truth *truth;		/* of the thread that runs */
+	/* What the processor saw, to be held against what the module counted */
+	uint64_t begun, ended, bytes, blocks, refused, unexplained;
+};
+
+/* registers.c */
+void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value);
+/* False: not one of the unit's */
+bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
+
+/* output.c: packets to the guest's memory */
+void output_drain(struct unit *unit);
+void output_make_room(struct unit *unit);
+
+/* flow.c: user code to packets. Whether the block is traced; and where the kernel was entered. */
+bool flow_user(struct unit *unit, const struct block *block, struct guest *guest);
+void flow_kernel(struct unit *unit, uint64_t entry, struct guest *guest);
+
+/* truth.c: what really ran, by thread */
+bool truth_open(const char *folder);
+struct truth *truth_of(uint64_t cr3, uint64_t thread_pointer);
+void truth_block(struct unit *unit, struct code *code, uint64_t start);
+void truth_trim(struct unit *unit, uint64_t address);
+void truth_gap(struct unit *unit);
+void truth_close(const struct unit *units, unsigned int cpus);
+
+#endif

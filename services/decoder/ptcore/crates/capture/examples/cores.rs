@@ -1,0 +1,303 @@
+//! What cores recorded, divided by thread, against what the plugin that was their trace unit logged of each thread:
+//! `cargo run --example cores -- RECORDING FOLDER`.
+//!
+//! RECORDING is the archive of `kmod/qemu/archive.h`; FOLDER has `threads.txt`, `units.txt` and the truth of
+//! `kmod/qemu/unit/truth.c`. Exit code 1 at a difference.
+//!
+//! `exchanged` as a third argument gives one stay on a core to another thread: that must be a difference.
+
+#[path = "../../flow/tests/support/truth_log.rs"]
+mod truth_log;
+
+use pt_capture::{place, Memory, Turn, View};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
+use pt_image::Image;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::process::ExitCode;
+use truth_log::{Log, Truth};
+
+type Files<'a> = HashMap<String, &'a [u8]>;
+
+/// `struct archived`: a name, a size, the bytes up to a multiple of 8.
+fn unpack(archive: &[u8]) -> Files<'_> {
+    let (mut files, mut at) = (HashMap::new(), 0);
+    loop {
+        let name = archive[at..at + 56].split(|&byte| byte == 0).next().unwrap_or_default();
+        if name.is_empty() {
+            return files;
+        }
+        let size = u64::from_le_bytes(archive[at + 56..at + 64].try_into().expect("eight bytes")) as usize;
+        files.insert(String::from_utf8_lossy(name).into_owned(), &archive[at + 64..at + 64 + size]);
+        at += 64 + size.next_multiple_of(8);
+    }
+}
+
+/// The code of each process, as it stood in its memory: files `code-PID-ADDRESS`.
+fn images(files: &Files) -> BTreeMap<u32, Image> {
+    let mut images: BTreeMap<u32, Image> = BTreeMap::new();
+    for (name, bytes) in files {
+        let Some((pid, address)) = name.strip_prefix("code-").and_then(|name| name.split_once('-')) else { continue };
+        let address = u64::from_str_radix(address, 16).expect("an address");
+        let image = images.entry(pid.parse().expect("a pid")).or_default();
+        image.code(0, address, bytes.to_vec()).expect("code");
+    }
+    images
+}
+
+/// `struct permille_switch`
+#[derive(Clone, Copy)]
+struct Switch {
+    tsc: u64,
+    pid: u32,
+    tid: u32,
+    comes: bool,
+}
+
+fn switches(records: &[u8]) -> Vec<Switch> {
+    let word = |record: &[u8], at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+    let read = |record: &[u8]| Switch {
+        tsc: u64::from(word(record, 4)) << 32 | u64::from(word(record, 0)),
+        pid: word(record, 12),
+        tid: word(record, 16),
+        comes: word(record, 20) == 1,
+    };
+    records.chunks_exact(24).map(read).collect()
+}
+
+/// Not far from the beginning one stay is said to be that of the thread that comes next.
+fn exchange(switches: &mut [Switch]) {
+    let from = switches.len() / 16;
+    let arrivals: Vec<_> = (from..switches.len()).filter(|&number| switches[number].comes).collect();
+    let other = arrivals.windows(2).find(|pair| switches[pair[0]].tid != switches[pair[1]].tid);
+    let Some(&[one, next]) = other else { return };
+    let Switch { pid, tid, .. } = switches[next];
+    for switch in &mut switches[one..next] {
+        (switch.pid, switch.tid) = (pid, tid);
+    }
+}
+
+/// A thread on a core, from its arrival on: one view each, so that a block tells the stay that it belongs to.
+struct Stay {
+    core: usize,
+    pid: u32,
+    tid: u32,
+    arrived: u64,
+    addresses: Vec<u64>,
+}
+
+/// The stays on a core, and where one takes over from the one before; the first is nobody's.
+fn stays(core: usize, switches: &[Switch]) -> (Vec<Stay>, Vec<Turn>) {
+    let stay = |pid, tid, arrived| Stay { core, pid, tid, arrived, addresses: Vec::new() };
+    let (mut stays, mut turns, mut left) = (vec![stay(0, 0, 0)], Vec::new(), None);
+    for &Switch { tsc, pid, tid, comes } in switches {
+        if comes {
+            turns.push(Turn { from: left.unwrap_or(tsc), to: tsc, view: stays.len() as u32, pid });
+            stays.push(stay(pid, tid, tsc));
+        }
+        left = (!comes).then_some(tsc);
+    }
+    (stays, turns)
+}
+
+struct Core<'s> {
+    stays: &'s mut [Stay],
+    full: bool,
+    losses: u64,
+}
+
+impl Sink for Core<'_> {
+    fn block(&mut self, block: &Block<'_>, _tsc: u64) {
+        self.stays[block.epoch as usize].addresses.extend(block.addresses());
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    /// A full buffer may end inside a packet.
+    fn loss(&mut self, loss: &Loss) {
+        println!("# {loss:?}");
+        self.losses += u64::from(!(self.full && loss.reason == Reason::TruncatedPacket));
+    }
+    fn overflow(&mut self, offset: usize, _: Option<u64>, _: u64) {
+        println!("# an overflow at {offset}");
+        self.losses += 1;
+    }
+}
+
+/// What each stay on the core ran; and how much was lost, or is nobody's.
+fn decode(
+    core: usize,
+    packets: &[u8],
+    full: bool,
+    switches: &[Switch],
+    code: &BTreeMap<u32, Image>,
+) -> (Vec<Stay>, u64) {
+    let config = Config {
+        mtc_freq: 3,
+        tsc_ctc_ratio: (64, 1),
+        nominal_ratio: 20,
+        stop_at_last_packet: true,
+        ..Config::default()
+    };
+    let (mut stays, turns) = stays(core, switches);
+    let images: Vec<_> = code.values().collect();
+    let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
+    let view = |stay: &Stay| View { pid: stay.pid, tid: stay.tid, image: image_of(stay.pid), epoch: 0, kernel: 0 };
+    let views: Vec<_> = stays.iter().map(view).collect();
+    let placed = place(packets, &config, 0, &turns);
+    let mut sink = Core { stays: &mut stays, full, losses: 0 };
+    Flow::new(Memory::of(&images, &views, None)).decode(packets, &config, &placed.epochs, &mut sink);
+    let losses = sink.losses;
+    let nobodys = stays.remove(0).addresses.len();
+    println!(
+        "# core {core}: {} bytes, {} stays, {} instructions, {losses} losses, {nobodys} instructions of nobody, {} places \
+         ambiguous, {} coarse",
+        packets.len(),
+        stays.len(),
+        stays.iter().map(|stay| stay.addresses.len()).sum::<usize>(),
+        placed.ambiguous,
+        placed.coarse
+    );
+    (stays, losses + nobodys as u64)
+}
+
+/// Whether what was decoded of a thread is what it ran, and how many instructions are; `cut`: a core's buffer was full, and
+/// what the unit still held is logged but not in it.
+fn compare(tid: u32, stays: &[Stay], mut log: Log, cut: bool) -> (bool, u64) {
+    let mut equal = 0;
+    for address in stays.iter().flat_map(|stay| &stay.addresses) {
+        match log.next() {
+            Truth::Instruction(truth) if truth == *address => equal += 1,
+            Truth::Instruction(truth) => {
+                println!("# thread {tid}, instruction {equal}: truth {truth:x}, decoded {address:x}");
+                return (false, equal);
+            }
+            Truth::Gap => {
+                println!("# thread {tid}: the unit lost track behind instruction {equal}");
+                return (false, equal);
+            }
+            Truth::End => {
+                println!("# thread {tid}: {address:x} is decoded behind the last instruction {equal} of the truth");
+                return (false, equal);
+            }
+        }
+    }
+    let missing = std::iter::from_fn(|| matches!(log.next(), Truth::Instruction(_)).then_some(())).count();
+    if missing > 0 {
+        println!("# thread {tid}: {missing} instructions ran behind the {equal} that are decoded");
+    }
+    (missing == 0 || (cut && missing as u64 * 4 <= equal), equal)
+}
+
+/// The stays of each thread in the order of their times, and how often one went on on another core.
+fn by_thread(mut stays: Vec<Stay>) -> (BTreeMap<u32, Vec<Stay>>, u32) {
+    stays.sort_by_key(|stay| stay.arrived);
+    let mut threads: BTreeMap<u32, Vec<Stay>> = BTreeMap::new();
+    for stay in stays.into_iter().filter(|stay| !stay.addresses.is_empty()) {
+        threads.entry(stay.tid).or_default().push(stay);
+    }
+    let moves = |stays: &Vec<Stay>| stays.windows(2).filter(|pair| pair[0].core != pair[1].core).count() as u32;
+    let migrations = threads.values().map(moves).sum();
+    (threads, migrations)
+}
+
+fn text(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A thread of the unit's log: its number, its address space.
+type Logged = HashMap<String, (u32, String)>;
+
+/// By thread pointer, which must be another one in each thread.
+fn logged(folder: &Path) -> Logged {
+    let list = text(folder, "threads.txt");
+    let mut logged = HashMap::new();
+    for line in list.lines() {
+        let [number, space, pointer] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("threads.txt: {line}") };
+        let known = logged.insert(pointer.to_owned(), (number.parse().expect("a number"), space.to_owned()));
+        assert!(known.is_none(), "two threads have the thread pointer {pointer}");
+    }
+    logged
+}
+
+/// What the units saw of control is what the module counted.
+fn control(units: &str, session: &str) -> bool {
+    let number = |line: &str, name: &str| -> u64 {
+        let mut words = line.split(' ').skip_while(|word| *word != name);
+        words.nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
+    };
+    let same = |(unit, core): (&str, &str)| {
+        let told = |name| number(core, name);
+        number(unit, "begun") == told("on") + told("retargets")
+            && number(unit, "ended") == told("off") + told("retargets")
+            && number(unit, "bytes") == told("bytes")
+            && number(unit, "refused") == 0
+            && number(unit, "unexplained") == 0
+    };
+    units.lines().zip(session.lines()).all(same) && units.lines().count() == session.lines().count()
+}
+
+/// Compares every thread with its log: how many were compared, how many differ, how many instructions are equal.
+fn judge(
+    threads: &BTreeMap<u32, Vec<Stay>>,
+    pointers: &str,
+    logged: &Logged,
+    folder: &Path,
+    cut: bool,
+) -> (usize, u32, u64) {
+    let pointer = |line: &'_ str| line.split_once(' ').map(|(tid, at)| (tid.parse().expect("a tid"), at.to_owned()));
+    let pointers: HashMap<u32, String> = pointers.lines().filter_map(pointer).collect();
+    let (mut compared, mut different, mut total) = (0, 0, 0);
+    for (tid, stays) in threads {
+        let Some((number, _)) = pointers.get(tid).and_then(|pointer| logged.get(pointer)) else {
+            println!("# thread {tid}: something is decoded, the unit knows nothing of it");
+            different += 1;
+            continue;
+        };
+        let (same, equal) = compare(*tid, stays, Log::open(folder, *number), cut);
+        (compared, different, total) = (compared + 1, different + u32::from(!same), total + equal);
+    }
+    (compared, different, total)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let (recording, folder, exchanged) = match &arguments[..] {
+        [recording, folder] => (recording, Path::new(folder), false),
+        [recording, folder, what] if what == "exchanged" => (recording, Path::new(folder), true),
+        _ => panic!("usage: cores RECORDING FOLDER [exchanged]"),
+    };
+    let archive = std::fs::read(recording).expect("the recording");
+    let files = unpack(&archive);
+    let code = images(&files);
+    let session = String::from_utf8_lossy(files["session.txt"]);
+    let units = text(folder, "units.txt");
+    print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
+    let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
+    for (core, line) in session.lines().enumerate() {
+        let full = line.ends_with("full 1");
+        let mut switches = switches(files[&*format!("core-{core}.switches")]);
+        if exchanged {
+            exchange(&mut switches);
+        }
+        let (stays, losses) = decode(core, files[&*format!("core-{core}.pt")], full, &switches, &code);
+        all.extend(stays);
+        (lost, cut) = (lost + losses, cut | full);
+    }
+    let (threads, migrations) = by_thread(all);
+    let logged = logged(folder);
+    let pointers = String::from_utf8_lossy(files["threads.txt"]);
+    let (compared, different, total) = judge(&threads, &pointers, &logged, folder, cut);
+    let spaces = logged.values().map(|(_, space)| space).collect::<HashSet<_>>().len();
+    println!(
+        "# {compared} of {} threads compared, {total} instructions equal, {migrations} migrations, {spaces} of {} address \
+         spaces",
+        logged.len(),
+        code.len()
+    );
+    let agreed = control(&units, &session);
+    let good = lost == 0 && different == 0 && compared == logged.len() && spaces == code.len() && total > 0 && agreed;
+    let also = if agreed { "" } else { " (the module's counts are not what the units saw)" };
+    println!("{}ok - what was recorded of each thread is what it ran{also}", if good { "" } else { "not " });
+    ExitCode::from(u8::from(!good))
+}
