@@ -16,6 +16,7 @@
 
 struct place {
 	int from, to;
+	unsigned int steps;
 };
 
 static void *hand_on(void *data)
@@ -24,6 +25,8 @@ static void *hand_on(void *data)
 	unsigned int left;
 
 	while (read(place->from, &left, sizeof(left)) == sizeof(left)) {
+		for (volatile unsigned int step = 0; step < place->steps; step++)
+			;
 		if (left != ~0u && !--left)
 			continue;
 		if (write(place->to, &left, sizeof(left)) != sizeof(left))
@@ -33,7 +36,7 @@ static void *hand_on(void *data)
 }
 
 /* The first thread of the process reads orders; the token's rounds are handed through all the others. */
-static void run(unsigned int count, int go, int done)
+static void run(unsigned int count, unsigned int steps, int go, int done)
 {
 	struct place *places = calloc(count, sizeof(*places));
 	int (*pipes)[2] = calloc(count + 1, sizeof(*pipes));
@@ -47,7 +50,7 @@ static void run(unsigned int count, int go, int done)
 		if (pipe(pipes[i]))
 			_exit(1);
 	for (i = 0; i < count; i++) {
-		places[i] = (struct place) { pipes[i][0], pipes[(i + 1) % count][1] };
+		places[i] = (struct place) { pipes[i][0], pipes[(i + 1) % count][1], steps };
 		if (pthread_create(&thread, &attributes, hand_on, &places[i]))
 			_exit(1);
 	}
@@ -61,6 +64,11 @@ static void run(unsigned int count, int go, int done)
 }
 
 struct load load_begin(unsigned int threads, int cpu)
+{
+	return load_begin_working(threads, cpu, 0);
+}
+
+struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps)
 {
 	int go[2], done[2];
 	struct load load = { .threads = threads };
@@ -78,7 +86,7 @@ struct load load_begin(unsigned int threads, int cpu)
 			sched_setaffinity(0, sizeof(set), &set);
 		close(go[1]);
 		close(done[0]);
-		run(threads, go[0], done[1]);
+		run(threads, steps, go[0], done[1]);
 	}
 	close(go[0]);
 	close(done[1]);

@@ -13,6 +13,8 @@ struct load {
 
 /* Threads wait; cpu -1: wherever the scheduler likes. */
 struct load load_begin(unsigned int threads, int cpu);
+/* Each thread computes so many steps before it hands on, so that switches are rarer. */
+struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps);
 /* Lets the token go round; load_finish waits until it has. With rounds 0 it goes on until the load is killed. */
 void load_go(struct load *load, unsigned int rounds);
 void load_finish(struct load *load);

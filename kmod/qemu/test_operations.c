@@ -11,21 +11,32 @@ struct cost {
 	unsigned long long arrivals, operations, hook_calls, hook_ticks, ticks;
 };
 
-static struct cost measure(unsigned int threads)
+/* As many threads on each of two cores, which hand on as often as the steps between let them */
+struct rate {
+	unsigned int threads, steps;
+};
+
+static struct cost measure(const struct rate *rate)
 {
-	struct load load = load_begin(threads, -1);
+	struct load loads[CORES];
 	struct cost cost = {};
 	struct recording r;
 
-	propose(&r, load.pid, 0, 2);
+	for (unsigned int i = 0; i < CORES; i++)
+		loads[i] = load_begin_working(rate->threads / CORES, i, rate->steps);
+	propose(&r, loads[0].pid, 0, CORES);
+	r.setup.process_count = CORES;
+	for (unsigned int i = 0; i < CORES; i++) {
+		r.pids[i] = loads[i].pid;
+		load_go(&loads[i], 0);
+	}
 	r.setup.period_ns = 500000000;
-	load_go(&load, 0);
 	record(&r);
 	wait_end(&r);
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < CORES; i++) {
 		struct permille_core_status core = core_status(&r, i);
 
-		check(!core.faults, "%u faults", core.faults);
+		check(!core.faults && !core.retargets, "%u faults, %llu retargets", core.faults, core.retargets);
 		cost.arrivals += core.arrivals;
 		cost.operations += core.operations_on + core.operations_off;
 		cost.hook_calls += core.hook_calls;
@@ -33,7 +44,8 @@ static struct cost measure(unsigned int threads)
 		cost.ticks += core.last_tsc - core.first_tsc;
 	}
 	close_recording(&r);
-	load_kill(&load);
+	for (unsigned int i = 0; i < CORES; i++)
+		load_kill(&loads[i]);
 	return cost;
 }
 
@@ -45,18 +57,18 @@ static void table_line(const char *variant, unsigned int threads, const struct c
 
 void test_operations(void)
 {
-	static const unsigned int threads[] = { 2, 50, 500, 2000 };
+	static const struct rate rates[] = { { 4, 500000 }, { 50, 50000 }, { 500, 5000 }, { 2000, 0 } };
 	struct cost flat, every;
 
 	note("%-12s %7s %9s %11s %10s %9s", "control", "threads", "arrivals", "operations", "hook time", "ticks/call");
-	for (unsigned int i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
+	for (unsigned int i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
 		check(!unload_module() && !load_module("model=1"), "reload");
-		flat = measure(threads[i]);
-		table_line("operation", threads[i], &flat);
+		flat = measure(&rates[i]);
+		table_line("operation", rates[i].threads, &flat);
 		check(!unload_module() && !load_module("model=1 per_switch=1"), "reload");
-		every = measure(threads[i]);
-		table_line("per switch", threads[i], &every);
-		check(flat.operations <= 4, "%llu operations", flat.operations);
+		every = measure(&rates[i]);
+		table_line("per switch", rates[i].threads, &every);
+		check(flat.operations == 2 * CORES, "%llu operations", flat.operations);
 		check(every.operations >= every.arrivals, "%llu operations of %llu arrivals", every.operations, every.arrivals);
 	}
 	check(!unload_module() && !load_module("model=1"), "reload");

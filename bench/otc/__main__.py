@@ -1,0 +1,58 @@
+"""What control costs: the kernel module's one on and off per core, against switching at every context switch.
+
+Both are the same module in the same guest (QEMU, two CPUs, the trace unit in memory), one after the other at each rate
+of switches. An emulated processor's ticks say how the two compare, not what a real one needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+from figures import Figure, publish, ratios
+
+ROOT = Path(__file__).parents[2]
+LINE = re.compile(r"^# (operation|per switch) +(\d+) +(\d+) +(\d+) +([\d.]+) % +(\d+)$", re.MULTILINE)
+MINE, OTHER = "operation", "per switch"
+
+# By variant and threads: arrivals, control operations, share of the time, ticks per call, of each round.
+Samples = dict[tuple[str, int], list[tuple[float, float, float, float]]]
+
+
+def measure(rounds: int) -> Samples:
+    """Boots the guest once a round; its table has a line for each variant and number of threads."""
+    samples: Samples = defaultdict(list)
+    for _ in range(rounds):
+        done = subprocess.run(["make", "-s", "-C", ROOT / "kmod", "otc"], check=True, stdout=subprocess.PIPE, text=True)
+        for variant, threads, arrivals, operations, share, ticks in LINE.findall(done.stdout):
+            one = (float(arrivals), float(operations), float(share), float(ticks))
+            samples[variant, int(threads)].append(one)
+    return samples
+
+
+def figures_of(samples: Samples) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    units = {"arrivals": "switches", "control": "operations", "hook, of a core": "%", "hook, a call": "ticks"}
+    for threads in sorted({threads for _, threads in samples}):
+        mine, other = zip(*samples[MINE, threads], strict=True), zip(*samples[OTHER, threads], strict=True)
+        for (what, unit), ours, theirs in zip(units.items(), mine, other, strict=True):
+            anchor = f"{OTHER}: {Figure.of(theirs, unit).value:,.3f}"
+            figures[f"{threads} threads, {what}"] = Figure.of(ours, unit, anchor)
+            if unit == "ticks":
+                figures[f"{threads} threads, {what}, against {OTHER}"] = ratios(ours, theirs)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    subprocess.run([ROOT / "deploy/install-system", "kmod"], check=True)
+    publish("otc", figures_of(measure(rounds)))
+
+
+if __name__ == "__main__":
+    main()
