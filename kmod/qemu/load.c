@@ -15,7 +15,7 @@
 #include "tap.h"
 
 struct place {
-	int from, to;
+	int from, to, done;
 	unsigned int steps;
 };
 
@@ -27,8 +27,11 @@ static void *hand_on(void *data)
 	while (read(place->from, &left, sizeof(left)) == sizeof(left)) {
 		for (volatile unsigned int step = 0; step < place->steps; step++)
 			;
-		if (left != ~0u && !--left)
+		if (left != ~0u && !--left) {
+			if (write(place->done, "d", 1) != 1)
+				break;
 			continue;
+		}
 		if (write(place->to, &left, sizeof(left)) != sizeof(left))
 			break;
 	}
@@ -50,17 +53,18 @@ static void run(unsigned int count, unsigned int steps, int go, int done)
 		if (pipe(pipes[i]))
 			_exit(1);
 	for (i = 0; i < count; i++) {
-		places[i] = (struct place) { pipes[i][0], pipes[(i + 1) % count][1], steps };
+		places[i] = (struct place) { pipes[i][0], pipes[(i + 1) % count][1], done, steps };
 		if (pthread_create(&thread, &attributes, hand_on, &places[i]))
 			_exit(1);
 	}
-	if (write(done, "r", 1) != 1 || read(go, &rounds, sizeof(rounds)) != sizeof(rounds))
+	if (write(done, "r", 1) != 1)
 		_exit(1);
-	rounds = rounds ? rounds * count : ~0u;
-	if (write(pipes[0][1], &rounds, sizeof(rounds)) != sizeof(rounds))
-		_exit(1);
-	for (;;)
-		pause();
+	while (read(go, &rounds, sizeof(rounds)) == sizeof(rounds)) {
+		rounds = rounds ? rounds * count : ~0u;
+		if (write(pipes[0][1], &rounds, sizeof(rounds)) != sizeof(rounds))
+			break;
+	}
+	_exit(1);
 }
 
 struct load load_begin(unsigned int threads, int cpu)
@@ -99,18 +103,41 @@ struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps
 void load_go(struct load *load, unsigned int rounds)
 {
 	check(write(load->go, &rounds, sizeof(rounds)) == sizeof(rounds), "the load takes no orders");
+	load->going = rounds;
 }
 
-/* The last thread keeps the token; then nothing of the load runs any more. */
+/*
+ * Whether all threads wait for something and are off their cores, which the kernel makes sure of before it tells
+ * (/proc/PID/task/TID/syscall).
+ */
+static bool at_rest(pid_t pid)
+{
+	static pid_t tids[4096];
+	unsigned int count = threads_of(pid, tids, 4096);
+	char path[64], told[16];
+	bool rests = true;
+
+	for (unsigned int i = 0; i < count && rests; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tids[i]);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		rests = read(fd, told, sizeof(told)) > 0 && strncmp(told, "running", 7);
+		close(fd);
+	}
+	return rests;
+}
+
+/* The last thread keeps the token and tells; then each goes to rest. */
 void load_finish(struct load *load)
 {
-	long before, after = switches_of(load->pid, 0);
+	char done;
 
-	do {
-		before = after;
-		usleep(100000);
-		after = switches_of(load->pid, 0);
-	} while (before != after);
+	if (load->going)
+		check(read(load->done, &done, 1) == 1, "the load has ended");
+	load->going = false;
+	while (!at_rest(load->pid))
+		usleep(1000);
 }
 
 void load_kill(struct load *load)

@@ -3,19 +3,21 @@
 #ifndef LOAD_H
 #define LOAD_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct load {
 	pid_t pid;
 	unsigned int threads;
 	int go, done;		/* pipes */
+	bool going;
 };
 
 /* Threads wait; cpu -1: wherever the scheduler likes. */
 struct load load_begin(unsigned int threads, int cpu);
 /* Each thread computes so many steps before it hands on, so that switches are rarer. */
 struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps);
-/* Lets the token go round; load_finish waits until it has. With rounds 0 it goes on until the load is killed. */
+/* Lets the token go round; load_finish waits until it has, any number of times. With rounds 0 it goes on for ever. */
 void load_go(struct load *load, unsigned int rounds);
 void load_finish(struct load *load);
 void load_kill(struct load *load);

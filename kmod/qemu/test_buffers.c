@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "load.h"
@@ -90,11 +92,24 @@ static void zeroed_and_given_back(void)
 	result("buffers are zero at first and given back");
 }
 
+/* This program itself, on core 0 */
+static void stay_on_core(bool stay)
+{
+	cpu_set_t cores;
+
+	CPU_ZERO(&cores);
+	CPU_SET(0, &cores);
+	if (!stay)
+		CPU_SET(1, &cores);
+	check(!sched_setaffinity(0, sizeof(cores), &cores), "no affinity");
+}
+
 static void mapping_outlives_the_file(void)
 {
 	struct recording r;
 	const uint8_t *trace;
 
+	stay_on_core(true);
 	propose(&r, 1, 0, 1);
 	record(&r);
 	trace = r.trace[0];
@@ -104,6 +119,7 @@ static void mapping_outlives_the_file(void)
 	check(trace[0] == 0x02 && !trace[(1 << 20) - 1], "the mapping is not there");
 	r.trace[0] = trace;
 	close_recording(&r);
+	stay_on_core(false);
 	check(!module_info().sessions, "%u sessions", module_info().sessions);
 	result("a mapping keeps the session's memory until it is gone");
 }

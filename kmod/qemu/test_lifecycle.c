@@ -120,6 +120,7 @@ static void hotplug(void)
 	load_go(&load, 0);
 	for (int turn = 0; turn < 10; turn++) {
 		propose(&r, load.pid, 0, 2);
+		r.setup.period_ns = PERMILLE_MAX_PERIOD_NS;
 		record(&r);
 		usleep(20000);
 		check(write_text(CORE1, "0"), "core 1 does not go offline");

@@ -68,6 +68,11 @@ static unsigned int pids_in(struct recording *r)
 	return count;
 }
 
+static bool forks_are_over(struct recording *r, unsigned int pids)
+{
+	return pids_in(r) >= pids && session_status(r).processes == 1;
+}
+
 static void follows_forks(void)
 {
 	for (unsigned int follow = 0; follow < 2; follow++) {
@@ -79,7 +84,8 @@ static void follows_forks(void)
 		r.setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
 		record(&r);
 		kill(pid, SIGUSR1);
-		usleep(300000);
+		for (int turn = 0; turn < 3 || (turn < 90 && !forks_are_over(&r, follow ? 6 : 1)); turn++)
+			usleep(100000);
 		check(session_status(&r).processes == 1, "%u processes are alive", session_status(&r).processes);
 		stop(&r);
 		core = core_status(&r, 0);
@@ -103,7 +109,8 @@ static void follows_exec(void)
 	propose(&r, pid, 1, 1);
 	record(&r);
 	kill(pid, SIGUSR1);
-	usleep(300000);
+	for (int turn = 0; turn < 90 && (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10); turn++)
+		usleep(100000);
 	stop(&r);
 	core = core_status(&r, 0);
 	check(core.retargets == 1, "%llu retargets", core.retargets);

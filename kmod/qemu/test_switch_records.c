@@ -142,6 +142,7 @@ static void full_ring_drops_and_counts(void)
 	result("a full ring keeps its oldest records and counts the others");
 }
 
+/* What comes in one turn fits into the ring, however slowly the reader gets to read. */
 static void reader_keeps_up(void)
 {
 	struct load load = load_begin(2, 1);
@@ -150,23 +151,28 @@ static void reader_keeps_up(void)
 	uint64_t read = 0, last = 0;
 
 	propose(&r, load.pid, 1, 1);
-	r.plans[0].switch_records = 4096;
-	r.setup.period_ns = 500000000;
+	r.plans[0].switch_records = 128;
+	r.setup.period_ns = PERMILLE_MAX_PERIOD_NS;
 	record(&r);
-	load_go(&load, 0);
-	while (session_status(&r).state == PERMILLE_ACTIVE || read < r.rings[0]->head) {
-		uint64_t head = __atomic_load_n(&r.rings[0]->head, __ATOMIC_ACQUIRE);
+	for (int turn = 0; turn < 20; turn++) {
+		uint64_t until = read + 20;
 
-		for (; read < head; read++) {
-			check(switch_at(&r, 0, read)->tsc >= last, "record %lu is older than the one before", read);
-			last = switch_at(&r, 0, read)->tsc;
+		load_go(&load, 10);
+		while (read < until) {
+			uint64_t head = __atomic_load_n(&r.rings[0]->head, __ATOMIC_ACQUIRE);
+
+			for (; read < head; read++) {
+				check(switch_at(&r, 0, read)->tsc >= last, "record %lu is older than the one before", read);
+				last = switch_at(&r, 0, read)->tsc;
+			}
+			__atomic_store_n(&r.rings[0]->tail, read, __ATOMIC_RELEASE);
 		}
-		__atomic_store_n(&r.rings[0]->tail, read, __ATOMIC_RELEASE);
+		load_finish(&load);
 	}
 	core = core_status(&r, 0);
-	check(read == core.records && !core.records_dropped, "%lu read of %llu, %llu dropped", read, core.records,
-	      core.records_dropped);
-	note("read while it is written: %lu records through a ring of 4096", read);
+	check(!core.records_dropped && core.records >= 20 * 20 && read <= core.records, "%lu read of %llu, %llu dropped", read,
+	      core.records, core.records_dropped);
+	note("read while it is written: %lu records through a ring of 128", read);
 	close_recording(&r);
 	load_kill(&load);
 	result("a reader that keeps up gets every record");
