@@ -4,6 +4,7 @@
  * is what ran is decided by the host, which has the unit's own log.
  */
 #define _GNU_SOURCE
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -102,6 +103,54 @@ static void archive_code(pid_t pid)
 	close(memory);
 }
 
+/* Reads the kernel's memory by its addresses: /proc/kcore is an ELF file of it. */
+static bool read_kernel(int kcore, unsigned long address, void *to, size_t size)
+{
+	Elf64_Ehdr head;
+	Elf64_Phdr part;
+
+	if (pread(kcore, &head, sizeof(head), 0) != sizeof(head))
+		return false;
+	for (unsigned int i = 0; i < head.e_phnum; i++) {
+		if (pread(kcore, &part, sizeof(part), head.e_phoff + i * sizeof(part)) != sizeof(part))
+			return false;
+		if (part.p_type == PT_LOAD && address >= part.p_vaddr && address + size <= part.p_vaddr + part.p_memsz)
+			return pread(kcore, to, size, part.p_offset + address - part.p_vaddr) == (ssize_t)size;
+	}
+	return false;
+}
+
+static void archive_kernel_part(int kcore, unsigned long from, unsigned long size)
+{
+	void *room = archive_room(size, "code-0-%lx", from);
+
+	check(room && read_kernel(kcore, from, room, size), "no kernel code at %lx", from);
+}
+
+/* The kernel's own code and that of its modules, as the process 0 */
+static void archive_kernel(void)
+{
+	unsigned long address, from = 0, to = 0, size;
+	int kcore = open("/proc/kcore", O_RDONLY | O_CLOEXEC);
+	FILE *file = fopen("/proc/kallsyms", "re");
+	char line[512], name[256];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%lx %*c %255s", &address, name) != 2)
+			continue;
+		from = strcmp(name, "_stext") ? from : address;
+		to = strcmp(name, "_etext") ? to : address;
+	}
+	fclose(file);
+	archive_kernel_part(kcore, from, to - from);
+	file = fopen("/proc/modules", "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%*s %lu %*s %*s %*s %lx", &size, &address) == 2)
+			archive_kernel_part(kcore, address, size);
+	fclose(file);
+	close(kcore);
+}
+
 static pid_t start_program(char *const arguments[])
 {
 	pid_t pid = fork();
@@ -160,6 +209,8 @@ static void hand_over(struct recording *r)
 	archive_threads(r);
 	for (unsigned int i = 0; i < r->setup.process_count; i++)
 		archive_code(r->pids[i]);
+	if (r->setup.flags & PERMILLE_KERNEL)
+		archive_kernel();
 	archive_close();
 }
 
@@ -174,6 +225,7 @@ static void trace(struct recording *r, pid_t pid, pid_t other)
 	r->setup.process_count = other ? 2 : 1;
 	r->pids[1] = other;
 	r->setup.flags |= PERMILLE_MTC | PERMILLE_CYC;
+	r->setup.flags |= parameter("ring0", 0) ? PERMILLE_KERNEL : 0;
 	r->setup.mtc_freq = 3;
 	r->setup.period_ns = parameter("period_ms", 300) * 1000000ull;
 	for (unsigned int i = 0; i < CORES; i++)
@@ -216,7 +268,7 @@ static void traced_ring(void)
 
 /*
  * load=redis, load=two (of them in one session), or so many threads of a ring, wherever they like or on one cpu=; with a
- * buffer_kb= that must not suffice.
+ * buffer_kb= that must not suffice. With ring0=1 the kernel's code too.
  */
 void test_traced(void)
 {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "guest.h"
+#include "unit.h"
 
 /* Of the emulator's binary; weak, so that a plugin in another one can say what is missing. */
 extern int cpu_memory_rw_debug(void *cpu, uint64_t address, void *buffer, size_t size, bool write) __attribute__((weak));
@@ -78,18 +79,42 @@ bool guest_is_known(const struct guest *guest, uint64_t address, const uint8_t *
 	       walks_to(guest->control[3], levels, address, code, size);
 }
 
-int guest_vector(const struct guest *guest, unsigned int cpu, uint64_t handler)
+/* Read once: the kernel's table does not change. Each CPU looks at its own. */
+static struct handlers {
+	uint64_t table, first, last, addresses[GATES];
+} handlers[MAX_CPUS];
+
+static bool read_handlers(const struct guest *guest, unsigned int cpu, struct handlers *all)
 {
 	struct gate gates[GATES];
 
 	if (!guest_read(cpu, guest->idt.base, gates, sizeof(gates)))
-		return -1;
+		return false;
+	all->table = guest->idt.base;
+	all->first = UINT64_MAX;
+	all->last = 0;
 	for (int vector = 0; vector < GATES; vector++) {
 		const struct gate *gate = &gates[vector];
+		uint64_t address = (uint64_t)gate->high << 32 | (uint32_t)gate->middle << 16 | gate->low;
 
-		if (((uint64_t)gate->high << 32 | (uint32_t)gate->middle << 16 | gate->low) == handler)
-			return vector;
+		all->addresses[vector] = address;
+		all->first = address && address < all->first ? address : all->first;
+		all->last = address > all->last ? address : all->last;
 	}
+	return true;
+}
+
+int guest_vector(const struct guest *guest, unsigned int cpu, uint64_t handler)
+{
+	struct handlers *all = &handlers[cpu];
+
+	if (all->table != guest->idt.base && !read_handlers(guest, cpu, all))
+		return -1;
+	if (handler < all->first || handler > all->last)
+		return -1;
+	for (int vector = 0; vector < GATES; vector++)
+		if (all->addresses[vector] == handler)
+			return vector;
 	return -1;
 }
 

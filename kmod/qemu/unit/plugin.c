@@ -52,7 +52,7 @@ static void look_at_layout(struct unit *unit, const struct code *code, struct gu
 	unit->traces = false;
 }
 
-static void user_block(struct unit *unit, struct code *code, struct guest *guest)
+static void trace(struct unit *unit, struct code *code, struct guest *guest)
 {
 	/* The same code may stand at several addresses: QEMU 7.2 translates it once. */
 	uint64_t start = guest->registers[RIP], moved = start - code->block.start;
@@ -62,8 +62,9 @@ static void user_block(struct unit *unit, struct code *code, struct guest *guest
 	block.last += moved;
 	block.end += moved;
 	block.target += moved;
-	if (flow_user(unit, &block, guest))
+	if (flow_block(unit, &block, guest))
 		truth_block(unit, code, start);
+	unit->moved = code->moves_cr3;
 }
 
 __attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu, void *data, struct guest *guest)
@@ -77,10 +78,10 @@ __attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu
 		return;
 	if (!unit->known)
 		look_at_layout(unit, code, guest);
-	else if (guest_in_user_mode(guest))
-		user_block(unit, code, guest);
-	else if (unit->inside)
-		flow_kernel(unit, guest->registers[RIP], guest);
+	if (!unit->traces)
+		return;
+	if (unit->inside || (unit->ctl & CTL_KERNEL) || guest_in_user_mode(guest))
+		trace(unit, code, guest);
 }
 
 __attribute__((used, visibility("hidden"))) void insn_executed(unsigned int cpu, void *unused, struct guest *guest)
@@ -100,6 +101,14 @@ static void writes(unsigned int cpu, void *unused)
 {
 	(void)unused;
 	units[cpu].access = ACCESS_WRITE;
+}
+
+/* MOV CR3, r64 */
+static bool moves_cr3(const uint8_t *bytes, size_t size)
+{
+	if (size && (bytes[0] & 0xf0) == 0x40)
+		bytes++, size--;
+	return size == 3 && bytes[0] == 0x0f && bytes[1] == 0x22 && (bytes[2] >> 3 & 7) == 3;
 }
 
 /* RDMSR and WRMSR take effect before the instruction behind them, in this block or the next. */
@@ -143,6 +152,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	code->block.end = code->block.start + size;
 	code->block.count = count;
 	code->block.class = insn_classify(bytes + last, size - last, code->block.last, &code->block.target);
+	code->moves_cr3 = moves_cr3(bytes + last, size - last);
 	code->size = size < sizeof(code->bytes) ? size : sizeof(code->bytes);
 	memcpy(code->bytes, bytes, code->size);
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_entry, QEMU_PLUGIN_CB_R_REGS, code);

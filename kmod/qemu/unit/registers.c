@@ -12,19 +12,10 @@ enum {
 	MSR_LSTAR = 0xc0000082,
 };
 
-#define CTL_TRACE	(1ull << 0)
-#define CTL_CYC		(1ull << 1)
-#define CTL_USER	(1ull << 3)
-#define CTL_CR3		(1ull << 7)
-#define CTL_TOPA	(1ull << 8)
-#define CTL_MTC		(1ull << 9)
-#define CTL_TSC		(1ull << 10)
-#define CTL_BRANCH	(1ull << 13)
-#define CTL_DISRETC	(1ull << 11)
 #define CTL_MTC_FREQ(ctl)	((ctl) >> 14 & 15)
 #define CTL_PSB_FREQ(ctl)	((ctl) >> 24 & 15)
-/* Kernel code, cycle thresholds and address filters are not built. */
-#define CTL_BUILT (CTL_TRACE | CTL_CYC | CTL_USER | CTL_CR3 | CTL_TOPA | CTL_MTC | CTL_TSC | CTL_BRANCH | CTL_DISRETC | \
+/* Cycle thresholds and address filters are not built. */
+#define CTL_BUILT (CTL_TRACE | CTL_CYC | CTL_KERNEL | CTL_USER | CTL_CR3 | CTL_TOPA | CTL_MTC | CTL_TSC | CTL_BRANCH | CTL_DISRETC | \
 		   15ull << 14 | 15ull << 24)
 
 #define TABLE_ADDRESS	0x000ffffffffff000ull
@@ -46,7 +37,10 @@ static void configure(struct unit *unit)
 	pt_begin(&unit->writer, &unit->config, unit->bounce, sizeof(unit->bounce));
 }
 
-/* SDM "Packet Generation by Enable Controls": a PSB+ when TraceEn is set, what is pending goes out when it is cleared. */
+/*
+ * SDM, table "Packet Generation under Different Enable Conditions": when TraceEn is set, a PSB (a processor that has written
+ * packets since STATUS was cleared may leave that out); when it is cleared, what is pending goes out.
+ */
 static void write_ctl(struct unit *unit, struct guest *guest, uint64_t value)
 {
 	bool was = unit->ctl & CTL_TRACE, is = value & CTL_TRACE;
@@ -65,9 +59,10 @@ static void write_ctl(struct unit *unit, struct guest *guest, uint64_t value)
 			pt_psb(&unit->writer, guest_tsc(guest), false, 0);
 	} else if (was && !is) {
 		unit->ended++;
+		if (unit->inside)
+			flow_end(unit, guest);
 		output_drain(unit);
 		unit->traces = false;
-		unit->inside = false;
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What really ran, by thread: a thread is told by its CR3 and its thread pointer, which neither the module nor its records
- * have a part in. Files as vpt's truth mode writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has
+ * have a part in. Where the kernel is traced too it is by core: CR3 is 0 and the pointer is the core's number. Files as vpt's truth mode writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has
  * "number cr3 pointer" of each.
  */
 #include <pthread.h>

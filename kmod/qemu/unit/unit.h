@@ -27,7 +27,18 @@ enum access {
 	ACCESS_READ,	/* RDMSR */
 };
 
-#define STATUS_STOPPED (1ull << 5)
+#define STATUS_STOPPED	(1ull << 5)
+
+#define CTL_TRACE	(1ull << 0)
+#define CTL_CYC		(1ull << 1)
+#define CTL_KERNEL	(1ull << 2)
+#define CTL_USER	(1ull << 3)
+#define CTL_CR3		(1ull << 7)
+#define CTL_TOPA	(1ull << 8)
+#define CTL_MTC		(1ull << 9)
+#define CTL_TSC		(1ull << 10)
+#define CTL_DISRETC	(1ull << 11)
+#define CTL_BRANCH	(1ull << 13)
 
 struct truth;
 struct guest;
@@ -38,6 +49,7 @@ struct code {
 	uint64_t defined_at;
 	uint8_t bytes[16];
 	uint8_t size;
+	bool moves_cr3;			/* its last instruction */
 	uint16_t offsets[];		/* of its instructions */
 };
 
@@ -48,8 +60,9 @@ struct unit {
 	uint64_t entry;			/* of the ToPA table, 0: to be read */
 	enum access access;
 	bool traces;			/* TraceEn, not stopped */
+	bool moved;			/* the block before wrote CR3 */
 	bool known;			/* the CPU's state is laid out as guest.h has it */
-	struct block previous;		/* the user code that ran last, where `inside` */
+	struct block previous;		/* what ran last, where `inside` */
 	bool inside;			/* PacketEn: between TIP.PGE and TIP.PGD */
 	struct returns returns;
 	struct pt_config config;
@@ -69,11 +82,12 @@ bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
 void output_drain(struct unit *unit);
 void output_make_room(struct unit *unit);
 
-/* flow.c: user code to packets. Whether the block is traced; and where the kernel was entered. */
-bool flow_user(struct unit *unit, const struct block *block, struct guest *guest);
-void flow_kernel(struct unit *unit, uint64_t entry, struct guest *guest);
+/* flow.c: blocks to packets. Whether the block is traced. */
+bool flow_block(struct unit *unit, const struct block *block, struct guest *guest);
+/* A WRMSR clears TraceEn. */
+void flow_end(struct unit *unit, struct guest *guest);
 
-/* truth.c: what really ran, by thread */
+/* truth.c: what really ran, by thread, or by core where the kernel is traced too */
 bool truth_open(const char *folder);
 struct truth *truth_of(uint64_t cr3, uint64_t thread_pointer);
 void truth_block(struct unit *unit, struct code *code, uint64_t start);

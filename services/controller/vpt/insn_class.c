@@ -75,6 +75,8 @@ enum insn_class insn_classify(const uint8_t *bytes, size_t size, uint64_t addres
             *target = next + displacement(bytes, size, 4);
             return INSN_COND;
         }
+        if (second == 0x07 || second == 0x35)
+            return INSN_FAR;
         return second == 0x05 || second == 0x34 ? INSN_SYSTEM : INSN_LINEAR;
     default:
         return INSN_LINEAR;

@@ -14,7 +14,7 @@ enum insn_class {
     INSN_JUMP_INDIRECT,
     INSN_CALL_INDIRECT,
     INSN_RETURN,
-    INSN_FAR,    /* far jump, call, return, iret: stays in user mode here */
+    INSN_FAR,    /* far jump, call, return, iret, and the kernel's sysret and sysexit */
     INSN_SYSTEM, /* leaves user mode: syscall, sysenter, int n */
 };
 

@@ -17,6 +17,7 @@ enum {
     EXT_TMA = 0x73,
     EXT_CBR = 0x03,
     EXT_OVF = 0xf3,
+    EXT_PIP = 0x43,
 };
 
 /* More MTCs than this in a row say less than one TSC. */
@@ -154,6 +155,20 @@ void pt_align(struct pt_writer *w, uint64_t tsc)
     timed(w, tsc);
 }
 
+/* CR3[51:5] from bit 1 on; bit 0 is that of guests. */
+static void pip(struct pt_writer *w)
+{
+    put(w, EXT | EXT_PIP << 8, 2);
+    put(w, w->cr3 >> 5 << 1, 6);
+}
+
+void pt_pip(struct pt_writer *w, uint64_t tsc, uint64_t cr3)
+{
+    pt_align(w, tsc);
+    w->cr3 = cr3;
+    pip(w);
+}
+
 static void mode_exec64(struct pt_writer *w) { put(w, OPC_MODE | 0x01 << 8, 2); }
 
 void pt_mode_exec64(struct pt_writer *w, uint64_t tsc)
@@ -173,6 +188,8 @@ void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip)
     w->last_ip = 0;
     w->absolute = false;
     tsc_tma(w, tsc);
+    if (w->cr3)
+        pip(w);
     put(w, EXT | EXT_CBR << 8, 2);
     put(w, w->config->bus_ratio, 2);
     if (enabled) {

@@ -26,6 +26,7 @@ struct pt_writer {
     uint64_t mtc_tick; /* crystal clock >> mtc_shift at the last MTC */
     uint64_t now;      /* of the last timed packet */
     uint8_t *next_psb;
+    uint64_t cr3; /* what a PSB+ says, 0: nothing */
     bool full;
 };
 
@@ -45,6 +46,8 @@ void pt_tip_pge(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_tip_pgd(struct pt_writer *w, uint64_t tsc);
 void pt_fup(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_mode_exec64(struct pt_writer *w, uint64_t tsc);
+/* The address space from here on: the kernel is traced. */
+void pt_pip(struct pt_writer *w, uint64_t tsc, uint64_t cr3);
 void pt_overflow(struct pt_writer *w, uint64_t tsc);
 /* MTC for each period that passed; after a long sleep TSC and TMA instead of thousands of them. */
 void pt_time(struct pt_writer *w, uint64_t tsc);

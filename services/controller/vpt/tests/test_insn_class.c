@@ -49,6 +49,7 @@ static void what_enters_the_kernel_is_not_what_only_changes_the_segment(void)
 {
     CHECK(CLASS(0x0f, 0x05) == INSN_SYSTEM);
     CHECK(CLASS(0x0f, 0x34) == INSN_SYSTEM);
+    CHECK(CLASS(0x48, 0x0f, 0x07) == INSN_FAR && CLASS(0x48, 0x0f, 0x35) == INSN_FAR && CLASS(0x48, 0xcf) == INSN_FAR);
     CHECK(CLASS(0xcc) == INSN_SYSTEM);
     CHECK(CLASS(0xcd, 0x80) == INSN_SYSTEM);
     CHECK(CLASS(0xcb) == INSN_FAR);

@@ -70,6 +70,18 @@ static void a_target_needs_as_many_bytes_as_differ_from_the_last(void)
           0xcd, 0x00, 0x00, 0x60, 0xff, 0x00, 0x80, 0x00, 0x00 /* 8 */);
 }
 
+static void the_address_space_is_told_by_pip_and_again_by_every_psb(void)
+{
+    begin(&plain);
+    branches("1");
+    pt_pip(&writer, 0, 0x123456000);
+    WROTE(0x06, 0x02, 0x43, 0x00, 0x56, 0x34, 0x12, 0x00, 0x00);
+    begin(&plain);
+    pt_pip(&writer, 0, 0x123456000);
+    pt_psb(&writer, 0, false, 0);
+    CHECK(!memcmp(memory + 8 + 16, (const uint8_t[]){0x02, 0x43, 0x00, 0x56, 0x34, 0x12, 0x00, 0x00}, 8));
+}
+
 static void pending_bits_go_before_every_other_packet(void)
 {
     begin(&plain);
@@ -173,6 +185,7 @@ int main(void)
     a_tnt_packet_holds_its_bits_below_the_stop_bit_the_oldest_first();
     a_long_tnt_packet_holds_up_to_47_bits();
     a_target_needs_as_many_bytes_as_differ_from_the_last();
+    the_address_space_is_told_by_pip_and_again_by_every_psb();
     pending_bits_go_before_every_other_packet();
     psb_begins_afresh();
     mtc_and_cyc_tell_the_time();

@@ -33,7 +33,7 @@ fn unpack(archive: &[u8]) -> Files<'_> {
     }
 }
 
-/// The code of each process, as it stood in its memory: files `code-PID-ADDRESS`.
+/// The code of each process, as it stood in its memory: files `code-PID-ADDRESS`. The kernel's is that of process 0.
 fn images(files: &Files) -> BTreeMap<u32, Image> {
     let mut images: BTreeMap<u32, Image> = BTreeMap::new();
     for (name, bytes) in files {
@@ -124,6 +124,10 @@ impl Sink for Core<'_> {
     }
 }
 
+fn config() -> Config {
+    Config { mtc_freq: 3, tsc_ctc_ratio: (64, 1), nominal_ratio: 20, stop_at_last_packet: true, ..Config::default() }
+}
+
 /// What each stay on the core ran; and how much was lost, or is nobody's.
 fn decode(
     core: usize,
@@ -132,13 +136,7 @@ fn decode(
     switches: &[Switch],
     code: &BTreeMap<u32, Image>,
 ) -> (Vec<Stay>, u64) {
-    let config = Config {
-        mtc_freq: 3,
-        tsc_ctc_ratio: (64, 1),
-        nominal_ratio: 20,
-        stop_at_last_packet: true,
-        ..Config::default()
-    };
+    let config = config();
     let (mut stays, turns) = stays(core, switches);
     let images: Vec<_> = code.values().collect();
     let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
@@ -159,6 +157,22 @@ fn decode(
         placed.coarse
     );
     (stays, losses + nobodys as u64)
+}
+
+/// What the core ran of the one process, and of the kernel for it: threads follow each other there between two
+/// instructions that nothing tells. And how much was lost.
+fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u32, Image>) -> (Stay, u64) {
+    let images: Vec<_> = code.values().collect();
+    let view = View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0 };
+    let mut all = [Stay { core, pid: 1, tid: core as u32, arrived: 0, addresses: Vec::new() }];
+    let mut sink = Core { stays: &mut all, full, losses: 0 };
+    Flow::new(Memory::of(&images, &[view], Some(0))).decode(packets, &config(), &[], &mut sink);
+    let losses = sink.losses;
+    let [all] = all;
+    let kernel = all.addresses.iter().filter(|&&address| address >> 63 == 1).count();
+    let (bytes, instructions) = (packets.len(), all.addresses.len());
+    println!("# core {core}: {bytes} bytes, {instructions} instructions, {kernel} of the kernel, {losses} losses");
+    (all, losses)
 }
 
 /// Whether what was decoded of a thread is what it ran, and how many instructions are; `cut`: a core's buffer was full, and
@@ -273,30 +287,44 @@ fn main() -> ExitCode {
     let session = String::from_utf8_lossy(files["session.txt"]);
     let units = text(folder, "units.txt");
     print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
+    let with_kernel = code.contains_key(&0);
     let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
     for (core, line) in session.lines().enumerate() {
         let full = line.ends_with("full 1");
+        let packets = files[&*format!("core-{core}.pt")];
         let mut switches = switches(files[&*format!("core-{core}.switches")]);
         if exchanged {
             exchange(&mut switches);
         }
-        let (stays, losses) = decode(core, files[&*format!("core-{core}.pt")], full, &switches, &code);
+        let (stays, losses) = if with_kernel {
+            let (all, losses) = decode_with_kernel(core, packets, full, &code);
+            (vec![all], losses)
+        } else {
+            decode(core, packets, full, &switches, &code)
+        };
         all.extend(stays);
         (lost, cut) = (lost + losses, cut | full);
     }
     let (threads, migrations) = by_thread(all);
     let logged = logged(folder);
-    let pointers = String::from_utf8_lossy(files["threads.txt"]);
+    let pointers = match with_kernel {
+        // The unit's logs are those of cores; exchanged, each is held against the other's.
+        true if exchanged => "0 1\n1 0\n".into(),
+        true => "0 0\n1 1\n".into(),
+        false => String::from_utf8_lossy(files["threads.txt"]),
+    };
     let (compared, different, total) = judge(&threads, &pointers, &logged, folder, cut);
     let spaces = logged.values().map(|(_, space)| space).collect::<HashSet<_>>().len();
+    let what = if with_kernel { "cores" } else { "threads" };
+    let processes = code.keys().filter(|&&pid| pid != 0).count();
     println!(
-        "# {compared} of {} threads compared, {total} instructions equal, {migrations} migrations, {spaces} of {} address \
+        "# {compared} of {} {what} compared, {total} instructions equal, {migrations} migrations, {spaces} of {} address \
          spaces",
         logged.len(),
-        code.len()
+        processes
     );
     let agreed = control(&units, &session);
-    let good = lost == 0 && different == 0 && compared == logged.len() && spaces == code.len() && total > 0 && agreed;
+    let good = lost == 0 && different == 0 && compared == logged.len() && spaces == processes && total > 0 && agreed;
     let also = if agreed { "" } else { " (the module's counts are not what the units saw)" };
     println!("{}ok - what was recorded of each thread is what it ran{also}", if good { "" } else { "not " });
     ExitCode::from(u8::from(!good))
