@@ -87,7 +87,7 @@ kmod: ## The kernel module, against the kernel headers that are installed
 
 test-kmod: ## The kernel module in a machine of its own: Debian's kernel in QEMU, two CPUs
 	deploy/install-system kmod
-	$(MAKE) -s -C kmod test test-traced
+	$(MAKE) -s -C kmod test test-traced test-perf
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target

@@ -29,6 +29,7 @@ static const struct {
 	{ "fuzz", test_fuzz },
 	{ "loading", test_loading },
 	{ "traced", test_traced },
+	{ "perf", test_perf },
 };
 
 static void mount_all(void)

@@ -12,5 +12,6 @@ void test_operations(void);
 void test_fuzz(void);
 void test_loading(void);
 void test_traced(void);
+void test_perf(void);
 
 #endif

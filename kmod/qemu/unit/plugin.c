@@ -15,6 +15,8 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 static struct unit units[MAX_CPUS];
 static unsigned int cpus;
+/* Its operands are known only where a block begins, so this is for QEMU with -singlestep. */
+static bool tells_cpuid;
 
 void block_entry(unsigned int cpu, void *code);
 void block_executed(unsigned int cpu, void *code, struct guest *guest);
@@ -31,7 +33,9 @@ static void settle(struct unit *unit, struct guest *guest)
 {
 	uint64_t *registers = guest->registers, value;
 
-	if (unit->access == ACCESS_WRITE) {
+	if (unit->access == ACCESS_CPUID) {
+		cpuid_tell(unit->leaf, unit->subleaf, guest);
+	} else if (unit->access == ACCESS_WRITE) {
 		value = registers[RDX] << 32 | (uint32_t)registers[RAX];
 		registers_write(unit, guest, registers[RCX], value);
 	} else if (registers_read(unit, registers[RCX], &value)) {
@@ -74,6 +78,11 @@ __attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu
 
 	if (unit->access != ACCESS_NONE)
 		settle(unit, guest);
+	if (code->cpuid) {
+		unit->leaf = guest->registers[RAX];
+		unit->subleaf = guest->registers[RCX];
+		unit->access = ACCESS_CPUID;
+	}
 	if (!unit->traces)
 		return;
 	if (!unit->known)
@@ -152,6 +161,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	code->block.end = code->block.start + size;
 	code->block.count = count;
 	code->block.class = insn_classify(bytes + last, size - last, code->block.last, &code->block.target);
+	code->cpuid = tells_cpuid && count == 1 && size == 2 && bytes[0] == 0x0f && bytes[1] == 0xa2;
 	code->moves_cr3 = moves_cr3(bytes + last, size - last);
 	code->size = size < sizeof(code->bytes) ? size : sizeof(code->bytes);
 	memcpy(code->bytes, bytes, code->size);
@@ -178,8 +188,9 @@ static void machine_ends(qemu_plugin_id_t id, void *unused)
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
-	if (argc != 1 || strncmp(argv[0], "dir=", 4)) {
-		fprintf(stderr, "trace unit: wants one option, dir=FOLDER\n");
+	tells_cpuid = argc == 2 && !strcmp(argv[1], "cpuid=on");
+	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid) {
+		fprintf(stderr, "trace unit: wants dir=FOLDER, and with -singlestep may have cpuid=on\n");
 		return -1;
 	}
 	if (!info->system_emulation || strcmp(info->target_name, "x86_64") || !guest_functions_found()) {

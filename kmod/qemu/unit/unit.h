@@ -25,6 +25,7 @@ enum access {
 	ACCESS_NONE,
 	ACCESS_WRITE,	/* WRMSR */
 	ACCESS_READ,	/* RDMSR */
+	ACCESS_CPUID,
 };
 
 #define STATUS_STOPPED	(1ull << 5)
@@ -50,6 +51,7 @@ struct code {
 	uint8_t bytes[16];
 	uint8_t size;
 	bool moves_cr3;			/* its last instruction */
+	bool cpuid;			/* its only instruction */
 	uint16_t offsets[];		/* of its instructions */
 };
 
@@ -59,6 +61,7 @@ struct unit {
 	uint64_t ctl, status, base, mask, match, lstar;
 	uint64_t entry;			/* of the ToPA table, 0: to be read */
 	enum access access;
+	uint32_t leaf, subleaf;		/* of the CPUID that runs */
 	bool traces;			/* TraceEn, not stopped */
 	bool moved;			/* the block before wrote CR3 */
 	bool known;			/* the CPU's state is laid out as guest.h has it */
@@ -77,6 +80,9 @@ struct unit {
 void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value);
 /* False: not one of the unit's */
 bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
+
+/* cpuid.c: what CPUID says with a trace unit, in place of what it said without */
+void cpuid_tell(uint32_t leaf, uint32_t subleaf, struct guest *guest);
 
 /* output.c: packets to the guest's memory */
 void output_drain(struct unit *unit);
