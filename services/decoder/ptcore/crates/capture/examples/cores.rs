@@ -65,18 +65,6 @@ fn switches(records: &[u8]) -> Vec<Switch> {
     records.chunks_exact(24).map(read).collect()
 }
 
-/// Not far from the beginning one stay is said to be that of the thread that comes next.
-fn exchange(switches: &mut [Switch]) {
-    let from = switches.len() / 16;
-    let arrivals: Vec<_> = (from..switches.len()).filter(|&number| switches[number].comes).collect();
-    let other = arrivals.windows(2).find(|pair| switches[pair[0]].tid != switches[pair[1]].tid);
-    let Some(&[one, next]) = other else { return };
-    let Switch { pid, tid, .. } = switches[next];
-    for switch in &mut switches[one..next] {
-        (switch.pid, switch.tid) = (pid, tid);
-    }
-}
-
 /// A thread on a core, from its arrival on: one view each, so that a block tells the stay that it belongs to.
 struct Stay {
     core: usize,
@@ -215,6 +203,19 @@ fn by_thread(mut stays: Vec<Stay>) -> (BTreeMap<u32, Vec<Stay>>, u32) {
     (threads, migrations)
 }
 
+/// A stay is said to be that of the thread that comes next.
+fn exchange(stays: &mut [Stay]) {
+    let ran: Vec<_> = (0..stays.len()).filter(|&number| !stays[number].addresses.is_empty()).collect();
+    let alike = |one: &Stay, next: &Stay| one.core == next.core && one.tid != next.tid;
+    match ran.windows(2).find(|pair| alike(&stays[pair[0]], &stays[pair[1]])) {
+        Some(&[one, next]) => stays[one].tid = stays[next].tid,
+        _ => {
+            println!("# no two threads ran on one core: there is nothing to exchange");
+            std::process::exit(1);
+        }
+    }
+}
+
 fn text(folder: &Path, name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -292,10 +293,7 @@ fn main() -> ExitCode {
     for (core, line) in session.lines().enumerate() {
         let full = line.ends_with("full 1");
         let packets = files[&*format!("core-{core}.pt")];
-        let mut switches = switches(files[&*format!("core-{core}.switches")]);
-        if exchanged {
-            exchange(&mut switches);
-        }
+        let switches = switches(files[&*format!("core-{core}.switches")]);
         let (stays, losses) = if with_kernel {
             let (all, losses) = decode_with_kernel(core, packets, full, &code);
             (vec![all], losses)
@@ -304,6 +302,9 @@ fn main() -> ExitCode {
         };
         all.extend(stays);
         (lost, cut) = (lost + losses, cut | full);
+    }
+    if exchanged && !with_kernel {
+        exchange(&mut all);
     }
     let (threads, migrations) = by_thread(all);
     let logged = logged(folder);
