@@ -228,8 +228,10 @@ static void trace(struct recording *r, pid_t pid, pid_t other)
 	r->setup.flags |= parameter("ring0", 0) ? PERMILLE_KERNEL : 0;
 	r->setup.mtc_freq = 3;
 	r->setup.period_ns = parameter("period_ms", 300) * 1000000ull;
-	for (unsigned int i = 0; i < CORES; i++)
+	for (unsigned int i = 0; i < CORES; i++) {
 		r->plans[i].buffer_bytes = parameter("buffer_kb", 16384) << 10;
+		r->plans[i].switch_records = 1 << 19;
+	}
 	record(r);
 	wait_end(r);
 }
