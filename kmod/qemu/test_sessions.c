@@ -19,6 +19,8 @@ static void tells_what_it_offers(void)
 	result("info tells back end, features and an empty machine");
 }
 
+#define ROOM (16 << 20)	/* for whatever a core can do in the period */
+
 static void check_core(const struct permille_core_status *core)
 {
 	check(core->operations_on <= 1 && core->operations_off <= 1, "core %u: %llu on, %llu off", core->cpu,
@@ -33,8 +35,9 @@ static void check_bytes(const struct permille_core_status *core, const uint8_t *
 {
 	static const uint8_t psb[] = { 0x02, 0x82, 0x02, 0x82 };
 
-	check(core->trace_bytes == 32 * core->arrivals, "core %u: %llu bytes of %llu arrivals", core->cpu,
-	      core->trace_bytes, core->arrivals);
+	if (!check(core->trace_bytes == 32 * core->arrivals && core->trace_bytes < ROOM, "core %u: %llu bytes of %llu arrivals",
+		   core->cpu, core->trace_bytes, core->arrivals))
+		return;
 	for (uint64_t at = 0; at < core->trace_bytes; at += 32)
 		if (!check(!memcmp(trace + at, psb, sizeof(psb)), "no PSB at %lu", at))
 			return;
@@ -48,6 +51,7 @@ static void ends_by_its_period(void)
 	struct recording r;
 
 	propose(&r, load.pid, 0, 2);
+	r.plans[0].buffer_bytes = r.plans[1].buffer_bytes = ROOM;
 	r.setup.period_ns = 300000000;
 	load_go(&load, 0);
 	load_go(&noise, 0);
@@ -78,6 +82,7 @@ static void without_filter_records_others_too(void)
 
 	propose(&r, load.pid, 1, 1);
 	r.setup.flags &= ~PERMILLE_CR3_FILTER;
+	r.plans[0].buffer_bytes = ROOM;
 	r.setup.period_ns = 500000000;
 	load_go(&load, 0);
 	load_go(&noise, 0);
@@ -119,6 +124,7 @@ static void several_on_disjoint_cores(void)
 
 	for (unsigned int i = 0; i < 2; i++) {
 		propose(&r[i], loads[i].pid, i, 1);
+		r[i].plans[0].buffer_bytes = ROOM;
 		r[i].setup.period_ns = 500000000;
 		load_go(&loads[i], 0);
 		record(&r[i]);
