@@ -53,6 +53,7 @@ class Bench:
         *,
         categories: Categories | None = None,
         inlined: bool = False,
+        threads: int = 1,
     ) -> None:
         self.store = store
         self.tables = Tables(store)
@@ -69,6 +70,7 @@ class Bench:
             debug_folder=self.debug_folder,
             categories=categories,
             inlined=inlined,
+            threads=threads,
         )
         self.progress: list[tuple[int, int]] = []
 
@@ -261,6 +263,38 @@ async def test_callers_that_are_found_behind_a_batch_get_their_calls(
             assert pc.min(found["call"]).as_py() > caller
             caller = pc.min(found["call"]).as_py()
         assert len(set(rows["call"].to_pylist())) == rows.num_rows
+
+
+async def test_a_stream_that_is_alone_is_shared_by_threads(
+    bench: Bench, store_session: StoreSession, loop: tuple[Any, bytes, int], pool: Any, tmp_path: Path
+) -> None:
+    looping, _, _ = loop
+    # From the loop on, again and again; padding makes it long enough to be divided.
+    at = looping.symbols["loop"].to_bytes(8, "little")
+    psb, turns, padding = bytes.fromhex("0282") * 8, bytes([0b11111110]) * 500, bytes(1 << 16)
+    status = [psb + b"\x19" + (2000 + 100 * n).to_bytes(7, "little") + bytes.fromhex("9901") for n in range(40)]
+    pieces = [one + b"\xdd" + at + bytes.fromhex("0223") + turns + padding for one in status[1:]]
+    stream = status[0] + bytes.fromhex("0223") + b"\xd1" + at + turns + b"".join(pieces)
+    await store_session(program=looping, binary=looping.path, runs=[stream])
+    context = await open_context(await SessionArchive.open(bench.store, "s1"), bench.binaries, tmp_path)
+    decoder, calls = context.decoder(7), {1: 0, 3: 0}
+    memory = [decoder.memory_bytes]
+    for threads in calls:
+        told: list[int] = []
+        decoder.decode(stream, [(0, 1)], lambda batch, *_, told=told: told.append(len(batch["call"])), threads=threads)
+        calls[threads] = sum(told)
+        memory.append(decoder.memory_bytes)
+    assert calls[1] == calls[3] > 40 * 1500
+    # Each of the threads has code of its own.
+    assert memory[2] > 2 * memory[1] > memory[0]
+
+    await bench.decode()
+    alone = {table: await bench.rows(table) for table in ("calls", "functions", "edges", "losses")}
+    assert len(alone["calls"]) == calls[1]
+    several = Bench(bench.store, pool, tmp_path / "several", threads=3)
+    await several.decode()
+    for table, rows in alone.items():
+        assert sorted(map(str, await several.rows(table))) == sorted(map(str, rows)), table
 
 
 async def test_calls_have_the_core_on_which_they_began(bench: Bench, store_session: StoreSession) -> None:

@@ -75,7 +75,8 @@ async def setup(context: ServerContext) -> None:
     binaries = BinaryRepository(
         context.store, config.state_dir / "decoder" / "binaries", debug_folder=settings.debug_folder
     )
-    pool = _pool(settings, settings.workers or cores)
+    processes = settings.workers or cores
+    pool = _pool(settings, processes)
     decoder = SessionDecoder(
         context.store,
         tables,
@@ -85,6 +86,7 @@ async def setup(context: ServerContext) -> None:
         debug_folder=settings.debug_folder,
         categories=read_categories(settings.categories),
         inlined=settings.inlined,
+        threads=1 if settings.executor == "dask" else min(processes, cores),
     )
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)

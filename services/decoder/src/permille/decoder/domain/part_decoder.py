@@ -69,7 +69,7 @@ class PartTask:
     `recording`: the manifest's SHA-256.
 
     `folder`: for temporary files and binaries, on the worker's machine. `moved`: functions with another number.
-    `inlined`: whether to tell what was inlined into functions.
+    `inlined`: whether to tell what was inlined into functions. `threads`: how many may share the work on a segment.
     """
 
     store_url: str
@@ -80,6 +80,7 @@ class PartTask:
     folder: str
     debug_folder: str
     inlined: bool = False
+    threads: int = 1
     moved: tuple[tuple[FunctionKey, int], ...] = ()
 
     @property
@@ -118,7 +119,7 @@ async def _part(task: PartTask) -> bytes:
             if isinstance(packets, LostSegment)
             for segment in stream
         ]
-        decoded += await asyncio.to_thread(_decoded, context, rows, batch, inlined=task.inlined)
+        decoded += await asyncio.to_thread(_decoded, context, rows, batch, task)
     parts = await asyncio.to_thread(rows.finish)
     await _require_wanted(store, task)
     manifest = context.archive.manifest
@@ -131,7 +132,7 @@ async def _part(task: PartTask) -> bytes:
 
 
 def _decoded(
-    context: SessionContext, rows: PartRows, batch: Sequence[tuple[_Stream, _Packets]], *, inlined: bool
+    context: SessionContext, rows: PartRows, batch: Sequence[tuple[_Stream, _Packets]], task: PartTask
 ) -> list[DecodedSegment]:
     told = []
     for stream, packets in batch:
@@ -139,7 +140,7 @@ def _decoded(
             continue
         begun = time.perf_counter()
         written = {segment.tid: rows.of(segment) for segment in stream}
-        results = _results(context, stream, packets, written, inlined=inlined)
+        results = _results(context, stream, packets, written, task)
         for tid, result in results.items():
             if tid in written:
                 written[tid].finish(result)
@@ -155,17 +156,17 @@ def _results(
     stream: _Stream,
     packets: mmap.mmap | bytes,
     written: Mapping[int, SegmentRows],
-    *,
-    inlined: bool,
+    task: PartTask,
 ) -> Mapping[int, Decoded]:
     """By thread. One of which nothing is told has none."""
     first, timeless = stream[0], context.archive.manifest.timeless
     takes = {tid: _taking(rows, packets) for tid, rows in written.items()}
     if not first.turns:
         decoder, epochs, take = context.decoder(first.pid), list(first.epochs), takes[first.tid]
-        return {first.tid: decoder.decode(packets, epochs, take, inlined=inlined, timeless=timeless)}
+        told = decoder.decode(packets, epochs, take, inlined=task.inlined, timeless=timeless, threads=task.threads)
+        return {first.tid: told}
     images, turns = context.images(pid for _, pid, *_ in first.turns), list(first.turns)
-    return decode_threads(packets, images, context.config, turns, takes, inlined=inlined, timeless=timeless)
+    return decode_threads(packets, images, context.config, turns, takes, inlined=task.inlined, timeless=timeless)
 
 
 def _taking(rows: SegmentRows, packets: mmap.mmap | bytes) -> Callable[[Columns, Columns, Columns], None]:

@@ -65,6 +65,7 @@ class SessionDecoder:
     Workers put the rows into files in the store, and a record of them; one commit for each table makes them visible.
     `folder`: for temporary files; `workers_folder`: for those of the workers, and for binaries ("": they know).
     `categories`: the built-in ones where none are given. `inlined`: whether to tell what was inlined into functions.
+    `threads`: as many as the workers' machine has cores for, where parts may be fewer than that.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class SessionDecoder:
         debug_folder: Path,
         categories: Categories | None = None,
         inlined: bool = False,
+        threads: int = 1,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -87,6 +89,7 @@ class SessionDecoder:
         self._debug_folder = debug_folder
         self._categories = categories or Categories()
         self._inlined = inlined
+        self._threads = threads
 
     async def decode(self, session_id: str, decode_id: str, progress: Progress, *, priority: int = 0) -> DecodedSession:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
@@ -144,8 +147,11 @@ class SessionDecoder:
             done += sum(segment.size_bytes for segment in part)
             await progress(done, total)
 
+        parts = planned(left, self._pool.slots)
+        # A thread of the target has one stream: cores that no part is left for help with the others.
+        work = replace(work, task=replace(work.task, threads=max(1, self._threads // max(1, len(parts)))))
         async with asyncio.TaskGroup() as group:
-            for part in planned(left, self._pool.slots):
+            for part in parts:
                 group.create_task(one(part))
 
     async def _take_up(self, work: _Work) -> None:
