@@ -2,41 +2,16 @@
 //! is known at the end.
 
 mod functions;
+mod gathered;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 
 use functions::Functions;
-use pt_calls::{Batch, Callers, Calls, Found, FunctionKey, FunctionTotals, LossRecord, Output, Records, Totals, Trace};
+use gathered::Gathered;
+use pt_calls::{Callers, Calls, FunctionKey, FunctionTotals, Totals, Trace};
 use pt_flow::{Config, Flow};
 
 const TRACES: [&str; 5] = ["last", "ovf-01-ben", "hello", "cve-2004-0597-poc", "cve-2005-0105-poc"];
-
-#[derive(Default)]
-struct Gathered {
-    rows: usize,
-    batches: usize,
-    most: usize,
-    records: Records,
-    functions: Vec<FunctionKey>,
-    found: Vec<Found>,
-    losses: Vec<LossRecord>,
-}
-
-impl Output for Gathered {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn take(&mut self, batch: Batch<'_>) {
-        self.batches += 1;
-        self.most = self.most.max(batch.calls.len());
-        self.functions.extend(batch.functions);
-        assert!(batch.calls.function.iter().all(|&number| (number as usize) < self.functions.len()));
-        self.records.append(batch.calls);
-        self.found.extend(batch.found);
-        self.losses.append(batch.losses);
-    }
-}
 
 fn by_identity(totals: &[FunctionTotals]) -> Vec<String> {
     let mut told: Vec<_> = totals.iter().map(|function| format!("{function:?}")).collect();

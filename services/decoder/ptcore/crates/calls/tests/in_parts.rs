@@ -1,42 +1,22 @@
 //! The calls of a stream that several threads decode are those of one thread, however it is divided.
 
 mod functions;
+mod gathered;
 mod machine;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 
 use functions::Functions;
+use gathered::Gathered;
 use machine::{Habits, Machine};
-use pt_calls::{decode_calls_in_parts, Batch, BlockCount, Callers, Calls, Edge, Found, FunctionKey};
-use pt_calls::{Helper, LossRecord, Output, Records, Totals};
+use pt_calls::{
+    decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Totals,
+};
 use pt_flow::{Config, Flow, Statistics, Stream};
 use std::collections::BTreeMap;
 use support::Sections;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
-
-#[derive(Default)]
-struct Gathered {
-    rows: usize,
-    records: Records,
-    functions: Vec<FunctionKey>,
-    found: Vec<Found>,
-    losses: Vec<LossRecord>,
-}
-
-impl Output for Gathered {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn take(&mut self, batch: Batch<'_>) {
-        self.functions.extend(batch.functions);
-        assert!(batch.calls.function.iter().all(|&number| (number as usize) < self.functions.len()));
-        self.records.append(batch.calls);
-        self.found.extend(batch.found);
-        self.losses.append(batch.losses);
-    }
-}
 
 /// All that is known of a stream, in words that can be compared.
 #[derive(PartialEq)]

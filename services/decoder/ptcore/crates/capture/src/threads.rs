@@ -46,6 +46,16 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
         self.tid = self.views.get(epoch as usize).map_or(0, |view| view.tid);
     }
 
+    /// What comes next is of the thread that runs the block.
+    fn reach(&mut self, block: &Block<'_>) {
+        if block.epoch != self.epoch {
+            self.enter(block.epoch);
+        }
+        if !self.ahead.is_empty() {
+            self.deliver();
+        }
+    }
+
     fn deliver(&mut self) {
         for ahead in std::mem::take(&mut self.ahead) {
             match ahead {
@@ -61,22 +71,12 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     const DIVIDED: bool = S::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        if block.epoch != self.epoch {
-            self.enter(block.epoch);
-        }
-        if !self.ahead.is_empty() {
-            self.deliver();
-        }
+        self.reach(block);
         self.sink().block(block, tsc);
     }
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
-        if next.epoch != self.epoch {
-            self.enter(next.epoch);
-        }
-        if !self.ahead.is_empty() {
-            self.deliver();
-        }
+        self.reach(next);
         self.sink().psb(next, tsc);
     }
 
