@@ -52,6 +52,16 @@ pub struct Sums {
     pub before: (u64, u64),
 }
 
+impl Sums {
+    /// What the totals were before the stretch, in case all of it turns out to lie inside a call of the function.
+    #[inline(always)]
+    pub fn remember(&mut self, stretch: u16) {
+        if self.stretch != stretch {
+            (self.stretch, self.before) = (stretch, (self.total_instructions, self.total_ticks));
+        }
+    }
+}
+
 /// Functions by what the image knows, else by the addresses that were called.
 #[derive(Default)]
 pub struct Functions {

@@ -168,9 +168,7 @@ impl<O: Output> Stack<O> {
         sums.self_instructions += own;
         let mut ended = function;
         if sums.open == 0 {
-            if sums.stretch != self.stretch {
-                (sums.stretch, sums.before) = (self.stretch, (sums.total_instructions, sums.total_ticks));
-            }
+            sums.remember(self.stretch);
             sums.total_instructions += total;
         } else {
             ended = INNER;

@@ -58,12 +58,7 @@ impl<O: Output> Stack<O> {
         self.window.hand_out(&kept, records, found);
         self.told.resize(self.functions.sums.len(), NOBODY);
         for function in &mut records.columns.function[gathered..] {
-            let number = &mut self.told[*function as usize];
-            if *number == NOBODY {
-                *number = self.named.len() as u32;
-                self.named.push(*function);
-            }
-            *function = *number;
+            *function = told_as(*function, &mut self.told, &mut self.named);
         }
     }
 
@@ -88,4 +83,15 @@ impl<O: Output> Stack<O> {
         }
         self.losses.push(loss);
     }
+}
+
+/// The number that those who take the calls know the function by: the next one when they hear of it for the first time.
+#[inline(always)]
+pub fn told_as(function: u32, told: &mut [u32], named: &mut Vec<u32>) -> u32 {
+    let number = &mut told[function as usize];
+    if *number == NOBODY {
+        *number = named.len() as u32;
+        named.push(function);
+    }
+    *number
 }

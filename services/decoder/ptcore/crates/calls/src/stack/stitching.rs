@@ -1,10 +1,10 @@
 //! Parts of a stream that were decoded by themselves, put behind one another.
 
 use super::frame::{Frame, NO_ADDRESS};
+use super::handing_out::told_as;
 use super::placing::{LevelEnd, Placing};
 use super::{Landing, Local, Stack};
 use crate::fragment::Fragment;
-use crate::functions::Sums;
 use crate::output::Output;
 use crate::window::{Opening, NOBODY};
 
@@ -67,7 +67,7 @@ impl<O: Output> Stack<O> {
             sums.open -= 1;
             sums.self_instructions += frame.own;
             if sums.open == 0 {
-                remember(sums, self.stretch);
+                sums.remember(self.stretch);
                 sums.total_instructions += before;
                 sums.total_ticks += if start == 0 { 0 } else { part.start_tsc.saturating_sub(start) };
             }
@@ -94,7 +94,7 @@ impl<O: Output> Stack<O> {
             sums.self_ticks += of_part.self_ticks;
             // All calls of a function that is open around the part are inside that one.
             if sums.open == 0 && (of_part.total_instructions, of_part.total_ticks) != (0, 0) {
-                remember(sums, self.stretch);
+                sums.remember(self.stretch);
                 sums.total_instructions += of_part.total_instructions;
                 sums.total_ticks += of_part.total_ticks;
             }
@@ -136,22 +136,6 @@ impl<O: Output> Stack<O> {
     /// The numbers by which those who take the calls know functions.
     fn told_of(&mut self, numbers: &[u32]) -> Vec<u32> {
         self.told.resize(self.functions.sums.len(), NOBODY);
-        let mut told = Vec::with_capacity(numbers.len());
-        for &number in numbers {
-            let name = &mut self.told[number as usize];
-            if *name == NOBODY {
-                *name = self.named.len() as u32;
-                self.named.push(number);
-            }
-            told.push(*name);
-        }
-        told
-    }
-}
-
-/// What the totals were before the stretch, in case all of it turns out to lie inside a call of the function.
-fn remember(sums: &mut Sums, stretch: u16) {
-    if sums.stretch != stretch {
-        (sums.stretch, sums.before) = (stretch, (sums.total_instructions, sums.total_ticks));
+        numbers.iter().map(|&number| told_as(number, &mut self.told, &mut self.named)).collect()
     }
 }
