@@ -15,13 +15,20 @@ from .conftest import Mesh, await_true, permille_alone, running
 SERVICES = {"allocator", "controller", "decoder", "coverage"}
 
 
-def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running() and not is_zombie(process)]
 
 
-def everything_below(mesh: Mesh) -> list[int]:
+def is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def everything_below(mesh: Mesh) -> list[psutil.Process]:
     assert mesh.up is not None
-    return [child.pid for child in psutil.Process(mesh.up.pid).children(recursive=True)]
+    return psutil.Process(mesh.up.pid).children(recursive=True)
 
 
 def test_ready_means_that_every_service_is_found_and_healthy(mesh: Mesh) -> None:
@@ -96,10 +103,10 @@ def test_a_second_signal_kills(own_mesh: Mesh) -> None:
         # Stopped, it cannot drain.
         process.suspend()
     own_mesh.up.send_signal(signal.SIGTERM)
-    await_true(lambda: "draining" in own_mesh.log, 30, "the drain")
+    await_true(lambda: "draining" in own_mesh.log, 60, "the drain")
     own_mesh.up.send_signal(signal.SIGTERM)
     own_mesh.up.wait(60)
-    await_true(lambda: not alive(left), 30, f"the end of {left}")
+    await_true(lambda: not alive(left), 60, f"the end of {left}")
 
 
 def test_a_wrong_setting_ends_the_start_with_what_the_service_says(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ async def test_a_foreign_page_token_is_refused(etcd: Etcd, token: str) -> None:
 async def test_waiting_ends_when_the_operation_does_or_when_it_changed(etcd: Etcd) -> None:
     store, other = await replica(etcd), await replica(etcd)
     operation, _ = await store.create(Request(), "r")
-    changed = asyncio.create_task(other.wait(operation.name, 20, newer_than_ns=operation.update_time.ToNanoseconds()))
-    done = asyncio.create_task(other.wait(operation.name, 20))
+    changed = asyncio.create_task(other.wait(operation.name, 120, newer_than_ns=operation.update_time.ToNanoseconds()))
+    done = asyncio.create_task(other.wait(operation.name, 120))
     await store.update(operation.name, "DECODING", 1, 2, "segments")
     assert (await changed).progress.completed == 1
     assert not done.done()
@@ -121,7 +121,7 @@ async def test_waiting_ends_when_the_process_drains(etcd: Etcd) -> None:
     draining = asyncio.Event()
     store = await replica(etcd, draining)
     operation, _ = await store.create(Request(), "r")
-    waiting = asyncio.create_task(store.wait(operation.name, 30))
+    waiting = asyncio.create_task(store.wait(operation.name, 120))
     await asyncio.sleep(0)
     draining.set()
     with pytest.raises(Unavailable):
@@ -168,7 +168,7 @@ async def test_progress_of_parts_that_end_together_is_told_in_order(etcd: Etcd) 
         return Result()
 
     operation = await OperationRunner(store, Request, work).start(Request(), "r")
-    ended = await store.wait(operation.name, 20)
+    ended = await store.wait(operation.name, 120)
     assert ended.done and operation_error(ended) is None
     assert ended.progress.completed == 20
 
@@ -191,7 +191,7 @@ async def test_work_that_lost_its_lease_and_gave_up_begins_again(etcd: Etcd) -> 
     runner = OperationRunner(store, Request, work)
     running = asyncio.create_task(runner.run())
     operation = await runner.start(Request(), "r")
-    assert (await store.wait(operation.name, 20)).done
+    assert (await store.wait(operation.name, 120)).done
     assert len(runs) == 2
     running.cancel()
 
@@ -224,7 +224,7 @@ async def test_a_runner_works_finishes_and_fails(etcd: Etcd) -> None:
     results = {}
     for session in ("good", "bad", "defect"):
         operation = await runner.start(Request(session=session), session)
-        results[session] = await store.wait(operation.name, 20)
+        results[session] = await store.wait(operation.name, 120)
     good = Result()
     assert results["good"].response.Unpack(good)
     assert good.session == "good"
@@ -257,7 +257,7 @@ async def test_another_replica_goes_on_where_a_killed_one_was(etcd: Etcd) -> Non
     runner = asyncio.create_task(OperationRunner(heir, Request, go_on).run())
     die(dying)
     result = Result()
-    assert (await heir.wait(operation.name, 30)).response.Unpack(result)
+    assert (await heir.wait(operation.name, 120)).response.Unpack(result)
     assert result.session == "by the heir"
     with pytest.raises(Aborted):
         await dying.finish(operation.name, Result(session="by the dead"))
@@ -283,7 +283,7 @@ async def test_a_draining_replica_gives_its_operations_away_at_once(etcd: Etcd) 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     heirs = asyncio.create_task(OperationRunner(heir, Request, quick).run())
-    assert (await heir.wait(operation.name, 20)).done
+    assert (await heir.wait(operation.name, 120)).done
     heirs.cancel()
 
 
@@ -297,7 +297,7 @@ async def test_a_cancel_reaches_the_work_whichever_replica_got_it(etcd: Etcd) ->
     runner = OperationRunner(store, Request, until_cancelled)
     operation = await runner.start(Request(), "r")
     assert not (await other.cancel(operation.name)).done
-    assert (await store.wait(operation.name, 20)).done
+    assert (await store.wait(operation.name, 120)).done
     assert (await other.cancel(operation.name)).done
     assert await etcd.prefix("/permille/v1/cancels/") == []
 
@@ -325,7 +325,7 @@ async def test_work_survives_the_death_of_etcd(etcd: Etcd, etcd_server: Embedded
     await asyncio.sleep(3)
     await etcd_server.start()
     result = Result()
-    assert (await store.wait(operation.name, 30)).response.Unpack(result)
+    assert (await store.wait(operation.name, 120)).response.Unpack(result)
     assert result.session == "kept"
     assert runs == [operation.name]
     running.cancel()

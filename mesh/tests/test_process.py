@@ -68,7 +68,7 @@ async def test_spans_go_to_the_configured_collector_and_the_last_ones_before_the
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     process = await spawn(SERVICE, "--etcd", etcd_server.endpoint, "--otlp-endpoint", f"http://127.0.0.1:{port}")
-    endpoint = await wait_for(etcd, "allocator", timeout_s=30)
+    endpoint = await wait_for(etcd, "allocator", timeout_s=60)
     async with grpc.aio.insecure_channel(endpoint.address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
         await stub.Check(health_pb2.HealthCheckRequest())

@@ -109,7 +109,7 @@ async def channels(mesh_config: MeshConfig, etcd: Etcd) -> Any:
 
 async def test_a_call_finds_its_server_by_discovery(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
     async with allocator(mesh_config, echo):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         assert (await call(channels, Request(budget_bytes=7))).total_bytes == 7
     assert await resolve(etcd, "allocator") == []
 
@@ -118,7 +118,7 @@ async def test_thousands_of_calls_at_once_are_all_answered(
     mesh_config: MeshConfig, etcd: Etcd, channels: Channels
 ) -> None:
     async with allocator(mesh_config, echo):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         stub = allocator_pb2_grpc.AllocatorServiceStub(await channels.to("allocator"))
         calls = [stub.PlanBuffers(Request(budget_bytes=number)) for number in range(3000)]
         assert [reply.total_bytes for reply in await asyncio.gather(*calls)] == list(range(3000))
@@ -135,7 +135,7 @@ async def test_an_error_arrives_whole(mesh_config: MeshConfig, etcd: Etcd, chann
         )
 
     async with allocator(mesh_config, full):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         with pytest.raises(ResourceExhausted) as caught:
             await call(channels)
     error = caught.value
@@ -150,7 +150,7 @@ async def test_a_defect_is_logged_with_an_id_and_tells_the_client_the_id_alone(
         raise ZeroDivisionError("secret detail")
 
     async with allocator(mesh_config, broken):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         with pytest.raises(PermilleError) as caught:
             await call(channels)
     assert caught.value.code == Code.INTERNAL
@@ -163,7 +163,7 @@ async def test_a_defect_is_logged_with_an_id_and_tells_the_client_the_id_alone(
 
 async def test_health_and_reflection_name_the_services(mesh_config: MeshConfig, etcd: Etcd) -> None:
     async with allocator(mesh_config, echo):
-        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        endpoint = await wait_for(etcd, "allocator", timeout_s=60)
         async with grpc.aio.insecure_channel(endpoint.address) as channel:
             for service in ("", "permille.allocator.v1.AllocatorService"):
                 reply = await health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
@@ -182,7 +182,7 @@ async def test_metrics_count_calls_by_method_and_code(mesh_config: MeshConfig, e
         return Response()
 
     async with allocator(mesh_config.model_copy(update={"metrics": "127.0.0.1:0"}), sometimes):
-        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        endpoint = await wait_for(etcd, "allocator", timeout_s=60)
 
         def scrape(code: str) -> float:
             with urllib.request.urlopen(f"http://{endpoint.metadata['metrics']}/metrics") as page:
@@ -211,7 +211,7 @@ async def test_a_drain_lets_running_calls_finish(mesh_config: MeshConfig, etcd: 
         return Response(total_bytes=request.budget_bytes)
 
     async with allocator(mesh_config, slow) as context:
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         running = asyncio.create_task(call(channels, Request(budget_bytes=5)))
         await begun.wait()
         context.end(0)
@@ -249,7 +249,7 @@ async def test_a_stream_ends_with_its_error_after_what_it_gave(
     mesh_config: MeshConfig, etcd: Etcd, channels: Channels
 ) -> None:
     async with counting(mesh_config):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         channel = await channels.to("allocator")
         stream: Any = channel.unary_stream("/test.Numbers/Count")
         seen: list[bytes] = []
@@ -265,7 +265,7 @@ async def test_a_stream_that_its_client_leaves_makes_no_noise(
     mesh_config: MeshConfig, etcd: Etcd, channels: Channels, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with counting(mesh_config):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         stream: Any = (await channels.to("allocator")).unary_stream("/test.Numbers/Count")
         call = stream(b"for ever")
         async for number in call:
@@ -281,7 +281,7 @@ async def test_a_method_that_no_table_names_is_for_agents_alone(
     mesh_config: MeshConfig, etcd: Etcd, authority: Path
 ) -> None:
     async with counting(secured(mesh_config, authority, "n1")):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         for name, allowed in (("operator-user", False), ("agent-user", True)):
             channels = Channels(secured(mesh_config, authority, name), etcd)
             stream: Any = (await channels.to("allocator")).unary_stream("/test.Numbers/Count")
@@ -294,7 +294,7 @@ async def test_a_method_that_no_table_names_is_for_agents_alone(
 
 async def test_sigterm_drains(mesh_config: MeshConfig, etcd: Etcd) -> None:
     async with allocator(mesh_config, echo) as context:
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         os.kill(os.getpid(), signal.SIGTERM)
         assert await asyncio.shield(context.ended) == 0
 
@@ -319,7 +319,7 @@ async def test_a_call_without_a_deadline_gets_one(mesh_config: MeshConfig, etcd:
     config = mesh_config.model_copy(update={"call_timeout_s": 20.0})
     channels = Channels(config, etcd)
     async with allocator(config, remember):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         await call(channels)
         await call(channels, timeout=50)
     assert 10 < seen[0] < 22
@@ -335,7 +335,7 @@ async def test_a_deadline_that_passes_is_an_error_of_its_own(
         return Response()
 
     async with allocator(mesh_config, never):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         with pytest.raises(DeadlineExceeded):
             await call(channels, timeout=0.2)
 
@@ -350,7 +350,7 @@ async def test_unavailable_is_tried_again(mesh_config: MeshConfig, etcd: Etcd, c
         return Response(total_bytes=9)
 
     async with allocator(mesh_config, third):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         assert (await call(channels)).total_bytes == 9
     assert len(attempts) == 3
 
@@ -363,7 +363,7 @@ async def test_a_trace_goes_through(mesh_config: MeshConfig, etcd: Etcd, channel
         return Response()
 
     async with allocator(mesh_config, remember):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         await call(channels)
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[13]", seen[0])
 
@@ -372,7 +372,7 @@ async def test_while_etcd_is_away_the_replicas_known_last_are_called(
     mesh_config: MeshConfig, etcd: Etcd, etcd_server: EmbeddedEtcd, channels: Channels
 ) -> None:
     async with allocator(mesh_config, echo):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         await call(channels)
         await etcd_server.stop()
         assert (await call(channels, Request(budget_bytes=3))).total_bytes == 3
@@ -395,7 +395,7 @@ async def test_plain_text_off_loopback_is_refused(mesh_config: MeshConfig, setti
 
 async def test_a_port_in_use_is_named(mesh_config: MeshConfig, etcd: Etcd) -> None:
     async with allocator(mesh_config, echo):
-        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        endpoint = await wait_for(etcd, "allocator", timeout_s=60)
 
         async def nothing(_: Any) -> None:
             return
@@ -430,7 +430,7 @@ async def test_each_role_may_do_what_the_table_says(
     mesh_config: MeshConfig, etcd: Etcd, authority: Path, access: Access, allowed: set[Role]
 ) -> None:
     async with allocator(secured(mesh_config, authority, "n1"), echo, access=access):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         for role in Role:
             channels = Channels(secured(mesh_config, authority, f"{role.value}-user"), etcd)
             if role in allowed:
@@ -451,7 +451,7 @@ async def test_who_shows_no_certificate_or_one_of_another_authority_gets_no_conn
     certs.issue_user(stranger, "mallory", roles=[Role.OPERATOR])
     mixed = secured(mesh_config, stranger, "mallory").model_copy(update={"tls_ca": authority / "ca.crt"})
     async with allocator(secured(mesh_config, authority, "n1"), echo):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         for config in (mesh_config, mixed):
             channels = Channels(config, etcd)
             with pytest.raises(PermilleError) as caught:
@@ -463,7 +463,7 @@ async def test_who_shows_no_certificate_or_one_of_another_authority_gets_no_conn
 async def test_metrics_are_as_closed_as_the_calls(mesh_config: MeshConfig, etcd: Etcd, authority: Path) -> None:
     config = secured(mesh_config, authority, "n1").model_copy(update={"metrics": "127.0.0.1:0"})
     async with allocator(config, echo):
-        endpoint = await wait_for(etcd, "allocator", timeout_s=10)
+        endpoint = await wait_for(etcd, "allocator", timeout_s=60)
         url = f"https://{endpoint.metadata['metrics']}/metrics"
 
         def scrape(with_certificate: bool) -> str:
@@ -483,7 +483,7 @@ async def test_a_user_certificate_cannot_pass_for_a_service(
     mesh_config: MeshConfig, etcd: Etcd, authority: Path
 ) -> None:
     async with allocator(secured(mesh_config, authority, "operator-user"), echo):
-        await wait_for(etcd, "allocator", timeout_s=10)
+        await wait_for(etcd, "allocator", timeout_s=60)
         channels = Channels(secured(mesh_config, authority, "viewer-user"), etcd)
         with pytest.raises(PermilleError) as caught:
             await call(channels, timeout=5)

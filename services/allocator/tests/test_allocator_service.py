@@ -25,7 +25,7 @@ MIB = 1 << 20
 @pytest.fixture
 async def allocator(mesh_config: MeshConfig, etcd: Etcd) -> AsyncIterator[rpc.AllocatorServiceAsyncStub]:
     server = asyncio.create_task(serve("allocator", mesh_config, setup))
-    await wait_for(etcd, "allocator", timeout_s=20)
+    await wait_for(etcd, "allocator", timeout_s=60)
     channels = Channels(mesh_config, etcd)
     yield rpc.AllocatorServiceStub(await channels.to("allocator"))
     await channels.close()

@@ -45,7 +45,7 @@ class Node:
         with log.open("ab") as file:
             self.processes[service] = subprocess.Popen(command, stdout=file, stderr=file)
         try:
-            await wait_for(self.etcd, service, timeout_s=30)
+            await wait_for(self.etcd, service, timeout_s=60)
         except PermilleError:
             pytest.fail(f"permille-{service} did not start:\n{log.read_text()}")
 

@@ -98,16 +98,16 @@ async def test_an_active_session_is_under_a_lease_and_a_finished_one_is_not(
 async def test_a_watcher_sees_every_state_until_the_last(registry: SessionRegistry) -> None:
     one, _ = await created(registry, session(1))
 
-    async def watch() -> list[State]:
-        return [change.state async for change in registry.watch(one.name)]
-
-    watcher = asyncio.create_task(watch())
-    for state in (State.RECORDING, State.STORING):
-        await asyncio.sleep(0.05)
-        registry.publish(one.changed(state=state))
-    await asyncio.sleep(0.05)
-    await finish(registry, one)
-    assert await watcher == [State.PREPARING, State.RECORDING, State.STORING, State.STORED]
+    seen = []
+    following = {
+        State.PREPARING: lambda: registry.publish(one.changed(state=State.RECORDING)),
+        State.RECORDING: lambda: registry.publish(one.changed(state=State.STORING)),
+        State.STORING: lambda: registry.publish(one.changed(state=State.STORED)),
+    }
+    async for change in registry.watch(one.name):
+        seen.append(change.state)
+        following.get(change.state, lambda: None)()
+    assert seen == [State.PREPARING, State.RECORDING, State.STORING, State.STORED]
 
 
 async def test_etcd_away_refuses_new_work_and_learns_the_end_of_the_running_when_it_is_back(

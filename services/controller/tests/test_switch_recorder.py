@@ -9,10 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
@@ -63,6 +64,13 @@ def started() -> subprocess.Popen[str]:
     return process
 
 
+async def recorded(path: Path, enough: Callable[[list[SwitchRecord]], object]) -> None:
+    """Waits until what the probe has written so far is enough."""
+    async with asyncio.timeout(60):
+        while not (path.exists() and enough(switch_records.parse(path.read_bytes()))):
+            await asyncio.sleep(0.01)
+
+
 def threads_of(pid: int) -> set[int]:
     return {int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()}
 
@@ -73,7 +81,7 @@ async def test_every_thread_of_the_target_alternates_between_in_and_out(
     path = tmp_path / "switches"
     threads = threads_of(target.pid)
     assert await recorder.begin("one", [target.pid], path) == ""
-    await asyncio.sleep(1)
+    await recorded(path, lambda records: len(records) > 1000)
     counts = await recorder.end("one")
 
     records = switch_records.parse(path.read_bytes())
@@ -101,7 +109,7 @@ async def test_a_core_runs_one_thread_at_a_time(
 ) -> None:
     path = tmp_path / "switches"
     await recorder.begin("one", [target.pid], path)
-    await asyncio.sleep(0.5)
+    await recorded(path, lambda records: len(records) > 500)
     counts = await recorder.end("one")
     on_core: dict[int, int] = {}
     unannounced = 0
@@ -122,12 +130,11 @@ async def test_threads_born_during_the_session_are_recorded_from_their_first_arr
     before = threads_of(target.pid)
     path = tmp_path / "switches"
     await recorder.begin("one", [target.pid], path)
-    await asyncio.sleep(0.5)
+    await recorded(path, lambda records: len({record.tid for record in records} - before) >= 3)
     counts = await recorder.end("one")
     records = sorted(switch_records.parse(path.read_bytes()), key=lambda record: record.time)
     first = {record.tid: record.operation for record in reversed(records)}
     young = set(first) - before
-    assert len(young) >= 3
     assert sum(first[tid] == OUT for tid in young) <= counts.unseen
 
 
@@ -137,10 +144,11 @@ async def test_two_sessions_at_once_each_get_their_own_target(
     with started() as other:
         await recorder.begin("one", [target.pid], tmp_path / "one")
         await recorder.begin("two", [other.pid], tmp_path / "two")
-        await asyncio.sleep(0.3)
-        one, two = await recorder.end("one"), await recorder.end("two")
+        await recorded(tmp_path / "one", lambda records: len(records) > 100)
+        await recorded(tmp_path / "two", lambda records: len(records) > 100)
+        await recorder.end("one")
+        await recorder.end("two")
         other.kill()
-    assert one.count > 100 and two.count > 100
     assert {record.pid for record in switch_records.parse((tmp_path / "one").read_bytes())} == {target.pid}
     assert {record.pid for record in switch_records.parse((tmp_path / "two").read_bytes())} == {other.pid}
 
@@ -149,14 +157,14 @@ async def test_a_probe_that_is_killed_says_so_and_the_next_session_has_a_new_one
     recorder: SwitchRecorder, target: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     await recorder.begin("one", [target.pid], tmp_path / "one")
-    await asyncio.sleep(0.3)
+    await recorded(tmp_path / "one", len)
     assert recorder.pid is not None
     os.kill(recorder.pid, signal.SIGKILL)
     counts = await recorder.end("one")
     assert "ended" in counts.unavailable
     assert switch_records.parse((tmp_path / "one").read_bytes())
     assert await recorder.begin("two", [target.pid], tmp_path / "two") == ""
-    await asyncio.sleep(0.2)
+    await recorded(tmp_path / "two", len)
     assert (await recorder.end("two")).count > 0
 
 
@@ -195,10 +203,14 @@ asyncio.run(main())
     probe = int(done.stdout)
     if not probe:
         pytest.skip("no switch records on this machine")
-    gone = threading.Event()
-    for _ in range(100):
-        if not Path(f"/proc/{probe}").exists() or "State:\tZ" in Path(f"/proc/{probe}/status").read_text():
-            break
-        gone.wait(0.05)
-    else:
-        pytest.fail(f"the probe {probe} outlives its parent")
+    deadline = time.monotonic() + 60
+    while lives(probe):
+        assert time.monotonic() < deadline, f"the probe {probe} outlives its parent"
+        time.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -187,7 +187,7 @@ async def serving(
 
     task = asyncio.create_task(serve(service, config, remember, instance=instance))
     client = Etcd(config.etcd)
-    await discovery.wait_for(client, service, instance=instance, timeout_s=20)
+    await discovery.wait_for(client, service, instance=instance, timeout_s=60)
     await client.close()
     try:
         yield contexts[0]

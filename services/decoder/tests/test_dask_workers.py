@@ -263,7 +263,7 @@ async def test_the_service_decodes_on_the_cluster_that_its_settings_name(  # noq
     server = asyncio.create_task(serve("decoder", config, setup))
     channels = Channels(config, etcd)
     try:
-        await wait_for(etcd, "decoder", timeout_s=30)
+        await wait_for(etcd, "decoder", timeout_s=60)
         stub: Any = rpc.DecoderServiceStub(await channels.to("decoder"))
         started = await stub.Decode(pb.DecodeRequest(session="nodes/n/sessions/s1"))
         request = operation_pb2.WaitOperationRequest(name=started.operation.name)

@@ -51,7 +51,7 @@ async def decoder(mesh_config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
 @asynccontextmanager
 async def running(config: MeshConfig, etcd: Etcd) -> AsyncIterator[Stub]:
     server = asyncio.create_task(serve("decoder", config, setup))
-    await wait_for(etcd, "decoder", timeout_s=20)
+    await wait_for(etcd, "decoder", timeout_s=60)
     channels = Channels(config, etcd)
     yield rpc.DecoderServiceStub(await channels.to("decoder"))
     await channels.close()

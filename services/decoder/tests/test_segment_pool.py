@@ -42,12 +42,10 @@ async def test_a_task_that_kills_its_worker_costs_itself_only(pool: SegmentPool[
 
 
 async def test_the_end_of_the_pool_ends_its_workers(pool: SegmentPool[str, object]) -> None:
-    pids = [await pool.run("__import__('os').getpid()") for _ in range(4)]
+    workers = {psutil.Process(int(str(await pool.run("__import__('os').getpid()")))) for _ in range(4)}
     running = asyncio.create_task(pool.run(SLEEPS))
     await asyncio.sleep(0.2)
     pool.close()
     await asyncio.gather(running, return_exceptions=True)
-    _, alive = psutil.wait_procs(
-        [psutil.Process(int(str(pid))) for pid in set(pids) if psutil.pid_exists(int(str(pid)))], 10
-    )
+    _, alive = psutil.wait_procs(workers, 60)
     assert not alive
