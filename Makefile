@@ -16,7 +16,7 @@ VPT_PLUGIN := services/controller/src/permille/controller/vpt/libpermille-vpt.so
 HTML_TEMPLATE := cli/src/permille/cli/html/report.html
 RUST := $(shell git ls-files services/decoder/ptcore 2>/dev/null | grep -E '\.(rs|toml|lock|pyi)$$')
 PROTO := $(wildcard proto/permille/*/v1/*.proto) proto/generate.py
-PYTEST := $(BIN)/pytest
+PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
