@@ -65,6 +65,8 @@ class Channels:
         self._config = config
         self._etcd = etcd
         self._credentials = channel_credentials(config)
+        # Made once: they cost more memory than a channel.
+        self._interceptors: Sequence[Any] = [*_deadlines(config.call_timeout_s), *_tracing()]
         self._open: dict[str, tuple[str, grpc.aio.Channel]] = {}
         self._known: dict[str, list[Endpoint]] = {}
         self._retired: set[asyncio.Task[None]] = set()
@@ -75,8 +77,8 @@ class Channels:
         Calls without a deadline get `call_timeout_s`, streams an hour; UNAVAILABLE is tried up to five times.
         While etcd is away, the replicas known last are used. Raises `Unavailable` when nobody serves.
         """
-        target = _target([endpoint.address for endpoint in await self._endpoints(service, instance)])
         name = f"{service}/{instance or ''}"
+        target = _target([endpoint.address for endpoint in await self._endpoints(name, service, instance)])
         known = self._open.get(name)
         if known is not None:
             if known[0] == target:
@@ -95,25 +97,29 @@ class Channels:
         for _, channel in opened.values():
             await channel.close()
 
-    async def _endpoints(self, service: str, instance: str | None) -> list[Endpoint]:
+    async def _endpoints(self, name: str, service: str, instance: str | None) -> list[Endpoint]:
         try:
-            self._known[service] = await discovery.resolve(self._etcd, service)
+            if instance is None:
+                found = await discovery.resolve(self._etcd, service)
+            else:
+                one = await discovery.find(self._etcd, service, instance)
+                found = [one] if one else []
         except Unavailable:
-            if not self._known.get(service):
+            found = self._known.get(name, [])
+            if not found:
                 raise
-        found = [endpoint for endpoint in self._known[service] if instance in (None, endpoint.instance)]
         if not found:
             raise _nobody(service, instance)
+        self._known[name] = found
         return found
 
     def _connect(self, service: str, target: str) -> grpc.aio.Channel:
-        interceptors: Sequence[Any] = [*_deadlines(self._config.call_timeout_s), *_tracing()]
         if self._credentials is None:
             for address in target.removeprefix("ipv4:").split(","):
                 require_loopback(address, what=f"call {service} at")
-            return grpc.aio.insecure_channel(target, options=_OPTIONS, interceptors=interceptors)
+            return grpc.aio.insecure_channel(target, options=_OPTIONS, interceptors=self._interceptors)
         options = (*_OPTIONS, ("grpc.ssl_target_name_override", server_name(service)))
-        return grpc.aio.secure_channel(target, self._credentials, options=options, interceptors=interceptors)
+        return grpc.aio.secure_channel(target, self._credentials, options=options, interceptors=self._interceptors)
 
     def _retire(self, channel: grpc.aio.Channel) -> None:
         async def close() -> None:

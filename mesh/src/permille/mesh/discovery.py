@@ -47,6 +47,12 @@ async def resolve(etcd: Etcd, service: str) -> list[Endpoint]:
     return [_endpoint(kv) for kv in await etcd.prefix(f"{_ROOT}{service}/")]
 
 
+async def find(etcd: Etcd, service: str, instance: str) -> Endpoint | None:
+    """One instance, None when it is not alive; costs the same however many there are. Raises `Unavailable`."""
+    kv = await etcd.get(service_key(service, instance))
+    return None if kv is None else _endpoint(kv)
+
+
 async def wait_for(etcd: Etcd, service: str, *, instance: str | None = None, timeout_s: float) -> Endpoint:
     """The first instance of a service, or the one named, as soon as it is there. Raises `DeadlineExceeded`."""
     try:
