@@ -23,6 +23,7 @@ COMMANDS = {
     "trace": "permille.cli.commands.trace",
     "sessions": "permille.cli.commands.sessions",
     "report": "permille.cli.commands.report",
+    "diff": "permille.cli.commands.diff",
     "query": "permille.cli.commands.query",
     "export": "permille.cli.commands.export",
     "delete": "permille.cli.commands.delete",

@@ -6,6 +6,7 @@ from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
+from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.planner import Planner
 from permille.mesh.auth import OPERATE, VIEW, Access
 from permille.mesh.errors import PermilleError
@@ -16,6 +17,8 @@ from permille.mesh.operations import OperationStore
 ACCESS: dict[str, Access] = {
     "PlanCoverage": VIEW,
     "StartCoverage": OPERATE,
+    "GetCoverage": VIEW,
+    "DiffCoverage": VIEW,
     "GetOperation": VIEW,
     "ListOperations": VIEW,
     "WaitOperation": VIEW,
@@ -31,10 +34,12 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         operations: OperationStore,
         planner: Planner,
         runner: OperationRunner[coverage_pb2.StartCoverageRequest],
+        reader: CoverageReader,
     ) -> None:
         super().__init__(operations)
         self._planner = planner
         self._runner = runner
+        self._reader = reader
 
     async def PlanCoverage(  # noqa: N802
         self, request: coverage_pb2.PlanCoverageRequest, context: Any
@@ -53,6 +58,18 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         if operation is None:
             operation = await self._begun(request)
         return coverage_pb2.StartCoverageResponse(operation=operation)
+
+    async def GetCoverage(  # noqa: N802
+        self, request: coverage_pb2.GetCoverageRequest, context: Any
+    ) -> coverage_pb2.GetCoverageResponse:
+        """What has been seen and what is estimated to be missing."""
+        return await self._reader.coverage(request)
+
+    async def DiffCoverage(  # noqa: N802
+        self, request: coverage_pb2.DiffCoverageRequest, context: Any
+    ) -> coverage_pb2.DiffCoverageResponse:
+        """What two sets of sessions did differently."""
+        return await self._reader.diff(request)
 
     async def _begun(self, request: coverage_pb2.StartCoverageRequest) -> operation_pb2.Operation:
         try:

@@ -1,0 +1,97 @@
+"""What two recordings did differently, on the terminal and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.rendering.units import count
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Difference = coverage_pb2.Difference
+
+
+def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterator[RenderableType]:
+    """Who is compared, then functions, then calls."""
+    yield Text(f"A: {', '.join(found.a)}")
+    yield Text(f"B: {', '.join(found.b)}")
+    yield Text(f"alike: {100 * found.similarity:.1f} % of the calls' distribution over functions")
+    for title, rows, total in (
+        (f"Functions, by {measure}", found.functions, found.functions_total),
+        ("Calls of one function by another", found.calls, found.calls_total),
+    ):
+        yield ""
+        yield _table(title, rows, total) if rows else Text(f"{title}: no difference")
+
+
+def diff_json(found: coverage_pb2.DiffCoverageResponse) -> dict[str, Any]:
+    """For programs: fields as in the API, numbers as numbers."""
+    return {
+        "a": list(found.a),
+        "b": list(found.b),
+        "similarity": found.similarity,
+        "functions_total": found.functions_total,
+        "calls_total": found.calls_total,
+        "functions": [_row_json(row) for row in found.functions],
+        "calls": [{"caller": row.caller, **_row_json(row)} for row in found.calls],
+    }
+
+
+def change_text(row: Difference) -> str:
+    """`only A`, `only B`, or how the share changed from A to B."""
+    if row.only_in:
+        return f"only {row.only_in.upper()}"
+    if not row.share_a or not row.share_b:
+        return ""
+    times = row.share_b / row.share_a
+    return f"x {times:.2f}" if math.isfinite(times) else ""
+
+
+def _row_json(row: Difference) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "module": row.module,
+        "only_in": row.only_in,
+        "count_a": row.count_a,
+        "count_b": row.count_b,
+        "share_a": row.share_a,
+        "share_b": row.share_b,
+        "sessions_a": row.sessions_a,
+        "sessions_b": row.sessions_b,
+        "statistic": row.statistic,
+    }
+
+
+def _table(title: str, rows: Sequence[Difference], total: int) -> Table:
+    rest = total - len(rows)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=f"{count(rest)} more: --top {total} shows all" if rest > 0 else None,
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    table.add_column("NAME", overflow="fold", ratio=3, min_width=24)
+    table.add_column("MODULE", overflow="ellipsis", no_wrap=True)
+    for name in ("CHANGE", "A", "A %", "B", "B %", "G"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            Text(f"{row.caller} > {row.name}" if row.caller else row.name),
+            Text(PurePath(row.module).name),
+            change_text(row),
+            count(row.count_a),
+            f"{100 * row.share_a:.3f}",
+            count(row.count_b),
+            f"{100 * row.share_b:.3f}",
+            f"{row.statistic:,.1f}",
+        )
+    return table

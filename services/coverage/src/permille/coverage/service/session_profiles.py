@@ -1,0 +1,103 @@
+"""Profiles of decoded sessions, read from the tables one session at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from permille.coverage.domain.profile import Edge, Function, Profile, Totals
+from permille.coverage.domain.unseen import Incidence
+from permille.coverage.service.table_reader import TableReader, text_literal
+from permille.mesh.errors import FailedPrecondition
+
+_SESSIONS = "SELECT session_id, session, target, start_ns, period_ms, raw_bytes, lost_bytes FROM sessions"
+_FUNCTIONS = """
+SELECT function, module, coalesce(build_id, '') AS build_id, address, name, calls, self_instructions, total_instructions
+FROM functions WHERE session_id = $session
+"""
+# Branches have addresses of one process, which another process loads elsewhere: calls between functions are the edges.
+_EDGES = """
+SELECT p.function AS caller, c.function AS callee, count(*) AS calls
+FROM calls c JOIN calls p ON p.segment = c.segment AND p.call = c.parent
+WHERE c.session_id = $session AND p.session_id = $session AND c.parent >= 0
+GROUP BY ALL
+"""
+WINDOWS = 10
+_WINDOWS = f"""
+WITH bounds AS (SELECT start_ns, greatest(end_ns - start_ns, 1) AS length FROM sessions WHERE session_id = $session),
+ found AS (
+  SELECT function, least(greatest(CAST(floor((c.start_ns - b.start_ns) * {WINDOWS}.0 / b.length) AS BIGINT), 0),
+   {WINDOWS - 1}) AS part
+  FROM calls c, bounds b WHERE c.session_id = $session),
+ counted AS (SELECT function, count(DISTINCT part) AS parts FROM found GROUP BY function)
+SELECT parts, count(*) AS functions FROM counted GROUP BY parts
+"""  # noqa: S608 - numbers of this module's own
+_COST = """
+SELECT CAST(sum(greatest(last_ns - first_ns, 0)) AS BIGINT) AS traced_ns, CAST(sum(decode_ms) AS BIGINT) AS decode_ms
+FROM segments WHERE session_id = $session
+"""
+
+
+@dataclass(frozen=True)
+class SessionCost:
+    """What one session took: its streams' lengths and its decode together, in seconds of a core."""
+
+    core_seconds: float
+
+
+class SessionProfiles:
+    """Reads; keeps nothing."""
+
+    def __init__(self, tables: TableReader) -> None:
+        self._tables = tables
+
+    async def of_target(self, target: str, most: int, *, patience_s: float | None = None) -> tuple[list[str], int]:
+        """Ids of the newest decoded sessions of a program, and how many older ones there are."""
+        sql = f"SELECT session_id FROM sessions WHERE target = {text_literal(target)} ORDER BY start_ns DESC"  # noqa: S608
+        found = [row["session_id"] for row in await self._tables.rows(sql, patience_s=patience_s)]
+        return found[:most], max(0, len(found) - most)
+
+    async def read(self, session_ids: list[str], *, edges: bool = True) -> AsyncIterator[Profile]:
+        """One after the other, so that only one is in memory. Raises `FailedPrecondition` for one not decoded."""
+        for session_id in session_ids:
+            yield await self._profile(session_id, edges=edges)
+
+    async def windows(self, session_id: str) -> Incidence:
+        """Functions of a session by the number of its ten windows in which a call of them began."""
+        rows = await self._ask(_WINDOWS, session_id)
+        return Incidence(WINDOWS, {row["parts"]: row["functions"] for row in rows})
+
+    async def cost(self, session_id: str) -> SessionCost:
+        """What it took to record and decode."""
+        (row,) = await self._ask(_COST, session_id)
+        return SessionCost((row["traced_ns"] or 0) / 1e9 + (row["decode_ms"] or 0) / 1e3)
+
+    async def _profile(self, session_id: str, *, edges: bool) -> Profile:
+        found = await self._ask(f"{_SESSIONS} WHERE session_id = $session", session_id)
+        if not found:
+            raise FailedPrecondition(
+                f"session {session_id} is not decoded",
+                reason="SESSION_NOT_DECODED",
+                help="`permille sessions` lists those there are; `permille report SESSION` decodes one",
+                metadata={"session": session_id},
+            )
+        numbers: dict[int, Function] = {}
+        functions: dict[Function, Totals] = {}
+        for row in await self._ask(_FUNCTIONS, session_id):
+            function = Function(row["module"], row["build_id"], row["address"], row["name"])
+            numbers[row["function"]] = function
+            functions[function] = Totals(row["calls"], row["self_instructions"], row["total_instructions"])
+        calls = await self._ask(_EDGES, session_id) if edges else []
+        return Profile(
+            **found[0],
+            functions=functions,
+            edges={
+                Edge(numbers[row["caller"]], numbers[row["callee"]]): row["calls"]
+                for row in calls
+                if row["caller"] in numbers and row["callee"] in numbers
+            },
+        )
+
+    async def _ask(self, sql: str, session_id: str) -> list[dict[str, Any]]:
+        return await self._tables.rows(sql.replace("$session", text_literal(session_id)))

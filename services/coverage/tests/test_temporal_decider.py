@@ -1,0 +1,110 @@
+"""The period that is decided: within its range, monotone in each input, and the sum of what explains it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.coverage.domain.period import Purpose
+from permille.coverage.domain.temporal_decider import (
+    LONGEST_DECIDED_MS,
+    PRIORITY_OF,
+    SHORTEST_DECIDED_MS,
+    Situation,
+    Weights,
+    decide,
+    priority_for,
+)
+from permille.mesh.errors import InvalidArgument
+
+amounts = st.floats(0, 1e12, allow_nan=False)
+situations = st.builds(
+    Situation,
+    priority=st.integers(0, 100),
+    functions=st.floats(1, 1e7),
+    binary_bytes=st.integers(0, 1 << 40),
+    issues=st.floats(0, 1e6),
+    bytes_per_second=amounts,
+)
+shares = st.floats(0, 10)
+weightings = st.builds(
+    Weights,
+    priority=shares,
+    complexity=shares,
+    stability=shares,
+    full_functions=st.integers(1, 1 << 30),
+    bytes_per_function=st.integers(1, 1 << 20),
+    full_issues=st.floats(0.1, 1000),
+    reference_bytes_per_second=st.floats(1, 1e10),
+)
+
+
+@given(situations, weightings)
+def test_every_period_is_within_the_range_and_the_sum_of_its_terms(situation: Situation, weights: Weights) -> None:
+    decision = decide(situation, weights)
+    assert SHORTEST_DECIDED_MS <= decision.period_ms <= LONGEST_DECIDED_MS
+    assert abs(sum(term.contribution_ms for term in decision.terms) - decision.period_ms) <= 0.51
+
+
+@given(situations, weightings, st.sampled_from(["priority", "functions", "issues"]), amounts)
+def test_more_of_a_reason_never_means_less_time(situation: Situation, weights: Weights, what: str, more: float) -> None:
+    raised = getattr(situation, what) + more
+    larger = replace(situation, **{what: min(100, round(raised)) if what == "priority" else raised})
+    assert decide(larger, weights).period_ms >= decide(situation, weights).period_ms
+
+
+@given(situations, weightings, st.integers(1, 1 << 40))
+def test_a_larger_binary_never_means_less_time_while_nobody_has_seen_it_run(
+    situation: Situation, weights: Weights, more: int
+) -> None:
+    unseen = replace(situation, functions=0, binary_bytes=max(1, situation.binary_bytes))
+    larger = replace(unseen, binary_bytes=unseen.binary_bytes + more)
+    assert decide(larger, weights).period_ms >= decide(unseen, weights).period_ms
+
+
+@given(situations, weightings, amounts)
+def test_what_costs_its_target_more_is_never_looked_at_for_longer(
+    situation: Situation, weights: Weights, more: float
+) -> None:
+    dearer = replace(situation, bytes_per_second=situation.bytes_per_second + more)
+    assert decide(dearer, weights).period_ms <= decide(situation, weights).period_ms
+
+
+def test_the_extremes_reach_the_ends_of_the_range() -> None:
+    assert decide(Situation(0, functions=1e-9), Weights()).period_ms == SHORTEST_DECIDED_MS
+    assert decide(Situation(100, functions=10_000, issues=5), Weights()).period_ms == LONGEST_DECIDED_MS
+    troubled = Situation(100, functions=10_000, issues=5, bytes_per_second=100e6)
+    assert decide(troubled, Weights()).period_ms == SHORTEST_DECIDED_MS + (2000 - SHORTEST_DECIDED_MS) // 2
+
+
+def test_the_explanation_names_every_input_with_its_weight() -> None:
+    terms = {term.name: term for term in decide(Situation(50, functions=100, issues=2.5), Weights()).terms}
+    assert list(terms) == ["base", "priority", "complexity", "stability", "overhead"]
+    assert (terms["priority"].value, terms["priority"].weight) == (0.5, 0.5)
+    assert terms["priority"].contribution_ms == pytest.approx(1900 * 0.5 * 0.5)
+    assert terms["complexity"].detail == "100 functions seen"
+    assert terms["stability"].value == 0.5
+    assert terms["overhead"].contribution_ms == 0
+
+
+def test_the_longest_that_is_allowed_is_kept() -> None:
+    assert decide(Situation(100, functions=10_000, issues=5), Weights(), longest_ms=300).period_ms == 300
+
+
+def test_without_any_weight_the_shortest_is_decided() -> None:
+    nothing = Weights(priority=0, complexity=0, stability=0)
+    assert decide(Situation(100, issues=9), nothing).period_ms == SHORTEST_DECIDED_MS
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_a_priority_not_given_is_the_purposes_own(purpose: Purpose) -> None:
+    assert priority_for(purpose, None) == PRIORITY_OF[purpose]
+    assert priority_for(purpose, 0) == 0
+
+
+@pytest.mark.parametrize("asked", [-1, 101])
+def test_a_priority_outside_is_refused(asked: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"priority {asked}"):
+        priority_for(Purpose.ANOMALY, asked)
