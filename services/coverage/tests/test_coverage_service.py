@@ -12,12 +12,16 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
+import duckdb
 import grpc
+import pyarrow as pa
 import pytest
 from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
@@ -45,6 +49,7 @@ from permille.mesh.operation_runner import Job, OperationRunner
 from permille.mesh.operation_service import OperationMethods
 from permille.mesh.operations import operation_error
 from permille.mesh.server import ServerContext, serve
+from permille.mesh.table_schemas import SCHEMAS
 
 Session = controller_pb2.Session
 Operation = operation_pb2.Operation
@@ -156,6 +161,9 @@ class Decoder:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.fail_with: PermilleError | None = None
+        self.tables = DecodedTables()
+        # What the n-th decoded session ran.
+        self.ran: Callable[[int], dict[str, Iterable[int]]] | None = None
 
     async def work(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         self.decoded.append(job.request.session)
@@ -163,13 +171,60 @@ class Decoder:
         await self.go_on.wait()
         if self.fail_with is not None:
             raise self.fail_with
+        if self.ran is not None:
+            self.tables.add(job.request.session, self.ran(len(self.decoded)))
         return decoder_pb2.DecodeResult(session=job.request.session, raw_bytes=RAW_BYTES, decode_ms=1500)
 
 
+class DecodedTables:
+    """The decoder's tables: one thread in which `main` calls functions, each begun in one of ten windows."""
+
+    def __init__(self) -> None:
+        self.database = duckdb.connect(":memory:")
+        self.queries = 0
+        for table, schema in SCHEMAS.items():
+            self.database.register("empty", schema.empty_table())
+            self.database.execute(f"CREATE TABLE {table} AS SELECT * FROM empty")
+
+    def add(
+        self, session: str, called: dict[str, Iterable[int]], build_id: str = "ab", target: str = "redis-server"
+    ) -> None:
+        """A session in which main called these, each once in each of its windows."""
+        session_id, begin = session.rpartition("/")[2], 1_000_000_000
+        known: dict[str, Any] = {"session_id": session_id, "day": date(2026, 1, 1)}
+        self._insert("sessions", known | {"session": session, "target": target, "start_ns": begin, "lost_bytes": 0,
+                     "end_ns": begin + 100_000_000, "period_ms": 100, "raw_bytes": RAW_BYTES})  # fmt: skip
+        self._insert("segments", known | {"segment": 0, "first_ns": begin, "last_ns": begin + 10**8, "decode_ms": 100})
+        for name, windows in {"main": range(10), **called}.items():
+            number = zlib.crc32(name.encode()) >> 1
+            self._insert("functions", known | {"function": number, "name": name, "module": "/bin/s", "calls": 1,
+                         "build_id": build_id, "address": number, "self_instructions": 10,
+                         "total_instructions": 20})  # fmt: skip
+            for window in windows:
+                self._insert("calls", known | {"segment": 0, "call": number * 10 + window, "function": number,
+                             "parent": -1 if name == "main" else (zlib.crc32(b"main") >> 1) * 10,
+                             "name": name, "start_ns": begin + window * 10_000_000})  # fmt: skip
+
+    def _insert(self, table: str, row: dict[str, Any]) -> None:
+        self.database.register("row", pa.Table.from_pylist([row], schema=SCHEMAS[table]))
+        self.database.execute(f"INSERT INTO {table} SELECT * FROM row")
+
+
 class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
-    def __init__(self, context: ServerContext, runner: OperationRunner[decoder_pb2.DecodeRequest]) -> None:
+    def __init__(
+        self, context: ServerContext, runner: OperationRunner[decoder_pb2.DecodeRequest], tables: DecodedTables
+    ) -> None:
         super().__init__(context.operations)
         self._runner = runner
+        self._tables = tables
+
+    async def Query(self, request: decoder_pb2.QueryRequest, context: Any) -> AsyncIterator[decoder_pb2.QueryResponse]:
+        self._tables.queries += 1
+        found: Any = self._tables.database.sql(request.sql).to_arrow_table()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
+        yield decoder_pb2.QueryResponse(arrow_ipc=sink.getvalue().to_pybytes())
 
     async def Decode(self, request: decoder_pb2.DecodeRequest, context: Any) -> decoder_pb2.DecodeResponse:
         return decoder_pb2.DecodeResponse(operation=await self._runner.start(request, request.request_id))
@@ -214,7 +269,7 @@ async def decoder_serving(config: MeshConfig, decoder: Decoder) -> AsyncIterator
         add = decoder_pb2_grpc.add_DecoderServiceServicer_to_server
         runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, decoder.work)
         methods = {method.name: INTERNAL for method in descriptor.methods}
-        servicer = DecoderService(context, runner)  # type: ignore[abstract]
+        servicer = DecoderService(context, runner, decoder.tables)  # type: ignore[abstract]
         context.add(add, servicer, descriptor, methods)
         context.spawn(runner.run())
 
@@ -638,3 +693,161 @@ async def test_without_any_controller_the_way_out_is_named(coverage: Coverage) -
     with pytest.raises(Unavailable, match="no controller is running") as caught:
         await coverage.plan(pids=(13,))
     assert "permille up" in caught.value.help
+
+
+def profile_of(name: str, *, limit: int, min_gain: float = 0.0) -> coverage_pb2.CoverageRequest:
+    return coverage_pb2.CoverageRequest(
+        target=coverage_pb2.Target(process_name=name),
+        purpose=coverage_pb2.PURPOSE_PROFILING,
+        period_ms=100,
+        rounds=coverage_pb2.AdaptiveRounds(limit=limit, min_gain=min_gain),
+    )
+
+
+USUAL: dict[str, Iterable[int]] = dict.fromkeys(("get", "set", "reply"), range(10))
+
+
+def with_rare(session: int) -> dict[str, Iterable[int]]:
+    """What always runs, and two functions that only this session runs, once each."""
+    return {**USUAL, f"rare-{session}": [3], f"rarer-{session}": [8]}
+
+
+async def start_profile(coverage: Coverage, request: coverage_pb2.CoverageRequest) -> Operation:
+    start = coverage_pb2.StartCoverageRequest(request_id="rounds", coverage=request)
+    return (await coverage._call("StartCoverage", start, coverage_pb2.StartCoverageResponse)).operation
+
+
+async def test_rounds_go_to_another_replica_while_new_functions_come_and_end_when_none_do(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(100, 110), "redis-server")
+    controller.go_on.set()
+    decoder.ran = lambda session: with_rare(session) if session < 4 else USUAL
+    # A session has five MiB. After the eighth 13.1 are thought to be unseen, and the next to bring 0.71.
+    operation = await start_profile(coverage, profile_of("redis-server", limit=9, min_gain=0.15))
+    result = result_of(await coverage.wait(operation.name))
+    assert [done.new_functions for done in result.rounds] == [6, 2, 2, 0, 0, 0, 0, 0]
+    assert {done.next for done in result.rounds[:-1]} == {coverage_pb2.Round.ACTION_REPLICA}
+    assert result.rounds[-1].expected_new_functions == pytest.approx(13.125 * 6 / (8 * 13.125 + 6))
+    assert result.rounds[-1].next == coverage_pb2.Round.ACTION_STOP
+    assert "are wanted" in result.rounds[-1].reason
+    assert len(result.sessions) == len(result.rounds) == controller.starts == len(decoder.decoded)
+
+
+async def test_no_more_rounds_are_made_than_asked_for(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    decoder.ran = with_rare
+    operation = await start_profile(coverage, profile_of("redis-server", limit=2, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    assert result.rounds[-1].reason == "2 rounds are as many as were asked for"
+    # Another process each time, while there is one.
+    assert [list(node.pids) for node in result.plan.nodes] == [[11], [12]]
+
+
+async def test_a_coverage_killed_between_rounds_goes_on_with_the_next_one_and_repeats_none(
+    coverage: Coverage, controller: Controller, decoder: Decoder, another: Coverage
+) -> None:
+    controller.processes = dict.fromkeys(range(100, 110), "redis-server")
+    controller.go_on.set()
+    second_decode = asyncio.Event()
+
+    def held(session: int) -> dict[str, Iterable[int]]:
+        if session == 2:
+            second_decode.set()
+        return with_rare(session)
+
+    decoder.ran = held
+    operation = await start_profile(coverage, profile_of("redis-server", limit=4, min_gain=1e-9))
+    await second_decode.wait()
+    await coverage.kill()
+    await another.start()
+    result = result_of(await another.wait(operation.name))
+    assert len(result.rounds) == 4
+    assert controller.starts == len(decoder.decoded) == len(result.sessions) == 4
+    assert len({pid for node in result.plan.nodes for pid in node.pids}) == 4
+
+
+async def test_a_replica_that_ended_meanwhile_is_passed_over(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys((100, 101, 102), "redis-server")
+    controller.ends_after_plan = 101
+    controller.go_on.set()
+    decoder.ran = with_rare
+    operation = await start_profile(coverage, profile_of("redis-server", limit=3, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    assert [done.reason.startswith("not recorded") for done in result.rounds] == [False, True, False]
+    assert [list(node.pids) for node in result.plan.nodes] == [[100], [101], [102]]
+    assert len(result.sessions) == 2
+
+
+async def test_what_has_been_seen_is_told_by_build_with_what_is_missing(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    for session in range(1, 5):
+        decoder.tables.add(f"nodes/n1/sessions/s{session}", with_rare(session))
+    decoder.tables.add("nodes/n1/sessions/old", {"get": [1]}, build_id="cd")
+    request = coverage_pb2.GetCoverageRequest(of=coverage_pb2.SessionSet(target="redis-server"), functions=3)
+    found = await coverage._call("GetCoverage", request, coverage_pb2.GetCoverageResponse)
+    newer, older = found.versions
+    assert (newer.build_id, newer.sessions, newer.functions.seen) == ("ab", 4, 12)
+    # Eight of one session and none of two: (4 - 1) / 4 * 8 * 7 / 2.
+    assert newer.functions.unseen == pytest.approx(21)
+    assert newer.edges.seen == 11
+    assert (older.build_id, older.sessions) == ("cd", 1)
+    assert (len(found.functions), found.functions_total) == (3, 14)
+    assert {replica.session: replica.functions_only_here for replica in found.replicas}["nodes/n1/sessions/s1"] == 2
+
+    plan = coverage_pb2.PlanCoverageRequest(coverage=profile_of("redis-server", limit=0), outlook=True)
+    planned = (await coverage._call("PlanCoverage", plan, coverage_pb2.PlanCoverageResponse)).plan
+    assert planned.coverage[0].functions.seen == 12
+    assert 0 < planned.coverage[0].missing_after < 21
+
+
+async def test_two_sessions_are_held_against_each_other(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    decoder.tables.add("nodes/n1/sessions/a", {f"f{n}": [1] for n in range(30)})
+    decoder.tables.add("nodes/n1/sessions/b", {"f0": [1], "slow": [1]})
+    request = coverage_pb2.DiffCoverageRequest(
+        a=coverage_pb2.SessionSet(sessions=["nodes/n1/sessions/a"]), b=coverage_pb2.SessionSet(sessions=["b"])
+    )
+    found = await coverage._call("DiffCoverage", request, coverage_pb2.DiffCoverageResponse)
+    assert list(found.b) == ["nodes/n1/sessions/b"]
+    assert found.functions[0].name == "slow"
+    assert (found.functions[0].only_in, found.calls[0].caller, found.calls[0].name) == ("b", "main", "slow")
+
+
+async def test_sessions_that_are_not_there_or_not_said_are_refused(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    async def ask(of: coverage_pb2.SessionSet) -> object:
+        request = coverage_pb2.GetCoverageRequest(of=of)
+        return await coverage._call("GetCoverage", request, coverage_pb2.GetCoverageResponse)
+
+    with pytest.raises(FailedPrecondition, match="session s9 is not decoded"):
+        await ask(coverage_pb2.SessionSet(sessions=["s9"]))
+    with pytest.raises(NotFound, match="named nobody"):
+        await ask(coverage_pb2.SessionSet(target="nobody"))
+    for wrong in (coverage_pb2.SessionSet(), coverage_pb2.SessionSet(sessions=["a"], target="b")):
+        with pytest.raises(InvalidArgument, match="sessions, or an operation, or a target"):
+            await ask(wrong)
+    with pytest.raises(NotFound):
+        await ask(coverage_pb2.SessionSet(operation="operations/000000000000-00000000"))
+
+
+async def test_troubles_make_later_periods_longer(coverage: Coverage, controller: Controller, decoder: Decoder) -> None:
+    controller.go_on.set()
+    before = (await coverage.plan(pids=(13,), period_ms=0)).nodes[0]
+    request = coverage_pb2.StartCoverageRequest(coverage=wish(pids=(13,)))
+    request.coverage.purpose = coverage_pb2.PURPOSE_ANOMALY
+    started = await coverage._call("StartCoverage", request, coverage_pb2.StartCoverageResponse)
+    await coverage.wait(started.operation.name)
+    after = (await coverage.plan(pids=(13,), period_ms=0)).nodes[0]
+
+    def stability(node: coverage_pb2.NodePlan) -> float:
+        return next(term.contribution for term in node.period_terms if term.name == "stability")
+
+    assert (stability(before), stability(after) > 0) == (0, True)

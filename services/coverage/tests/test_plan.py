@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.coverage.domain.node import Node, Process
-from permille.coverage.domain.period import DEFAULT_MS, LONGEST_MS, Purpose, period_for
-from permille.coverage.domain.plan import Wish, plan
+from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
+from permille.coverage.domain.plan import Policy, Wish, plan
 from permille.coverage.domain.rates import DECODE_FLOOR_MS, Observation, Rates
 from permille.coverage.domain.target import MOST_PIDS, Target, match
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -21,20 +21,27 @@ N1 = Node(
 N2 = Node("n2", recordable=(Process(13, "gzip"), Process(21, "redis-server")))
 
 
-@pytest.mark.parametrize("purpose", list(Purpose))
-def test_without_a_wish_the_purpose_decides_the_period(purpose: Purpose) -> None:
-    assert period_for(purpose, 0) == DEFAULT_MS[purpose]
-
-
 @pytest.mark.parametrize("asked", [1, 500, LONGEST_MS])
 def test_a_period_within_the_limits_is_kept(asked: int) -> None:
-    assert period_for(Purpose.ANOMALY, asked) == asked
+    assert require_period(asked) == asked
+    assert plan(Wish(Target(pids=(13,)), period_ms=asked), [N1], {}).nodes[0].period_ms == asked
 
 
 @pytest.mark.parametrize("asked", [-1, LONGEST_MS + 1])
 def test_a_period_outside_the_limits_is_refused_with_the_limits(asked: int) -> None:
     with pytest.raises(InvalidArgument, match=f"{asked} ms is outside 1 ms to 60000 ms"):
-        period_for(Purpose.ON_DEMAND, asked)
+        plan(Wish(Target(pids=(13,)), period_ms=asked), [N1], {})
+
+
+def test_a_period_not_given_is_decided_and_explained() -> None:
+    anomaly, profile = (
+        plan(Wish(Target(pids=(13,)), purpose), [N1], {}).nodes[0] for purpose in (Purpose.ANOMALY, Purpose.PROFILING)
+    )
+    assert anomaly.period_ms > profile.period_ms
+    assert sum(term.contribution for term in anomaly.terms) == pytest.approx(anomaly.period_ms, abs=0.51)
+    troubled = plan(Wish(Target(pids=(13,))), [N1], {}, issues={"gzip": 5}).nodes[0]
+    assert troubled.period_ms > plan(Wish(Target(pids=(13,))), [N1], {}).nodes[0].period_ms
+    assert plan(Wish(Target(pids=(13,))), [N1], {}, policy=Policy(longest_ms=200)).nodes[0].period_ms == 200
 
 
 def test_all_processes_of_a_name_on_all_nodes_are_meant() -> None:

@@ -45,7 +45,7 @@ weightings = st.builds(
 def test_every_period_is_within_the_range_and_the_sum_of_its_terms(situation: Situation, weights: Weights) -> None:
     decision = decide(situation, weights)
     assert SHORTEST_DECIDED_MS <= decision.period_ms <= LONGEST_DECIDED_MS
-    assert abs(sum(term.contribution_ms for term in decision.terms) - decision.period_ms) <= 0.51
+    assert abs(sum(term.contribution for term in decision.terms) - decision.period_ms) <= 0.51
 
 
 @given(situations, weightings, st.sampled_from(["priority", "functions", "issues"]), amounts)
@@ -83,10 +83,10 @@ def test_the_explanation_names_every_input_with_its_weight() -> None:
     terms = {term.name: term for term in decide(Situation(50, functions=100, issues=2.5), Weights()).terms}
     assert list(terms) == ["base", "priority", "complexity", "stability", "overhead"]
     assert (terms["priority"].value, terms["priority"].weight) == (0.5, 0.5)
-    assert terms["priority"].contribution_ms == pytest.approx(1900 * 0.5 * 0.5)
+    assert terms["priority"].contribution == pytest.approx(1900 * 0.5 * 0.5)
     assert terms["complexity"].detail == "100 functions seen"
     assert terms["stability"].value == 0.5
-    assert terms["overhead"].contribution_ms == 0
+    assert terms["overhead"].contribution == 0
 
 
 def test_the_longest_that_is_allowed_is_kept() -> None:

@@ -32,6 +32,12 @@ def test_one_unit_cannot_tell() -> None:
     assert sample_coverage(Incidence.of([{"a", "b"}])) == 0
 
 
+def test_of_two_units_what_is_in_both_is_no_sign_that_little_is_missing() -> None:
+    seen = Incidence(2, {1: 20, 2: 500})
+    assert unseen(seen) == 10
+    assert expected_new(seen, 1) == pytest.approx(5)
+
+
 def test_nothing_is_missing_when_every_unit_saw_the_same() -> None:
     seen = Incidence.of([{"a", "b"}] * 4)
     assert (unseen(seen), sample_coverage(seen), expected_new(seen, 5)) == (0, 1, 0)

@@ -1,4 +1,4 @@
-"""What a node says about itself."""
+"""What the inventory says: nodes, and the processes on them that can be recorded."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a node; `session` is the one recording it now, if any."""
+    """A process of a node; `session` is the one recording it now, if any; `version`: its binary's, as far as known."""
 
     pid: int
     name: str
     session: str = ""
+    threads: int = 1
+    version: str = ""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: what it can record now, and what was asked for, is alive and cannot be recorded."""
+    """A node: what it can record now, and what was asked for, is alive and cannot be recorded. `cores` 0: unknown."""
 
     name: str
     recordable: tuple[Process, ...] = ()
     others: tuple[Process, ...] = ()
     trace_budget_bytes: int = 0
+    cores: int = 0
+    zone: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What an inventory knows of a target: nodes, and the names of those that did not answer."""
+
+    nodes: tuple[Node, ...]
+    unreachable: tuple[str, ...] = ()

@@ -3,51 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from permille.coverage.domain.node import Node
-from permille.coverage.domain.period import LONGEST_MS, Purpose, period_for
+from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
 from permille.coverage.domain.rates import Rates
+from permille.coverage.domain.spatial_sampler import Choice, Instance, Quota, Sample, Sampling, choose, spread
 from permille.coverage.domain.target import MOST_PIDS, Target, match
-from permille.mesh.errors import FailedPrecondition, InvalidArgument
+from permille.coverage.domain.temporal_decider import Decision, Situation, Term, Weights, decide, priority_for
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+
+DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody wants; zeros are filled in by the plan."""
+    """What somebody wants; zeros, and None for the priority, are filled in by the plan. `rounds` 0: all at once."""
 
     target: Target
     purpose: Purpose = Purpose.ON_DEMAND
     period_ms: int = 0
     budget_bytes: int = 0
+    priority: int | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What an installation allows and prefers. A namespace without a quota has that of `default`, if there is one."""
+
+    longest_ms: int = LONGEST_MS
+    weights: Weights = field(default_factory=Weights)
+    sampling: Sampling = field(default_factory=Sampling)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+
+    def quota(self, namespace: str) -> Quota:
+        """Of one request in this namespace."""
+        return self.quotas.get(namespace) or self.quotas.get(DEFAULT_NAMESPACE) or Quota()
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One session to come; `budget_bytes` 0 leaves it to the node."""
+    """One session to come; `budget_bytes` 0 leaves it to the node. `terms`: why so long, when that was decided."""
 
     node: str
     pids: tuple[int, ...]
     period_ms: int
     budget_bytes: int
     expected_bytes: int
+    expected_decode_ms: int = 0
+    expected_core_seconds: float = 0.0
+    expected_overhead: float = 0.0
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All sessions of one wish and what they will cost together."""
+    """All sessions of one wish and what they will cost together; `later`: what further rounds may record, in order."""
 
     nodes: tuple[NodePlan, ...]
     expected_bytes: int
     expected_decode_ms: int
     measured_sessions: int
+    choices: tuple[Choice, ...] = ()
+    sample_terms: tuple[Term, ...] = ()
+    later: tuple[NodePlan, ...] = ()
+
+    @property
+    def expected_core_seconds(self) -> float:
+        """Of all sessions."""
+        return sum(session.expected_core_seconds for session in self.nodes)
 
 
-def plan(wish: Wish, nodes: Sequence[Node], rates: Mapping[str, Rates], *, longest_ms: int = LONGEST_MS) -> Plan:
+def plan(
+    wish: Wish,
+    nodes: Sequence[Node],
+    rates: Mapping[str, Rates],
+    *,
+    policy: Policy | None = None,
+    issues: Mapping[str, float] | None = None,
+) -> Plan:
     """Who records what. `rates`: what is known by process name; a name without any gets the first guesses.
 
-    More processes of one name on one node than a session may hold (64) become several sessions.
-    Raises what `period_for` and `match` raise, and `FailedPrecondition` when a process is being recorded already.
+    `issues`: recent troubles by process name. More processes of one name on one node than a session may hold (64)
+    become several sessions. Raises what `match`, `require_period` and `priority_for` raise, `FailedPrecondition` when a
+    process is being recorded already, `ResourceExhausted` when the quota has room for none.
     """
     if wish.budget_bytes < 0:
         raise InvalidArgument(
@@ -55,31 +96,124 @@ def plan(wish: Wish, nodes: Sequence[Node], rates: Mapping[str, Rates], *, longe
             reason="BUDGET_NEGATIVE",
             help="give 0 for the node's default, or a size in bytes",
         )
-    period_ms = period_for(wish.purpose, wish.period_ms, longest_ms=longest_ms)
-    sessions: list[NodePlan] = []
-    decode_ms = 0
-    measured: list[int] = []
-    for found in match(wish.target, nodes):
-        for process in found.processes:
-            if process.session:
-                raise _already_recorded(process.pid, process.name, process.session)
-        for begin in range(0, len(found.processes), MOST_PIDS):
-            part = found.processes[begin : begin + MOST_PIDS]
-            known = rates.get(part[0].name, Rates())
-            budget = wish.budget_bytes or found.node.trace_budget_bytes
-            expected = known.expected_bytes(len(part), period_ms, budget)
-            decode_ms += known.expected_decode_ms(expected)
-            measured.append(known.sessions)
-            pids = tuple(process.pid for process in part)
-            sessions.append(NodePlan(found.node.name, pids, period_ms, wish.budget_bytes, expected))
-    return Plan(tuple(sessions), sum(s.expected_bytes for s in sessions), decode_ms, min(measured))
+    policy = policy or Policy()
+    estimator = _Estimator(wish, rates, policy, issues or {})
+    matches = match(wish.target, nodes)
+    instances = [estimator.instance(found.node, process) for found in matches for process in found.processes]
+    sampled = wish.purpose is Purpose.PROFILING and not wish.target.pids
+    for one in instances:
+        if one.process.session and not sampled:
+            raise _already_recorded(one.process)
+    sample = _sample(wish, instances, policy)
+    if not sample.chosen:
+        raise _none_fits(wish, sample)
+    adaptive = sampled and wish.rounds > 1
+    first, later = (sample.chosen[:1], sample.chosen[1:]) if adaptive else (sample.chosen, [])
+    sessions = tuple(estimator.sessions(first))
+    return Plan(
+        sessions,
+        sum(session.expected_bytes for session in sessions),
+        sum(session.expected_decode_ms for session in sessions),
+        min(rates.get(one.process.name, Rates()).sessions for one in first),
+        sample.choices,
+        sample.terms,
+        tuple(session for one in later for session in estimator.sessions([one])),
+    )
 
 
-def _already_recorded(pid: int, name: str, session: str) -> FailedPrecondition:
+class _Estimator:
+    """Periods and costs of one wish."""
+
+    def __init__(self, wish: Wish, rates: Mapping[str, Rates], policy: Policy, issues: Mapping[str, float]) -> None:
+        self._wish = wish
+        self._rates = rates
+        self._policy = policy
+        self._issues = issues
+        self._priority = priority_for(wish.purpose, wish.priority)
+        if wish.period_ms:
+            require_period(wish.period_ms, longest_ms=policy.longest_ms)
+
+    def instance(self, node: Node, process: Process) -> Instance:
+        """A process with what recording it alone is expected to take."""
+        known = self._known(process)
+        size = known.expected_bytes(1, self._period(process).period_ms, self._budget(node))
+        return Instance(node, process, known.bytes_per_second, known.expected_decode_ms(size))
+
+    def sessions(self, instances: Sequence[Instance]) -> list[NodePlan]:
+        """Those of one node together, at most 64 of them."""
+        by_node: dict[str, list[Instance]] = {}
+        for one in instances:
+            by_node.setdefault(one.node.name, []).append(one)
+        return [
+            self._session(together[begin : begin + MOST_PIDS])
+            for together in by_node.values()
+            for begin in range(0, len(together), MOST_PIDS)
+        ]
+
+    def _session(self, part: Sequence[Instance]) -> NodePlan:
+        node, first = part[0].node, part[0].process
+        known, decision = self._known(first), self._period(first)
+        expected = known.expected_bytes(len(part), decision.period_ms, self._budget(node))
+        cores = sum(one.cores for one in part)
+        return NodePlan(
+            node.name,
+            tuple(one.process.pid for one in part),
+            decision.period_ms,
+            self._wish.budget_bytes,
+            expected,
+            expected_decode_ms=known.expected_decode_ms(expected),
+            expected_core_seconds=(min(cores, node.cores) if node.cores else cores) * decision.period_ms / 1000,
+            expected_overhead=known.bytes_per_second / self._policy.weights.reference_bytes_per_second,
+            terms=decision.terms,
+        )
+
+    def _period(self, process: Process) -> Decision:
+        if self._wish.period_ms:
+            return Decision(self._wish.period_ms)
+        known = self._known(process)
+        situation = Situation(
+            self._priority,
+            functions=known.functions,
+            issues=self._issues.get(process.name, 0.0),
+            bytes_per_second=known.bytes_per_second,
+        )
+        return decide(situation, self._policy.weights, longest_ms=self._policy.longest_ms)
+
+    def _known(self, process: Process) -> Rates:
+        return self._rates.get(process.name, Rates())
+
+    def _budget(self, node: Node) -> int:
+        return self._wish.budget_bytes or node.trace_budget_bytes
+
+
+def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy) -> Sample:
+    """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
+    priority = priority_for(wish.purpose, wish.priority)
+    quota, named = policy.quota(wish.namespace), bool(wish.target.pids)
+    if wish.rounds > 1 and wish.purpose is Purpose.PROFILING and not named:
+        alone = [
+            choose([one], wish.purpose, priority, quota=quota, sampling=policy.sampling) for one in spread(instances)
+        ]
+        return Sample(tuple(choice for found in alone for choice in found.choices))
+    return choose(instances, wish.purpose, priority, quota=quota, sampling=policy.sampling, named=named)
+
+
+def _already_recorded(process: Process) -> FailedPrecondition:
     return FailedPrecondition(
-        f"process {pid} ({name}) is being recorded now by {session}",
+        f"process {process.pid} ({process.name}) is being recorded now by {process.session}",
         reason="ALREADY_TRACED",
         help="wait until that recording ends; one process is recorded by one session at a time",
-        metadata={"pid": str(pid), "session": session},
+        metadata={"pid": str(process.pid), "session": process.session},
         retry_after_s=1.0,
+    )
+
+
+def _none_fits(wish: Wish, sample: Sample) -> ResourceExhausted:
+    reasons = "; ".join(dict.fromkeys(choice.reason for choice in sample.choices))
+    return ResourceExhausted(
+        f"none of {len(sample.choices)} instances can be recorded now: {reasons}",
+        reason="NOTHING_WITHIN_QUOTA",
+        help="ask for less time, wait for what is being recorded, or raise the namespace's quota ([coverage] quotas)",
+        metadata={"namespace": wish.namespace},
+        retry_after_s=5.0,
     )

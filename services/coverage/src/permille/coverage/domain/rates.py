@@ -12,26 +12,36 @@ FIRST_DECODED_BYTES_PER_SECOND = 20e6
 DECODE_FLOOR_MS = 500
 # The weight of the newest session: the last five or so decide.
 _NEWEST = 0.4
+# What is left of the largest number of functions after a session with fewer.
+_KEPT = 0.95
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One finished session: what `processes` processes wrote and lost in `recorded_ms`, decoded in `decode_ms`."""
+    """One finished session: what `processes` processes wrote and lost in `recorded_ms`, decoded in `decode_ms`.
+
+    `functions`: how many different ones ran.
+    """
 
     processes: int
     recorded_ms: int
     raw_bytes: int
     lost_bytes: int
     decode_ms: int
+    functions: int = 0
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Trace bytes per second of one process, and decoded bytes per second; `sessions` measured so far."""
+    """Trace bytes per second of one process, and decoded bytes per second; `sessions` measured so far.
+
+    `functions`: as many as ran in one session, fading slowly, so that a program that was rebuilt smaller is noticed.
+    """
 
     bytes_per_second: float = FIRST_BYTES_PER_SECOND
     decoded_bytes_per_second: float = FIRST_DECODED_BYTES_PER_SECOND
     sessions: int = 0
+    functions: float = 0.0
 
     def after(self, seen: Observation) -> Rates:
         """The rates with one more session in them: an exponentially weighted mean; the first one replaces the guess."""
@@ -47,6 +57,7 @@ class Rates:
             bytes_per_second=self.bytes_per_second + weight * (written - self.bytes_per_second),
             decoded_bytes_per_second=self.decoded_bytes_per_second + weight * (decoded - self.decoded_bytes_per_second),
             sessions=self.sessions + 1,
+            functions=max(float(seen.functions), _KEPT * self.functions),
         )
 
     def expected_bytes(self, processes: int, period_ms: int, budget_bytes: int) -> int:

@@ -51,12 +51,12 @@ class Situation:
 
 @dataclass(frozen=True)
 class Term:
-    """One part of an explanation: the input as a share of its full value, its weight, the ms that it makes."""
+    """Part of an explanation: the input as a share of its full value, its weight, what it makes (of periods: ms)."""
 
     name: str
     value: float
     weight: float
-    contribution_ms: float
+    contribution: float
     detail: str = ""
 
 
@@ -97,11 +97,11 @@ def decide(situation: Situation, weights: Weights, *, longest_ms: int = LONGEST_
     whole = sum(weight for _, _, weight, _ in parts) or 1.0
     terms = [Term("base", 1.0, 1.0, SHORTEST_DECIDED_MS, "the shortest period")]
     terms += [Term(name, value, weight, span * weight * value / whole, said) for name, value, weight, said in parts]
-    wanted = sum(term.contribution_ms for term in terms[1:])
+    wanted = sum(term.contribution for term in terms[1:])
     cost = situation.bytes_per_second / weights.reference_bytes_per_second
     saved = wanted * (1 - 1 / max(cost, 1.0))
     terms.append(Term("overhead", cost, 1.0, -saved, f"{situation.bytes_per_second / 1e6:.1f} MB/s written"))
-    period_ms = round(sum(term.contribution_ms for term in terms))
+    period_ms = round(sum(term.contribution for term in terms))
     return Decision(max(1, min(period_ms, LONGEST_DECIDED_MS, longest_ms)), tuple(terms))
 
 

@@ -57,9 +57,15 @@ class Incidence:
 
 
 def unseen(seen: Incidence) -> float:
-    """Items that exist and were in no unit: at least so many (Chao2). 0 for one unit, which cannot tell."""
+    """Items that exist and were in no unit: at least so many (Chao2). 0 for one unit, which cannot tell.
+
+    Of two units what was in both is all that is common, which says nothing of what is rare: then the first-order
+    jackknife (Burnham and Overton 1978).
+    """
     if seen.units < 2:
         return 0.0
+    if seen.units == 2:
+        return seen.once / 2
     shrink = (seen.units - 1) / seen.units
     if seen.twice:
         return shrink * seen.once**2 / (2 * seen.twice)
@@ -73,8 +79,8 @@ def sample_coverage(seen: Incidence) -> float:
     if not seen.once:
         return 1.0
     chance = (seen.units - 1) * seen.once
-    # One unit cannot tell: then Turing's own estimate.
-    correction = chance / (chance + 2 * seen.twice) if chance else 1.0
+    # One unit, or two, cannot tell rare from common: then Turing's own estimate.
+    correction = chance / (chance + 2 * seen.twice) if seen.units > 2 else 1.0
     return max(0.0, 1 - seen.once / seen.incidences * correction)
 
 

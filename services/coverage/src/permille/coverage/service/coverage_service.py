@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.planner import Planner
+from permille.coverage.service.stability_store import StabilityStore
 from permille.mesh.auth import OPERATE, VIEW, Access
 from permille.mesh.errors import PermilleError
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.operation_service import OperationMethods
 from permille.mesh.operations import OperationStore
+
+_MOST_EXPLAINED = 16
 
 ACCESS: dict[str, Access] = {
     "PlanCoverage": VIEW,
@@ -35,17 +39,20 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         planner: Planner,
         runner: OperationRunner[coverage_pb2.StartCoverageRequest],
         reader: CoverageReader,
+        stability: StabilityStore,
     ) -> None:
         super().__init__(operations)
         self._planner = planner
         self._runner = runner
         self._reader = reader
+        self._stability = stability
 
     async def PlanCoverage(  # noqa: N802
         self, request: coverage_pb2.PlanCoverageRequest, context: Any
     ) -> coverage_pb2.PlanCoverageResponse:
         """What StartCoverage would do, at which cost."""
-        return coverage_pb2.PlanCoverageResponse(plan=await self._planner.plan(request.coverage))
+        planned = self._planner.with_outlook if request.outlook else self._planner.plan
+        return coverage_pb2.PlanCoverageResponse(plan=await planned(request.coverage))
 
     async def StartCoverage(  # noqa: N802
         self, request: coverage_pb2.StartCoverageRequest, context: Any
@@ -80,10 +87,30 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
             if operation is None:
                 raise
             return operation
-        state = coverage_pb2.CoverageState(plan=plan)
-        return await self._runner.start(
+        state = coverage_pb2.CoverageState(plan=_briefly(plan))
+        operation = await self._runner.start(
             request,
             request.request_id,
             operation_pb2.Progress(stage="PLANNING"),
             checkpoint=state.SerializeToString(deterministic=True),
         )
+        if request.coverage.purpose == coverage_pb2.PURPOSE_ANOMALY:
+            await self._remember_trouble(plan)
+        return operation
+
+    async def _remember_trouble(self, plan: coverage_pb2.Plan) -> None:
+        for name in {choice.process_name for choice in plan.choices}:
+            # It only makes later periods better.
+            with suppress(PermilleError):
+                await self._stability.trouble(name)
+
+
+def _briefly(plan: coverage_pb2.Plan) -> coverage_pb2.Plan:
+    """Of very many sessions without the explanations: the state is written again with each that begins."""
+    brief = coverage_pb2.Plan()
+    brief.CopyFrom(plan)
+    if len(plan.choices) > _MOST_EXPLAINED:
+        brief.ClearField("choices")
+        for session in (*brief.nodes, *brief.later):
+            session.ClearField("period_terms")
+    return brief

@@ -13,11 +13,12 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.decoder.v1 import decoder_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.rates import Observation
+from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, present_round, skip
 from permille.coverage.service.decoding import Decodings
 from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
-from permille.mesh.errors import Cancelled, PermilleError
+from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import operation_id
 
@@ -27,62 +28,96 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 # How often progress is written while it moves.
 _PROGRESS_S = 0.25
+# Why a later round's process is passed over: it ended, or somebody else records it.
+_PASSED_OVER = (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
 
 
 class CoverageWork:
     """Called by the operation runner for each operation, perhaps again after a crash."""
 
-    def __init__(self, recordings: Recordings, decodings: Decodings, rates: RateStore) -> None:
+    def __init__(self, recordings: Recordings, decodings: Decodings, rates: RateStore, rounds: AdaptiveRounds) -> None:
         self._recordings = recordings
         self._decodings = decodings
         self._rates = rates
+        self._rounds = rounds
 
     async def __call__(self, job: CoverageJob) -> coverage_pb2.CoverageResult:
         """Runs one operation to its end. Raises the first error met, after everything else has come to its own end."""
         state = coverage_pb2.CoverageState.FromString(await job.saved())
-        await self._begin(job, state)
-        sessions = await self._record(job, state)
-        decoded = await self._decode(job, sessions)
+        sessions: dict[int, Session] = {}
+        decoded: dict[int, decoder_pb2.DecodeResult] = {}
+        adaptive = bool(state.plan.later) or job.request.coverage.rounds.limit > 1
+        while True:
+            if not over(state) and not await self._begun(job, state, first=not state.rounds):
+                continue
+            # After a crash also those of earlier rounds, which are stored and decoded: that is soon said.
+            stored = await self._record(job, state, set(state.sessions) - set(sessions))
+            sessions |= stored
+            decoded |= await self._decode(job, stored)
+            if not adaptive or over(state):
+                break
+            await self._rounds.judge(job.request.coverage.rounds, state, sessions)
+            await _save(job, state)
+            if over(state):
+                break
         await self._learn(state, sessions, decoded)
         return coverage_pb2.CoverageResult(
-            plan=state.plan, sessions=[session.name for _, session in sorted(sessions.items())]
+            plan=state.plan, sessions=[session.name for _, session in sorted(sessions.items())], rounds=state.rounds
         )
 
+    async def _begun(self, job: CoverageJob, state: coverage_pb2.CoverageState, *, first: bool) -> bool:
+        """Begins the present round. One after the first whose process is gone or busy is passed over: False."""
+        try:
+            await self._begin(job, state)
+        except PermilleError as error:
+            if first or error.code not in _PASSED_OVER or job.cancel_requested.is_set():
+                raise
+            skip(state, error.message, job.request.coverage.rounds.limit)
+            await _save(job, state)
+            return over(state)
+        return True
+
     async def _begin(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
-        """Starts every session of the plan, or none: what has begun when one cannot begin is stopped."""
+        """Starts every session of the round, or none: what has begun when one cannot begin is stopped."""
         saving = asyncio.Lock()
 
         async def begin(index: int, plan: coverage_pb2.NodePlan) -> None:
             session = await self._recordings.begin(plan, job.request.coverage, _request_id(job, index))
             async with saving:
                 state.sessions[index] = session.name
-                await job.save(state.SerializeToString(deterministic=True))
+                await _save(job, state)
 
-        if job.cancel_requested.is_set() and not state.sessions:
-            raise _cancelled([])
-        missing = [(index, plan) for index, plan in enumerate(state.plan.nodes) if index not in state.sessions]
-        results = await asyncio.gather(*(begin(index, plan) for index, plan in missing), return_exceptions=True)
+        present = present_round(state)
+        if job.cancel_requested.is_set() and not any(index in state.sessions for index in present):
+            raise _cancelled([name for _, name in sorted(state.sessions.items())])
+        missing = [index for index in present if index not in state.sessions]
+        results = await asyncio.gather(
+            *(begin(index, state.plan.nodes[index]) for index in missing), return_exceptions=True
+        )
         errors = [result for result in results if isinstance(result, BaseException)]
         if not errors:
             return
         if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors):
-            await self._stop(state.sessions.values())
+            await self._stop(state.sessions[index] for index in present if index in state.sessions)
         raise errors[0]
 
-    async def _record(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> dict[int, Session]:
-        """Follows the sessions until all are stored; a cancellation stops them, and what they recorded is stored."""
+    async def _record(
+        self, job: CoverageJob, state: coverage_pb2.CoverageState, wanted: Iterable[int]
+    ) -> dict[int, Session]:
+        """Follows sessions until all are stored; a cancellation stops them, and what they recorded is stored."""
         latest: dict[int, Session] = {}
-        period_ms = max((plan.period_ms for plan in state.plan.nodes), default=0)
+        names = {index: state.sessions[index] for index in sorted(wanted)}
+        period_ms = max((state.plan.nodes[index].period_ms for index in names), default=0)
 
         async def follow(index: int, name: str) -> Session:
             return await self._recordings.follow(name, lambda session: latest.__setitem__(index, session))
 
         async def stop_when_cancelled() -> None:
             await job.cancel_requested.wait()
-            await self._stop(state.sessions.values())
+            await self._stop(names.values())
 
         stored = await _with_companions(
-            _all({index: follow(index, name) for index, name in state.sessions.items()}, job),
+            _all({index: follow(index, name) for index, name in names.items()}, job),
             _report(job, lambda: recording_stage(latest.values(), period_ms)),
             stop_when_cancelled(),
         )
@@ -122,6 +157,7 @@ class CoverageWork:
                 raw_bytes=session.raw_bytes,
                 lost_bytes=session.lost_bytes,
                 decode_ms=decoded[index].decode_ms,
+                functions=decoded[index].functions,
             )
             # An estimate is not worth a failed operation.
             with suppress(PermilleError):
@@ -135,6 +171,10 @@ class CoverageWork:
                 _log.warning("cannot stop a recording; it ends by itself", error=error.message)
             elif isinstance(error, BaseException):
                 raise error
+
+
+async def _save(job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
+    await job.save(state.SerializeToString(deterministic=True))
 
 
 async def _report(job: CoverageJob, stage: Callable[[], Stage]) -> None:

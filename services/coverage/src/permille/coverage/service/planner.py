@@ -1,37 +1,44 @@
-"""Asks the nodes what they can record and lets the domain plan."""
+"""Asks the inventory what can be recorded and lets the domain plan."""
 
 from __future__ import annotations
 
 import asyncio
-import difflib
+from contextlib import suppress
 
-import grpc
-from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.api.coverage.v1 import coverage_pb2
-from permille.coverage.domain.node import Node
-from permille.coverage.domain.plan import plan
-from permille.coverage.domain.target import Target
+from permille.coverage.domain.coverage_by_version import Ledger
+from permille.coverage.domain.plan import Policy, plan
+from permille.coverage.service.coverage_reader import version_message
+from permille.coverage.service.inventory import Inventory
 from permille.coverage.service.rate_store import RateStore
-from permille.coverage.service.wire import node_of, plan_message, wish_of
-from permille.mesh import discovery
-from permille.mesh.channels import Channels
-from permille.mesh.errors import Code, NotFound, PermilleError, Unavailable
-from permille.mesh.etcd import Etcd
-from permille.mesh.interceptor import from_rpc_error
+from permille.coverage.service.session_profiles import SessionProfiles
+from permille.coverage.service.stability_store import StabilityStore
+from permille.coverage.service.wire import plan_message, wish_of
+from permille.mesh.errors import PermilleError
 
-_ANSWER_S = 5.0
-_AT_ONCE = 64
-_AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+# A plan does not wait longer for what would only be good to know.
+_OUTLOOK_S = 20.0
 
 
 class Planner:
     """Plans without doing anything."""
 
-    def __init__(self, etcd: Etcd, channels: Channels, rates: RateStore, *, longest_ms: int) -> None:
-        self._etcd = etcd
-        self._channels = channels
+    def __init__(
+        self,
+        inventory: Inventory,
+        rates: RateStore,
+        stability: StabilityStore,
+        profiles: SessionProfiles,
+        policy: Policy,
+        *,
+        history: int,
+    ) -> None:
+        self._inventory = inventory
         self._rates = rates
-        self._longest_ms = longest_ms
+        self._stability = stability
+        self._profiles = profiles
+        self._policy = policy
+        self._history = history
 
     async def plan(self, request: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
         """What a start would do.
@@ -40,58 +47,25 @@ class Planner:
         etcd.
         """
         wish = wish_of(request)
-        nodes, unreachable = await self._nodes(wish.target)
-        names = {process.name for node in nodes for process in node.recordable}
+        listing = await self._inventory.nodes(wish.target)
+        names = {process.name for node in listing.nodes for process in node.recordable}
         rates = await self._rates.of("vpt", names)
-        return plan_message(plan(wish, nodes, rates, longest_ms=self._longest_ms), unreachable)
+        issues = await self._stability.of(names)
+        return plan_message(plan(wish, listing.nodes, rates, policy=self._policy, issues=issues), listing.unreachable)
 
-    async def _nodes(self, target: Target) -> tuple[list[Node], list[str]]:
-        running = [endpoint.instance for endpoint in await discovery.resolve(self._etcd, "controller")]
-        if not running:
-            raise Unavailable(
-                "no controller is running, so nothing can be recorded",
-                reason="SERVICE_ABSENT",
-                help="start everything with `permille up`, or permille-controller on each node",
-                retry_after_s=2.0,
-            )
-        if target.node:
-            if target.node not in running:
-                raise _unknown_node(target.node, running)
-            return [await self._ask(target.node, target)], []
-        slots = asyncio.Semaphore(_AT_ONCE)
+    async def with_outlook(self, request: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
+        """The plan with what has been seen of its programs and what will probably be missing, where that can be had."""
+        planned = await self.plan(request)
+        with suppress(PermilleError, TimeoutError):
+            async with asyncio.timeout(_OUTLOOK_S):
+                for name in sorted({choice.process_name for choice in planned.choices if choice.chosen}):
+                    await self._add_outlook(planned, name)
+        return planned
 
-        async def ask(name: str) -> Node | PermilleError:
-            async with slots:
-                try:
-                    return await self._ask(name, target)
-                except PermilleError as error:
-                    if error.code not in _AWAY:
-                        raise
-                    return error
-
-        answers = dict(zip(running, await asyncio.gather(*map(ask, running)), strict=True))
-        nodes = [node for node in answers.values() if isinstance(node, Node)]
-        if not nodes:
-            raise next(error for error in answers.values() if isinstance(error, PermilleError))
-        return nodes, [name for name, answer in answers.items() if isinstance(answer, PermilleError)]
-
-    async def _ask(self, name: str, target: Target) -> Node:
-        stub = controller_pb2_grpc.ControllerServiceStub(await self._channels.to("controller", name))
-        request = controller_pb2.GetNodeRequest(
-            name=f"nodes/{name}", pids=target.pids, process_name="" if target.pids else target.process_name
-        )
-        try:
-            answer = await stub.GetNode(request, timeout=_ANSWER_S)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        return node_of(name, answer.node)
-
-
-def _unknown_node(name: str, running: list[str]) -> NotFound:
-    near = difflib.get_close_matches(name, running, n=3, cutoff=0.5)
-    return NotFound(
-        f"no controller of node {name} is running",
-        reason="NODE_NOT_FOUND",
-        help=f"did you mean {' or '.join(near)}?" if near else f"nodes running now: {', '.join(sorted(running)[:20])}",
-        metadata={"node": name, "nearest": ", ".join(near)},
-    )
+    async def _add_outlook(self, planned: coverage_pb2.Plan, name: str) -> None:
+        ids, _ = await self._profiles.of_target(name, self._history, patience_s=0)
+        ledger = Ledger()
+        async for profile in self._profiles.read(ids, edges=False):
+            ledger.add(profile)
+        sessions = len(planned.nodes)
+        planned.coverage.extend(version_message(seen, seen.missing_after(sessions)) for seen in ledger.by_version())

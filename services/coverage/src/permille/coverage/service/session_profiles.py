@@ -1,8 +1,8 @@
-"""Profiles of decoded sessions, read from the tables one session at a time."""
+"""Profiles of decoded sessions, read from the tables."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from permille.mesh.errors import FailedPrecondition
 
 _SESSIONS = "SELECT session_id, session, target, start_ns, period_ms, raw_bytes, lost_bytes FROM sessions"
 _FUNCTIONS = """
-SELECT function, module, coalesce(build_id, '') AS build_id, address, name, calls, self_instructions, total_instructions
-FROM functions WHERE session_id = $session
+SELECT session_id, function, module, coalesce(build_id, '') AS build_id, address, name,
+ calls, self_instructions, total_instructions
+FROM functions WHERE session_id IN ($sessions)
 """
 # Branches have addresses of one process, which another process loads elsewhere: calls between functions are the edges.
 _EDGES = """
@@ -23,6 +24,8 @@ FROM calls c JOIN calls p ON p.segment = c.segment AND p.call = c.parent
 WHERE c.session_id = $session AND p.session_id = $session AND c.parent >= 0
 GROUP BY ALL
 """
+# So many are asked for at once, and are in memory.
+_AT_ONCE = 10
 WINDOWS = 10
 _WINDOWS = f"""
 WITH bounds AS (SELECT start_ns, greatest(end_ns - start_ns, 1) AS length FROM sessions WHERE session_id = $session),
@@ -58,10 +61,26 @@ class SessionProfiles:
         found = [row["session_id"] for row in await self._tables.rows(sql, patience_s=patience_s)]
         return found[:most], max(0, len(found) - most)
 
-    async def read(self, session_ids: list[str], *, edges: bool = True) -> AsyncIterator[Profile]:
-        """One after the other, so that only one is in memory. Raises `FailedPrecondition` for one not decoded."""
-        for session_id in session_ids:
-            yield await self._profile(session_id, edges=edges)
+    async def read(self, session_ids: Sequence[str], *, edges: bool = True) -> AsyncIterator[Profile]:
+        """In the order of the ids. Raises `FailedPrecondition` for one that is not decoded."""
+        for begin in range(0, len(session_ids), _AT_ONCE):
+            some = session_ids[begin : begin + _AT_ONCE]
+            known = {
+                row["session_id"]: row for row in await self._of(f"{_SESSIONS} WHERE session_id IN ($sessions)", some)
+            }
+            numbers: dict[str, dict[int, Function]] = {session_id: {} for session_id in some}
+            functions: dict[str, dict[Function, Totals]] = {session_id: {} for session_id in some}
+            for row in await self._of(_FUNCTIONS, some):
+                function = Function(row["module"], row["build_id"], row["address"], row["name"])
+                numbers[row["session_id"]][row["function"]] = function
+                functions[row["session_id"]][function] = Totals(
+                    row["calls"], row["self_instructions"], row["total_instructions"]
+                )
+            for session_id in some:
+                if session_id not in known:
+                    raise _not_decoded(session_id)
+                ways = await self._edges(session_id, numbers[session_id]) if edges else {}
+                yield Profile(**known[session_id], functions=functions[session_id], edges=ways)
 
     async def windows(self, session_id: str) -> Incidence:
         """Functions of a session by the number of its ten windows in which a call of them began."""
@@ -73,31 +92,24 @@ class SessionProfiles:
         (row,) = await self._ask(_COST, session_id)
         return SessionCost((row["traced_ns"] or 0) / 1e9 + (row["decode_ms"] or 0) / 1e3)
 
-    async def _profile(self, session_id: str, *, edges: bool) -> Profile:
-        found = await self._ask(f"{_SESSIONS} WHERE session_id = $session", session_id)
-        if not found:
-            raise FailedPrecondition(
-                f"session {session_id} is not decoded",
-                reason="SESSION_NOT_DECODED",
-                help="`permille sessions` lists those there are; `permille report SESSION` decodes one",
-                metadata={"session": session_id},
-            )
-        numbers: dict[int, Function] = {}
-        functions: dict[Function, Totals] = {}
-        for row in await self._ask(_FUNCTIONS, session_id):
-            function = Function(row["module"], row["build_id"], row["address"], row["name"])
-            numbers[row["function"]] = function
-            functions[function] = Totals(row["calls"], row["self_instructions"], row["total_instructions"])
-        calls = await self._ask(_EDGES, session_id) if edges else []
-        return Profile(
-            **found[0],
-            functions=functions,
-            edges={
-                Edge(numbers[row["caller"]], numbers[row["callee"]]): row["calls"]
-                for row in calls
-                if row["caller"] in numbers and row["callee"] in numbers
-            },
-        )
+    async def _edges(self, session_id: str, numbers: dict[int, Function]) -> dict[Edge, int]:
+        return {
+            Edge(numbers[row["caller"]], numbers[row["callee"]]): row["calls"]
+            for row in await self._ask(_EDGES, session_id)
+            if row["caller"] in numbers and row["callee"] in numbers
+        }
+
+    async def _of(self, sql: str, session_ids: Sequence[str]) -> list[dict[str, Any]]:
+        return await self._tables.rows(sql.replace("$sessions", ", ".join(map(text_literal, session_ids))))
 
     async def _ask(self, sql: str, session_id: str) -> list[dict[str, Any]]:
         return await self._tables.rows(sql.replace("$session", text_literal(session_id)))
+
+
+def _not_decoded(session_id: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"session {session_id} is not decoded",
+        reason="SESSION_NOT_DECODED",
+        help="`permille sessions` lists those there are; `permille report SESSION` decodes one",
+        metadata={"session": session_id},
+    )

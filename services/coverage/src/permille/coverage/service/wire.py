@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
-from permille.coverage.domain.plan import Plan, Wish
+from permille.coverage.domain.plan import DEFAULT_NAMESPACE, NodePlan, Plan, Wish
+from permille.coverage.domain.rounds import MOST_ROUNDS
+from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
+from permille.coverage.domain.temporal_decider import Term
 from permille.mesh.errors import InvalidArgument
 
 _PURPOSES = {
@@ -29,7 +34,28 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             help="use ANOMALY, PROFILING or ON_DEMAND",
         )
     target = Target(node_id(request.target.node), tuple(request.target.pids), request.target.process_name)
-    return Wish(target, purpose, request.period_ms, request.budget_bytes)
+    rounds = request.rounds.limit
+    if rounds > MOST_ROUNDS:
+        raise InvalidArgument(
+            f"{rounds} rounds are more than {MOST_ROUNDS}",
+            reason="TOO_MANY_ROUNDS",
+            help="rounds end by themselves when another one is not worth its cost",
+        )
+    if rounds and purpose is not Purpose.PROFILING:
+        raise InvalidArgument(
+            f"rounds are for PROFILING, not for {purpose}",
+            reason="ROUNDS_PURPOSE",
+            help="leave rounds out: what an anomaly concerns is recorded at once",
+        )
+    return Wish(
+        target,
+        purpose,
+        request.period_ms,
+        request.budget_bytes,
+        priority=request.priority if request.HasField("priority") else None,
+        namespace=request.namespace or DEFAULT_NAMESPACE,
+        rounds=rounds,
+    )
 
 
 def node_id(name: str) -> str:
@@ -47,34 +73,73 @@ def node_id(name: str) -> str:
     return identity
 
 
-def node_of(name: str, node: controller_pb2.Node) -> Node:
+def node_of(name: str, node: controller_pb2.Node, zone: str = "") -> Node:
     """What a controller said of its node."""
     return Node(
         name,
-        recordable=tuple(Process(p.pid, p.name, p.session) for p in node.processes),
+        recordable=tuple(_process(process) for process in node.processes),
         others=tuple(Process(p.pid, p.name) for p in node.other_processes),
         trace_budget_bytes=node.trace_budget_bytes,
+        cores=node.cores,
+        zone=zone,
     )
 
 
-def plan_message(plan: Plan, unreachable: list[str]) -> coverage_pb2.Plan:
+def _process(process: controller_pb2.Process) -> Process:
+    # A node does not tell the build yet; the same command is taken for the same version.
+    version = process.command_line[0] if process.command_line else ""
+    return Process(process.pid, process.name, process.session, max(process.threads, 1), version)
+
+
+def plan_message(plan: Plan, unreachable: Iterable[str]) -> coverage_pb2.Plan:
     """The plan on the wire."""
     return coverage_pb2.Plan(
-        nodes=[
-            coverage_pb2.NodePlan(
-                node=_NODES + session.node,
-                pids=session.pids,
-                period_ms=session.period_ms,
-                budget_bytes=session.budget_bytes,
-                backend=controller_pb2.BACKEND_VPT,
-                expected_bytes=session.expected_bytes,
-            )
-            for session in plan.nodes
-        ],
+        nodes=[_session_message(session) for session in plan.nodes],
         expected_bytes=plan.expected_bytes,
         expected_decode_ms=plan.expected_decode_ms,
         measured_sessions=plan.measured_sessions,
         unreachable_nodes=[_NODES + name for name in unreachable],
+        choices=[_choice_message(choice) for choice in plan.choices],
+        expected_core_seconds=plan.expected_core_seconds,
+        later=[_session_message(session) for session in plan.later],
+        sample_terms=[_term_message(term) for term in plan.sample_terms],
+    )
+
+
+def _session_message(session: NodePlan) -> coverage_pb2.NodePlan:
+    return coverage_pb2.NodePlan(
+        node=_NODES + session.node,
+        pids=session.pids,
+        period_ms=session.period_ms,
+        budget_bytes=session.budget_bytes,
+        backend=controller_pb2.BACKEND_VPT,
+        expected_bytes=session.expected_bytes,
+        period_terms=[_term_message(term) for term in session.terms],
+        expected_core_seconds=session.expected_core_seconds,
+        expected_overhead=session.expected_overhead,
+    )
+
+
+def _choice_message(choice: Choice) -> coverage_pb2.Choice:
+    one = choice.instance
+    return coverage_pb2.Choice(
+        node=_NODES + one.node.name,
+        zone=one.node.zone,
+        pid=one.process.pid,
+        process_name=one.process.name,
+        version=one.version,
+        chosen=choice.chosen,
+        reason=choice.reason,
+    )
+
+
+def _term_message(term: Term) -> coverage_pb2.Term:
+    return coverage_pb2.Term(
+        name=term.name,
+        value=term.value,
+        weight=term.weight,
+        contribution=term.contribution,
+        detail=term.detail,
     )
 
 

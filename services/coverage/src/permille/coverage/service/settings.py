@@ -1,0 +1,115 @@
+"""The table `[coverage]` of the configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from permille.coverage.domain.period import LONGEST_MS, SHORTEST_MS
+from permille.coverage.domain.plan import Policy
+from permille.coverage.domain.rounds import Worth
+from permille.coverage.domain.spatial_sampler import Quota, Sampling
+from permille.coverage.domain.temporal_decider import Weights
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_WEIGHTS, _SAMPLING, _WORTH = Weights(), Sampling(), Worth()
+
+
+def _parsed(value: Any) -> Any:
+    """A flag is text."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError('write it as JSON: {"name": value}') from None
+
+
+class QuotaSettings(BaseModel):
+    """What one request of a namespace may take; 0: no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cores: int = Field(default=0, ge=0)
+    bytes_per_second: float = Field(default=0, ge=0)
+    decode_ms: int = Field(default=0, ge=0)
+
+
+class CoverageSettings(BaseModel):
+    """What the coverage service allows and prefers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    longest_period_ms: int = Field(
+        default=LONGEST_MS, ge=SHORTEST_MS, le=LONGEST_MS, description="The longest recording that may be asked for."
+    )
+    patience_s: float = Field(
+        default=120.0, gt=0, le=3600, description="How long an operation waits for a service that is away."
+    )
+    history_sessions: int = Field(
+        default=20, ge=2, le=100, description="So many of a program's newest sessions say what has been seen of it."
+    )
+    weight_priority: float = Field(default=_WEIGHTS.priority, ge=0, description="Of the priority, in a period.")
+    weight_complexity: float = Field(default=_WEIGHTS.complexity, ge=0, description="Of the functions seen so far.")
+    weight_stability: float = Field(default=_WEIGHTS.stability, ge=0, description="Of recent anomalies.")
+    full_functions: int = Field(
+        default=_WEIGHTS.full_functions, ge=1, description="A program of so many functions counts as fully complex."
+    )
+    full_issues: float = Field(
+        default=_WEIGHTS.full_issues, gt=0, description="So many recent anomalies count fully; each fades in weeks."
+    )
+    reference_bytes_per_second: float = Field(
+        default=_WEIGHTS.reference_bytes_per_second,
+        gt=0,
+        description="What a process may write without its periods being decided shorter.",
+    )
+    sample_priority: int = Field(
+        default=_SAMPLING.priority_threshold,
+        ge=0,
+        le=100,
+        description="Below this priority a profile looks at one instance of each version.",
+    )
+    sample_exponent: float = Field(
+        default=_SAMPLING.exponent,
+        ge=0,
+        le=1,
+        description="Of N instances a profile looks at N to this power, all of them at the highest priority.",
+    )
+    heavy_bytes_per_second: float = Field(
+        default=_SAMPLING.heavy_bytes_per_second,
+        gt=0,
+        description="A session that writes more is heavy: a profile starts one on a node at a time.",
+    )
+    min_gain: float = Field(
+        default=_WORTH.functions_per_mib,
+        ge=0,
+        description="Another round must be expected to bring so many new functions for each MiB of trace.",
+    )
+    min_gain_per_core_second: float = Field(
+        default=_WORTH.functions_per_core_second, ge=0, description="And so many for each second of a core."
+    )
+    zones: Annotated[dict[str, str], BeforeValidator(_parsed)] = Field(
+        default={}, description='The zone of each node, as JSON: {"n1": "zone-a"}.'
+    )
+    quotas: Annotated[dict[str, QuotaSettings], BeforeValidator(_parsed)] = Field(
+        default={},
+        description='By namespace, as JSON: {"default": {"cores": 64, "bytes_per_second": 1e9, "decode_ms": 600000}}.',
+    )
+
+    def policy(self) -> Policy:
+        """As the domain takes it."""
+        return Policy(
+            self.longest_period_ms,
+            Weights(
+                self.weight_priority,
+                self.weight_complexity,
+                self.weight_stability,
+                full_functions=self.full_functions,
+                full_issues=self.full_issues,
+                reference_bytes_per_second=self.reference_bytes_per_second,
+            ),
+            Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second),
+            {name: Quota(**quota.model_dump()) for name, quota in self.quotas.items()},
+        )
+
+    def worth(self) -> Worth:
+        """What another round must bring."""
+        return Worth(self.min_gain, self.min_gain_per_core_second)
