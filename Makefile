@@ -20,7 +20,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo test test-all fuzz lint check-proto kmod test-kmod clean
+.PHONY: help setup demo bench-coverage test test-all fuzz lint check-proto kmod test-kmod clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -57,6 +57,10 @@ $(HTML_TEMPLATE): $(wildcard cli/html/*) | $(VENV)/.locked
 
 demo: setup ## Trace a real redis-server under load for half a second and show what it did
 	$(BIN)/python bench/demo.py
+
+bench-coverage: setup ## How much of the truth short recordings tell, alone and merged, and what stopping in time saves
+	deploy/install-system bench
+	PYTHONPATH=bench $(BIN)/python bench/coverage
 
 bench-%: setup ## One bench of bench/: bench-vpt, bench-e2e, bench-decoder (wants libipt-dev)
 	PYTHONPATH=bench $(BIN)/python bench/$*

@@ -82,7 +82,7 @@ POOR = Incidence(3, {3: 100})
 
 
 def test_rounds_go_on_with_another_replica_while_it_brings_enough() -> None:
-    verdict = next_round(evidence(RICH), Worth(), done=1, limit=9, replica=True, longest_ms=500)
+    verdict = next_round(evidence(RICH), Worth(), done=1, limit=9, unused=True, longest_ms=500)
     assert verdict.action is Action.REPLICA
     assert verdict.best is not None
     assert verdict.best.new_functions == pytest.approx(expected_new(RICH, 1))
@@ -91,38 +91,49 @@ def test_rounds_go_on_with_another_replica_while_it_brings_enough() -> None:
 
 def test_they_end_when_replicas_show_nothing_new_and_say_what_would_have_been_enough() -> None:
     steady = Incidence(10, {10: 100})
-    verdict = next_round(evidence(POOR, steady), Worth(), done=1, limit=9, replica=True, longest_ms=2000)
+    verdict = next_round(evidence(POOR, steady), Worth(), done=1, limit=9, unused=True, longest_ms=2000)
     assert verdict.action is Action.STOP
     assert "0.0 new functions expected" in verdict.reason
     assert "1 and 0.5 are wanted" in verdict.reason
 
 
-def test_without_another_replica_the_same_one_is_looked_at_for_longer() -> None:
-    verdict = next_round(evidence(RICH), Worth(), done=1, limit=9, replica=False, longest_ms=2000)
+def test_the_same_one_is_looked_at_for_longer_when_its_own_windows_still_show_new_functions() -> None:
+    # Ten sessions brought 60 functions that no other had; the newest still had some of each window for itself.
+    sessions, windows = Incidence(10, {1: 60, 2: 1, 10: 500}), Incidence(10, {1: 200, 2: 100, 10: 200})
+    verdict = next_round(evidence(sessions, windows), Worth(), done=1, limit=9, unused=True, longest_ms=2000)
     assert verdict.action is Action.LONGER
     assert verdict.best is not None
     assert (verdict.best.period_ms, verdict.best.size_bytes) == (1000, 2 << 20)
+    # Of what twenty more windows show, what no session has seen: all but the 61 that only others have.
+    own = expected_new(windows, 20)
+    assert verdict.best.new_functions == pytest.approx(own * 1620 / (1620 + 61))
 
 
 def test_the_longest_period_is_never_exceeded() -> None:
-    verdict = next_round(evidence(RICH), Worth(), done=1, limit=9, replica=False, longest_ms=500)
-    assert (verdict.action, verdict.best) == (Action.STOP, None)
-    (longer,) = options(evidence(RICH), replica=False, longest_ms=750)
-    assert longer.period_ms == 750
+    (replica,) = options(evidence(RICH), longest_ms=500)
+    assert (replica.action, replica.period_ms) == (Action.REPLICA, 500)
+    assert [option.period_ms for option in options(evidence(RICH), longest_ms=750)] == [500, 750]
+
+
+def test_it_is_said_whether_another_replica_is_meant_or_another_time() -> None:
+    verdicts = [
+        next_round(evidence(RICH), Worth(), done=1, limit=9, unused=unused, longest_ms=500) for unused in (True, False)
+    ]
+    assert [verdict.reason.partition(":")[0] for verdict in verdicts] == ["another replica", "another time"]
 
 
 def test_as_many_rounds_as_asked_for_are_enough() -> None:
-    verdict = next_round(evidence(RICH), Worth(), done=9, limit=9, replica=True, longest_ms=2000)
+    verdict = next_round(evidence(RICH), Worth(), done=9, limit=9, unused=True, longest_ms=2000)
     assert verdict.action is Action.STOP
     assert "9 rounds" in verdict.reason
 
 
 def test_after_one_session_its_own_windows_say_whether_a_second_pays() -> None:
     alone = Incidence(1, {1: 100})
-    busy = next_round(evidence(alone), Worth(), done=1, limit=9, replica=True, longest_ms=500)
+    busy = next_round(evidence(alone), Worth(), done=1, limit=9, unused=True, longest_ms=500)
     assert busy.action is Action.REPLICA
     steady = evidence(alone, Incidence(10, {10: 100}))
-    assert next_round(steady, Worth(), done=1, limit=9, replica=True, longest_ms=500).action is Action.STOP
+    assert next_round(steady, Worth(), done=1, limit=9, unused=True, longest_ms=500).action is Action.STOP
 
 
 @given(st.floats(0, 1e6), st.integers(1, 1 << 40), st.integers(0, 1 << 40))
@@ -131,6 +142,6 @@ def test_what_costs_more_is_never_worth_more(wanted: float, size: int, more: int
 
     def goes_on(size_bytes: int) -> bool:
         known = evidence(RICH, size=size_bytes)
-        return next_round(known, worth, done=1, limit=9, replica=True, longest_ms=2000).action is not Action.STOP
+        return next_round(known, worth, done=1, limit=9, unused=True, longest_ms=2000).action is not Action.STOP
 
     assert goes_on(size) or not goes_on(size + more)

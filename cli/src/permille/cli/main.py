@@ -24,6 +24,7 @@ COMMANDS = {
     "sessions": "permille.cli.commands.sessions",
     "report": "permille.cli.commands.report",
     "diff": "permille.cli.commands.diff",
+    "coverage": "permille.cli.commands.coverage",
     "query": "permille.cli.commands.query",
     "export": "permille.cli.commands.export",
     "delete": "permille.cli.commands.delete",

@@ -49,6 +49,11 @@ _PURPOSES = {
 }
 
 
+def purpose_value(purpose: Purpose) -> coverage_pb2.Purpose.ValueType:
+    """As the API has it."""
+    return _PURPOSES[purpose]
+
+
 @app.command()
 @command
 def trace(
@@ -62,7 +67,7 @@ def trace(
         str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
     ] = "",
     period: Annotated[
-        str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: by purpose.")
+        str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: it is decided.")
     ] = "",
     purpose: Annotated[Purpose, typer.Option(help="Why; decides the default of --for.")] = Purpose.ON_DEMAND,
     node: Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")] = "",

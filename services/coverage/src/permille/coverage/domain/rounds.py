@@ -80,20 +80,18 @@ class Verdict:
     best: Option | None = None
 
 
-def options(known: Evidence, *, replica: bool, longest_ms: int) -> list[Option]:
-    """Another replica for as long, or twice as long in the one that was last; neither where there is none."""
-    found = []
+def options(known: Evidence, *, longest_ms: int) -> list[Option]:
+    """Another replica, or an earlier one at another time, for as long; or twice as long in the one that was last."""
     windows_missing = unseen(known.windows)
     missing = unseen(known.sessions) if known.sessions.units > 1 else windows_missing
     not_in_newest = missing + known.sessions.observed - known.windows.observed
     new_to_all = missing / not_in_newest if not_in_newest > 0 else 0.0
-    if replica:
-        gain = (
-            expected_new(known.sessions, 1)
-            if known.sessions.units > 1
-            else expected_new(known.windows, known.windows.units)
-        )
-        found.append(Option(Action.REPLICA, known.period_ms, gain, known.session_bytes, known.core_seconds))
+    gain = (
+        expected_new(known.sessions, 1)
+        if known.sessions.units > 1
+        else expected_new(known.windows, known.windows.units)
+    )
+    found = [Option(Action.REPLICA, known.period_ms, gain, known.session_bytes, known.core_seconds)]
     longer_ms = min(2 * known.period_ms, longest_ms)
     times = longer_ms / max(known.period_ms, 1)
     if times > 1:
@@ -103,19 +101,22 @@ def options(known: Evidence, *, replica: bool, longest_ms: int) -> list[Option]:
     return found
 
 
-def next_round(known: Evidence, worth: Worth, *, done: int, limit: int, replica: bool, longest_ms: int) -> Verdict:
-    """After `done` of at most `limit` rounds: the option with the most new functions for its bytes, or the end."""
+def next_round(known: Evidence, worth: Worth, *, done: int, limit: int, unused: bool, longest_ms: int) -> Verdict:
+    """After `done` of at most `limit` rounds: the option with the most new functions for its bytes, or the end.
+
+    `unused`: whether there are replicas that had no turn yet.
+    """
     if done >= limit:
         return Verdict(Action.STOP, f"{done} rounds are as many as were asked for")
     if not known.sessions.observed:
         return Verdict(Action.STOP, "nothing was decoded")
-    choices = options(known, replica=replica, longest_ms=longest_ms)
-    if not choices:
-        return Verdict(Action.STOP, f"no replica is left, and {known.period_ms} ms is the longest period")
     # Among equals the replica: it also sees other requests.
-    best = max(choices, key=lambda option: (option.per_mib, option.action is Action.REPLICA))
+    best = max(
+        options(known, longest_ms=longest_ms), key=lambda option: (option.per_mib, option.action is Action.REPLICA)
+    )
+    what = f"{best.period_ms} ms" if best.action is Action.LONGER else "another replica" if unused else "another time"
     told = (
-        f"{best.new_functions:.1f} new functions expected, {best.per_mib:.2f} for each MiB"
+        f"{what}: {best.new_functions:.1f} new functions expected, {best.per_mib:.2f} for each MiB"
         f" and {best.per_core_second:.2f} for each core-second"
     )
     if not best.pays(worth):

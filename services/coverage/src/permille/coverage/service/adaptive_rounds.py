@@ -59,7 +59,7 @@ class AdaptiveRounds:
             self._worth_of(wanted),
             done=len(state.rounds) + 1,
             limit=wanted.limit,
-            replica=state.later_used < len(state.plan.later),
+            unused=state.later_used < len(state.plan.later),
             longest_ms=self._longest_ms,
         )
         state.rounds.add(
@@ -115,8 +115,10 @@ def skip(state: coverage_pb2.CoverageState, why: str, limit: int) -> None:
 
 def _go_on(state: coverage_pb2.CoverageState, verdict: Verdict) -> None:
     if verdict.action is Action.REPLICA:
-        state.plan.nodes.append(state.plan.later[state.later_used])
+        # When all had their turn, the one whose turn was longest ago: it serves other requests now.
+        turns = [state.plan.nodes[0], *state.plan.later]
         state.later_used += 1
+        state.plan.nodes.append(turns[state.later_used % len(turns)])
     elif verdict.action is Action.LONGER and verdict.best is not None:
         longer = coverage_pb2.NodePlan()
         longer.CopyFrom(state.plan.nodes[-1])

@@ -1,0 +1,154 @@
+"""The programs that the bench records, each under a load that goes on until it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from workload import free_port, process, wait_for_port
+
+# Several kinds of work in turn, none of which takes longer than a short recording.
+PYTHON = """
+import json, re, zlib
+text = "the quick brown fox jumps over the lazy dog " * 20
+class Node:
+    def __init__(self, key, below): self.key, self.below = key, below
+    def total(self): return self.key + sum(one.total() for one in self.below)
+def tree(depth): return Node(depth, [tree(depth - 1) for _ in range(3)] if depth else [])
+print("begun", flush=True)
+while True:
+    json.loads(json.dumps({str(n): [n, n * 0.5, None, text[:n]] for n in range(30)}))
+    re.sub(r"(\\w+) (\\w+)", r"\\2 \\1", text)
+    sorted((word[::-1] for word in text.split()), key=len)
+    tree(4).total()
+    zlib.crc32(text.encode()); f"{len(text):08.3f} {text!r:.20}"
+    {n: n * n for n in range(200)}; set(range(100)) & set(range(50, 150))
+"""
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log {folder}/access.log; gzip on; gzip_min_length 100; types {{ text/html html; }}
+  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{
+    listen 127.0.0.1:{port}; root {folder}/www;
+    location /moved {{ return 301 /index.html; }}
+    location ~ ^/r/(.*)$ {{ rewrite ^/r/(.*)$ /$1 last; }}
+  }}
+}}
+"""
+MEMCACHED_LOAD = """
+import random, socket, sys
+dice = random.Random(int(sys.argv[2]))
+link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+stream = link.makefile("rwb")
+def ask(line, lines=1):
+    stream.write(line); stream.flush()
+    for _ in range(lines):
+        answer = stream.readline()
+    while line.startswith((b"get", b"stats")) and answer.strip() != b"END":
+        answer = stream.readline()
+while True:
+    key = b"k%d" % dice.randrange(2000)
+    match dice.randrange(8):
+        case 0 | 1: ask(b"set %s 0 0 100\\r\\n%s\\r\\n" % (key, b"x" * 100))
+        case 2 | 3 | 4: ask(b"get %s\\r\\n" % key)
+        case 5: ask(b"delete %s\\r\\n" % key)
+        case 6: ask(b"set n 0 0 1\\r\\n1\\r\\n"); ask(b"incr n 3\\r\\n")
+        case 7: ask(b"stats items\\r\\n") if dice.random() < 0.05 else ask(b"append %s 0 0 1\\r\\ny\\r\\n" % key)
+"""
+_QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+@contextlib.contextmanager
+def redis(folder: Path) -> Iterator[int]:
+    """A server that gets commands of many kinds."""
+    port = free_port()
+    # One client process for each group, because one sends its commands kind by kind.
+    groups = ("get", "set", "incr", "sadd", "hset", "zadd", "lpush,rpop", "rpush,lpop", "mset")
+    with recordable(["redis-server", "--port", str(port), "--save", ""]) as server, contextlib.ExitStack() as stack:
+        wait_for_port(port, server)
+        for tests in groups:
+            load = ["redis-benchmark", "-p", str(port), "-c", "1", "-n", "1000", "-r", "1000", "-t", tests, "-q", "-l"]
+            stack.enter_context(process(load, **_QUIET))
+        yield server.pid
+
+
+@contextlib.contextmanager
+def cpython(folder: Path) -> Iterator[int]:
+    """An interpreter with a script of many kinds of work."""
+    script = folder / "work.py"
+    script.write_text(PYTHON)
+    with recordable(["/usr/bin/python3", "-S", str(script)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        yield server.pid
+
+
+@contextlib.contextmanager
+def pigz(folder: Path) -> Iterator[int]:
+    """gzip by several threads, of data without an end."""
+    data = folder / "data"
+    data.write_bytes(b"".join(Path(name).read_bytes() for name in ("/usr/bin/python3", "/etc/services")) * 2)
+    source = ["sh", "-c", f"while cat {data}; do :; done"]
+    with (
+        process(source, stdout=subprocess.PIPE) as source_of,
+        recordable(["pigz", "-p", "3", "-c"], stdin=source_of.stdout) as server,
+    ):
+        yield server.pid
+
+
+@contextlib.contextmanager
+def nginx(folder: Path) -> Iterator[int]:
+    """A server of small and compressed files, redirections and files that are not there."""
+    port = free_port()
+    (folder / "www").mkdir()
+    (folder / "www" / "index.html").write_text("<p>words and more words</p>\n" * 200)
+    (folder / "www" / "small").write_text("small")
+    config = folder / "nginx.conf"
+    config.write_text(NGINX.format(folder=folder, port=port))
+    paths = ("index.html", "small", "moved", "nothing", "r/small")
+    with (
+        recordable(["/usr/sbin/nginx", "-c", str(config), "-p", str(folder)]) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        wait_for_port(port, server)
+        for path in paths:
+            load = ["wrk", "-t", "1", "-c", "2", "-d", "3600", "-H", "Accept-Encoding: gzip"]
+            stack.enter_context(process([*load, f"http://127.0.0.1:{port}/{path}"], **_QUIET))
+        yield server.pid
+
+
+@contextlib.contextmanager
+def memcached(folder: Path) -> Iterator[int]:
+    """A cache of two threads that is written, read, counted and emptied."""
+    port = free_port()
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    command = ["/usr/bin/memcached", "-p", str(port), "-U", "0", "-t", "2", *user]
+    with recordable(command) as server, contextlib.ExitStack() as stack:
+        wait_for_port(port, server)
+        for seed in range(4):
+            load = [sys.executable, "-c", MEMCACHED_LOAD, str(port), str(seed)]
+            stack.enter_context(process(load, **_QUIET))
+        yield server.pid
+
+
+LOADS = {"redis": redis, "cpython": cpython, "pigz": pigz, "nginx": nginx, "memcached": memcached}
+# As the kernel calls the process.
+NAMES = {
+    "redis": "redis-server",
+    "cpython": "python3",
+    "pigz": "pigz",
+    "nginx": "nginx",
+    "memcached": "memcached",
+}
+
+
+def recordable(command: list[str], **options: object) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """A program that was started ready to be recorded."""
+    return process(["permille", "run", "--", *command], **{"text": True, **_QUIET, **options})

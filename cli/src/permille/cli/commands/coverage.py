@@ -1,0 +1,144 @@
+"""`permille coverage`."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any
+
+import typer
+from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.coverage_options import wishing
+from permille.cli.invocation import Invocation, command
+from permille.cli.operation_progress import OperationProgress
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.recording_trouble import trouble_told
+from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json, rounds_text
+from permille.cli.rendering.trace_lines import estimate_line, next_lines, operation_json, plan_json
+from permille.cli.session_set import session_sets
+from permille.mesh.errors import InvalidArgument
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    add_completion=False,
+    no_args_is_help=True,
+    help="""What has been seen of a program, what is probably missing, and recordings that stop when that is enough.
+
+    [bold]show[/bold] puts the sessions of a program's replicas together, [bold]plan[/bold] says who would be recorded,
+    for how long, at which cost and why, [bold]start[/bold] records. Each prints JSON with --json.
+    """,
+)
+
+
+@app.command()
+@command
+def show(
+    invocation: Invocation,
+    *,
+    which: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Sessions, or one operations/ID.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", "-n", metavar="NAME", help="The newest sessions of programs of this name instead.")
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions.")] = 15,
+) -> None:
+    """Show what replicas' sessions make together, and how much none of them has seen.
+
+    `unseen` is an estimate from how many functions were in one session only and in two (Chao2): at least so many exist
+    and have not run in any. `seen` is the share of what another session would run that is known already.
+
+    [bold]Example[/bold]: permille coverage show --name redis-server
+    """
+    if bool(which) == bool(name):
+        raise InvalidArgument(
+            "give either sessions or --name", reason="SESSION_SET", help="permille coverage show --name NAME"
+        )
+
+    async def work(client: MeshClient) -> coverage_pb2.GetCoverageResponse:
+        of = coverage_pb2.SessionSet(target=name) if name else (await session_sets(client, which or []))[0]
+        request = coverage_pb2.GetCoverageRequest(of=of, functions=top)
+        return await answer((await client.coverage()).GetCoverage(request, timeout=300))
+
+    found = in_mesh(invocation.config, work)
+    if invocation.as_json:
+        invocation.print_json(coverage_json(found))
+        return
+    for part in coverage_text(found):
+        invocation.console.print(part)
+
+
+@app.command()
+@command
+@wishing
+def plan(invocation: Invocation, *, wish: coverage_pb2.CoverageRequest) -> None:
+    """Say who would be recorded, for how long, at which cost, and why; record nothing.
+
+    [bold]Example[/bold]: permille coverage plan --name redis-server --rounds 10
+    """
+
+    async def work(client: MeshClient) -> coverage_pb2.Plan:
+        request = coverage_pb2.PlanCoverageRequest(coverage=wish, outlook=True)
+        return (await answer((await client.coverage()).PlanCoverage(request))).plan
+
+    found = in_mesh(invocation.config, work)
+    if invocation.as_json:
+        invocation.print_json({"plan": plan_json(found), **rounds_json(found)})
+        return
+    for part in plan_text(found):
+        invocation.console.print(part)
+
+
+@app.command()
+@command
+@wishing
+def start(
+    invocation: Invocation,
+    *,
+    wish: coverage_pb2.CoverageRequest,
+    request_id: Annotated[
+        str, typer.Option(metavar="ID", help="Makes a repetition find the same operation instead of starting another.")
+    ] = "",
+    patience_s: Annotated[
+        float,
+        typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
+    ] = 120.0,
+) -> None:
+    """Record by the plan, decode, and with --rounds go on while another replica shows enough that is new.
+
+    [bold]Example[/bold]: permille coverage start --name redis-server --rounds 10
+    """
+
+    async def work(client: MeshClient) -> tuple[Any, coverage_pb2.CoverageResult]:
+        coverage = await client.coverage()
+        planned = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
+        if not invocation.as_json:
+            invocation.notes.print(estimate_line(planned), markup=False)
+        request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
+        started = (await answer(coverage.StartCoverage(request))).operation
+        with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
+            following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
+            nodes = sorted({node.node for node in (*planned.nodes, *planned.later)})
+            async with trouble_told(client, started.name, nodes, display.trouble):
+                done = await following.follow(started)
+        result = coverage_pb2.CoverageResult()
+        done.response.Unpack(result)
+        return done, result
+
+    done, result = in_mesh(invocation.config, work)
+    if invocation.as_json:
+        invocation.print_json(
+            {
+                "operation": operation_json(done),
+                "plan": plan_json(result.plan),
+                "sessions": list(result.sessions),
+                **rounds_json(result),
+            }
+        )
+        return
+    for part in rounds_text(result):
+        invocation.console.print(part)
+    for line in next_lines(list(result.sessions)):
+        invocation.console.print(line, markup=False, soft_wrap=True)
+    if len(result.sessions) > 1:
+        invocation.console.print(f"together: permille coverage show {done.name}", markup=False, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""What a recording is wanted of: options that several commands have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.commands.trace import Purpose, purpose_value
+from permille.cli.rendering.units import parse_duration_ms, parse_size
+from permille.mesh.errors import InvalidArgument
+
+# Each with its default.
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "name": (
+        Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name.")],
+        "",
+    ),
+    "pid": (
+        Annotated[
+            list[int] | None,
+            typer.Option("--pid", "-p", min=1, max=1 << 22, metavar="PID", help="A process; may be repeated."),
+        ],
+        None,
+    ),
+    "node": (
+        Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")],
+        "",
+    ),
+    "period": (
+        Annotated[str, typer.Option("--for", "-f", metavar="TIME", help="How long. Default: it is decided.")],
+        "",
+    ),
+    "buffer": (Annotated[str, typer.Option(metavar="SIZE", help="Memory for trace buffers on each node.")], ""),
+    "purpose": (
+        Annotated[Purpose, typer.Option(help="Why: an anomaly concerns every replica, a profile takes a sample.")],
+        Purpose.PROFILING,
+    ),
+    "priority": (
+        Annotated[int | None, typer.Option(min=0, max=100, help="How important. Default: by purpose.")],
+        None,
+    ),
+    "namespace": (Annotated[str, typer.Option(metavar="NAME", help="Whose quota it counts against.")], ""),
+    "rounds": (
+        Annotated[
+            int,
+            typer.Option(
+                min=0,
+                max=64,
+                metavar="N",
+                help="One replica after the other, at most N rounds, while another one pays.",
+            ),
+        ],
+        0,
+    ),
+    "min_gain": (
+        Annotated[
+            float,
+            typer.Option(
+                min=0, help="With --rounds: so many new functions must be expected for each MiB. 0: the mesh's setting."
+            ),
+        ],
+        0.0,
+    ),
+}
+
+
+def wishing(function: Callable[..., None]) -> Callable[..., None]:
+    """A function of an `Invocation`, a `wish` and its own options, as one that takes these options too."""
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "wish"
+    ]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+
+    @wraps(function)
+    def run(invocation: Any, **options: Any) -> None:
+        said = {name: options.pop(name) for name in _OPTIONS}
+        function(invocation, wish=_wish(**said), **options)
+
+    del run.__wrapped__
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
+    return run
+
+
+def _wish(
+    *,
+    name: str,
+    pid: list[int] | None,
+    node: str,
+    period: str,
+    buffer: str,
+    purpose: Purpose,
+    priority: int | None,
+    namespace: str,
+    rounds: int,
+    min_gain: float,
+) -> coverage_pb2.CoverageRequest:
+    if bool(pid) == bool(name):
+        raise InvalidArgument(
+            "give either --pid or --name",
+            reason="TARGET",
+            help="permille coverage plan --name NAME; `permille doctor` lists what can be recorded now",
+        )
+    wish = coverage_pb2.CoverageRequest(
+        target=coverage_pb2.Target(
+            node=f"nodes/{node.removeprefix('nodes/')}" if node else "", pids=pid or (), process_name=name
+        ),
+        purpose=purpose_value(purpose),
+        period_ms=parse_duration_ms(period) if period else 0,
+        budget_bytes=parse_size(buffer) if buffer else 0,
+        priority=priority,
+        namespace=namespace,
+    )
+    if rounds:
+        wish.rounds.limit, wish.rounds.min_gain = rounds, min_gain
+    return wish

@@ -1,0 +1,210 @@
+"""Plans with their reasons, rounds with theirs, and what replicas' sessions make together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.rendering.trace_lines import estimate_line, unreachable_line
+from permille.cli.rendering.units import count, share, size
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_MOST_ROWS = 30
+
+
+def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[RenderableType]:
+    """By build what has been seen, by session what it brought, and the merged functions."""
+    yield _version_table(found.versions)
+    yield ""
+    table = _titled("Sessions, and what the others fill in", ("SESSION",))
+    for name in ("TRACE", "FUNCTIONS", "FILLED", "ONLY HERE", "CALLS BETWEEN", "FILLED", "ALIKE"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for replica in found.replicas:
+        table.add_row(
+            Text(replica.session),
+            size(replica.raw_bytes),
+            count(replica.functions),
+            count(replica.filled_functions),
+            count(replica.functions_only_here),
+            count(replica.edges),
+            count(replica.filled_edges),
+            f"{100 * replica.accuracy:.1f} %",
+        )
+    yield table
+    if found.older_sessions:
+        yield Text(f"{count(found.older_sessions)} older sessions are not looked at")
+    yield ""
+    yield _function_table(found)
+
+
+def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
+    """The cost, each session's period with its reasons, who is chosen and why, and what will be missing."""
+    yield Text(estimate_line(plan))
+    if left_out := unreachable_line(plan):
+        yield Text(left_out)
+    yield Text(f"cores traced: {plan.expected_core_seconds:.2f} core-seconds")
+    if plan.later:
+        yield Text(f"one first; {count(len(plan.later))} more may follow, one at a time, while they pay")
+    for session in plan.nodes[:_MOST_ROWS]:
+        if session.period_terms:
+            yield ""
+            yield _term_table(
+                f"Why {session.period_ms} ms on {session.node.removeprefix('nodes/')}", session.period_terms
+            )
+    if plan.sample_terms:
+        yield ""
+        yield _term_table("Why so many", plan.sample_terms)
+    yield ""
+    table = _titled("Instances", ("NODE", "ZONE", "PID", "NAME", "RECORDED", "WHY"))
+    for choice in plan.choices[:_MOST_ROWS]:
+        table.add_row(
+            choice.node.removeprefix("nodes/"),
+            choice.zone,
+            str(choice.pid),
+            Text(choice.process_name),
+            "yes" if choice.chosen else "no",
+            Text(choice.reason),
+        )
+    yield table
+    if len(plan.choices) > _MOST_ROWS:
+        yield Text(f"{count(len(plan.choices) - _MOST_ROWS)} more: --json lists all")
+    if plan.coverage:
+        yield ""
+        yield _version_table(plan.coverage, after=True)
+
+
+def rounds_text(result: coverage_pb2.CoverageResult) -> Iterator[RenderableType]:
+    """What each round brought and why another one followed."""
+    if not result.rounds:
+        return
+    table = _titled("Rounds", ())
+    for name in ("ROUND", "TRACE", "NEW FUNCTIONS", "ALL"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("THEN", no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    for number, done in enumerate(result.rounds, 1):
+        table.add_row(
+            str(number),
+            size(done.raw_bytes),
+            count(done.new_functions),
+            count(done.functions),
+            _then(done),
+            Text(done.reason),
+        )
+    yield table
+
+
+def coverage_json(found: coverage_pb2.GetCoverageResponse) -> dict[str, Any]:
+    """For programs: fields as in the API, numbers as numbers."""
+    return _plain(found)
+
+
+def rounds_json(found: coverage_pb2.Plan | coverage_pb2.CoverageResult) -> dict[str, Any]:
+    """What `trace` does not tell of a plan or a result."""
+    told = _plain(found)
+    if isinstance(found, coverage_pb2.CoverageResult):
+        return {"rounds": told["rounds"]}
+    names = ("choices", "coverage", "later", "sample_terms", "expected_core_seconds")
+    return {name: told[name] for name in names} | {"period_terms": [node["period_terms"] for node in told["nodes"]]}
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """64-bit numbers are texts in protobuf's JSON; programs want numbers."""
+    told = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    numbers: dict[str, Any] = _numbers(told, message)
+    return numbers
+
+
+def _numbers(told: dict[str, Any], message: Message) -> dict[str, Any]:
+    for field in message.DESCRIPTOR.fields:
+        if field.name not in told:
+            continue
+        value = getattr(message, field.name)
+        if field.message_type is not None and isinstance(told[field.name], list):
+            told[field.name] = [_numbers(one, part) for one, part in zip(told[field.name], value, strict=True)]
+        elif field.message_type is not None:
+            _numbers(told[field.name], value)
+        elif isinstance(told[field.name], str) and isinstance(value, int) and field.enum_type is None:
+            told[field.name] = value
+        elif isinstance(told[field.name], list):
+            told[field.name] = list(value)
+    return told
+
+
+def _then(done: coverage_pb2.Round) -> str:
+    return {
+        coverage_pb2.Round.ACTION_REPLICA: "another replica",
+        coverage_pb2.Round.ACTION_LONGER: "longer",
+        coverage_pb2.Round.ACTION_STOP: "enough",
+    }.get(done.next, "")
+
+
+def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: bool = False) -> Table:
+    table = _titled("Seen, and estimated to be missing, by binary", ("MODULE", "BUILD"))
+    columns = ("SESSIONS", "FUNCTIONS", "UNSEEN", "SEEN", "NEXT SESSION", "CALLS BETWEEN", "UNSEEN")
+    for name in (*columns, "MISSING AFTER") if after else columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for version in versions:
+        alone = version.sessions < 2
+        row: list[RenderableType] = [
+            Text(PurePath(version.module).name),
+            version.build_id[:12],
+            count(version.sessions),
+            count(version.functions.seen),
+            "?" if alone else f"{version.functions.unseen:.1f}",
+            "?" if alone else share(version.functions.sample_coverage, 1),
+            "?" if alone else f"+{version.functions.next_session:.1f}",
+            count(version.edges.seen),
+            "?" if alone else f"{version.edges.unseen:.1f}",
+        ]
+        table.add_row(*row, *(["?" if alone else f"{version.missing_after:.1f}"] if after else []))
+    return table
+
+
+def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
+    rest = found.functions_total - len(found.functions)
+    table = _titled("Functions of all sessions together", ("FUNCTION", "MODULE"))
+    table.caption = f"{count(rest)} more: --top {found.functions_total}" if rest else None
+    for name in ("SESSIONS", "CALLS", "SELF INSN", "%"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for function in found.functions:
+        table.add_row(
+            Text(function.name),
+            Text(PurePath(function.module).name),
+            count(function.sessions),
+            count(function.calls),
+            count(function.self_instructions),
+            share(function.share, 1).removesuffix(" %"),
+        )
+    return table
+
+
+def _term_table(title: str, terms: Sequence[coverage_pb2.Term]) -> Table:
+    table = _titled(title, ("TERM",))
+    for name in ("VALUE", "WEIGHT", "MAKES"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for term in terms:
+        table.add_row(term.name, f"{term.value:.2f}", f"{term.weight:g}", f"{term.contribution:.1f}", Text(term.detail))
+    return table
+
+
+def _titled(title: str, columns: Sequence[str]) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
