@@ -638,7 +638,43 @@ async def test_a_decode_that_fails_fails_the_operation_with_its_own_words(
     assert error.metadata["session"] == next(iter(controller.sessions))
 
 
-async def test_when_one_node_cannot_begin_the_others_are_stopped(
+async def test_a_node_that_fails_is_told_and_the_others_sessions_are_the_result(
+    coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
+) -> None:
+    controller.go_on.set()
+    other = Controller("n2")  # type: ignore[abstract]
+    other.go_on.set()
+    other.fail_with = ("DISK_FULL", "the disk of n2 is full", "free some")
+    async with controller_serving(mesh_config, other):
+        operation = await coverage.wait((await coverage.begin(name="redis-server")).name)
+    result = result_of(operation)
+    assert list(result.sessions) == list(controller.sessions)
+    assert decoder.decoded == list(controller.sessions)
+    (failure,) = result.failures
+    assert (failure.node, failure.session) == ("nodes/n2", next(iter(other.sessions)))
+    assert (failure.reason, failure.help) == ("DISK_FULL", "free some")
+    assert "the disk of n2 is full" in failure.message
+
+
+async def test_a_node_that_is_gone_before_it_begins_is_told_and_stops_nobody(
+    coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
+) -> None:
+    controller.go_on.set()
+    other = Controller("n2")  # type: ignore[abstract]
+
+    async def gone(request: Any, context: Any) -> controller_pb2.StartSessionResponse:
+        raise Unavailable("n2 is going down", reason="DRAINING")
+
+    other.StartSession = gone  # type: ignore[method-assign]
+    async with controller_serving(mesh_config, other):
+        operation = await coverage.wait((await coverage.begin(name="redis-server")).name)
+    result = result_of(operation)
+    assert list(result.sessions) == list(controller.sessions)
+    assert [(failure.node, failure.session) for failure in result.failures] == [("nodes/n2", "")]
+    assert controller.stops == []
+
+
+async def test_when_one_node_refuses_to_begin_the_others_are_stopped(
     coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
 ) -> None:
     other = Controller("n2")  # type: ignore[abstract]

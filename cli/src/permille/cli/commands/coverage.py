@@ -14,7 +14,14 @@ from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.recording_trouble import trouble_told
 from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json, rounds_text
-from permille.cli.rendering.trace_lines import estimate_line, next_lines, operation_json, plan_json
+from permille.cli.rendering.trace_lines import (
+    estimate_line,
+    failure_lines,
+    failures_json,
+    next_lines,
+    operation_json,
+    plan_json,
+)
 from permille.cli.session_set import session_sets
 from permille.mesh.errors import InvalidArgument
 
@@ -132,12 +139,15 @@ def start(
                 "operation": operation_json(done),
                 "plan": plan_json(result.plan),
                 "sessions": list(result.sessions),
+                "failures": failures_json(result),
                 **rounds_json(result),
             }
         )
         return
     for part in rounds_text(result):
         invocation.console.print(part)
+    for line in failure_lines(result):
+        invocation.notes.print(line, markup=False, soft_wrap=True)
     for line in next_lines(list(result.sessions)):
         invocation.console.print(line, markup=False, soft_wrap=True)
     if len(result.sessions) > 1:

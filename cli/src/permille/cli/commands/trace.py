@@ -17,6 +17,8 @@ from permille.cli.progress_display import ProgressDisplay
 from permille.cli.recording_trouble import trouble_told
 from permille.cli.rendering.trace_lines import (
     estimate_line,
+    failure_lines,
+    failures_json,
     next_lines,
     operation_json,
     plan_json,
@@ -192,8 +194,17 @@ def _tell_result(invocation: Invocation, done: operation_pb2.Operation) -> None:
     done.response.Unpack(result)
     sessions = list(result.sessions)
     if invocation.as_json:
-        invocation.print_json({"operation": operation_json(done), "plan": plan_json(result.plan), "sessions": sessions})
+        invocation.print_json(
+            {
+                "operation": operation_json(done),
+                "plan": plan_json(result.plan),
+                "sessions": sessions,
+                "failures": failures_json(result),
+            }
+        )
         return
+    for line in failure_lines(result):
+        invocation.notes.print(line, markup=False, soft_wrap=True)
     for line in next_lines(sessions):
         invocation.console.print(line, markup=False, soft_wrap=True)
 

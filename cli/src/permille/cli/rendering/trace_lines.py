@@ -56,6 +56,30 @@ def stage_text(progress: operation_pb2.Progress) -> str:
     return f"{word} {text} of {whole}" if total else f"{word} {text}"
 
 
+def failure_lines(result: coverage_pb2.CoverageResult) -> list[str]:
+    """The nodes that failed while others went on."""
+    failed, whole = len(result.failures), len(result.failures) + len(result.sessions)
+    return [
+        f"failed, {number} of {failed} (of {whole} in all): {failure.node}: {failure.message}"
+        + (f"; {failure.help}" if failure.help else "")
+        for number, failure in enumerate(result.failures, 1)
+    ]
+
+
+def failures_json(result: coverage_pb2.CoverageResult) -> list[dict[str, object]]:
+    """For programs: fields as in the API."""
+    return [
+        {
+            "node": failure.node,
+            "session": failure.session,
+            "reason": failure.reason,
+            "message": failure.message,
+            "help": failure.help,
+        }
+        for failure in result.failures
+    ]
+
+
 def next_lines(sessions: list[str]) -> list[str]:
     """The sessions, and what to type next."""
     lines = [f"session {name}" for name in sessions]

@@ -15,9 +15,11 @@ from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.rates import Observation
 from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, present_round, skip
 from permille.coverage.service.decoding import Decodings
+from permille.coverage.service.group_commit import GroupCommit
 from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
+from permille.coverage.service.wire import node_failure
 from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import operation_id
@@ -28,6 +30,7 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 # How often progress is written while it moves.
 _PROGRESS_S = 0.25
+_AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 # Why a later round's process is passed over: it ended, or somebody else records it.
 _PASSED_OVER = (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
 
@@ -42,18 +45,24 @@ class CoverageWork:
         self._rounds = rounds
 
     async def __call__(self, job: CoverageJob) -> coverage_pb2.CoverageResult:
-        """Runs one operation to its end. Raises the first error met, after everything else has come to its own end."""
+        """Runs one operation to its end; a part that fails after it has begun is told in the result, others go on.
+
+        Raises the first error met when no part is left, after everything has come to its own end.
+        """
         state = coverage_pb2.CoverageState.FromString(await job.saved())
         sessions: dict[int, Session] = {}
         decoded: dict[int, decoder_pb2.DecodeResult] = {}
+        failed: dict[int, PermilleError] = {}
         adaptive = bool(state.plan.later) or job.request.coverage.rounds.limit > 1
         while True:
-            if not over(state) and not await self._begun(job, state, first=not state.rounds):
+            if not over(state) and not await self._begun(job, state, failed):
                 continue
             # After a crash also those of earlier rounds, which are stored and decoded: that is soon said.
-            stored = await self._record(job, state, set(state.sessions) - set(sessions))
-            sessions |= stored
-            decoded |= await self._decode(job, stored)
+            stored, lost = await self._record(job, state, set(state.sessions) - set(sessions) - set(failed))
+            done, undecoded = await self._decode(job, stored)
+            sessions |= {index: stored[index] for index in done}
+            decoded |= done
+            failed |= lost | undecoded
             if not adaptive or over(state):
                 break
             await self._rounds.judge(job.request.coverage.rounds, state, sessions)
@@ -62,30 +71,40 @@ class CoverageWork:
                 break
         await self._learn(state, sessions, decoded)
         return coverage_pb2.CoverageResult(
-            plan=state.plan, sessions=[session.name for _, session in sorted(sessions.items())], rounds=state.rounds
+            plan=state.plan,
+            sessions=[session.name for _, session in sorted(sessions.items())],
+            rounds=state.rounds,
+            failures=[
+                node_failure(state.plan.nodes[index].node, state.sessions.get(index, ""), error)
+                for index, error in sorted(failed.items())
+            ],
         )
 
-    async def _begun(self, job: CoverageJob, state: coverage_pb2.CoverageState, *, first: bool) -> bool:
+    async def _begun(
+        self, job: CoverageJob, state: coverage_pb2.CoverageState, failed: dict[int, PermilleError]
+    ) -> bool:
         """Begins the present round. One after the first whose process is gone or busy is passed over: False."""
         try:
-            await self._begin(job, state)
+            failed |= await self._begin(job, state)
         except PermilleError as error:
-            if first or error.code not in _PASSED_OVER or job.cancel_requested.is_set():
+            if not state.rounds or error.code not in _PASSED_OVER or job.cancel_requested.is_set():
                 raise
             skip(state, error.message, job.request.coverage.rounds.limit)
             await _save(job, state)
             return over(state)
         return True
 
-    async def _begin(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
-        """Starts every session of the round, or none: what has begun when one cannot begin is stopped."""
-        saving = asyncio.Lock()
+    async def _begin(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> dict[int, PermilleError]:
+        """Starts every session of the round, or none: what has begun when one refuses is stopped.
+
+        A node that is away refuses nothing: where others have begun, its error is returned.
+        """
+        saving = GroupCommit(lambda: _save(job, state))
 
         async def begin(index: int, plan: coverage_pb2.NodePlan) -> None:
             session = await self._recordings.begin(plan, job.request.coverage, _request_id(job, index))
-            async with saving:
-                state.sessions[index] = session.name
-                await _save(job, state)
+            state.sessions[index] = session.name
+            await saving.commit()
 
         present = present_round(state)
         if job.cancel_requested.is_set() and not any(index in state.sessions for index in present):
@@ -94,17 +113,18 @@ class CoverageWork:
         results = await asyncio.gather(
             *(begin(index, state.plan.nodes[index]) for index in missing), return_exceptions=True
         )
-        errors = [result for result in results if isinstance(result, BaseException)]
-        if not errors:
-            return
-        if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors):
+        errors = {index: one for index, one in zip(missing, results, strict=True) if isinstance(one, BaseException)}
+        away = {index: one for index, one in errors.items() if isinstance(one, PermilleError) and one.code in _AWAY}
+        if len(away) == len(errors) < len(present):
+            return away
+        if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors.values()):
             await self._stop(state.sessions[index] for index in present if index in state.sessions)
-        raise errors[0]
+        raise next(error for index, error in errors.items() if len(away) == len(errors) or index not in away)
 
     async def _record(
         self, job: CoverageJob, state: coverage_pb2.CoverageState, wanted: Iterable[int]
-    ) -> dict[int, Session]:
-        """Follows sessions until all are stored; a cancellation stops them, and what they recorded is stored."""
+    ) -> tuple[dict[int, Session], dict[int, PermilleError]]:
+        """Follows sessions until all are stored or have failed; a cancellation stops them, what they have is stored."""
         latest: dict[int, Session] = {}
         names = {index: state.sessions[index] for index in sorted(wanted)}
         period_ms = max((state.plan.nodes[index].period_ms for index in names), default=0)
@@ -116,16 +136,18 @@ class CoverageWork:
             await job.cancel_requested.wait()
             await self._stop(names.values())
 
-        stored = await _with_companions(
-            _all({index: follow(index, name) for index, name in names.items()}, job),
+        stored, failed = await _with_companions(
+            _surviving({index: follow(index, name) for index, name in names.items()}, job),
             _report(job, lambda: recording_stage(latest.values(), period_ms)),
             stop_when_cancelled(),
         )
         if job.cancel_requested.is_set():
             raise _cancelled([session.name for session in stored.values()])
-        return stored
+        return stored, failed
 
-    async def _decode(self, job: CoverageJob, sessions: Mapping[int, Session]) -> dict[int, decoder_pb2.DecodeResult]:
+    async def _decode(
+        self, job: CoverageJob, sessions: Mapping[int, Session]
+    ) -> tuple[dict[int, decoder_pb2.DecodeResult], dict[int, PermilleError]]:
         latest: dict[int, operation_pb2.Progress] = {}
 
         async def decode(index: int, session: Session) -> decoder_pb2.DecodeResult:
@@ -138,7 +160,7 @@ class CoverageWork:
             raise _cancelled([session.name for session in sessions.values()])
 
         return await _with_companions(
-            _all({index: decode(index, session) for index, session in sessions.items()}, job),
+            _surviving({index: decode(index, session) for index, session in sessions.items()}, job),
             _report(job, lambda: decoding_stage(latest.values())),
             end_when_cancelled(),
         )
@@ -187,19 +209,21 @@ async def _report(job: CoverageJob, stage: Callable[[], Stage]) -> None:
         await asyncio.sleep(_PROGRESS_S)
 
 
-async def _all(work: Mapping[int, Awaitable[_T]], job: CoverageJob) -> dict[int, _T]:
-    """All results; when some fail, the first error, once the others have ended too, with what the others achieved."""
-    results = await asyncio.gather(*work.values(), return_exceptions=True)
-    errors = [result for result in results if isinstance(result, BaseException)]
-    for error in errors:
-        _log.warning("a part of an operation failed", operation=job.name, error=str(error))
-    if errors:
-        first = errors[0]
-        if isinstance(first, PermilleError) and len(results) > 1:
-            first.metadata["parts"] = str(len(results))
-            first.metadata["failed_parts"] = str(len(errors))
-        raise first
-    return {index: result for index, result in zip(work, results, strict=True) if not isinstance(result, BaseException)}
+async def _surviving(
+    work: Mapping[int, Awaitable[_T]], job: CoverageJob
+) -> tuple[dict[int, _T], dict[int, PermilleError]]:
+    """The results and the errors of those without; raises the first error when all failed, or when one says more."""
+    results = dict(zip(work, await asyncio.gather(*work.values(), return_exceptions=True), strict=True))
+    failed: dict[int, PermilleError] = {}
+    for index, error in results.items():
+        if isinstance(error, PermilleError) and error.reason != "OPERATION_TAKEN":
+            _log.warning("a part of an operation failed", operation=job.name, error=str(error))
+            failed[index] = error
+        elif isinstance(error, BaseException):
+            raise error
+    if failed and len(failed) == len(results):
+        raise next(iter(failed.values()))
+    return {index: result for index, result in results.items() if not isinstance(result, BaseException)}, failed
 
 
 async def _with_companions(work: Coroutine[Any, Any, _T], *companions: Coroutine[Any, Any, None]) -> _T:

@@ -13,7 +13,7 @@ from permille.coverage.domain.rounds import MOST_ROUNDS
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.temporal_decider import Term
-from permille.mesh.errors import InvalidArgument
+from permille.mesh.errors import InvalidArgument, PermilleError
 
 _PURPOSES = {
     coverage_pb2.PURPOSE_UNSPECIFIED: Purpose.ON_DEMAND,
@@ -146,3 +146,10 @@ def _term_message(term: Term) -> coverage_pb2.Term:
 def purpose_word(request: coverage_pb2.CoverageRequest) -> str:
     """The purpose as controllers call it."""
     return str(_PURPOSES[request.purpose])
+
+
+def node_failure(node: str, session: str, error: PermilleError) -> coverage_pb2.NodeFailure:
+    """What became of a node that a result is without."""
+    return coverage_pb2.NodeFailure(
+        node=node, session=session, reason=error.reason, message=error.message, help=error.help
+    )
