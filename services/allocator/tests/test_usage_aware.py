@@ -6,7 +6,8 @@ import math
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from permille.allocator.domain.usage_aware import PAGE, Usage, Wish, plan_buffers
+from permille.allocator.domain.pages import PAGE
+from permille.allocator.domain.usage_aware import Usage, Wish, plan_buffers
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
 MIB = 1 << 20

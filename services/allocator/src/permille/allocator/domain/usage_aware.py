@@ -19,9 +19,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from permille.allocator.domain.pages import PAGE, pages_down, pages_up
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
-PAGE = 4096
 MIN_BUFFER_BYTES = 64 * 1024
 MAX_BUFFER_BYTES = 128 * 1024 * 1024
 # One unit can become several times busier than it was while its share was sampled.
@@ -157,11 +157,3 @@ def check(wish: Wish) -> None:
 
 def invalid(field: str, value: str, way_out: str) -> InvalidArgument:
     return InvalidArgument(f"{field} is {value}", reason="INVALID_BUFFER_WISH", help=way_out, metadata={"field": field})
-
-
-def pages_up(size: int) -> int:
-    return -(-size // PAGE) * PAGE
-
-
-def pages_down(size: int) -> int:
-    return size // PAGE * PAGE

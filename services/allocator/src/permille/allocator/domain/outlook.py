@@ -1,0 +1,130 @@
+"""Where the target will run during the session, as far as its past and the machine's load tell.
+
+For every core i the outlook is a distribution of X_i, the bytes that the target will write there. With T the period,
+r the rate, F = r * T * min(1, quota) what a core writes that the target never leaves, it is a mixture of three cases:
+
+1. *As before* (weight 1 - m - b). Windows as long as the period (at most half of the history) slide over the history; a
+   window in which the target had the share x of core i stands for x * F / min(1, quota) bytes, give or take the rate's
+   spread d: uniform on [1 - d, 1 + d] times that.
+2. *Moved* (weight m): the scheduler puts the target elsewhere. It looks for an idle core, first among those that share
+   the last-level cache (Linux, kernel/sched/fair.c, select_idle_sibling), so core i is met in proportion to
+   w_i = room_i * near_i: with a demand of D cores at a time, with chance 1 - (1 - w_i / sum w) ** D. That is why a core
+   which others use little gets the bigger buffer. How much then comes is anybody's guess: uniform on [0, F].
+3. *Burst* (weight b): a target that slept starts to run where it last was; uniform on [0, F] for every current core.
+
+m is one minus the stickiness: how much of the target's time stayed on the same core from one slice of the history to
+the next, sum_i min(p_i(t), p_i(t + 1)) averaged over t, with one imagined slice after which everything moved. Without
+a history case 1 has no weight, and moved and burst are equally likely.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from permille.allocator.domain.core_use import CoreUse, CoreWish
+
+BURST = 0.05
+LEAST_MOVED = 0.02
+# Placement outside of the last-level cache happens at fork, exec and by load balancing only.
+FAR = 0.125
+# A core that is busy all the time can still be met: whoever keeps it may sleep.
+LEAST_ROOM = 0.02
+
+
+@dataclass(frozen=True)
+class CoreOutlook:
+    """The mixture for one core: bytes of each past window, and the chances of the two other cases."""
+
+    windows: tuple[float, ...]
+    before: float
+    moved: float
+    burst: float
+    spread: float
+    full_bytes: float
+
+    def chance_of_more_than(self, size: float) -> float:
+        """The chance that the core writes more than `size` bytes: what the next byte of a buffer is worth."""
+        guess = max(0.0, 1.0 - size / self.full_bytes)
+        past = 0.0
+        if self.windows:
+            past = math.fsum(exceeds(size, window, self.spread) for window in self.windows) / len(self.windows)
+        return self.before * past + (self.moved + self.burst) * guess
+
+    @property
+    def expected_bytes(self) -> float:
+        past = math.fsum(self.windows) / len(self.windows) if self.windows else 0.0
+        return self.before * past + (self.moved + self.burst) * self.full_bytes / 2
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """By core; `moved` is the weight of case 2, `meets` the chance of each core to be met by one move."""
+
+    cores: dict[int, CoreOutlook]
+    meets: dict[int, float]
+    moved: float
+
+
+def outlook_of(wish: CoreWish) -> Outlook:
+    cores = wish.cores
+    known = any(any(use.runs) for use in cores)
+    moved = min(1 - BURST, max(LEAST_MOVED, 1 - stickiness(cores))) if known else 0.5
+    burst = BURST if known else 0.5
+    meets = meeting_chances(cores)
+    demand = demand_of(wish)
+    whole_core = wish.rate.bytes_per_busy_second * wish.period_ms / 1000
+    full = max(1.0, whole_core * min(1.0, wish.quota))
+    outlooks = {
+        use.core: CoreOutlook(
+            windows=tuple(share * whole_core for share in windows(use.runs, wish.slice_ms, wish.period_ms)),
+            before=1 - moved - burst if known else 0.0,
+            moved=moved * (1 - (1 - meets[use.core]) ** demand),
+            burst=burst if use.current else 0.0,
+            spread=wish.rate.spread,
+            full_bytes=full,
+        )
+        for use in cores
+    }
+    return Outlook(outlooks, meets, moved)
+
+
+def demand_of(wish: CoreWish) -> float:
+    """Cores that the target keeps busy at a time: as before, at least one thread, never above the quota."""
+    possible = min(wish.quota, wish.threads, len(wish.cores))
+    return min(wish.quota, max(math.fsum(use.own for use in wish.cores), min(1.0, possible)))
+
+
+def stickiness(cores: Sequence[CoreUse]) -> float:
+    slices = [
+        [run / total for run in runs]
+        for runs in zip(*(use.runs for use in cores), strict=True)
+        if (total := math.fsum(runs))
+    ]
+    stayed = [math.fsum(map(min, before, after)) for before, after in itertools.pairwise(slices)]
+    return math.fsum(stayed) / (len(stayed) + 1)
+
+
+def meeting_chances(cores: Sequence[CoreUse]) -> dict[int, float]:
+    caches = {use.cache for use in cores if use.current or any(use.runs)}
+    weights = {
+        use.core: max(use.room, LEAST_ROOM) * (1.0 if not caches or use.cache in caches else FAR) for use in cores
+    }
+    total = math.fsum(weights.values())
+    return {core: weight / total for core, weight in weights.items()}
+
+
+def windows(runs: Sequence[float], slice_ms: int, period_ms: int) -> list[float]:
+    """The mean share in every stretch of the history that is as long as the period, or as half of the history."""
+    length = max(1, min(round(period_ms / slice_ms), len(runs) // 2))
+    return [math.fsum(runs[start : start + length]) / length for start in range(len(runs) - length + 1)]
+
+
+def exceeds(size: float, middle: float, spread: float) -> float:
+    """The chance that something uniform on [1 - spread, 1 + spread] * middle is more than size."""
+    low, high = (1 - spread) * middle, (1 + spread) * middle
+    if size >= high:
+        return 0.0
+    return 1.0 if size <= low else (high - size) / (high - low)
