@@ -1,0 +1,85 @@
+"""What share of a target's instructions three ways of dividing a trace budget keep, on schedules of real loads.
+
+The machine's schedule is recorded by sched_switch while the load runs, with everything else that happens to run, and
+the plans are replayed over it. A budget that holds everything is no test: it is a quarter of what all cores together
+could write in a period, as 500 MB are on a machine of 16 cores at 256 MiB a second. The same schedules are replayed on
+more cores (virtual_cores.py says what of that is real).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from allocator.loads import LOADS, running
+from allocator.replay import PLANNERS, captured_shares, sessions
+from allocator.schedule import Schedule, record
+from allocator.virtual_cores import on_cores
+from figures import Figure, publish, ratios
+from permille.allocator.domain.core_use import MAX_BUFFER_BYTES
+
+ROUNDS = int(os.environ.get("PERMILLE_BENCH_ROUNDS", "3"))
+SECONDS = float(os.environ.get("PERMILLE_BENCH_SECONDS", "10"))
+# Of the switches; the recorder can be kept from its core for too long.
+MOST_DROPPED = 0.001
+VIRTUAL = (8, 16)
+VIRTUAL_SET = 2
+
+
+def main() -> None:
+    shares: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number in range(ROUNDS):
+        for load in LOADS:
+            for case, schedule, allowed in cases(load, number):
+                budget = schedule.cores * MAX_BUFFER_BYTES // 4
+                kept = captured_shares(list(sessions(schedule, budget, allowed)), PLANNERS)
+                for planner, share in kept.items():
+                    shares[f"{load}, {case}"][planner].append(share)
+                print(f"round {number + 1}: {load}, {case}: " + ", ".join(f"{n} {s:.1%}" for n, s in kept.items()))
+    publish(
+        "allocator", {name: figure for case, each in shares.items() for name, figure in figures(case, each).items()}
+    )
+
+
+def cases(load: str, seed: int) -> list[tuple[str, Schedule, frozenset[int]]]:
+    """Two recordings, free and bound to the last core, and the free one on more cores."""
+    free, bound = recorded(load), recorded(load, last := (os.cpu_count() or 1) - 1)
+    found = [
+        (f"{free.cores} cores, CPU share", free, every(free.cores)),
+        (f"{bound.cores} cores, CPU set", bound, frozenset({last})),
+    ]
+    found += [(f"{cores} virtual cores, CPU share", on_cores(free, cores, seed), every(cores)) for cores in VIRTUAL]
+    few = every(VIRTUAL_SET)
+    found.append((f"{VIRTUAL[0]} virtual cores, CPU set", on_cores(free, VIRTUAL[0], seed, few), few))
+    return found
+
+
+def every(cores: int) -> frozenset[int]:
+    return frozenset(range(cores))
+
+
+def recorded(load: str, core: int | None = None) -> Schedule:
+    bound = "" if core is None else str(core)
+    with (
+        tempfile.TemporaryDirectory(prefix="permille-bench-") as folder,
+        running(load, Path(folder) / "load", bound) as root,
+    ):
+        schedule = record(root, SECONDS, Path(folder))
+    if schedule.dropped > MOST_DROPPED * len(schedule.stretches):
+        raise SystemExit(f"{schedule.dropped} of {len(schedule.stretches)} switches were lost while {load} ran")
+    return schedule
+
+
+def figures(case: str, shares: dict[str, list[float]]) -> dict[str, Figure]:
+    ours = shares["coreset"]
+    return {
+        f"{case}: kept": Figure.of([100 * share for share in ours], "% of insn"),
+        f"{case}: coreset / equal split": ratios(ours, shares["equal split"]),
+        f"{case}: coreset / whole machine": ratios(ours, shares["whole machine"]),
+    }
+
+
+if __name__ == "__main__":
+    main()
