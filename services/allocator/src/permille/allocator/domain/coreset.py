@@ -24,12 +24,13 @@ import random
 from dataclasses import dataclass
 
 from permille.allocator.domain.core_use import Binding, CoreUse, CoreWish, check
-from permille.allocator.domain.outlook import Outlook, outlook_of
+from permille.allocator.domain.outlook import CoreOutlook, Outlook, outlook_of
 from permille.allocator.domain.pages import MIB, pages_down, pages_up
 from permille.mesh.errors import ResourceExhausted
 
 GRAIN = 256 * 1024
-MISS = 0.01
+MISS = 0.001
+STEPS = 8
 OTHERS_SHARE = 0.25
 # PSI "some" over 10 s, percent: below CALM the whole budget is taken, at HARD a quarter, in between in proportion.
 CALM, HARD, UNDER_PRESSURE = 1.0, 20.0, 0.25
@@ -68,8 +69,8 @@ def plan_cores(wish: CoreWish) -> CorePlan:
     if binding is Binding.CPU_SET:
         buffers, left_out = equal_buffers(wish, budget, smallest), {}
     else:
-        chosen = choose(wish, outlook, budget, smallest)
-        buffers = size(wish, outlook, chosen, budget, smallest)
+        here, others = choose(wish, outlook, budget, smallest)
+        buffers = divide(wish, outlook, here, others, budget, smallest)
         left_out = {use.core: why_left_out(use) for use in wish.cores if use.core not in buffers}
     return CorePlan(
         binding=binding,
@@ -109,22 +110,23 @@ def equal_buffers(wish: CoreWish, budget: int, smallest: int) -> dict[int, int]:
     return {use.core: each for use in sorted(wish.cores, key=lambda use: use.core)}
 
 
-def choose(wish: CoreWish, outlook: Outlook, budget: int, smallest: int) -> list[int]:
+def choose(wish: CoreWish, outlook: Outlook, budget: int, smallest: int) -> tuple[list[int], list[int]]:
+    """The current cores, as many as there can be, and who else comes into question."""
     most = budget // smallest
-    here = [use for use in wish.cores if use.current or any(use.runs)]
-    here.sort(key=lambda use: (-use.own, -use.room, use.core))
-    chosen = [use.core for use in here[:most]]
-    room = most - len(chosen)
-    if here:
-        room = min(room, int(budget * OTHERS_SHARE) // smallest)
+    ran = sorted((use for use in wish.cores if any(use.runs)), key=lambda use: (-use.own, -use.room, use.core))
+    current = [use for use in wish.cores if use.current] or ran[:1]
+    current.sort(key=lambda use: (-use.own, -use.room, use.core))
+    here = [use.core for use in current[:most]]
+    known = [use.core for use in ran if use.core not in here]
     others = [use.core for use in wish.cores if not (use.current or any(use.runs))]
     unplanned = math.fsum(outlook.meets[core] for core in others)
-    for core in sampled(others, outlook, wish.seed)[: max(0, room)]:
+    room = int(budget * OTHERS_SHARE) // smallest if here else most
+    for core in sampled(others, outlook, wish.seed)[:room]:
         if here and outlook.moved * unplanned < MISS:
             break
-        chosen.append(core)
+        known.append(core)
         unplanned -= outlook.meets[core]
-    return chosen
+    return here, known
 
 
 def sampled(others: list[int], outlook: Outlook, seed: int) -> list[int]:
@@ -134,21 +136,30 @@ def sampled(others: list[int], outlook: Outlook, seed: int) -> list[int]:
     return sorted(keys, key=lambda core: -keys[core])
 
 
-def size(wish: CoreWish, outlook: Outlook, chosen: list[int], budget: int, smallest: int) -> dict[int, int]:
+def divide(
+    wish: CoreWish, outlook: Outlook, here: list[int], others: list[int], budget: int, smallest: int
+) -> dict[int, int]:
     most = most_useful(wish, smallest)
-    sizes = dict.fromkeys(sorted(chosen), smallest)
+    sizes = dict.fromkeys(here, smallest)
     left = budget - smallest * len(sizes)
-    heap = [(-outlook.cores[core].chance_of_more_than(smallest), smallest, core) for core in sizes]
+    # A buffer begins with the smallest size: what that is worth is its mean.
+    heap = [(-outlook.cores[core].chance_of_more_than(smallest), smallest, core) for core in here]
+    heap += [(-mean_chance(outlook.cores[core], smallest), 0, core) for core in others]
     heapq.heapify(heap)
     while heap and left:
         worth, had, core = heapq.heappop(heap)
-        if not worth or had >= most:
+        grain = min(GRAIN, left, most - had) if had else smallest
+        if not worth or not grain or grain > left:
             continue
-        grain = min(GRAIN, left, most - had)
-        sizes[core] += grain
+        sizes[core] = had + grain
         left -= grain
         heapq.heappush(heap, (-outlook.cores[core].chance_of_more_than(had + grain), had + grain, core))
-    return sizes
+    return dict(sorted(sizes.items()))
+
+
+def mean_chance(core: CoreOutlook, size: int) -> float:
+    """What a byte of a first buffer is worth on average."""
+    return math.fsum(core.chance_of_more_than(size * (step + 0.5) / STEPS) for step in range(STEPS)) / STEPS
 
 
 def why(use: CoreUse, wish: CoreWish, outlook: Outlook, binding: Binding) -> str:

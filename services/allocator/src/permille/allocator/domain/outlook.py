@@ -28,6 +28,11 @@ from permille.allocator.domain.core_use import CoreUse, CoreWish
 
 BURST = 0.05
 LEAST_MOVED = 0.02
+UNKNOWN = 0.5
+ASLEEP_MOVED = 0.1
+PRIOR_NEW = 0.1
+PRIOR_STAYS = 0.5
+HALF_MS = 200
 # Placement outside of the last-level cache happens at fork, exec and by load balancing only.
 FAR = 0.125
 # A core that is busy all the time can still be met: whoever keeps it may sleep.
@@ -36,27 +41,28 @@ LEAST_ROOM = 0.02
 
 @dataclass(frozen=True)
 class CoreOutlook:
-    """The mixture for one core: bytes of each past window, and the chances of the two other cases."""
+    """What may come to one core: past windows with their weights, the chance of a burst, of a visit and its mean bytes."""
 
     windows: tuple[float, ...]
-    before: float
-    moved: float
-    burst: float
+    weights: tuple[float, ...]
     spread: float
+    burst: float
+    visited: float
+    visit_bytes: float
     full_bytes: float
 
     def chance_of_more_than(self, size: float) -> float:
         """The chance that the core writes more than `size` bytes: what the next byte of a buffer is worth."""
-        guess = max(0.0, 1.0 - size / self.full_bytes)
-        past = 0.0
-        if self.windows:
-            past = math.fsum(exceeds(size, window, self.spread) for window in self.windows) / len(self.windows)
-        return self.before * past + (self.moved + self.burst) * guess
+        pairs = zip(self.weights, self.windows, strict=True)
+        past = math.fsum(weight * exceeds(size, window, self.spread) for weight, window in pairs)
+        burst = max(0.0, 1.0 - size / self.full_bytes)
+        visit = math.exp(-size / self.visit_bytes) if size < self.full_bytes else 0.0
+        return 1 - (1 - (1 - self.burst) * past - self.burst * burst) * (1 - self.visited * visit)
 
     @property
     def expected_bytes(self) -> float:
-        past = math.fsum(self.windows) / len(self.windows) if self.windows else 0.0
-        return self.before * past + (self.moved + self.burst) * self.full_bytes / 2
+        past = math.fsum(weight * window for weight, window in zip(self.weights, self.windows, strict=True))
+        return (1 - self.burst) * past + self.burst * self.full_bytes / 2
 
 
 @dataclass(frozen=True)
@@ -70,25 +76,46 @@ class Outlook:
 
 def outlook_of(wish: CoreWish) -> Outlook:
     cores = wish.cores
-    known = any(any(use.runs) for use in cores)
-    moved = min(1 - BURST, max(LEAST_MOVED, 1 - stickiness(cores))) if known else 0.5
-    burst = BURST if known else 0.5
+    moved, burst, visits = habits(wish)
     meets = meeting_chances(cores)
     demand = demand_of(wish)
     whole_core = wish.rate.bytes_per_busy_second * wish.period_ms / 1000
     full = max(1.0, whole_core * min(1.0, wish.quota))
+    length = window_slices(wish)
+    weights = recency(max(0, len(cores[0].runs) - length + 1), HALF_MS / wish.slice_ms)
     outlooks = {
         use.core: CoreOutlook(
-            windows=tuple(share * whole_core for share in windows(use.runs, wish.slice_ms, wish.period_ms)),
-            before=1 - moved - burst if known else 0.0,
-            moved=moved * (1 - (1 - meets[use.core]) ** demand),
-            burst=burst if use.current else 0.0,
+            windows=tuple(share * whole_core for share in windows(use.runs, length)),
+            weights=weights,
             spread=wish.rate.spread,
+            burst=burst if use.current else 0.0,
+            visited=1 - (1 - meets[use.core]) ** visits,
+            visit_bytes=max(1.0, min(full, full * demand * moved / visits)),
             full_bytes=full,
         )
         for use in cores
     }
     return Outlook(outlooks, meets, moved)
+
+
+def habits(wish: CoreWish) -> tuple[float, float, float]:
+    """The part that moves, the chance of a burst, and the visits, as the history has them or nobody knows."""
+    if not wish.cores[0].runs:
+        return UNKNOWN, UNKNOWN, demand_of(wish)
+    if not any(any(use.runs) for use in wish.cores):
+        return ASLEEP_MOVED, UNKNOWN, ASLEEP_MOVED
+    return max(LEAST_MOVED, 1 - stickiness(wish.cores)), BURST, visits_of(wish)
+
+
+def visits_of(wish: CoreWish) -> float:
+    """How many cores the target comes to in a period that it was not on in the slice before; at least a slice's half."""
+    slices = [
+        {index for index, share in enumerate(runs) if share}
+        for runs in zip(*(use.runs for use in wish.cores), strict=True)
+    ]
+    new = sum(len(after - before) for before, after in itertools.pairwise(slices) if before and after)
+    pairs = sum(1 for before, after in itertools.pairwise(slices) if before and after)
+    return (new + PRIOR_NEW) / (pairs + 1) * max(1.0, wish.period_ms / wish.slice_ms)
 
 
 def demand_of(wish: CoreWish) -> float:
@@ -104,7 +131,7 @@ def stickiness(cores: Sequence[CoreUse]) -> float:
         if (total := math.fsum(runs))
     ]
     stayed = [math.fsum(map(min, before, after)) for before, after in itertools.pairwise(slices)]
-    return math.fsum(stayed) / (len(stayed) + 1)
+    return (math.fsum(stayed) + PRIOR_STAYS) / (len(stayed) + 1)
 
 
 def meeting_chances(cores: Sequence[CoreUse]) -> dict[int, float]:
@@ -116,10 +143,21 @@ def meeting_chances(cores: Sequence[CoreUse]) -> dict[int, float]:
     return {core: weight / total for core, weight in weights.items()}
 
 
-def windows(runs: Sequence[float], slice_ms: int, period_ms: int) -> list[float]:
-    """The mean share in every stretch of the history that is as long as the period, or as half of the history."""
-    length = max(1, min(round(period_ms / slice_ms), len(runs) // 2))
+def window_slices(wish: CoreWish) -> int:
+    """As long as the period, or as half of the history."""
+    return max(1, min(round(wish.period_ms / wish.slice_ms), len(wish.cores[0].runs) // 2))
+
+
+def windows(runs: Sequence[float], length: int) -> list[float]:
+    """The mean share in every stretch of so many slices, oldest first."""
     return [math.fsum(runs[start : start + length]) / length for start in range(len(runs) - length + 1)]
+
+
+def recency(count: int, half: float) -> tuple[float, ...]:
+    """Weights that add up to 1, each `half` steps worth half as much as what came later."""
+    weights = [0.5 ** ((count - 1 - index) / half) for index in range(count)]
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)
 
 
 def exceeds(size: float, middle: float, spread: float) -> float:
