@@ -1,9 +1,9 @@
 """What share of a target's instructions three ways of dividing a trace budget keep, on schedules of real loads.
 
 The machine's schedule is recorded by sched_switch while the load runs, with everything else that happens to run, and
-the plans are replayed over it. A budget that holds everything is no test: it is a quarter of what all cores together
-could write in a period, as 500 MB are on a machine of 16 cores at 256 MiB a second. The same schedules are replayed on
-more cores (virtual_cores.py says what of that is real).
+the plans are replayed over it. A budget that holds everything is no test: it is what the target writes in a session on
+average, and at least the smallest buffer for every core. The same schedules are replayed on more cores
+(virtual_cores.py says what of that is real).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from allocator.loads import LOADS, running
-from allocator.replay import PLANNERS, captured_shares, sessions
+from allocator.replay import PLANNERS, captured_shares, mean_bytes, sessions, with_budget
 from allocator.schedule import Schedule, record
 from allocator.virtual_cores import on_cores
 from figures import Figure, publish, ratios
-from permille.allocator.domain.core_use import MAX_BUFFER_BYTES
+from permille.allocator.domain.core_use import MIN_BUFFER_BYTES
 
 ROUNDS = int(os.environ.get("PERMILLE_BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("PERMILLE_BENCH_SECONDS", "10"))
@@ -33,8 +33,11 @@ def main() -> None:
     for number in range(ROUNDS):
         for load in LOADS:
             for case, schedule, allowed in cases(load, number):
-                budget = schedule.cores * MAX_BUFFER_BYTES // 4
-                kept = captured_shares(list(sessions(schedule, budget, allowed)), PLANNERS)
+                recorded_sessions = list(sessions(schedule, allowed))
+                if not recorded_sessions:
+                    raise SystemExit(f"{load} did not run while it was recorded: is the machine overloaded?")
+                budget = max(mean_bytes(recorded_sessions), schedule.cores * MIN_BUFFER_BYTES)
+                kept = captured_shares(with_budget(recorded_sessions, budget), PLANNERS)
                 for planner, share in kept.items():
                     shares[f"{load}, {case}"][planner].append(share)
                 print(f"round {number + 1}: {load}, {case}: " + ", ".join(f"{n} {s:.1%}" for n, s in kept.items()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.schedule import LastCores, Schedule
 from permille.allocator.domain.core_use import MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, CoreUse, CoreWish
@@ -35,7 +35,7 @@ class Session:
     ran_ms: dict[int, float]
 
 
-def sessions(schedule: Schedule, budget_bytes: int, allowed: frozenset[int]) -> Iterator[Session]:
+def sessions(schedule: Schedule, allowed: frozenset[int]) -> Iterator[Session]:
     """Those in which the target ran at all; `allowed` are the cores that it may run on."""
     slices = (schedule.end - schedule.begin) // (SLICE_MS * NS_PER_MS)
     own = slice_shares(schedule, slices, target=True)
@@ -57,7 +57,6 @@ def sessions(schedule: Schedule, budget_bytes: int, allowed: frozenset[int]) -> 
             online=schedule.cores,
             period_ms=PERIOD_MS,
             rate=RATE,
-            budget_bytes=budget_bytes,
             threads=max(1, len(threads)),
             slice_ms=SLICE_MS,
             seed=now,
@@ -77,6 +76,15 @@ def slice_shares(schedule: Schedule, slices: int, *, target: bool) -> list[tuple
 
 def mean(shares: tuple[float, ...]) -> float:
     return min(1.0, math.fsum(shares) / len(shares))
+
+
+def mean_bytes(of: list[Session]) -> int:
+    """What the target writes in a session on average."""
+    return int(math.fsum(math.fsum(one.ran_ms.values()) for one in of) / len(of) * RATE.bytes_per_busy_second / 1000)
+
+
+def with_budget(of: list[Session], budget_bytes: int) -> list[Session]:
+    return [replace(one, wish=replace(one.wish, budget_bytes=budget_bytes)) for one in of]
 
 
 def captured(session: Session, buffers: dict[int, int]) -> float:

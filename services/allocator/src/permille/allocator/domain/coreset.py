@@ -3,13 +3,14 @@
 A target that is *bound to a CPU set* gets tracing on exactly the cores of the set, with equal buffers: it has them to
 itself. A target with a *CPU share* may be anywhere, and memory on every core would be thin everywhere. It gets
 
-1. its current cores: where its threads are and where it ran during its history;
-2. others, sampled without replacement with the chance that a move meets them (Efraimidis and Spirakis, "Weighted random
-   sampling with a reservoir", 2006: the largest u ** (1 / w)), until what is left out would be met with a chance of
-   less than `MISS`, or the others' smallest buffers take `OTHERS_SHARE` of the budget;
-3. sizes: everybody the smallest buffer, then grain after grain to the core that would most probably fill it. The
-   expected bytes kept are the sum over cores of the integral of P(X_i > s) from 0 to the core's size, concave in each
-   size, so taking the largest P(X_i > s_i) first is the best division that there is for this outlook (outlook.py).
+1. its current cores: those where its threads are, or were when they last ran, each with the smallest buffer;
+2. others: cores where it ran during its history, and of those where it did not, a sample without replacement, with the
+   chance that a move meets them (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006: the
+   largest u ** (1 / w)), until what is left out would be met by less than `MISS`, or the sample's smallest buffers take
+   `OTHERS_SHARE` of the budget. One is traced when a first buffer there is worth more than the same bytes elsewhere;
+3. sizes: grain after grain to the core that would most probably fill it. The expected bytes kept are the sum over cores
+   of the integral of P(X_i > s) from 0 to the core's size, concave in each size, so taking the largest P(X_i > s_i)
+   first is the best division of what is above the smallest buffers that this outlook allows (outlook.py).
 
 Memory that nothing could fill is not taken. Memory pressure shrinks the budget before anything is planned.
 Usage-aware allocation follows EXIST (Wang et al., ASPLOS 2025): little-used cores get the bigger buffers, because the
@@ -70,8 +71,8 @@ def plan_cores(wish: CoreWish) -> CorePlan:
         buffers, left_out = equal_buffers(wish, budget, smallest), {}
     else:
         here, others = choose(wish, outlook, budget, smallest)
-        buffers = divide(wish, outlook, here, others, budget, smallest)
-        left_out = {use.core: why_left_out(use) for use in wish.cores if use.core not in buffers}
+        buffers = divide(outlook, here, others, budget=budget, smallest=smallest, most=most_useful(wish, smallest))
+        left_out = {use.core: why_left_out(use, use.core in others) for use in wish.cores if use.core not in buffers}
     return CorePlan(
         binding=binding,
         buffers=buffers,
@@ -119,10 +120,12 @@ def choose(wish: CoreWish, outlook: Outlook, budget: int, smallest: int) -> tupl
     here = [use.core for use in current[:most]]
     known = [use.core for use in ran if use.core not in here]
     others = [use.core for use in wish.cores if not (use.current or any(use.runs))]
+    sample = sampled(others, outlook, wish.seed)
+    if not here:
+        return sample[:1], sample[1:most]
     unplanned = math.fsum(outlook.meets[core] for core in others)
-    room = int(budget * OTHERS_SHARE) // smallest if here else most
-    for core in sampled(others, outlook, wish.seed)[:room]:
-        if here and outlook.moved * unplanned < MISS:
+    for core in sample[: int(budget * OTHERS_SHARE) // smallest]:
+        if outlook.moved * unplanned < MISS:
             break
         known.append(core)
         unplanned -= outlook.meets[core]
@@ -137,29 +140,32 @@ def sampled(others: list[int], outlook: Outlook, seed: int) -> list[int]:
 
 
 def divide(
-    wish: CoreWish, outlook: Outlook, here: list[int], others: list[int], budget: int, smallest: int
+    outlook: Outlook, here: list[int], others: list[int], *, budget: int, smallest: int, most: int
 ) -> dict[int, int]:
-    most = most_useful(wish, smallest)
+    """Sizes by core; the others are there only when a first buffer was worth its bytes."""
     sizes = dict.fromkeys(here, smallest)
     left = budget - smallest * len(sizes)
     # A buffer begins with the smallest size: what that is worth is its mean.
-    heap = [(-outlook.cores[core].chance_of_more_than(smallest), smallest, core) for core in here]
-    heap += [(-mean_chance(outlook.cores[core], smallest), 0, core) for core in others]
+    heap = [(-worth(outlook.cores[core], smallest), smallest, core) for core in here]
+    heap += [(-worth(outlook.cores[core], 0, smallest), 0, core) for core in others]
     heapq.heapify(heap)
     while heap and left:
-        worth, had, core = heapq.heappop(heap)
+        value, had, core = heapq.heappop(heap)
         grain = min(GRAIN, left, most - had) if had else smallest
-        if not worth or not grain or grain > left:
+        if not value or not grain or grain > left:
             continue
         sizes[core] = had + grain
         left -= grain
-        heapq.heappush(heap, (-outlook.cores[core].chance_of_more_than(had + grain), had + grain, core))
+        heapq.heappush(heap, (-worth(outlook.cores[core], had + grain), had + grain, core))
     return dict(sorted(sizes.items()))
 
 
-def mean_chance(core: CoreOutlook, size: int) -> float:
-    """What a byte of a first buffer is worth on average."""
-    return math.fsum(core.chance_of_more_than(size * (step + 0.5) / STEPS) for step in range(STEPS)) / STEPS
+def worth(core: CoreOutlook, had: int, lump: int = 0) -> float:
+    """The chance that the next byte is filled, or a first buffer's on average; rounded, so that equals are equal."""
+    if not lump:
+        return round(core.chance_of_more_than(had), 9)
+    steps = (had + lump * (step + 0.5) / STEPS for step in range(STEPS))
+    return round(math.fsum(core.chance_of_more_than(size) for size in steps) / STEPS, 9)
 
 
 def why(use: CoreUse, wish: CoreWish, outlook: Outlook, binding: Binding) -> str:
@@ -175,11 +181,13 @@ def why(use: CoreUse, wish: CoreWish, outlook: Outlook, binding: Binding) -> str
     )
 
 
-def why_left_out(use: CoreUse) -> str:
-    if use.own:
-        return f"the target had only {use.own:.1%} of it: less than on the cores that share the budget"
+def why_left_out(use: CoreUse, tried: bool) -> str:
     if use.current:
         return "more cores are current than the budget has smallest buffers for"
+    if use.own:
+        return f"the target had only {use.own:.1%} of it: a first buffer is worth more as a part of the others"
+    if tried:
+        return f"sampled, but others have {use.others:.0%} of it: a first buffer is worth more as a part of the others"
     return f"not sampled: others have {use.others:.0%} of it"
 
 

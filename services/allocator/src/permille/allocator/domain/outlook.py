@@ -1,20 +1,21 @@
 """Where the target will run during the session, as far as its past and the machine's load tell.
 
 For every core i the outlook is a distribution of X_i, the bytes that the target will write there. With T the period,
-r the rate, F = r * T * min(1, quota) what a core writes that the target never leaves, it is a mixture of three cases:
+r the rate, F = r * T * min(1, quota) what a core writes that the target never leaves, three things may happen:
 
-1. *As before* (weight 1 - m - b). Windows as long as the period (at most half of the history) slide over the history; a
-   window in which the target had the share x of core i stands for x * F / min(1, quota) bytes, give or take the rate's
-   spread d: uniform on [1 - d, 1 + d] times that.
-2. *Moved* (weight m): the scheduler puts the target elsewhere. It looks for an idle core, first among those that share
-   the last-level cache (Linux, kernel/sched/fair.c, select_idle_sibling), so core i is met in proportion to
-   w_i = room_i * near_i: with a demand of D cores at a time, with chance 1 - (1 - w_i / sum w) ** D. That is why a core
-   which others use little gets the bigger buffer. How much then comes is anybody's guess: uniform on [0, F].
-3. *Burst* (weight b): a target that slept starts to run where it last was; uniform on [0, F] for every current core.
+1. *As before*, with weight (1 - b) * (1 - m). Windows as long as the period (at most half of the history) slide over
+   the history; one in which the target had the share x of core i stands for x * r * T bytes, give or take the rate's
+   spread d: uniform on [1 - d, 1 + d] times that. A window counts half as much as one that is `HALF_MS` younger.
+2. *A burst*, with weight b, on the current cores: a target that slept starts where it last was; uniform on [0, F].
+3. *A visit*, besides the others: the scheduler looks for an idle core, first among those that share the last-level
+   cache (Linux, kernel/sched/fair.c, select_idle_sibling), so one move meets core i in proportion to
+   w_i = room_i * near_i, and N moves with chance 1 - (1 - w_i / sum w) ** N. This is why a core that others use little
+   gets the bigger buffer. A visit brings exponentially distributed bytes, F * D * m / N in the mean, D being the cores
+   that the target keeps busy, one at least.
 
-m is one minus the stickiness: how much of the target's time stayed on the same core from one slice of the history to
-the next, sum_i min(p_i(t), p_i(t + 1)) averaged over t, with one imagined slice after which everything moved. Without
-a history case 1 has no weight, and moved and burst are equally likely.
+m is one minus the stickiness: the part of the target's time that stays on its core from one slice of the history to the
+next, sum_i min(p_i(t), p_i(t + 1)) averaged over t. N is how many cores it came to per slice, times the slices of a
+period. Without a history both are guesses; a target that slept through its history is expected to wake where it is.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from dataclasses import dataclass
 from permille.allocator.domain.core_use import CoreUse, CoreWish
 
 BURST = 0.05
+HALF_MS = 200
+# Nobody stays for ever, and a history has an end: pairs of slices imagined beside the real ones.
 LEAST_MOVED = 0.02
+PRIOR_STAYS = 0.5
+PRIOR_NEW = 0.1
 UNKNOWN = 0.5
 ASLEEP_MOVED = 0.1
-PRIOR_NEW = 0.1
-PRIOR_STAYS = 0.5
-HALF_MS = 200
 # Placement outside of the last-level cache happens at fork, exec and by load balancing only.
 FAR = 0.125
 # A core that is busy all the time can still be met: whoever keeps it may sleep.
@@ -41,11 +43,12 @@ LEAST_ROOM = 0.02
 
 @dataclass(frozen=True)
 class CoreOutlook:
-    """What may come to one core: past windows with their weights, the chance of a burst, of a visit and its mean bytes."""
+    """What may come to one core: windows and weights, the weight of past and burst, chance and size of a visit."""
 
     windows: tuple[float, ...]
     weights: tuple[float, ...]
     spread: float
+    before: float
     burst: float
     visited: float
     visit_bytes: float
@@ -57,17 +60,17 @@ class CoreOutlook:
         past = math.fsum(weight * exceeds(size, window, self.spread) for weight, window in pairs)
         burst = max(0.0, 1.0 - size / self.full_bytes)
         visit = math.exp(-size / self.visit_bytes) if size < self.full_bytes else 0.0
-        return 1 - (1 - (1 - self.burst) * past - self.burst * burst) * (1 - self.visited * visit)
+        return 1 - (1 - self.before * past - self.burst * burst) * (1 - self.visited * visit)
 
     @property
     def expected_bytes(self) -> float:
         past = math.fsum(weight * window for weight, window in zip(self.weights, self.windows, strict=True))
-        return (1 - self.burst) * past + self.burst * self.full_bytes / 2
+        return self.before * past + self.burst * self.full_bytes / 2
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """By core; `moved` is the weight of case 2, `meets` the chance of each core to be met by one move."""
+    """By core; `moved` is m, `meets` the chance of each core to be met by one move."""
 
     cores: dict[int, CoreOutlook]
     meets: dict[int, float]
@@ -88,6 +91,7 @@ def outlook_of(wish: CoreWish) -> Outlook:
             windows=tuple(share * whole_core for share in windows(use.runs, length)),
             weights=weights,
             spread=wish.rate.spread,
+            before=(1 - burst) * (1 - moved),
             burst=burst if use.current else 0.0,
             visited=1 - (1 - meets[use.core]) ** visits,
             visit_bytes=max(1.0, min(full, full * demand * moved / visits)),
@@ -108,7 +112,7 @@ def habits(wish: CoreWish) -> tuple[float, float, float]:
 
 
 def visits_of(wish: CoreWish) -> float:
-    """How many cores the target comes to in a period that it was not on in the slice before; at least a slice's half."""
+    """How many cores the target comes to, in a period, on which it was not the slice before."""
     slices = [
         {index for index, share in enumerate(runs) if share}
         for runs in zip(*(use.runs for use in wish.cores), strict=True)
@@ -119,9 +123,10 @@ def visits_of(wish: CoreWish) -> float:
 
 
 def demand_of(wish: CoreWish) -> float:
-    """Cores that the target keeps busy at a time: as before, at least one thread, never above the quota."""
+    """Cores that the target keeps busy at a time: as before, at least one thread's worth, never above the quota."""
     possible = min(wish.quota, wish.threads, len(wish.cores))
-    return min(wish.quota, max(math.fsum(use.own for use in wish.cores), min(1.0, possible)))
+    own = math.fsum(use.own for use in wish.cores)
+    return min(wish.quota, max(own, min(1.0, possible)))
 
 
 def stickiness(cores: Sequence[CoreUse]) -> float:

@@ -1,0 +1,100 @@
+"""The cores and the processor time that a process's cgroups leave it, for cgroup v1 and v2 (cgroups(7))."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from permille.allocator.node import cpu_list
+
+MOUNT = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class CpuLimits:
+    """`cpuset`: None where no controller says; `quota`: cores' worth of time, infinite without one.
+
+    `weight` is relative to a cgroup that nobody changed (cpu.weight 100, cpu.shares 1024).
+    """
+
+    cpuset: frozenset[int] | None
+    quota: float
+    weight: float
+
+
+def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
+    """What holds for a process: its own cpuset and weight, the tightest quota of its cgroup and all above it.
+
+    Raises ProcessLookupError when there is no such process.
+    """
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        raise ProcessLookupError(f"no process {pid}") from None
+    cpuset: frozenset[int] | None = None
+    quota, weight = math.inf, 1.0
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        root = hierarchy(mount, controllers)
+        levels = list(upwards(root, path))
+        if not controllers or "cpuset" in controllers.split(","):
+            texts = (
+                text for level in levels for text in first_text(level, "cpuset.cpus.effective", "cpuset.effective_cpus")
+            )
+            cpuset = next((cpu_list.parse(text) for text in texts), cpuset)
+        if not controllers or "cpu" in controllers.split(","):
+            quota = min([quota, *(quota_of(level) for level in levels)])
+            weight = weight_of(levels[0], weight)
+    return CpuLimits(cpuset, quota, weight)
+
+
+def hierarchy(mount: Path, controllers: str) -> Path:
+    """v1 mounts every set of controllers in a folder of its name; v2 is the mount itself, or `unified` beside v1."""
+    if controllers:
+        name = controllers.removeprefix("name=")
+        return next((mount / part for part in (name, *name.split(",")) if (mount / part).is_dir()), mount / name)
+    return mount / "unified" if (mount / "unified").is_dir() else mount
+
+
+def upwards(root: Path, path: str) -> Iterator[Path]:
+    """The cgroup's folder and those above it; in a container, where the path leads nowhere, the root is its own."""
+    folder = root / path.lstrip("/")
+    if not folder.is_dir():
+        folder = root
+    yield folder
+    while folder != root:
+        folder = folder.parent
+        yield folder
+
+
+def quota_of(folder: Path) -> float:
+    for text in first_text(folder, "cpu.max"):
+        limit, period = text.split()
+        return math.inf if limit == "max" else int(limit) / int(period)
+    for text in first_text(folder, "cpu.cfs_quota_us"):
+        period_us = next(first_text(folder, "cpu.cfs_period_us"), "100000")
+        return math.inf if int(text) <= 0 else int(text) / int(period_us)
+    return math.inf
+
+
+def weight_of(folder: Path, otherwise: float) -> float:
+    for text in first_text(folder, "cpu.weight"):
+        return int(text) / 100
+    for text in first_text(folder, "cpu.shares"):
+        return int(text) / 1024
+    return otherwise
+
+
+def first_text(folder: Path, *names: str) -> Iterator[str]:
+    """The first of the files that is there and says something."""
+    for name in names:
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            yield text
+            return
