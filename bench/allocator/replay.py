@@ -15,6 +15,7 @@ from allocator.schedule import LastCores, Schedule
 from permille.allocator.domain.core_use import MAX_BUFFER_BYTES, MIN_BUFFER_BYTES, CoreUse, CoreWish
 from permille.allocator.domain.coreset import plan_cores
 from permille.allocator.domain.learned import Rate
+from permille.allocator.domain.pages import pages_down
 from permille.allocator.domain.run_history import Run, shares_by_slice
 
 SLICE_MS = 100
@@ -122,7 +123,7 @@ def whole_machine(wish: CoreWish) -> dict[int, int]:
 
 def equally(cores: list[int], wish: CoreWish) -> dict[int, int]:
     traced = cores[: wish.budget_bytes // MIN_BUFFER_BYTES]
-    return dict.fromkeys(traced, min(MAX_BUFFER_BYTES, wish.budget_bytes // len(traced)))
+    return dict.fromkeys(traced, min(MAX_BUFFER_BYTES, pages_down(wish.budget_bytes // len(traced))))
 
 
 PLANNERS: dict[str, Planner] = {"coreset": coreset, "equal split": equal_split, "whole machine": whole_machine}

@@ -15,7 +15,7 @@ async def setup(context: ServerContext) -> None:
         allocator_pb2_grpc.add_AllocatorServiceServicer_to_server,
         AllocatorService(),
         allocator_pb2.DESCRIPTOR.services_by_name["AllocatorService"],
-        {"PlanBuffers": VIEW},
+        {"PlanBuffers": VIEW, "LearnRate": VIEW},
     )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import grpc
-from permille.allocator.domain import usage_aware
+from permille.allocator.domain import coreset, usage_aware
+from permille.allocator.service import core_messages
 from permille.api.allocator.v1 import allocator_pb2 as pb
 from permille.api.allocator.v1 import allocator_pb2_grpc as rpc
 from permille.mesh.errors import InvalidArgument
 
-# What one busy unit writes in a second where nobody measured: a real core with the default options (Intel's figure of
-# some hundred MB/s of packets), and a thread of the emulated processor, which runs many times slower.
-DEFAULT_BYTES_PER_BUSY_SECOND = {pb.UNIT_KIND_CORE: 256 << 20, pb.UNIT_KIND_THREAD: 64 << 20}
+# Where nobody measured: a core, and a thread of the emulated processor, which runs many times slower.
+DEFAULT_BYTES_PER_BUSY_SECOND = {
+    pb.UNIT_KIND_CORE: core_messages.DEFAULT_BYTES_PER_BUSY_SECOND,
+    pb.UNIT_KIND_THREAD: 64 << 20,
+}
 
 
 class AllocatorService(rpc.AllocatorServiceServicer):
@@ -19,6 +22,8 @@ class AllocatorService(rpc.AllocatorServiceServicer):
     async def PlanBuffers(  # noqa: N802
         self, request: pb.PlanBuffersRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.PlanBuffersResponse:
+        if request.HasField("core_target"):
+            return core_messages.plan_message(coreset.plan_cores(core_messages.wish_of(request)))
         plan = usage_aware.plan_buffers(wish_of(request))
         return pb.PlanBuffersResponse(
             buffers=[pb.Buffer(unit=unit, size_bytes=size) for unit, size in plan.buffers.items()],
@@ -26,6 +31,11 @@ class AllocatorService(rpc.AllocatorServiceServicer):
             total_bytes=plan.total_bytes,
             expected_bytes=plan.expected_bytes,
         )
+
+    async def LearnRate(  # noqa: N802
+        self, request: pb.LearnRateRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> pb.LearnRateResponse:
+        return core_messages.learned_message(core_messages.learned(request))
 
 
 def wish_of(request: pb.PlanBuffersRequest) -> usage_aware.Wish:
