@@ -193,14 +193,15 @@ def test_another_seed_samples_other_cores_of_equal_use() -> None:
 
 def test_a_rarely_used_core_is_sampled_more_often() -> None:
     cores = [
-        CoreUse(0, runs=(0.5,) * 10),
-        *(CoreUse(core, others=0.9 if core % 2 else 0.1, runs=(0.0,) * 10) for core in range(1, 65)),
+        CoreUse(0, runs=(0.5, 0.0) * 5),
+        CoreUse(1, runs=(0.0, 0.5) * 5),
+        *(CoreUse(core, others=0.9 if core % 2 else 0.1, runs=(0.0,) * 10) for core in range(2, 66)),
     ]
     idle = busy = 0
     for seed in range(50):
-        chosen = plan_cores(CoreWish(cores, 65, 500, RATE, budget_bytes=128 * MIB, seed=seed)).buffers
-        idle += sum(core % 2 == 0 for core in chosen if core)
-        busy += sum(core % 2 == 1 for core in chosen)
+        chosen = plan_cores(CoreWish(cores, 66, 500, RATE, budget_bytes=128 * MIB, seed=seed)).buffers
+        idle += sum(core % 2 == 0 for core in chosen if core > 1)
+        busy += sum(core % 2 == 1 for core in chosen if core > 1)
     assert idle > 3 * busy
 
 

@@ -4,8 +4,9 @@ For every core i the outlook is a distribution of X_i, the bytes that the target
 r the rate, F = r * T * min(1, quota) what a core writes that the target never leaves, three things may happen:
 
 1. *As before*, with weight (1 - b) * (1 - m). Windows as long as the period (at most half of the history) slide over
-   the history; one in which the target had the share x of core i stands for x * r * T bytes, give or take the rate's
-   spread d: uniform on [1 - d, 1 + d] times that. A window counts half as much as one that is `HALF_MS` younger.
+   the history; one in which the target had the share x of core i stands for x * r * T bytes, give or take d, the rate's
+   spread and the share's own: uniform on [1 - d, 1 + d] times that. A window counts half as much as one that is
+   `HALF_MS` younger.
 2. *A burst*, with weight b, on the current cores: a target that slept starts where it last was; uniform on [0, F].
 3. *A visit*, besides the others: the scheduler looks for an idle core, first among those that share the last-level
    cache (Linux, kernel/sched/fair.c, select_idle_sibling), so one move meets core i in proportion to
@@ -29,6 +30,8 @@ from permille.allocator.domain.core_use import CoreUse, CoreWish
 
 BURST = 0.05
 HALF_MS = 200
+# Of one period's share of a core from another's: less trusts the history where cores are used much alike.
+SHARE_SPREAD = 0.5
 # Nobody stays for ever, and a history has an end: pairs of slices imagined beside the real ones.
 LEAST_MOVED = 0.02
 PRIOR_STAYS = 0.5
@@ -90,7 +93,7 @@ def outlook_of(wish: CoreWish) -> Outlook:
         use.core: CoreOutlook(
             windows=tuple(share * whole_core for share in windows(use.runs, length)),
             weights=weights,
-            spread=wish.rate.spread,
+            spread=min(1.0, wish.rate.spread + SHARE_SPREAD),
             before=(1 - burst) * (1 - moved),
             burst=burst if use.current else 0.0,
             visited=1 - (1 - meets[use.core]) ** visits,
