@@ -8,7 +8,8 @@ to the shortest queue; tasks that wait share a core in slices of 3 ms; a core th
 the longest queue. That is what select_task_rq_fair, the base slice and sched_balance_newidle of Linux's
 kernel/sched/fair.c do, without topology and load averages. The target is there once; whatever else ran on the machine
 is its neighbourhood, as often as keeps the ratio of neighbours to cores, each copy begun at another point of its life.
-Sleeps are kept as recorded, also where more cores would have answered sooner.
+Sleeps are kept as recorded, also where more cores would have answered sooner. Nobody who wakes preempts: on a crowded
+machine a task that sleeps often waits for longer than on Linux, and executes less (redis about half of what it did).
 """
 
 from __future__ import annotations
