@@ -16,7 +16,7 @@ from permille.allocator.domain.core_use import MAX_BUFFER_BYTES, MIN_BUFFER_BYTE
 from permille.allocator.domain.coreset import plan_cores
 from permille.allocator.domain.learned import Rate
 from permille.allocator.domain.pages import pages_down
-from permille.allocator.domain.run_history import Run, shares_by_slice
+from permille.controller.domain.node_use.run_history import Run, shares_by_slice
 
 SLICE_MS = 100
 PERIOD_MS = 500

@@ -58,6 +58,9 @@ class Allocator(allocator_pb2_grpc.AllocatorServiceServicer):
     ) -> Response:
         return await self._plan(request, context)
 
+    async def LearnRate(self, request: Any, context: Any) -> allocator_pb2.LearnRateResponse:  # noqa: N802
+        return allocator_pb2.LearnRateResponse()
+
 
 @asynccontextmanager
 async def allocator(
@@ -71,7 +74,7 @@ async def allocator(
             allocator_pb2_grpc.add_AllocatorServiceServicer_to_server,
             Allocator(plan),
             allocator_pb2.DESCRIPTOR.services_by_name["AllocatorService"],
-            {"PlanBuffers": access},
+            {"PlanBuffers": access, "LearnRate": access},
         )
         ready.set_result(context)
 

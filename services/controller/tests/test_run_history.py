@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from permille.allocator.domain.run_history import Run, Switch, runs_of, shares_by_slice
+from permille.controller.domain.node_use.run_history import Run, Switch, runs_of, shares_by_slice
 
 
 def test_arrivals_and_departures_are_stretches() -> None:

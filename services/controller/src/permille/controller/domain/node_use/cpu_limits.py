@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from permille.allocator.node import cpu_list
+from permille.controller.domain.node_use import cpu_list
 
 MOUNT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
@@ -17,12 +17,14 @@ PROC = Path("/proc")
 class CpuLimits:
     """`cpuset`: None where no controller says; `quota`: cores' worth of time, infinite without one.
 
-    `weight` is relative to a cgroup that nobody changed (cpu.weight 100, cpu.shares 1024).
+    `weight` is relative to a cgroup that nobody changed (cpu.weight 100, cpu.shares 1024). `quota_of`: the cgroup whose
+    quota that is, which all below it have together; None without one.
     """
 
     cpuset: frozenset[int] | None
     quota: float
     weight: float
+    quota_of: Path | None = None
 
 
 def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
@@ -36,6 +38,7 @@ def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
         raise ProcessLookupError(f"no process {pid}") from None
     cpuset: frozenset[int] | None = None
     quota, weight = math.inf, 1.0
+    owner: Path | None = None
     for line in lines:
         _, controllers, path = line.split(":", 2)
         root = hierarchy(mount, controllers)
@@ -46,9 +49,11 @@ def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
             )
             cpuset = next((cpu_list.parse(text) for text in texts), cpuset)
         if not controllers or "cpu" in controllers.split(","):
-            quota = min([quota, *(quota_of(level) for level in levels)])
+            for level in levels:
+                if (found := quota_at(level)) < quota:
+                    quota, owner = found, level
             weight = weight_of(levels[0], weight)
-    return CpuLimits(cpuset, quota, weight)
+    return CpuLimits(cpuset, quota, weight, owner)
 
 
 def hierarchy(mount: Path, controllers: str) -> Path:
@@ -70,7 +75,7 @@ def upwards(root: Path, path: str) -> Iterator[Path]:
         yield folder
 
 
-def quota_of(folder: Path) -> float:
+def quota_at(folder: Path) -> float:
     for text in first_text(folder, "cpu.max"):
         limit, period = text.split()
         return math.inf if limit == "max" else int(limit) / int(period)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from permille.allocator.node import cgroup, core_times, cpu_list, placement, pressure
+from permille.controller.domain.node_use import core_times, cpu_limits, cpu_list, placement, pressure
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -41,7 +41,9 @@ def test_a_pod_on_cgroup_v2_has_its_cpuset_and_the_tightest_quota_above_it(tmp_p
             "kubepods.slice/pod1/container/cpuset.cpus.effective": "2-5",
         },
     )
-    assert cgroup.limits(7, mount, proc) == cgroup.CpuLimits(frozenset({2, 3, 4, 5}), 1.5, 0.5)
+    assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
+        frozenset({2, 3, 4, 5}), 1.5, 0.5, mount / "kubepods.slice/pod1"
+    )
 
 
 def test_a_container_on_cgroup_v1_has_the_same(tmp_path: Path) -> None:
@@ -57,14 +59,16 @@ def test_a_container_on_cgroup_v1_has_the_same(tmp_path: Path) -> None:
             "unified/cgroup.procs": "",
         },
     )
-    assert cgroup.limits(7, mount, proc) == cgroup.CpuLimits(frozenset({0, 2}), 0.5, 2.0)
+    assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
+        frozenset({0, 2}), 0.5, 2.0, mount / "cpu,cpuacct/docker/a"
+    )
 
 
 def test_without_controllers_nothing_is_limited(tmp_path: Path) -> None:
     proc = tree(tmp_path / "proc", {"7/cgroup": "0::/"})
-    assert cgroup.limits(7, tmp_path, proc) == cgroup.CpuLimits(None, math.inf, 1.0)
+    assert cpu_limits.limits(7, tmp_path, proc) == cpu_limits.CpuLimits(None, math.inf, 1.0)
     with pytest.raises(ProcessLookupError, match="8"):
-        cgroup.limits(8, tmp_path, proc)
+        cpu_limits.limits(8, tmp_path, proc)
 
 
 def test_the_busy_share_leaves_out_idle_and_iowait(tmp_path: Path) -> None:
@@ -89,5 +93,5 @@ def test_this_process_is_where_it_may_be() -> None:
     assert found.allowed == os.sched_getaffinity(0)
     assert set(found.last.values()) <= set(core_times.read())
     assert set(placement.last_level_caches()) >= set(core_times.read())
-    assert cgroup.limits(os.getpid()).quota > 0
+    assert cpu_limits.limits(os.getpid()).quota > 0
     assert 0 <= pressure.some_avg10() <= 100

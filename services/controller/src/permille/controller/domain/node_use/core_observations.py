@@ -1,0 +1,53 @@
+"""What a finished session says about the packets of its target: run time and bytes, core by core."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from permille.controller.domain.node_use.run_history import Switch, runs_of
+from permille.controller.domain.switches.switch_records import IN, SwitchRecord
+
+NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class CoreWritten:
+    """What one core's buffer holds, and whether it was full before the session ended."""
+
+    size_bytes: int
+    full: bool
+
+
+@dataclass(frozen=True)
+class CoreObservation:
+    """One core of a finished session; `run_ms` is the target's whole time there, also past a full buffer."""
+
+    core: int
+    run_ms: float
+    size_bytes: int
+    full: bool
+
+
+def observations(
+    written: Mapping[int, CoreWritten], records: Iterable[SwitchRecord], begin: int, end: int, *, ticks_per_ms: float
+) -> list[CoreObservation]:
+    """Records, begin and end of the recording in one unit, of which `ticks_per_ms` are a ms.
+
+    A core without a record is left out: nobody knows how long the target had it. Of a core whose buffer was full the
+    rate comes out too low, never too high, since the target went on without being recorded.
+    """
+    switches = (
+        Switch(record.time, record.cpu, record.tid, record.operation == IN)
+        for record in sorted(records, key=lambda record: record.time)
+    )
+    ticks: dict[int, list[int]] = defaultdict(list)
+    for run in runs_of(switches, begin, end):
+        ticks[run.core].append(max(0, min(run.end_ns, end) - max(run.begin_ns, begin)))
+    return [
+        CoreObservation(core, math.fsum(ticks[core]) / ticks_per_ms, buffer.size_bytes, buffer.full)
+        for core, buffer in sorted(written.items())
+        if core in ticks
+    ]
