@@ -111,9 +111,14 @@ def coreset(wish: CoreWish) -> dict[int, int]:
 
 
 def equal_split(wish: CoreWish) -> dict[int, int]:
-    """The same on each of the target's cores: those of its set, or those where it is and was."""
-    here = [use.core for use in wish.cores if use.current or any(use.runs)] or [use.core for use in wish.cores]
-    return equally(here if len(wish.cores) == wish.online else [use.core for use in wish.cores], wish)
+    """The same on each of the cores where the target may run: affinity and cpuset, all of the machine without any."""
+    return equally([use.core for use in wish.cores], wish)
+
+
+def used_lately(wish: CoreWish) -> dict[int, int]:
+    """The same on each of the cores where the target is, or was during its history: what one would write who knows."""
+    here = [use.core for use in wish.cores if use.current or any(use.runs)]
+    return equally(here or [use.core for use in wish.cores], wish)
 
 
 def whole_machine(wish: CoreWish) -> dict[int, int]:
@@ -126,4 +131,9 @@ def equally(cores: list[int], wish: CoreWish) -> dict[int, int]:
     return dict.fromkeys(traced, min(MAX_BUFFER_BYTES, pages_down(wish.budget_bytes // len(traced))))
 
 
-PLANNERS: dict[str, Planner] = {"coreset": coreset, "equal split": equal_split, "whole machine": whole_machine}
+PLANNERS: dict[str, Planner] = {
+    "coreset": coreset,
+    "equal split": equal_split,
+    "whole machine": whole_machine,
+    "cores used lately": used_lately,
+}
