@@ -93,6 +93,10 @@ class NodeAgent(rpc.ControllerServiceServicer):
             )
         )
 
+    async def PlanSession(self, request: pb.PlanSessionRequest, context: Any) -> pb.PlanSessionResponse:  # noqa: N802
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there are no processes here to look at")
+        raise AssertionError
+
     async def StartSession(self, request: pb.StartSessionRequest, context: Any) -> pb.StartSessionResponse:  # noqa: N802
         wish = from_message(request)
 

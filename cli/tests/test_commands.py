@@ -61,6 +61,18 @@ def test_a_dry_run_records_nothing(mesh: Mesh, busy: subprocess.Popen[str]) -> N
     assert len(mesh.json("sessions")["sessions"]) == before
 
 
+def test_a_dry_run_says_which_buffer_is_how_large_and_why(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    arguments = ("trace", "--pid", str(busy.pid), "--for", "30ms", "--buffer", "8MiB", "--dry-run")
+    (memory,) = mesh.json(*arguments)["memory"]
+    assert (memory["unit"], memory["budget_bytes"]) == ("thread", 8 << 20)
+    planned = {buffer["unit"]: buffer["size_bytes"] for buffer in memory["buffers"]}
+    assert busy.pid in planned and all("of a core" in buffer["reason"] for buffer in memory["buffers"])
+    reserved = memory["reserve"] * memory["reserve_buffer_bytes"]
+    assert reserved > 0 and sum(planned.values()) + reserved <= 8 << 20
+    told = mesh.run(*arguments).stdout
+    assert "memory by thread, 8.0 MiB at most" in told and f"thread {busy.pid}: " in told
+
+
 def test_a_repeated_request_id_finds_the_same_recording(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
     arguments = ("trace", "--pid", str(busy.pid), "--for", "20ms", "--request-id", "once-only")
     assert mesh.json(*arguments)["sessions"] == mesh.json(*arguments)["sessions"]

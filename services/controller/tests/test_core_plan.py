@@ -9,7 +9,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import grpc.aio
 import pytest
+from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain.node_use import core_times
 from permille.controller.domain.node_use.core_observations import CoreObservation, CoreWritten, observations
 from permille.controller.domain.node_use.core_times import CoreTime
@@ -20,7 +22,8 @@ from permille.controller.service.buffer_planner import plan_cores
 from permille.controller.service.core_rates import CoreRates, binary_of
 from permille.controller.service.core_target import Confines, confines, core_target
 from permille.mesh.channels import Channels
-from permille.mesh.errors import NotFound, ResourceExhausted
+from permille.mesh.errors import InvalidArgument, NotFound, ResourceExhausted
+from permille.mesh.interceptor import from_rpc_error
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -119,6 +122,34 @@ async def test_a_budget_below_the_smallest_buffer_is_refused_with_the_smallest_b
     with pytest.raises(ResourceExhausted) as refused:
         await plan_cores(channels, [busy_process], budget_bytes=MIB, period_ms=500)
     assert refused.value.metadata["smallest_budget_bytes"] == str(4 * MIB)
+
+
+async def test_a_session_that_was_not_begun_says_how_it_would_divide_its_memory_by_core(
+    node: Any, busy_process: int
+) -> None:
+    request = pb.PlanSessionRequest(pids=[busy_process], period_ms=500, budget_bytes=64 * MIB, unit=pb.BUFFER_UNIT_CORE)
+    controller = await node.controller()
+    plan = await controller.PlanSession(request)
+    (traced,) = [buffer for buffer in plan.buffers if buffer.size_bytes]
+    assert traced.unit == max(os.sched_getaffinity(0)) and traced.reason
+    assert (plan.unit, plan.budget_bytes, plan.reserve) == (pb.BUFFER_UNIT_CORE, 64 * MIB, 0)
+    request.unit = pb.BUFFER_UNIT_UNSPECIFIED
+    by_thread = await controller.PlanSession(request)
+    assert by_thread.unit == pb.BUFFER_UNIT_THREAD
+    assert [buffer.unit for buffer in by_thread.buffers] == [busy_process] and by_thread.reserve > 0
+
+
+async def test_a_plan_without_a_meaning_is_refused(node: Any) -> None:
+    controller = await node.controller()
+    for request, field in (
+        (pb.PlanSessionRequest(period_ms=500), "pids"),
+        (pb.PlanSessionRequest(pids=[1]), "period_ms"),
+        (pb.PlanSessionRequest(pids=[1], period_ms=500, unit=7), "unit"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await controller.PlanSession(request)
+        error = from_rpc_error(refused.value)
+        assert isinstance(error, InvalidArgument) and error.metadata["field"] == field
 
 
 async def test_what_a_binary_wrote_is_remembered_and_sizes_the_next_plan(channels: Channels, node: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from enum import StrEnum
 from typing import Annotated
@@ -19,6 +20,8 @@ from permille.cli.rendering.trace_lines import (
     estimate_line,
     failure_lines,
     failures_json,
+    memory_json,
+    memory_lines,
     next_lines,
     operation_json,
     plan_json,
@@ -111,7 +114,10 @@ def trace(
             rich_help_panel="Packets",
         ),
     ] = "16KiB",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate what it would cost.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only say what it would cost, and which buffer would be how large and why."),
+    ] = False,
     request_id: Annotated[
         str,
         typer.Option(metavar="ID", help="Makes a repetition find the same recording instead of starting another."),
@@ -165,8 +171,7 @@ def trace(
         plan = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
         _tell_plan(invocation, plan)
         if dry_run:
-            if invocation.as_json:
-                invocation.print_json({"plan": plan_json(plan)})
+            _tell_memory(invocation, plan, await asyncio.gather(*(_memory(client, node) for node in plan.nodes)))
             return
         request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
         started = (await answer(coverage.StartCoverage(request))).operation
@@ -187,6 +192,29 @@ def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:
     left_out = unreachable_line(plan)
     if left_out:
         invocation.notes.print(left_out, markup=False)
+
+
+async def _memory(client: MeshClient, node: coverage_pb2.NodePlan) -> controller_pb2.PlanSessionResponse:
+    controller = await client.controller(node.node.removeprefix("nodes/"))
+    by_thread = node.backend == controller_pb2.BACKEND_VPT
+    request = controller_pb2.PlanSessionRequest(
+        pids=node.pids,
+        period_ms=node.period_ms,
+        budget_bytes=node.budget_bytes,
+        unit=controller_pb2.BUFFER_UNIT_THREAD if by_thread else controller_pb2.BUFFER_UNIT_CORE,
+    )
+    return await answer(controller.PlanSession(request))
+
+
+def _tell_memory(
+    invocation: Invocation, plan: coverage_pb2.Plan, memory: list[controller_pb2.PlanSessionResponse]
+) -> None:
+    if invocation.as_json:
+        invocation.print_json({"plan": plan_json(plan), "memory": [memory_json(one) for one in memory]})
+        return
+    for node, divided in zip(plan.nodes, memory, strict=True):
+        for line in memory_lines(node.node, divided):
+            invocation.console.print(line, markup=False, soft_wrap=True)
 
 
 def _tell_result(invocation: Invocation, done: operation_pb2.Operation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from google.protobuf.json_format import MessageToDict
+from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.rendering.units import duration, size
@@ -38,6 +39,33 @@ def unreachable_line(plan: coverage_pb2.Plan) -> str:
     if not plan.unreachable_nodes:
         return ""
     return "left out, they do not answer: " + ", ".join(plan.unreachable_nodes)
+
+
+def memory_lines(node: str, memory: controller_pb2.PlanSessionResponse) -> list[str]:
+    """Which buffer of one node is how large, and why."""
+    unit = "core" if memory.unit == controller_pb2.BUFFER_UNIT_CORE else "thread"
+    lines = [f"{node.removeprefix('nodes/')}: memory by {unit}, {size(memory.budget_bytes)} at most"]
+    lines += [
+        f"  {unit} {buffer.unit}: {size(buffer.size_bytes) if buffer.size_bytes else 'none'}, {buffer.reason}"
+        for buffer in memory.buffers
+    ]
+    if memory.reserve:
+        lines.append(f"  {memory.reserve} in reserve for {unit}s to come: {size(memory.reserve_buffer_bytes)} each")
+    return lines
+
+
+def memory_json(memory: controller_pb2.PlanSessionResponse) -> dict[str, object]:
+    """The same as JSON: 64-bit numbers as numbers."""
+    return {
+        "unit": controller_pb2.BufferUnit.Name(memory.unit).removeprefix("BUFFER_UNIT_").lower(),
+        "budget_bytes": memory.budget_bytes,
+        "expected_bytes": memory.expected_bytes,
+        "reserve": memory.reserve,
+        "reserve_buffer_bytes": memory.reserve_buffer_bytes,
+        "buffers": [
+            {"unit": buffer.unit, "size_bytes": buffer.size_bytes, "reason": buffer.reason} for buffer in memory.buffers
+        ],
+    }
 
 
 def stage_text(progress: operation_pb2.Progress) -> str:

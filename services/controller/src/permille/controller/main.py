@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PLUGIN = Path(__file__).with_name("vpt") / "libpermille-vpt.so"
 ACCESS = {
+    "PlanSession": VIEW,
     "StartSession": INTERNAL,
     "StopSession": OPERATE_LOCAL,
     "GetSession": VIEW,

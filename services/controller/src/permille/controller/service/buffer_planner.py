@@ -33,12 +33,16 @@ SLICE_S = 0.06
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Sizes in bytes: of each process's threads, and of each of `reserve` further buffers per process."""
+    """Sizes in bytes: of each process's threads, and of each of `reserve` further buffers per process.
+
+    `reasons`: by thread, what its size is from.
+    """
 
     buffers: Mapping[int, Mapping[int, int]]
     reserve: int
     reserve_buffer_bytes: int
     expected_bytes: int
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 async def plan_buffers(channels: Channels, pids: Sequence[int], *, budget_bytes: int, period_ms: int) -> BufferPlan:
@@ -58,6 +62,11 @@ async def plan_buffers(channels: Channels, pids: Sequence[int], *, budget_bytes:
         reserve=RESERVE,
         reserve_buffer_bytes=plan.reserve_buffer_bytes,
         expected_bytes=plan.expected_bytes,
+        reasons={
+            tid: f"it had {share:.0%} of a core in the last {SAMPLE_S:g} s"
+            for threads in usage.values()
+            for tid, share in threads.items()
+        },
     )
 
 

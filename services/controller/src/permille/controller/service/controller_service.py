@@ -21,6 +21,9 @@ class ControllerService(rpc.ControllerServiceServicer):
         self._sessions = sessions
         self._description = description
 
+    async def PlanSession(self, request: pb.PlanSessionRequest, context: Any) -> pb.PlanSessionResponse:  # noqa: N802
+        return await self._sessions.plan(request)
+
     async def StartSession(self, request: pb.StartSessionRequest, context: Any) -> pb.StartSessionResponse:  # noqa: N802
         session = await self._sessions.start(from_message(request))
         return pb.StartSessionResponse(session=to_message(session))

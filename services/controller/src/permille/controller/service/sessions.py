@@ -8,10 +8,12 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import processes, session_request
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.session import Session, parse_name
 from permille.controller.domain.session_request import SessionRequest
+from permille.controller.service.session_plan import planned
 from permille.controller.service.session_registry import SessionRegistry, already_traced
 from permille.controller.service.session_runner import Parts, SessionRunner
 from permille.mesh.errors import FailedPrecondition
@@ -48,6 +50,14 @@ class Sessions:
         else:
             session_request.check_repeated(request, session)
         return session
+
+    async def plan(self, request: pb.PlanSessionRequest) -> pb.PlanSessionResponse:
+        """How a session would divide its memory. Raises InvalidArgument, NotFound, Unavailable, ResourceExhausted."""
+        session_request.check(
+            SessionRequest("", list(request.pids), request.period_ms, budget_bytes=request.budget_bytes),
+            max_period_ms=self._max_period_ms,
+        )
+        return await planned(self._parts.channels, request, request.budget_bytes or self._default_budget())
 
     async def stop(self, name: str) -> Session:
         """Ends a recording before its period is over; a session past its recording is left as it is."""
@@ -90,7 +100,7 @@ class Sessions:
     def _new(self, request: SessionRequest, request_id: str) -> Session:
         targets = self._targets(request.pids)
         free = self._parts.backend.free_bytes()
-        budget = request.budget_bytes or min(self._default_budget_bytes, free // 2)
+        budget = request.budget_bytes or self._default_budget()
         session_request.check_memory(budget, free)
         now = time.time()
         return Session(
@@ -107,6 +117,9 @@ class Sessions:
             command_line=targets[0].command_line,
             create_ns=int(now * 1e9),
         )
+
+    def _default_budget(self) -> int:
+        return min(self._default_budget_bytes, self._parts.backend.free_bytes() // 2)
 
     def _targets(self, pids: Sequence[int]) -> list[RecordableProcess]:
         recordable = {process.pid: process for process in self._parts.backend.processes()}
