@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -37,6 +38,7 @@ _SMALLEST_PSB_BYTES, _LARGEST_PSB_BYTES = 2 << 10, 64 << 20
 _DEFAULTS = controller_pb2.TraceOptions(psb_freq=3, mtc_freq=3, tsc=True, mtc=True, cyc=True, return_compression=True)
 # A clock packet every 2^15 ticks at most: the field has four bits.
 _LARGEST_MTC_FREQ = 15
+_GROUPS = "Instead of --pid or --name"
 
 
 class Purpose(StrEnum):
@@ -70,6 +72,22 @@ def trace(
     ] = None,
     name: Annotated[
         str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
+    ] = "",
+    cgroup: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH", help="All processes of this cgroup, as in /proc/PID/cgroup.", rich_help_panel=_GROUPS
+        ),
+    ] = "",
+    container: Annotated[
+        str,
+        typer.Option(
+            metavar="ID", help="All processes of this container: 12 digits of its id, or all.", rich_help_panel=_GROUPS
+        ),
+    ] = "",
+    pod: Annotated[
+        str,
+        typer.Option(metavar="NAMESPACE/NAME", help="All processes of this pod; or its UID.", rich_help_panel=_GROUPS),
     ] = "",
     period: Annotated[
         str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: it is decided.")
@@ -140,13 +158,10 @@ def trace(
       permille trace --pid 4711 --for 500ms
 
       permille trace --name redis-server --for 2s --buffer 512MiB --no-cyc
+
+      permille trace --container 4f1c9a0b77de --for 500ms
     """
-    if bool(pid) == bool(name):
-        raise InvalidArgument(
-            "give either --pid or --name" if not pid else "--pid and --name exclude each other",
-            reason="TARGET",
-            help="permille trace --pid PID --for 500ms; `permille doctor` lists what can be recorded now",
-        )
+    _check_target({"--pid": pid, "--name": name, "--cgroup": cgroup, "--container": container, "--pod": pod})
     options = controller_pb2.TraceOptions(
         psb_freq=_psb_freq(psb_period),
         mtc_freq=mtc_freq,
@@ -157,7 +172,12 @@ def trace(
     )
     wish = coverage_pb2.CoverageRequest(
         target=coverage_pb2.Target(
-            node=f"nodes/{node.removeprefix('nodes/')}" if node else "", pids=pid or (), process_name=name
+            node=f"nodes/{node.removeprefix('nodes/')}" if node else "",
+            pids=pid or (),
+            process_name=name,
+            cgroup=cgroup,
+            container_id=container,
+            pod=pod,
         ),
         purpose=_PURPOSES[purpose],
         period_ms=parse_duration_ms(period) if period else 0,
@@ -183,6 +203,17 @@ def trace(
         _tell_result(invocation, done)
 
     in_mesh(invocation.config, work)
+
+
+def _check_target(ways: Mapping[str, object]) -> None:
+    given = [way for way, value in ways.items() if value]
+    if len(given) == 1:
+        return
+    raise InvalidArgument(
+        f"{' and '.join(given)} exclude each other" if given else f"give one of {', '.join(ways)}",
+        reason="TARGET",
+        help="permille trace --pid PID --for 500ms; `permille doctor` lists what can be recorded now",
+    )
 
 
 def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.api.controller.v1 import controller_pb2_grpc as rpc
+from permille.controller.service.group_message import group_on_node
 from permille.controller.service.node_description import NodeDescription
 from permille.controller.service.session_message import from_message, to_message
 from permille.controller.service.sessions import Sessions
@@ -53,5 +54,9 @@ class ControllerService(rpc.ControllerServiceServicer):
                 metadata={"node": self._node},
             )
         recordable = self._sessions.processes()
-        node = await self._description.message(recordable, request.pids, request.process_name)
+        group = await group_on_node(request)
+        pids = [*request.pids, *(group.pids if group else ())]
+        node = await self._description.message(recordable, pids, request.process_name)
+        if group:
+            node.group.CopyFrom(group)
         return pb.GetNodeResponse(node=node)

@@ -17,6 +17,16 @@ class Process:
 
 
 @dataclass(frozen=True)
+class GroupOnNode:
+    """What a cgroup, a container or a pod is on one node: its processes, what it is called in full, or why not."""
+
+    pids: frozenset[int] = frozenset()
+    found: str = ""
+    why_not: str = ""
+    nearest: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Node:
     """A node: what it can record now, and what was asked for, is alive and cannot be recorded. `cores` 0: unknown."""
 
@@ -26,6 +36,7 @@ class Node:
     trace_budget_bytes: int = 0
     cores: int = 0
     zone: str = ""
+    group: GroupOnNode = GroupOnNode()
 
 
 @dataclass(frozen=True)

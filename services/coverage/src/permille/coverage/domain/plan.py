@@ -100,7 +100,7 @@ def plan(
     estimator = _Estimator(wish, rates, policy, issues or {})
     matches = match(wish.target, nodes)
     instances = [estimator.instance(found.node, process) for found in matches for process in found.processes]
-    sampled = wish.purpose is Purpose.PROFILING and not wish.target.pids
+    sampled = wish.purpose is Purpose.PROFILING and not wish.target.exact
     for one in instances:
         if one.process.session and not sampled:
             raise _already_recorded(one.process)
@@ -189,7 +189,7 @@ class _Estimator:
 def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy) -> Sample:
     """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
     priority = priority_for(wish.purpose, wish.priority)
-    quota, named = policy.quota(wish.namespace), bool(wish.target.pids)
+    quota, named = policy.quota(wish.namespace), wish.target.exact
     if wish.rounds > 1 and wish.purpose is Purpose.PROFILING and not named:
         alone = [
             choose([one], wish.purpose, priority, quota=quota, sampling=policy.sampling) for one in spread(instances)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from permille.coverage.domain.group_target import by_group
 from permille.coverage.domain.node import Node, Process
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
 
@@ -15,19 +16,29 @@ _LARGEST_PID = 1 << 22
 
 @dataclass(frozen=True)
 class Target:
-    """A wish: processes by number, or else by exact name; on one node, or on all for ""."""
+    """A wish: processes by number, or else by exact name, or those of a group; on one node, or on all for ""."""
 
     node: str = ""
     pids: tuple[int, ...] = ()
     process_name: str = ""
+    cgroup: str = ""
+    container_id: str = ""
+    pod: str = ""
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` for a target that names nothing or cannot exist."""
-        if not self.pids and not self.process_name:
+        groups = [bool(self.cgroup), bool(self.container_id), bool(self.pod)].count(True)
+        if not self.pids and not self.process_name and not groups:
             raise InvalidArgument(
                 "the target names no process",
                 reason="TARGET_EMPTY",
-                help="give pids or a process name (--pid or --name)",
+                help="give pids, a process name, a cgroup, a container or a pod (--pid, --name, --cgroup, ...)",
+            )
+        if groups > 1 or (groups and (self.pids or self.process_name)):
+            raise InvalidArgument(
+                "the target is named in several ways",
+                reason="TARGET_AMBIGUOUS",
+                help="give one of pids, process name, cgroup, container and pod",
             )
         if len(self.pids) > MOST_PIDS:
             raise InvalidArgument(
@@ -44,6 +55,20 @@ class Target:
                     metadata={"pid": str(pid)},
                 )
 
+    @property
+    def exact(self) -> bool:
+        """Whether it means just these processes, and not as many of a name as are worth it."""
+        return bool(self.pids or self.group)
+
+    @property
+    def group(self) -> str:
+        """What a person calls the cgroup, the container or the pod; "" when the target is none."""
+        if self.cgroup:
+            return f"cgroup {self.cgroup}"
+        if self.container_id:
+            return f"container {self.container_id}"
+        return f"pod {self.pod}" if self.pod else ""
+
 
 @dataclass(frozen=True)
 class Match:
@@ -58,8 +83,11 @@ def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
 
     Raises `NotFound` for a pid that does not run or a name that nobody has (with the nearest names),
     `FailedPrecondition` for a process that runs and cannot be recorded, `InvalidArgument` when a pid could be on
-    several nodes.
+    several nodes; for groups what `by_group` raises.
     """
+    if target.group:
+        # A cgroup of one path may be on many nodes, and all are meant.
+        return [Match(*found) for found in by_group(target.group, nodes, one_only=not target.cgroup)]
     if target.pids:
         return [_by_pid(target, nodes)]
     return _by_name(target.process_name, nodes)

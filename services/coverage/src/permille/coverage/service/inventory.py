@@ -73,7 +73,12 @@ class ControllerInventory:
     async def _ask(self, name: str, target: Target) -> Node:
         stub = controller_pb2_grpc.ControllerServiceStub(await self._channels.to("controller", name))
         request = controller_pb2.GetNodeRequest(
-            name=f"nodes/{name}", pids=target.pids, process_name="" if target.pids else target.process_name
+            name=f"nodes/{name}",
+            pids=target.pids,
+            process_name="" if target.pids else target.process_name,
+            cgroup=target.cgroup,
+            container_id=target.container_id,
+            pod=target.pod,
         )
         try:
             answer = await stub.GetNode(request, timeout=_ANSWER_S)

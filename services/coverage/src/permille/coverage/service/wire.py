@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
-from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.node import GroupOnNode, Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import DEFAULT_NAMESPACE, NodePlan, Plan, Wish
 from permille.coverage.domain.rounds import MOST_ROUNDS
@@ -33,7 +33,10 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             reason="PURPOSE_UNKNOWN",
             help="use ANOMALY, PROFILING or ON_DEMAND",
         )
-    target = Target(node_id(request.target.node), tuple(request.target.pids), request.target.process_name)
+    asked = request.target
+    target = Target(
+        node_id(asked.node), tuple(asked.pids), asked.process_name, asked.cgroup, asked.container_id, asked.pod
+    )
     rounds = request.rounds.limit
     if rounds > MOST_ROUNDS:
         raise InvalidArgument(
@@ -82,6 +85,7 @@ def node_of(name: str, node: controller_pb2.Node, zone: str = "") -> Node:
         trace_budget_bytes=node.trace_budget_bytes,
         cores=node.cores,
         zone=zone,
+        group=GroupOnNode(frozenset(node.group.pids), node.group.found, node.group.why_not, tuple(node.group.nearest)),
     )
 
 
