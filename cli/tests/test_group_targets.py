@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import subprocess
 import time
 import uuid
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Mesh
+from .conftest import Mesh, running
 
 MOUNT = Path("/sys/fs/cgroup")
 # Of all v1 hierarchies the one that does nothing to whoever is in it.
 ROOT = MOUNT if (MOUNT / "cgroup.controllers").exists() else MOUNT / "freezer"
 PLAIN = "plain"
+PROGRAM = "permille-pod"
 
 
 @dataclass(frozen=True)
@@ -36,21 +38,30 @@ class Pod:
 
 
 @pytest.fixture(scope="module")
-def pod(busy: subprocess.Popen[str]) -> Iterator[Pod]:
-    """A pod of one container with the busy program in it."""
+def contained(mesh: Mesh, busy_program: Path) -> Iterator[subprocess.Popen[str]]:
+    """The busy program under a name of its own."""
+    program = busy_program.with_name(PROGRAM)
+    shutil.copy(busy_program, program)
+    with running(mesh, program) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def pod(contained: subprocess.Popen[str]) -> Iterator[Pod]:
+    """A pod of one container with the program in it."""
     uid, container = str(uuid.uuid4()), secrets.token_hex(32)
     pod = Pod(uid, container, f"/permille-test-{secrets.token_hex(4)}/kubepods/pod{uid}/{container}")
     if os.geteuid() != 0:
         pytest.skip("cgroups can only be made by root")
     try:
         pod.folder.mkdir(parents=True)
-        before = home_of(busy.pid)
-        (pod.folder / "cgroup.procs").write_text(str(busy.pid))
+        before = home_of(contained.pid)
+        (pod.folder / "cgroup.procs").write_text(str(contained.pid))
     except OSError as error:
         removed(pod.folder)
         pytest.skip(f"no cgroup can be made at {ROOT}: {error}")
     yield pod
-    (before / "cgroup.procs").write_text(str(busy.pid))
+    (before / "cgroup.procs").write_text(str(contained.pid))
     removed(pod.folder.parent / PLAIN, pod.folder)
 
 
@@ -85,17 +96,17 @@ def pids(mesh: Mesh, *target: str) -> list[int]:
 
 
 def test_the_process_is_found_by_its_cgroup_its_container_and_its_pod(
-    mesh: Mesh, busy: subprocess.Popen[str], pod: Pod
+    mesh: Mesh, contained: subprocess.Popen[str], pod: Pod
 ) -> None:
-    assert pids(mesh, "--cgroup", str(pod.folder.parent)) == [busy.pid]
-    assert pids(mesh, "--container", pod.container) == [busy.pid]
-    assert pids(mesh, "--pod", pod.uid) == [busy.pid]
+    assert pids(mesh, "--cgroup", str(pod.folder.parent)) == [contained.pid]
+    assert pids(mesh, "--container", pod.container) == [contained.pid]
+    assert pids(mesh, "--pod", pod.uid) == [contained.pid]
 
 
 def test_a_container_is_recorded(mesh: Mesh, pod: Pod) -> None:
-    (session,) = mesh.json("trace", "--container", pod.container[:12], "--for", "20ms")["sessions"]
+    (session,) = mesh.json("trace", "--container", pod.container[:12], "--for", "100ms")["sessions"]
     mine = next(one for one in mesh.json("sessions", "--limit", "0")["sessions"] if one["name"] == session)
-    assert (mine["state"], mine["target"]) == ("DECODED", "permille-busy")
+    assert (mine["state"], mine["target"]) == ("DECODED", PROGRAM)
 
 
 def test_an_unknown_container_brings_the_likest(mesh: Mesh, pod: Pod) -> None:
