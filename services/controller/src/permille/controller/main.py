@@ -44,6 +44,9 @@ class ControllerSettings(BaseModel):
 
     budget_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Memory for the trace buffers of one session.")
     max_period_ms: int = Field(default=60_000, ge=1, description="The longest recording that may be asked for.")
+    spool_budget_bytes: int = Field(
+        default=4 << 30, ge=0, description="Recordings on disk that wait for the object store; more are refused."
+    )
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
     switches: bool = Field(default=True, description="Record when threads come onto a core and leave it (needs root).")
 
@@ -76,6 +79,7 @@ async def setup(context: ServerContext) -> None:
         config.node,
         default_budget_bytes=settings.budget_bytes,
         max_period_ms=settings.max_period_ms,
+        spool_budget_bytes=settings.spool_budget_bytes,
     )
     description = NodeDescription(
         config.node,

@@ -53,6 +53,10 @@ class Journal:
         entry.save(session)
         return entry
 
+    def size_bytes(self) -> int:
+        """What all sessions together have on disk."""
+        return sum(size_of(file) for file in self._folder.glob("*/*"))
+
     def unfinished(self) -> list[Session]:
         """Sessions of an earlier controller, oldest first; a folder without a readable session is removed."""
         sessions = []
@@ -62,3 +66,11 @@ class Journal:
             except (OSError, ValueError):
                 shutil.rmtree(folder, ignore_errors=True)
         return sessions
+
+
+def size_of(file: Path) -> int:
+    """0 for one that goes meanwhile."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

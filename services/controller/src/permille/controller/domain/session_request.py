@@ -73,6 +73,25 @@ def check_memory(budget_bytes: int, free_bytes: int) -> None:
         )
 
 
+def check_spool(spooled_bytes: int, budget_bytes: int, waiting: Sequence[Session]) -> None:
+    """Raises ResourceExhausted when recordings that wait for the object store fill what they may have on disk.
+
+    The last one that was let in may go beyond the budget, by what it recorded.
+    """
+    if spooled_bytes < budget_bytes or not waiting:
+        return
+    why = next((session.error_message for session in waiting if session.error_message), "")
+    raise ResourceExhausted(
+        f"{len(waiting)} recordings with {spooled_bytes} bytes wait for the object store"
+        + (f": {why}" if why else ", which is slower than they come"),
+        reason="SPOOL_FULL",
+        help="wait until they are stored, see to the store (`permille doctor`), or allow more on disk: the node's"
+        f" setting controller.spool_budget_bytes, now {budget_bytes}",
+        metadata={"spooled_bytes": str(spooled_bytes), "spool_budget_bytes": str(budget_bytes)},
+        retry_after_s=5.0,
+    )
+
+
 def check_repeated(request: SessionRequest, session: Session) -> None:
     """Raises AlreadyExists when a request_id comes again with another wish."""
     if tuple(request.pids) != session.pids or request.period_ms != session.period_ms:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import processes, session_request
 from permille.controller.domain.recording import RecordableProcess
-from permille.controller.domain.session import Session, parse_name
+from permille.controller.domain.session import Session, State, parse_name
 from permille.controller.domain.session_request import SessionRequest
 from permille.controller.service.session_plan import planned
 from permille.controller.service.session_registry import SessionRegistry, already_traced
@@ -24,11 +24,14 @@ GARBAGE_S = 60.0
 class Sessions:
     """The node's sessions as things that can be started and stopped."""
 
-    def __init__(self, parts: Parts, node: str, *, default_budget_bytes: int, max_period_ms: int) -> None:
+    def __init__(
+        self, parts: Parts, node: str, *, default_budget_bytes: int, max_period_ms: int, spool_budget_bytes: int
+    ) -> None:
         self._parts = parts
         self._node = node
         self._default_budget_bytes = default_budget_bytes
         self._max_period_ms = max_period_ms
+        self._spool_budget_bytes = spool_budget_bytes
         self._runners: dict[str, SessionRunner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -40,7 +43,7 @@ class Sessions:
         """The new session, or the one that this request_id started before.
 
         Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition (NOT_RECORDABLE, ALREADY_TRACED),
-        ResourceExhausted (SHARED_MEMORY_FULL), AlreadyExists (REQUEST_ID_REUSED), Unavailable (etcd).
+        ResourceExhausted (SHARED_MEMORY_FULL, SPOOL_FULL), AlreadyExists (REQUEST_ID_REUSED), Unavailable (etcd).
         """
         session_request.check(request, max_period_ms=self._max_period_ms)
         request_id = request.request_id or secrets.token_hex(16)
@@ -98,6 +101,8 @@ class Sessions:
             await asyncio.sleep(GARBAGE_S)
 
     def _new(self, request: SessionRequest, request_id: str) -> Session:
+        waiting = [session for session in self.registry.active() if session.state == State.STORING]
+        session_request.check_spool(self._parts.journal.size_bytes(), self._spool_budget_bytes, waiting)
         targets = self._targets(request.pids)
         free = self._parts.backend.free_bytes()
         budget = request.budget_bytes or self._default_budget()
