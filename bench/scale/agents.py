@@ -10,9 +10,12 @@ from permille.mesh.config import MeshConfig
 from permille.mesh.store import open_store
 from scale.node_agent import NodeAgent, RecordedSession
 
+# Longer than the default: a machine that is a whole cluster stands still for longer than any node.
+LEASE_S = 30
+
 
 async def main(first: int, count: int, session_id: str, etcd: str, state: Path) -> None:
-    config = MeshConfig(etcd=(etcd,), state_dir=state)
+    config = MeshConfig(etcd=(etcd,), state_dir=state, lease_ttl_s=LEASE_S)
     store = open_store(config.store_url)
     recorded = await RecordedSession.load(store, session_id)
     agents = [NodeAgent(f"node-{number}", config, store, recorded) for number in range(first, first + count)]

@@ -48,7 +48,7 @@ class Cluster:
         self.channels = Channels(self.config, self.etcd)
         self._start("idle server", str(Path(__file__).with_name("idle_server.py")))
         for service in SERVICES:
-            flags = ["--coverage-patience-s", "20"] if service == "coverage" else []
+            flags = ["--coverage-patience-s", "60"] if service == "coverage" else []
             flags += ["--etcd", endpoint, "--state-dir", str(self.state), "--metrics", "off"]
             self._start(service, "-m", f"permille.{service}.main", *flags)
         for service in SERVICES:
