@@ -32,7 +32,7 @@ class Target:
             raise InvalidArgument(
                 "the target names no process",
                 reason="TARGET_EMPTY",
-                help="give pids, a process name, a cgroup, a container or a pod (--pid, --name, --cgroup, ...)",
+                help="give pids or a process name (--pid or --name), or a cgroup, a container or a pod",
             )
         if groups > 1 or (groups and (self.pids or self.process_name)):
             raise InvalidArgument(
