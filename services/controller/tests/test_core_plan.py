@@ -122,6 +122,8 @@ async def test_a_budget_below_the_smallest_buffer_is_refused_with_the_smallest_b
     with pytest.raises(ResourceExhausted) as refused:
         await plan_cores(channels, [busy_process], budget_bytes=MIB, period_ms=500)
     assert refused.value.metadata["smallest_budget_bytes"] == str(4 * MIB)
+    smaller = await plan_cores(channels, [busy_process], budget_bytes=MIB, period_ms=500, min_buffer_bytes=64 << 10)
+    assert all(64 << 10 <= size <= MIB for size in smaller.buffers.values())
 
 
 async def test_a_session_that_was_not_begun_says_how_it_would_divide_its_memory_by_core(
@@ -152,9 +154,11 @@ async def test_a_plan_without_a_meaning_is_refused(node: Any) -> None:
         assert isinstance(error, InvalidArgument) and error.metadata["field"] == field
 
 
-async def test_what_a_binary_wrote_is_remembered_and_sizes_the_next_plan(channels: Channels, node: Any) -> None:
+async def test_what_a_binary_wrote_is_remembered_and_sizes_the_next_plan(
+    channels: Channels, node: Any, busy_process: int
+) -> None:
     rates = CoreRates(node.etcd, channels)
-    binary = await binary_of(os.getpid())
+    binary = await binary_of(busy_process)
     assert binary.startswith("binaries/") and await rates.of("kmod", binary) is None
     assert await rates.learn("kmod", binary, [CoreObservation(0, 0.0, 0, full=False)]) is None
     first = await rates.learn("kmod", binary, [CoreObservation(0, 100.0, 2 * MIB, full=False)])
@@ -162,7 +166,7 @@ async def test_what_a_binary_wrote_is_remembered_and_sizes_the_next_plan(channel
     learned = await rates.of("kmod", binary)
     assert learned == first and await rates.of("perf", binary) is None
     assumed, known = [
-        await plan_cores(channels, [os.getpid()], budget_bytes=500 * MIB, period_ms=1000, learned=rate)
+        await plan_cores(channels, [busy_process], budget_bytes=500 * MIB, period_ms=1000, learned=rate)
         for rate in (None, learned)
     ]
     # 256 MiB/s are assumed of whoever is unknown; nothing could fill more than 20 MiB/s and its spread.

@@ -88,14 +88,16 @@ async def plan_cores(
     budget_bytes: int,
     period_ms: int,
     bytes_per_busy_second: int = 0,
+    min_buffer_bytes: int = 0,
     learned: pb.LearnedRate | None = None,
     switches: SwitchRecorder | None = None,
 ) -> CorePlan:
     """Which cores are traced, and how large each one's buffer is. Looks at the processes for 0.3 s.
 
     `bytes_per_busy_second`: what this back end writes at most; `learned`: what earlier sessions of the binary wrote,
-    which counts more (core_rates.py). `switches`: have the history recorded exactly; without, or where that is not
-    possible, it is sampled. Raises PermilleError: NO_SUCH_PROCESS, BUDGET_TOO_SMALL, Unavailable without an allocator.
+    which counts more (core_rates.py). `min_buffer_bytes`: 0 for the allocator's 4 MiB. `switches`: have the history
+    recorded exactly; without, or where that is not possible, it is sampled. Raises PermilleError: NO_SUCH_PROCESS,
+    BUDGET_TOO_SMALL, Unavailable without an allocator.
     """
     samples, records = await history(pids, switches)
     target = core_target(confines(pids, samples[-1].cores), samples, records, seed=samples[-1].time_ns)
@@ -108,6 +110,7 @@ async def plan_cores(
             budget_bytes=budget_bytes,
             period_ms=period_ms,
             bytes_per_busy_second=bytes_per_busy_second,
+            min_buffer_bytes=min_buffer_bytes,
             core_target=target,
         ),
     )
