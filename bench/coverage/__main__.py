@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from coverage.loads import LOADS, NAMES
+from coverage.loads import LOADS, NAMES, Running
 from coverage.mesh_calls import MeshCalls, mesh_calls
 from figures import Figure, publish
 from permille.api.coverage.v1 import coverage_pb2
@@ -37,6 +38,7 @@ MOST_ROUNDS = 10
 ENOUGH = 0.95
 BUFFER_BYTES = 1 << 30
 MIB = 1 << 20
+WARM_S = 0.5
 # By number, which is the same in every session of one binary: calls and own instructions.
 Counts = dict[int, tuple[int, int]]
 
@@ -61,25 +63,28 @@ def main() -> None:
         with mesh(), mesh_calls() as calls:
             for program in PROGRAMS:
                 with ExitStack() as stack:
-                    pids = []
+                    running = []
                     for number in range(INSTANCES):
                         folder = Path(state) / f"{program}-{number}"
                         folder.mkdir()
-                        pids.append(stack.enter_context(LOADS[program](folder)))
-                    figures |= measured(calls, program, pids)
+                        running.append(stack.enter_context(LOADS[program](folder)))
+                    for one in running:
+                        # Who rests does not end.
+                        stack.callback(one.go_on)
+                    figures |= measured(calls, program, running)
     publish("coverage", figures)
 
 
-def measured(calls: MeshCalls, program: str, pids: Sequence[int]) -> dict[str, Figure]:
+def measured(calls: MeshCalls, program: str, running: Sequence[Running]) -> dict[str, Figure]:
     adaptive = calls.record(by_rounds(NAMES[program]))
     for done in adaptive.rounds:
         print(f"{program}: {done.new_functions} new of {done.functions} functions; {done.reason}", flush=True)
     recordings = []
     for number in range(RECORDINGS):
-        (session,) = calls.record(once(pids[number % len(pids)], max(PERIODS_MS))).sessions
+        session = alone(calls, running, number, max(PERIODS_MS))
         recordings.append(recorded(calls, session))
         print(f"{program}: {number + 1} of {RECORDINGS}, {recordings[-1].raw_bytes / MIB:.1f} MiB", flush=True)
-    truths = [recorded(calls, calls.record(once(pid, TRUTH_MS)).sessions[0], whole=True) for pid in pids]
+    truths = [recorded(calls, alone(calls, running, number, TRUTH_MS), whole=True) for number in range(len(running))]
     truth = merged([one.within[0] for one in truths])
     print(
         f"{program}: the truth has {len(truth)} functions, {sum(o.raw_bytes for o in truths) / MIB:.1f} MiB", flush=True
@@ -147,6 +152,20 @@ def by_rounds(name: str) -> coverage_pb2.CoverageRequest:
         budget_bytes=BUFFER_BYTES,
         rounds=coverage_pb2.AdaptiveRounds(limit=MOST_ROUNDS),
     )
+
+
+def alone(calls: MeshCalls, running: Sequence[Running], number: int, period_ms: int) -> str:
+    """A session of one instance while all are at work; they rest from when it is stored."""
+    for one in running:
+        one.go_on()
+    time.sleep(WARM_S)
+
+    def rest() -> None:
+        for one in running:
+            one.pause()
+
+    (session,) = calls.record(once(running[number % len(running)].pid, period_ms), rest).sessions
+    return str(session)
 
 
 def once(pid: int, period_ms: int) -> coverage_pb2.CoverageRequest:

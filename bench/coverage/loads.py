@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from workload import free_port, process, wait_for_port
@@ -65,46 +67,63 @@ while True:
 _QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
+@dataclass(frozen=True)
+class Running:
+    """An instance: the process to be recorded, and those that give it work."""
+
+    pid: int
+    load: tuple[int, ...] = ()
+
+    def pause(self) -> None:
+        """So that what was recorded is decoded without them."""
+        for pid in (self.pid, *self.load):
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """As before."""
+        for pid in (self.pid, *self.load):
+            os.kill(pid, signal.SIGCONT)
+
+
 @contextlib.contextmanager
-def redis(folder: Path) -> Iterator[int]:
+def redis(folder: Path) -> Iterator[Running]:
     """A server that gets commands of many kinds."""
     port = free_port()
     # One client process for each group, because one sends its commands kind by kind.
     groups = ("get", "set", "incr", "sadd", "hset", "zadd", "lpush,rpop", "rpush,lpop", "mset")
     with recordable(["redis-server", "--port", str(port), "--save", ""]) as server, contextlib.ExitStack() as stack:
         wait_for_port(port, server)
-        for tests in groups:
-            load = ["redis-benchmark", "-p", str(port), "-c", "1", "-n", "1000", "-r", "1000", "-t", tests, "-q", "-l"]
-            stack.enter_context(process(load, **_QUIET))
-        yield server.pid
+        common = ["redis-benchmark", "-p", str(port), "-c", "1", "-n", "1000", "-r", "1000", "-q", "-l"]
+        yield Running(server.pid, started(stack, ([*common, "-t", tests] for tests in groups)))
 
 
 @contextlib.contextmanager
-def cpython(folder: Path) -> Iterator[int]:
+def cpython(folder: Path) -> Iterator[Running]:
     """An interpreter with a script of many kinds of work."""
     script = folder / "work.py"
     script.write_text(PYTHON)
     with recordable(["/usr/bin/python3", "-S", str(script)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         server.stdout.readline()
-        yield server.pid
+        yield Running(server.pid)
 
 
 @contextlib.contextmanager
-def pigz(folder: Path) -> Iterator[int]:
+def pigz(folder: Path) -> Iterator[Running]:
     """gzip by several threads, of data without an end."""
     data = folder / "data"
     data.write_bytes(b"".join(Path(name).read_bytes() for name in ("/usr/bin/python3", "/etc/services")) * 2)
     source = ["sh", "-c", f"while cat {data}; do :; done"]
     with (
-        process(source, stdout=subprocess.PIPE) as source_of,
-        recordable(["pigz", "-p", "3", "-c"], stdin=source_of.stdout) as server,
+        process(source, stdout=subprocess.PIPE) as feeder,
+        recordable(["pigz", "-p", "3", "-c"], stdin=feeder.stdout) as server,
     ):
-        yield server.pid
+        # It waits for what it reads and writes.
+        yield Running(server.pid)
 
 
 @contextlib.contextmanager
-def nginx(folder: Path) -> Iterator[int]:
+def nginx(folder: Path) -> Iterator[Running]:
     """A server of small and compressed files, redirections and files that are not there."""
     port = free_port()
     (folder / "www").mkdir()
@@ -118,24 +137,21 @@ def nginx(folder: Path) -> Iterator[int]:
         contextlib.ExitStack() as stack,
     ):
         wait_for_port(port, server)
-        for path in paths:
-            load = ["wrk", "-t", "1", "-c", "2", "-d", "3600", "-H", "Accept-Encoding: gzip"]
-            stack.enter_context(process([*load, f"http://127.0.0.1:{port}/{path}"], **_QUIET))
-        yield server.pid
+        common = ["wrk", "-t", "1", "-c", "2", "-d", "3600", "-H", "Accept-Encoding: gzip"]
+        urls = (f"http://127.0.0.1:{port}/{path}" for path in paths)
+        yield Running(server.pid, started(stack, ([*common, url] for url in urls)))
 
 
 @contextlib.contextmanager
-def memcached(folder: Path) -> Iterator[int]:
+def memcached(folder: Path) -> Iterator[Running]:
     """A cache of two threads that is written, read, counted and emptied."""
     port = free_port()
     user = ["-u", "root"] if os.geteuid() == 0 else []
     command = ["/usr/bin/memcached", "-p", str(port), "-U", "0", "-t", "2", *user]
     with recordable(command) as server, contextlib.ExitStack() as stack:
         wait_for_port(port, server)
-        for seed in range(4):
-            load = [sys.executable, "-c", MEMCACHED_LOAD, str(port), str(seed)]
-            stack.enter_context(process(load, **_QUIET))
-        yield server.pid
+        load = [sys.executable, "-c", MEMCACHED_LOAD, str(port)]
+        yield Running(server.pid, started(stack, ([*load, str(seed)] for seed in range(4))))
 
 
 LOADS = {"redis": redis, "cpython": cpython, "pigz": pigz, "nginx": nginx, "memcached": memcached}
@@ -147,6 +163,11 @@ NAMES = {
     "nginx": "nginx",
     "memcached": "memcached",
 }
+
+
+def started(stack: contextlib.ExitStack, commands: Iterable[list[str]]) -> tuple[int, ...]:
+    """Their pids; they end with the stack."""
+    return tuple(stack.enter_context(process(command, **_QUIET)).pid for command in commands)
 
 
 def recordable(command: list[str], **options: object) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:

@@ -28,9 +28,15 @@ class MeshCalls:
         self._runner = runner
         self._client = client
 
-    def record(self, wish: coverage_pb2.CoverageRequest) -> coverage_pb2.CoverageResult:
-        """Records and decodes. Raises the error that the operation ended with."""
-        return self._run(self._record, wish)
+    def record(
+        self, wish: coverage_pb2.CoverageRequest, stored: Callable[[], None] = lambda: None
+    ) -> coverage_pb2.CoverageResult:
+        """Records, calls `stored` when it is, and decodes. Raises the error that the operation ended with."""
+
+        async def work(wanted: coverage_pb2.CoverageRequest) -> coverage_pb2.CoverageResult:
+            return await self._record(wanted, stored)
+
+        return self._run(work, wish)
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """The answer of the decoder's SQL."""
@@ -46,12 +52,20 @@ class MeshCalls:
 
         return self._runner.run(call())
 
-    async def _record(self, wish: coverage_pb2.CoverageRequest) -> coverage_pb2.CoverageResult:
+    async def _record(
+        self, wish: coverage_pb2.CoverageRequest, stored: Callable[[], None]
+    ) -> coverage_pb2.CoverageResult:
         coverage = await self._client.coverage()
         request = coverage_pb2.StartCoverageRequest(request_id=secrets.token_hex(16), coverage=wish)
         operation = (await answer(coverage.StartCoverage(request))).operation
+        told = False
         while not operation.done:
-            wait = operation_pb2.WaitOperationRequest(name=operation.name, timeout_ms=_WAIT_MS)
+            if operation.progress.stage == "DECODING" and not told:
+                stored()
+                told = True
+            wait = operation_pb2.WaitOperationRequest(
+                name=operation.name, timeout_ms=_WAIT_MS, newer_than=operation.update_time
+            )
             # On a machine with too much to do an answer may be late: the operation goes on meanwhile.
             with contextlib.suppress(DeadlineExceeded, Unavailable):
                 operation = (await answer(coverage.WaitOperation(wait, timeout=60))).operation
