@@ -16,16 +16,18 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from coverage.loads import LOADS, NAMES, Running
 from coverage.mesh_calls import MeshCalls, mesh_calls
 from figures import Figure, publish
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.accuracy import accuracy
+from permille.mesh.errors import PermilleError
 from workload import mesh
 
 PROGRAMS = os.environ.get("PERMILLE_BENCH_PROGRAMS", ",".join(LOADS)).split(",")
@@ -39,6 +41,8 @@ ENOUGH = 0.95
 BUFFER_BYTES = 1 << 30
 MIB = 1 << 20
 WARM_S = 0.5
+ATTEMPTS = 5
+_Result = TypeVar("_Result")
 # By number, which is the same in every session of one binary: calls and own instructions.
 Counts = dict[int, tuple[int, int]]
 
@@ -76,7 +80,7 @@ def main() -> None:
 
 
 def measured(calls: MeshCalls, program: str, running: Sequence[Running]) -> dict[str, Figure]:
-    adaptive = calls.record(by_rounds(NAMES[program]))
+    adaptive = patiently(lambda: calls.record(by_rounds(NAMES[program])))
     for done in adaptive.rounds:
         print(f"{program}: {done.new_functions} new of {done.functions} functions; {done.reason}", flush=True)
     recordings = []
@@ -156,16 +160,30 @@ def by_rounds(name: str) -> coverage_pb2.CoverageRequest:
 
 def alone(calls: MeshCalls, running: Sequence[Running], number: int, period_ms: int) -> str:
     """A session of one instance while all are at work; they rest from when it is stored."""
-    for one in running:
-        one.go_on()
-    time.sleep(WARM_S)
 
     def rest() -> None:
         for one in running:
             one.pause()
 
-    (session,) = calls.record(once(running[number % len(running)].pid, period_ms), rest).sessions
-    return str(session)
+    def record() -> str:
+        for one in running:
+            one.go_on()
+        time.sleep(WARM_S)
+        (session,) = calls.record(once(running[number % len(running)].pid, period_ms), rest).sessions
+        return str(session)
+
+    return patiently(record)
+
+
+def patiently(record: Callable[[], _Result]) -> _Result:
+    """Again where a process that got no processor for seconds did not answer."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return record()
+        except PermilleError as error:
+            print(f"once more: {error.message}", flush=True)
+            time.sleep(WARM_S)
+    return record()
 
 
 def once(pid: int, period_ms: int) -> coverage_pb2.CoverageRequest:

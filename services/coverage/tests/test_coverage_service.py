@@ -819,6 +819,25 @@ async def test_a_replica_that_ended_meanwhile_is_passed_over(
     assert len(result.sessions) == 2
 
 
+async def test_a_later_round_that_fails_costs_only_itself(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys((100, 101, 102), "redis-server")
+    controller.go_on.set()
+
+    def failing_once(session: int) -> dict[str, Iterable[int]]:
+        if session == 2:
+            raise FailedPrecondition("this cannot be decoded", reason="BROKEN")
+        return with_rare(session)
+
+    decoder.ran = failing_once
+    operation = await start_profile(coverage, profile_of("redis-server", limit=3, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    assert [done.reason.startswith("not recorded: this cannot") for done in result.rounds] == [False, True, False]
+    assert len(result.sessions) == 2
+    assert [failure.message for failure in result.failures] == ["this cannot be decoded"]
+
+
 async def test_what_has_been_seen_is_told_by_build_with_what_is_missing(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:

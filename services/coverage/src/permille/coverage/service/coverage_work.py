@@ -58,14 +58,18 @@ class CoverageWork:
             if not over(state) and not await self._begun(job, state, failed):
                 continue
             # After a crash also those of earlier rounds, which are stored and decoded: that is soon said.
-            stored, lost = await self._record(job, state, set(state.sessions) - set(sessions) - set(failed))
-            done, undecoded = await self._decode(job, stored)
+            stored, lost = await self._tolerant(job, state, self._record(job, state, _open(state, sessions, failed)))
+            done, undecoded = await self._tolerant(job, state, self._decode(job, stored))
             sessions |= {index: stored[index] for index in done}
             decoded |= done
             failed |= lost | undecoded
             if not adaptive or over(state):
                 break
-            await self._rounds.judge(job.request.coverage.rounds, state, sessions)
+            broken = [failed[index] for index in present_round(state) if index not in sessions]
+            if broken:
+                skip(state, broken[0].message, job.request.coverage.rounds.limit)
+            else:
+                await self._rounds.judge(job.request.coverage.rounds, state, sessions)
             await _save(job, state)
             if over(state):
                 break
@@ -79,6 +83,20 @@ class CoverageWork:
                 for index, error in sorted(failed.items())
             ],
         )
+
+    async def _tolerant(
+        self,
+        job: CoverageJob,
+        state: coverage_pb2.CoverageState,
+        work: Awaitable[tuple[dict[int, _T], dict[int, PermilleError]]],
+    ) -> tuple[dict[int, _T], dict[int, PermilleError]]:
+        """A later round that fails does not take from an operation what earlier ones achieved."""
+        try:
+            return await work
+        except PermilleError as error:
+            if not state.rounds or over(state) or job.cancel_requested.is_set() or error.reason == "OPERATION_TAKEN":
+                raise
+            return {}, dict.fromkeys(present_round(state), error)
 
     async def _begun(
         self, job: CoverageJob, state: coverage_pb2.CoverageState, failed: dict[int, PermilleError]
@@ -193,6 +211,13 @@ class CoverageWork:
                 _log.warning("cannot stop a recording; it ends by itself", error=error.message)
             elif isinstance(error, BaseException):
                 raise error
+
+
+def _open(
+    state: coverage_pb2.CoverageState, sessions: Mapping[int, Session], failed: Mapping[int, PermilleError]
+) -> set[int]:
+    """Sessions that have begun and of which the end is not known here."""
+    return set(state.sessions) - set(sessions) - set(failed)
 
 
 async def _save(job: CoverageJob, state: coverage_pb2.CoverageState) -> None:

@@ -1,0 +1,70 @@
+"""The table [coverage], from a file, from variables and from flags; and how troubles fade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.coverage.domain.spatial_sampler import Quota
+from permille.coverage.domain.stability import HALF_LIFE_S, Stability
+from permille.coverage.main import CoverageConfig
+from permille.coverage.service.settings import CoverageSettings
+from permille.mesh.config import load
+from permille.mesh.errors import InvalidArgument
+
+FILE = """
+[coverage]
+weight_priority = 2.5
+zones = { n1 = "a", n2 = "b" }
+
+[coverage.quotas.shop]
+cores = 8
+bytes_per_second = 1e8
+"""
+
+
+def test_weights_zones_and_quotas_come_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "permille.toml"
+    file.write_text(FILE)
+    settings = load(CoverageConfig, file=file, environment={}).coverage
+    policy = settings.policy()
+    assert (policy.weights.priority, settings.zones) == (2.5, {"n1": "a", "n2": "b"})
+    assert policy.quota("shop") == Quota(cores=8, bytes_per_second=1e8)
+    assert policy.quota("other") == Quota()
+
+
+def test_a_variable_or_a_flag_is_json() -> None:
+    settings = load(CoverageConfig, environment={"PERMILLE_COVERAGE_ZONES": '{"n1": "a"}'}).coverage
+    assert settings.zones == {"n1": "a"}
+    flags = {"coverage": {"quotas": '{"default": {"decode_ms": 5}}'}}
+    settings = load(CoverageConfig, environment={}, overrides=flags).coverage
+    assert settings.policy().quota("any") == Quota(decode_ms=5)
+
+
+def test_what_is_no_json_or_no_quota_is_refused_with_the_setting() -> None:
+    with pytest.raises(InvalidArgument, match=r"coverage\.zones"):
+        load(CoverageConfig, environment={}, overrides={"coverage": {"zones": "n1=a"}})
+    with pytest.raises(InvalidArgument, match=r"coverage\.quotas"):
+        load(CoverageConfig, environment={}, overrides={"coverage": {"quotas": '{"default": {"core": 5}}'}})
+
+
+def test_without_any_setting_nothing_is_limited_and_the_documented_weights_hold() -> None:
+    policy = CoverageSettings().policy()
+    assert policy.quota("any") == Quota()
+    assert (policy.weights.priority, policy.weights.complexity, policy.weights.stability) == (0.5, 0.3, 0.2)
+
+
+def test_a_trouble_counts_half_after_a_week() -> None:
+    once = Stability().after_trouble(1000.0)
+    assert once.now(1000.0 + HALF_LIFE_S) == pytest.approx(0.5)
+    assert once.after_trouble(1000.0 + HALF_LIFE_S).issues == pytest.approx(1.5)
+
+
+@given(st.lists(st.floats(0, 1e10), max_size=20), st.floats(0, 1e10))
+def test_troubles_only_fade_whatever_the_clock_does(times: list[float], later: float) -> None:
+    stability = Stability()
+    for moment in times:
+        stability = stability.after_trouble(moment)
+    assert 0 <= stability.now(stability.at_s + later) <= stability.issues <= len(times)
