@@ -45,7 +45,7 @@ http {{
 }}
 """
 MEMCACHED_LOAD = """
-import random, socket, sys
+import random, socket, sys, time
 dice = random.Random(int(sys.argv[2]))
 link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 stream = link.makefile("rwb")
@@ -56,6 +56,7 @@ def ask(line, lines=1):
     while line.startswith((b"get", b"stats")) and answer.strip() != b"END":
         answer = stream.readline()
 while True:
+    time.sleep(0.001)
     key = b"k%d" % dice.randrange(2000)
     match dice.randrange(8):
         case 0 | 1: ask(b"set %s 0 0 100\\r\\n%s\\r\\n" % (key, b"x" * 100))

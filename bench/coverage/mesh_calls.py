@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -13,8 +14,9 @@ from permille.api.operation.v1 import operation_pb2
 from permille.cli import tables
 from permille.cli.client import MeshClient, answer, mesh_client
 from permille.mesh.config import MeshConfig, load
-from permille.mesh.errors import DeadlineExceeded, Unavailable
+from permille.mesh.errors import DeadlineExceeded, PermilleError, Unavailable
 from permille.mesh.operations import operation_error
+from workload import READY_S
 
 _Result = TypeVar("_Result")
 _WAIT_MS = 20_000
@@ -37,6 +39,24 @@ class MeshCalls:
             return await self._record(wanted, stored)
 
         return self._run(work, wish)
+
+    def wait_until_recordable(self, pid: int) -> None:
+        """Until a node offers the process. Raises the last error after two minutes."""
+        request = coverage_pb2.PlanCoverageRequest(
+            coverage=coverage_pb2.CoverageRequest(target=coverage_pb2.Target(pids=[pid]))
+        )
+
+        async def ask(wanted: coverage_pb2.PlanCoverageRequest) -> None:
+            await answer((await self._client.coverage()).PlanCoverage(wanted))
+
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                return self._run(ask, request)
+            except PermilleError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """The answer of the decoder's SQL."""
