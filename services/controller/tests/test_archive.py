@@ -26,7 +26,7 @@ from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.recording import ImageChange, PtModel, Stream
 from permille.controller.domain.session import Session, State
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
-from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, parse
+from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, pack, parse
 
 SESSION = Session("n1", "s1", "r1", (7,), "ON_DEMAND", 500, 1 << 20, target_name="x", command_line=("/bin/x", "-v"))
 
@@ -34,7 +34,7 @@ SESSION = Session("n1", "s1", "r1", (7,), "ON_DEMAND", 500, 1 << 20, target_name
 class Recorded:
     """A finished recording held in memory."""
 
-    pid = 7
+    pids = (7,)
 
     def __init__(self, contents: Sequence[bytes] = (), changes: Sequence[ImageChange] = ()) -> None:
         self._contents = contents
@@ -47,6 +47,10 @@ class Recorded:
         return False
 
     def stop(self) -> None: ...
+
+    def collect(self, switches: Path) -> None: ...
+
+    def own_switches(self, collected: Path) -> None: ...
 
     def release(self) -> None: ...
 
@@ -70,12 +74,12 @@ class Recorded:
         for begin in range(0, len(content), 7):
             yield content[begin : begin + 7]
 
-    def image_changes(self) -> Iterator[ImageChange]:
-        yield from self._changes
+    def images(self) -> Iterator[tuple[int, Sequence[ImageChange]]]:
+        yield 7, self._changes
 
 
 def switches(*records: SwitchRecord) -> SwitchesOfSession:
-    return SwitchesOfSession(records, SwitchCounts(len(records), 3, 1, ""))
+    return SwitchesOfSession(pack(records), SwitchCounts(len(records), 3, 1, ""))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)

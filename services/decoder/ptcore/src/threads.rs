@@ -1,11 +1,11 @@
-//! `decode_threads`: the packets of a core to what each thread did.
+//! `decode_threads`: the packets of a core to what each thread did. `divide`: which packets are whose.
 
 use crate::counted::Counted;
 use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use pt_calls::Calls;
-use pt_capture::{Memory, Threads, View, KERNEL};
+use pt_capture::{switches_of, Epochs, Memory, Threads, View, KERNEL};
 use pt_flow::Flow;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
@@ -15,6 +15,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Offset, process, thread, epoch of the process's image, epoch of the kernel's.
 type Turn = (usize, u32, u32, u32, u32);
+
+/// The turns, how many changes there were, and for how many several places fit or only clock packets tell.
+type Division = (Vec<Turn>, usize, usize, usize);
+
+#[pyfunction]
+pub fn divide(
+    py: Python<'_>,
+    data: PyBuffer<u8>,
+    config: &PtConfig,
+    core: u32,
+    switches: PyBuffer<u8>,
+    epochs: Epochs,
+) -> PyResult<Division> {
+    let (stream, records) = (bytes(&data)?, bytes(&switches)?);
+    let divided = py.detach(|| {
+        let mut records = switches_of(records, core);
+        records.sort_by_key(|record| record.tsc);
+        pt_capture::divide(stream, &config.0, &records, &epochs)
+    });
+    let turn = |(offset, View { pid, tid, epoch, kernel, .. }): (usize, View)| (offset, pid, tid, epoch, kernel);
+    Ok((divided.turns.into_iter().map(turn).collect(), divided.total, divided.ambiguous, divided.coarse))
+}
 
 #[pyfunction]
 #[pyo3(signature = (data, images, config, turns, takes=None, *, inlined=false, timeless=false))]

@@ -49,6 +49,19 @@ class Purpose(StrEnum):
     PROFILING = "profiling"
 
 
+class Backend(StrEnum):
+    """What records."""
+
+    AUTO = "auto"
+    KMOD = "kmod"
+    VPT = "vpt"
+
+
+_BACKENDS = {
+    Backend.AUTO: controller_pb2.BACKEND_UNSPECIFIED,
+    Backend.KMOD: controller_pb2.BACKEND_KMOD,
+    Backend.VPT: controller_pb2.BACKEND_VPT,
+}
 _PURPOSES = {
     Purpose.ON_DEMAND: coverage_pb2.PURPOSE_ON_DEMAND,
     Purpose.ANOMALY: coverage_pb2.PURPOSE_ANOMALY,
@@ -100,6 +113,13 @@ def trace(
             metavar="SIZE", help="Memory for trace buffers on each node: 64MiB, 1GiB. Default: the node's setting."
         ),
     ] = "",
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="What records: kmod the processor, any process, through the kernel module; vpt programs that were"
+            " started with `permille run`. `permille doctor` says which of them work here."
+        ),
+    ] = Backend.AUTO,
     cyc: Annotated[
         bool,
         typer.Option("--cyc/--no-cyc", help="Cycle-accurate times; without, fewer bytes.", rich_help_panel="Packets"),
@@ -182,6 +202,7 @@ def trace(
         purpose=_PURPOSES[purpose],
         period_ms=parse_duration_ms(period) if period else 0,
         budget_bytes=parse_size(buffer) if buffer else 0,
+        backend=_BACKENDS[backend],
     )
     if options != _DEFAULTS:
         wish.options.CopyFrom(options)

@@ -99,7 +99,8 @@ def backend_text(backend: str) -> str:
     if backend.startswith("imported:"):
         return f"{backend.removeprefix('imported:')}, imported: Processor Trace that another tool recorded"
     return {
-        "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not"
+        "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
+        "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
     }.get(backend, backend)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
 from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
+from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Journal
+from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.vpt_backend import VptBackend
@@ -48,6 +51,9 @@ class ControllerSettings(BaseModel):
         default=4 << 30, ge=0, description="Recordings on disk that wait for the object store; more are refused."
     )
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
+    backend: Literal["auto", "kmod", "vpt"] = Field(
+        default="auto", description="What records: auto takes the best that works for the processes."
+    )
     switches: bool = Field(default=True, description="Record when threads come onto a core and leave it (needs root).")
 
 
@@ -64,11 +70,12 @@ async def setup(context: ServerContext) -> None:
         raise TypeError("the controller needs a ControllerConfig")
     settings = config.controller
     registry = SessionRegistry(context.etcd, context.lease, config.node)
+    backends = Backends([VptBackend(settings.vpt_dir), KmodBackend()], settings.backend)
     switches = SwitchRecorder(config.state_dir / "cache" / "kernel-headers", enabled=settings.switches)
     parts = Parts(
         registry=registry,
         journal=Journal(config.state_dir / "controller" / config.node / "sessions"),
-        backend=VptBackend(settings.vpt_dir),
+        backends=backends,
         switches=switches,
         binaries=MappedBinaries(),
         channels=context.channels,
@@ -86,6 +93,7 @@ async def setup(context: ServerContext) -> None:
         plugin=PLUGIN,
         vpt_dir=settings.vpt_dir,
         budget_bytes=settings.budget_bytes,
+        backends=backends,
         registry=registry,
         switches=switches,
         etcd=context.etcd,

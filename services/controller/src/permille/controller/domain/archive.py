@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import zstandard
-from permille.controller.domain.recording import ImageChange, ProcessRecording
+from permille.controller.domain.recording import ImageChange, Recording, Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
-from permille.controller.domain.switches.switch_records import SwitchRecord, pack
+from permille.controller.domain.switches.switch_records import RECORD
 
 VERSION = 1
 COMPRESSION_LEVEL = 3
@@ -40,10 +40,11 @@ class Written:
 
 @dataclass(frozen=True)
 class SwitchesOfSession:
-    """The switch records, stamped with the TSC, and what is known about their completeness."""
+    """The switch records, stamped with the TSC, packed; what is known about their completeness; names of threads."""
 
-    records: Sequence[SwitchRecord]
+    records: bytes
     counts: SwitchCounts
+    thread_names: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ FindBinary = Callable[[int, str, str], MappedBinary | None]
 def write_archive(
     folder: Path,
     session: Session,
-    recordings: Sequence[ProcessRecording],
+    recordings: Sequence[Recording],
     switches: SwitchesOfSession,
     find_binary: FindBinary,
 ) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def write_archive(
         "session": session.name,
         "session_id": session.id,
         "node": session.node,
-        "backend": "vpt",
+        "backend": session.backend,
         "purpose": session.purpose,
         "request_id": session.request_id,
         "target": {
@@ -98,6 +99,7 @@ def write_archive(
         "pt": packet_options(session, recordings[0]),
         "segments": segments,
         "switches": write_switches(folder, session, switches),
+        "threads": [{"tid": tid, "name": name} for tid, name in switches.thread_names.items()],
         "maps": maps,
         "code": code,
     }
@@ -106,7 +108,7 @@ def write_archive(
     return manifest
 
 
-def write_segments(folder: Path, session: Session, recordings: Sequence[ProcessRecording]) -> Iterator[dict[str, Any]]:
+def write_segments(folder: Path, session: Session, recordings: Sequence[Recording]) -> Iterator[dict[str, Any]]:
     streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
     for index, (recording, stream) in enumerate(streams):
         file = f"segment-{index}.pt.zst"
@@ -114,10 +116,7 @@ def write_segments(folder: Path, session: Session, recordings: Sequence[ProcessR
         yield {
             "index": index,
             "key": raw_key(session, file),
-            "kind": "thread",
-            "pid": recording.pid,
-            "tid": stream.tid,
-            "thread_name": stream.thread_name,
+            **whose(recording, stream),
             "size_bytes": written.size_bytes,
             "stored_bytes": written.stored_bytes,
             "sha256": written.sha256,
@@ -131,8 +130,14 @@ def write_segments(folder: Path, session: Session, recordings: Sequence[ProcessR
         }
 
 
+def whose(recording: Recording, stream: Stream) -> dict[str, Any]:
+    if stream.core >= 0:
+        return {"kind": "core", "core": stream.core, "pid": 0, "tid": 0}
+    return {"kind": "thread", "pid": recording.pids[0], "tid": stream.tid, "thread_name": stream.thread_name}
+
+
 def write_maps(
-    folder: Path, session: Session, recordings: Sequence[ProcessRecording], find_binary: FindBinary
+    folder: Path, session: Session, recordings: Sequence[Recording], find_binary: FindBinary
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
     """maps.json and code.bin.zst: their entries in the manifest, and the binaries to upload, path by key."""
     binaries: dict[str, str] = {}
@@ -140,15 +145,13 @@ def write_maps(
     with code:
         processes = [
             {
-                "pid": recording.pid,
+                "pid": pid,
                 "comm": session.target_name,
                 "executable": session.command_line[0] if session.command_line else "",
-                "changes": [
-                    change_entry(recording.pid, change, code, find_binary, binaries)
-                    for change in recording.image_changes()
-                ],
+                "changes": [change_entry(pid, change, code, find_binary, binaries) for change in changes],
             }
             for recording in recordings
+            for pid, changes in recording.images()
         ]
     text = json.dumps({"version": VERSION, "processes": processes}).encode()
     write_whole(folder / MAPS, text)
@@ -184,11 +187,11 @@ def change_entry(
 
 
 def write_switches(folder: Path, session: Session, switches: SwitchesOfSession) -> dict[str, Any]:
-    data, counts = pack(switches.records), switches.counts
+    data, counts = switches.records, switches.counts
     write_whole(folder / SWITCHES, data)
     return {
         "key": raw_key(session, SWITCHES),
-        "count": len(switches.records),
+        "count": len(data) // RECORD.size,
         "sha256": hashlib.sha256(data).hexdigest(),
         "dropped": counts.dropped,
         "unseen": counts.unseen,
@@ -196,7 +199,7 @@ def write_switches(folder: Path, session: Session, switches: SwitchesOfSession) 
     }
 
 
-def packet_options(session: Session, recording: ProcessRecording) -> dict[str, Any]:
+def packet_options(session: Session, recording: Recording) -> dict[str, Any]:
     model, options = recording.model(), session.options
     return {
         "family": model.family,

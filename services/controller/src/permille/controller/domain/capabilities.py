@@ -12,7 +12,6 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 INTEL_PT_PMU = Path("/sys/bus/event_source/devices/intel_pt")
-KERNEL_MODULE = Path("/sys/module/permille")
 TRACEFS = Path("/sys/kernel/tracing")
 QEMU = "qemu-x86_64"
 OLDEST_QEMU = (7, 2)
@@ -34,7 +33,6 @@ def machine(plugin: Path, shared_memory: Path) -> list[Capability]:
     """The capabilities that only depend on this machine."""
     return [
         intel_pt(),
-        kernel_module(),
         qemu(),
         vpt_plugin(plugin),
         tracefs(),
@@ -57,12 +55,6 @@ def intel_pt(cpuinfo: Path = CPUINFO, pmu: Path = INTEL_PT_PMU) -> Capability:
     return Capability(
         "intel_pt", False, "this processor (or virtual machine) has no Intel PT", "not needed: vpt records without it"
     )
-
-
-def kernel_module(module: Path = KERNEL_MODULE) -> Capability:
-    if module.exists():
-        return Capability("kmod", True, "the permille kernel module is loaded")
-    return Capability("kmod", False, "the permille kernel module is not loaded", "not needed: vpt records without it")
 
 
 def qemu(program: str = QEMU) -> Capability:

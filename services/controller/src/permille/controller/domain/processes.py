@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 from permille.controller.domain.recording import RecordableProcess
 from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, PermissionDenied
 
+PROC = Path("/proc")
 START_IT = "start the program with `permille run -- COMMAND`, then it can be traced at any time"
 
 
@@ -61,3 +64,16 @@ def owner(pid: int) -> int:
         return int(psutil.Process(pid).uids().effective)
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return -1
+
+
+def thread_names(pid: int) -> dict[int, str]:
+    """What the threads of a process are called now, by tid; those that end meanwhile are left out."""
+    names: dict[int, str] = {}
+    try:
+        tasks = list((PROC / str(pid) / "task").iterdir())
+    except OSError:
+        return names
+    for task in tasks:
+        with suppress(OSError, ValueError):
+            names[int(task.name)] = (task / "comm").read_text(errors="replace").rstrip("\n")
+    return names

@@ -1,12 +1,18 @@
-"""What a tracing back end is to the controller: how to begin a recording, and what it left."""
+"""What a tracing back end is to the controller: how to begin a recording, and what it left.
+
+A session is one recording or several: one for each process where processes record themselves (vpt), one for all of them
+where cores record (kmod).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from permille.controller.domain.session import TraceOptions
+from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
 
 
@@ -22,15 +28,30 @@ class RecordableProcess:
 
 
 @dataclass(frozen=True)
-class RecordingConfig:
-    """One process's part of a session; sizes in bytes, `buffers` by thread, the reserve for threads born later."""
+class ThreadBuffers:
+    """Sizes in bytes: by process and thread, and of each of `reserve` more for threads that a process has later."""
 
-    session_id: str
-    period_ms: int
-    options: TraceOptions
-    buffers: Mapping[int, int]
+    sizes: Mapping[int, Mapping[int, int]]
     reserve: int
     reserve_buffer_bytes: int
+
+
+@dataclass(frozen=True)
+class CoreBuffers:
+    """Sizes in bytes, by core."""
+
+    sizes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class RecordingConfig:
+    """What is to be recorded."""
+
+    session_id: str
+    pids: tuple[int, ...]
+    period_ms: int
+    options: TraceOptions
+    buffers: ThreadBuffers | CoreBuffers
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,10 @@ class PtModel:
 
 @dataclass(frozen=True)
 class Stream:
-    """The packets of one thread; `epochs` says from which offset on which image was executed."""
+    """The packets of one thread; `epochs` says from which offset on which image was executed.
+
+    Or those of a core, where `core` is not -1: of whichever threads ran there, which the switch records tell.
+    """
 
     index: int
     tid: int
@@ -59,6 +83,7 @@ class Stream:
     first_tsc: int
     last_tsc: int
     epochs: tuple[tuple[int, int], ...]
+    core: int = -1
 
 
 @dataclass(frozen=True)
@@ -76,18 +101,36 @@ class ImageChange:
     code: bytes = b""
 
 
-class ProcessRecording(Protocol):
-    """One process's part of a running or finished session."""
+@dataclass(frozen=True)
+class OwnSwitches:
+    """Switch records of the back end's own, stamped with the TSC, in time order, and what each thread was called."""
+
+    records: bytes
+    counts: SwitchCounts
+    thread_names: Mapping[int, str] = field(default_factory=dict)
+
+
+class Recording(Protocol):
+    """A running or finished session, or one process's part of it."""
 
     @property
-    def pid(self) -> int: ...
+    def pids(self) -> Sequence[int]:
+        """The processes that were recorded, those that were followed too."""
+        ...
 
     def finished(self) -> bool:
-        """Whether nothing more will be written: it ended by itself, or the process is gone."""
+        """Whether nothing more will be written: it ended by itself, or the processes are gone."""
         ...
 
     def exited(self) -> bool:
-        """Whether the recording ended because the process did."""
+        """Whether the recording ended because all its processes did."""
+        ...
+
+    def collect(self, switches: Path) -> None:
+        """Called every few ms while it records, and once afterwards: takes what would not be there for long.
+
+        Switch records of its own are appended to the file.
+        """
         ...
 
     def stop(self) -> None:
@@ -95,7 +138,7 @@ class ProcessRecording(Protocol):
         ...
 
     def release(self) -> None:
-        """The process can be recorded again; what it left is gone. Only after it has finished."""
+        """The processes can be recorded again; what was left is gone. Only after it has finished."""
         ...
 
     def model(self) -> PtModel: ...
@@ -109,29 +152,54 @@ class ProcessRecording(Protocol):
         ...
 
     def streams(self) -> Sequence[Stream]:
-        """Those that a thread wrote to."""
+        """Those that something was written to."""
         ...
 
     def packets(self, stream: Stream) -> Iterator[bytes]:
         """The bytes of a stream, in pieces."""
         ...
 
-    def image_changes(self) -> Iterator[ImageChange]:
-        """In the order of their epochs."""
+    def images(self) -> Iterator[tuple[int, Iterable[ImageChange]]]:
+        """By pid the changes of what is mapped, in the order of their epochs."""
+        ...
+
+    def own_switches(self, collected: Path) -> OwnSwitches | None:
+        """Out of what `collect` wrote. None where somebody else has to record them."""
         ...
 
 
 class Backend(Protocol):
     """A way to record processes of this machine."""
 
-    def processes(self) -> Sequence[RecordableProcess]: ...
-
-    def begin(self, pid: int, config: RecordingConfig) -> ProcessRecording:
-        """Begins now, or raises FailedPrecondition (ALREADY_TRACED, NOT_RECORDABLE), NotFound, PermissionDenied."""
+    @property
+    def name(self) -> str:
+        """As in the API, in small letters."""
         ...
 
-    def find(self, pid: int, session_id: str) -> ProcessRecording | None:
-        """The part that a process has in a session begun earlier, also when the process is gone by now."""
+    @property
+    def by_core(self) -> bool:
+        """Whether cores record: CoreBuffers, switch records of its own. Else threads do: ThreadBuffers."""
+        ...
+
+    def require(self) -> None:
+        """Raises NotOnThisMachine."""
+        ...
+
+    def processes(self) -> Sequence[RecordableProcess]:
+        """Those that were made ready for this back end; none where no process needs to be."""
+        ...
+
+    def process(self, pid: int) -> RecordableProcess | None:
+        """A process that this back end could record now."""
+        ...
+
+    def begin(self, config: RecordingConfig) -> Sequence[Recording]:
+        """Begins now, or raises and leaves nothing: NotOnThisMachine, NotFound, PermissionDenied,
+        FailedPrecondition (ALREADY_TRACED, NOT_RECORDABLE, RECORDER_REFUSED), ResourceExhausted."""
+        ...
+
+    def find(self, pids: Sequence[int], session_id: str) -> Sequence[Recording]:
+        """What is left of a session that an earlier controller began, also when the processes are gone by now."""
         ...
 
     def free_bytes(self) -> int:

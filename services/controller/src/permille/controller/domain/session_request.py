@@ -28,6 +28,8 @@ class SessionRequest:
     purpose: str = ""
     budget_bytes: int = 0
     options: TraceOptions = field(default_factory=TraceOptions)
+    # "": the node's choice.
+    backend: str = ""
 
 
 def check(request: SessionRequest, *, max_period_ms: int) -> None:
@@ -62,8 +64,16 @@ def check(request: SessionRequest, *, max_period_ms: int) -> None:
         raise invalid("options.mtc", "on while options.tsc is off", "MTC packets count from a TSC: switch tsc on too")
 
 
-def check_memory(budget_bytes: int, free_bytes: int) -> None:
-    """Raises ResourceExhausted when the trace buffers would not fit into shared memory."""
+def check_memory(budget_bytes: int, free_bytes: int, *, by_core: bool = False) -> None:
+    """Raises ResourceExhausted when the trace buffers would not fit into shared memory, or the kernel's `by_core`."""
+    if budget_bytes > free_bytes and by_core:
+        raise ResourceExhausted(
+            f"the budget of {budget_bytes} bytes is more than the {free_bytes} bytes that trace buffers may still have",
+            reason="TRACE_MEMORY_FULL",
+            help=f"set budget_bytes to {free_bytes} or less, or raise the kernel module's limit:"
+            " /sys/module/permille/parameters/memory_limit_mb",
+            metadata={"budget_bytes": str(budget_bytes), "free_bytes": str(free_bytes)},
+        )
     if budget_bytes > free_bytes:
         raise ResourceExhausted(
             f"the budget of {budget_bytes} bytes is more than the {free_bytes} bytes that are free in shared memory",
@@ -94,9 +104,11 @@ def check_spool(spooled_bytes: int, budget_bytes: int, waiting: Sequence[Session
 
 def check_repeated(request: SessionRequest, session: Session) -> None:
     """Raises AlreadyExists when a request_id comes again with another wish."""
-    if tuple(request.pids) != session.pids or request.period_ms != session.period_ms:
+    wanted = (tuple(request.pids), request.period_ms, request.backend or session.backend)
+    if wanted != (session.pids, session.period_ms, session.backend):
         raise AlreadyExists(
-            f"request_id {request.request_id!r} already started {session.name} with other pids or another period",
+            f"request_id {request.request_id!r} already started {session.name} with other pids, another period or"
+            " another back end",
             reason="REQUEST_ID_REUSED",
             help="use a new request_id for a new session",
             metadata={"session": session.name},

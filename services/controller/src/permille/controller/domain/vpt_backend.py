@@ -18,14 +18,15 @@ from permille.controller.domain.capabilities import free_bytes
 from permille.controller.domain.processes import describe, not_recordable
 from permille.controller.domain.recording import (
     ImageChange,
-    ProcessRecording,
+    OwnSwitches,
     PtModel,
     RecordableProcess,
     RecordingConfig,
     Stream,
+    ThreadBuffers,
 )
 from permille.controller.domain.switches.switch_records import Anchors
-from permille.mesh.errors import FailedPrecondition, NotFound
+from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError
 
 CHUNK = 1 << 20
 # The recorder takes its memory before it answers, zeroing it: 2.5 GB/s measured.
@@ -44,9 +45,15 @@ SYS_FUTEX, FUTEX_WAKE = 202, 1  # x86-64, as the recorder
 class VptBackend:
     """The recordable processes below `folder`."""
 
+    name = "vpt"
+    by_core = False
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def require(self) -> None:
+        """It works on every machine."""
 
     def processes(self) -> list[RecordableProcess]:
         found = []
@@ -59,23 +66,25 @@ class VptBackend:
                 )
         return found
 
-    def begin(self, pid: int, config: RecordingConfig) -> ProcessRecording:
-        try:
-            control = Control(self._folder / str(pid))
-        except (OSError, ValueError):
-            raise not_recordable(pid) from None
-        if not control.alive():
-            raise gone(pid)
-        control.arm(config)
-        control.wait_until_begun()
-        return VptRecording(control)
+    def process(self, pid: int) -> RecordableProcess | None:
+        return next((process for process in self.processes() if process.pid == pid), None)
 
-    def find(self, pid: int, session_id: str) -> ProcessRecording | None:
+    def begin(self, config: RecordingConfig) -> list[VptRecording]:
+        recordings: list[VptRecording] = []
         try:
-            control = Control(self._folder / str(pid))
-        except (OSError, ValueError):
-            return None
-        return VptRecording(control) if control.session == session_id and control.busy() else None
+            recordings.extend(self._begin(pid, config) for pid in config.pids)
+        except PermilleError:
+            for recording in recordings:
+                recording.stop()
+            raise
+        return recordings
+
+    def find(self, pids: Sequence[int], session_id: str) -> list[VptRecording]:
+        controls = []
+        for pid in pids:
+            with suppress(OSError, ValueError):
+                controls.append(Control(self._folder / str(pid)))
+        return [VptRecording(control) for control in controls if control.session == session_id and control.busy()]
 
     def free_bytes(self) -> int:
         return free_bytes(self._folder)
@@ -90,6 +99,17 @@ class VptBackend:
             age = time.time() - (control.folder / "control").stat().st_mtime
             if not unread or age > FOREIGN_DATA_S:
                 shutil.rmtree(control.folder, ignore_errors=True)
+
+    def _begin(self, pid: int, config: RecordingConfig) -> VptRecording:
+        try:
+            control = Control(self._folder / str(pid))
+        except (OSError, ValueError):
+            raise not_recordable(pid) from None
+        if not control.alive():
+            raise gone(pid)
+        control.arm(config)
+        control.wait_until_begun()
+        return VptRecording(control)
 
     def _controls(self) -> Iterator[Control]:
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
@@ -156,7 +176,7 @@ class Control:
         page.flags = flags_of(config)
         page.stop_request = page.stop_reason = 0
         page.bandwidth_bytes_per_ms = 0
-        plan = list(config.buffers.items()) + [(0, config.reserve_buffer_bytes)] * config.reserve
+        plan = planned(self.pid, config)
         for index, (tid, size) in enumerate(plan[: vpt.MAX_STREAMS]):
             page.planned[index] = vpt.Planned(tid, 0, size)
         page.planned_count = min(len(plan), vpt.MAX_STREAMS)
@@ -220,11 +240,22 @@ class VptRecording:
     def pid(self) -> int:
         return self._control.pid
 
+    @property
+    def pids(self) -> tuple[int]:
+        return (self.pid,)
+
     def finished(self) -> bool:
         return self._control.state == vpt.State.FINISHED or not self._control.alive()
 
     def exited(self) -> bool:
         return self.finished() and self._control.page.stop_reason == vpt.Stop.NONE
+
+    def collect(self, switches: Path) -> None:
+        """The recorder keeps everything until it is read."""
+
+    def own_switches(self, collected: Path) -> OwnSwitches | None:
+        """Its processes do not know when they come onto a core."""
+        return None
 
     def stop(self) -> None:
         self._control.page.stop_request = 1
@@ -259,6 +290,9 @@ class VptRecording:
             while left > 0 and (piece := file.read(min(CHUNK, left))):
                 left -= len(piece)
                 yield piece
+
+    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+        yield self.pid, self.image_changes()
 
     def image_changes(self) -> Iterator[ImageChange]:
         changes = [change for kind, tsc, body in self._sideband() if (change := image_change(kind, tsc, body))]
@@ -336,6 +370,14 @@ def image_change(kind: int, tsc: int, body: bytes) -> ImageChange | None:
         build_id=bytes(head.build_id)[: head.build_id_size].hex(),
         code=tail if kind == vpt.RecordKind.CODE else b"",
     )
+
+
+def planned(pid: int, config: RecordingConfig) -> list[tuple[int, int]]:
+    """Thread and size of each of a process's buffers; thread 0 is one that will be born."""
+    buffers = config.buffers
+    if not isinstance(buffers, ThreadBuffers):
+        raise TypeError("vpt records by thread")
+    return [*buffers.sizes[pid].items(), *[(0, buffers.reserve_buffer_bytes)] * buffers.reserve]
 
 
 def flags_of(config: RecordingConfig) -> vpt.Flags:

@@ -9,7 +9,7 @@ from permille.api.controller.v1 import controller_pb2 as pb
 from permille.api.controller.v1 import controller_pb2_grpc as rpc
 from permille.controller.service.group_message import group_on_node
 from permille.controller.service.node_description import NodeDescription
-from permille.controller.service.session_message import from_message, to_message
+from permille.controller.service.session_message import backend_name, from_message, to_message
 from permille.controller.service.sessions import Sessions
 from permille.mesh.errors import NotFound
 
@@ -53,10 +53,9 @@ class ControllerService(rpc.ControllerServiceServicer):
                 help="leave the name empty, or ask that node's controller",
                 metadata={"node": self._node},
             )
-        recordable = self._sessions.processes()
         group = await group_on_node(request)
         pids = [*request.pids, *(group.pids if group else ())]
-        node = await self._description.message(recordable, pids, request.process_name)
+        node = await self._description.message(backend_name(request.backend), pids, request.process_name)
         if group:
             node.group.CopyFrom(group)
         return pb.GetNodeResponse(node=node)

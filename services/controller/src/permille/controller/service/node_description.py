@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import psutil
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import capabilities, processes
+from permille.controller.domain.backends import Backends
 from permille.controller.domain.capabilities import Capability, probed
+from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
+from permille.controller.service.session_message import backend_value
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.errors import PermilleError
 from permille.mesh.etcd import Etcd
@@ -32,6 +35,7 @@ class NodeDescription:
         plugin: Path,
         vpt_dir: Path,
         budget_bytes: int,
+        backends: Backends,
         registry: SessionRegistry,
         switches: SwitchRecorder,
         etcd: Etcd,
@@ -42,18 +46,21 @@ class NodeDescription:
         self._plugin = plugin
         self._vpt_dir = vpt_dir
         self._budget_bytes = budget_bytes
+        self._backends = backends
         self._registry = registry
         self._switches = switches
         self._etcd = etcd
         self._store = store
         self._store_url = store_url
 
-    async def message(self, recordable: Sequence[RecordableProcess], pids: Sequence[int], process_name: str) -> pb.Node:
-        """The node, with those of `pids` and of the processes named `process_name` that cannot be recorded."""
-        known = {process.pid for process in recordable}
+    async def message(self, wanted: str, pids: Sequence[int], process_name: str) -> pb.Node:
+        """The node, as the back end `wanted` would record on it ("": whichever), with those of `pids` and of the
+        processes named `process_name`, whether they can be recorded or not."""
         asked = [process for pid in pids if (process := processes.describe(pid)) is not None]
         if process_name:
             asked += await asyncio.to_thread(processes.named, process_name)
+        recordable = await asyncio.to_thread(self._backends.recordable, wanted, {process.pid for process in asked})
+        known = {process.pid for process, _ in recordable}
         others = {process.pid: process for process in asked if process.pid not in known}
         return pb.Node(
             name=f"nodes/{self._node}",
@@ -61,12 +68,12 @@ class NodeDescription:
             memory_bytes=psutil.virtual_memory().total,
             trace_budget_bytes=min(self._budget_bytes, capabilities.free_bytes(self._vpt_dir) // 2),
             capabilities=[capability_message(capability) for capability in await self._capabilities()],
-            processes=[self._process(process) for process in recordable],
+            processes=[self._process(process, backend.name) for process, backend in recordable],
             other_processes=[self._process(process) for process in others.values()],
             launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
         )
 
-    def _process(self, process: RecordableProcess) -> pb.Process:
+    def _process(self, process: RecordableProcess, backend: str = "") -> pb.Process:
         session = self._registry.recording(process.pid)
         return pb.Process(
             pid=process.pid,
@@ -74,11 +81,29 @@ class NodeDescription:
             command_line=process.command_line,
             threads=process.threads,
             session=session.name if session else "",
+            backend=backend_value(backend) if backend else pb.BACKEND_UNSPECIFIED,
         )
 
     async def _capabilities(self) -> list[Capability]:
         own = await asyncio.to_thread(capabilities.machine, self._plugin, self._vpt_dir)
-        return [*own, await self._bpf(), await self._etcd_reachable(), await self._store_reachable()]
+        own += await asyncio.to_thread(self._by_core)
+        return [
+            *own,
+            await self._bpf(),
+            await self._etcd_reachable(),
+            await self._store_reachable(),
+        ]
+
+    def _by_core(self) -> list[Capability]:
+        found = []
+        for backend in self._backends:
+            if backend.by_core:
+                try:
+                    backend.require()
+                    found.append(probed(backend.name, "", "", lambda: "any process of this machine can be recorded"))
+                except NotOnThisMachine as error:
+                    found.append(probed(backend.name, error.because, f"{error.help}; not needed: vpt works without it"))
+        return found
 
     async def _bpf(self) -> Capability:
         await self._switches.prepare()

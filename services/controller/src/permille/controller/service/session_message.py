@@ -6,13 +6,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.session_request import SessionRequest
+from permille.mesh.errors import InvalidArgument
+
+RECORDING = (pb.BACKEND_VPT, pb.BACKEND_KMOD, pb.BACKEND_PERF)
 
 
 def to_message(session: Session) -> pb.Session:
     return pb.Session(
         name=session.name,
         state=pb.Session.State.Value(f"STATE_{session.state}"),
-        backend=pb.Backend.Value(f"BACKEND_{session.backend.upper()}"),
+        backend=backend_value(session.backend),
         pids=session.pids,
         purpose=session.purpose,
         period_ms=session.period_ms,
@@ -75,4 +78,22 @@ def from_message(request: pb.StartSessionRequest) -> SessionRequest:
         purpose=request.purpose,
         budget_bytes=request.budget_bytes,
         options=options,
+        backend=backend_name(request.backend),
     )
+
+
+def backend_name(backend: pb.Backend.ValueType) -> str:
+    """As sessions call it; "" for none. Raises InvalidArgument for one that nothing records by."""
+    if backend == pb.BACKEND_UNSPECIFIED:
+        return ""
+    if backend not in RECORDING:
+        raise InvalidArgument(
+            f"backend is {backend}",
+            reason="UNKNOWN_BACKEND",
+            help=f"use one of {', '.join(pb.Backend.Name(known) for known in RECORDING)}, or leave it to the node",
+        )
+    return pb.Backend.Name(backend).removeprefix("BACKEND_").lower()
+
+
+def backend_value(name: str) -> pb.Backend.ValueType:
+    return pb.Backend.Value(f"BACKEND_{name.upper()}")

@@ -12,15 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from permille.controller.domain.archive import SwitchesOfSession, write_archive
+from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
-from permille.controller.domain.recording import Backend, ProcessRecording, RecordingConfig
+from permille.controller.domain.recording import (
+    Backend,
+    CoreBuffers,
+    Recording,
+    RecordingConfig,
+    ThreadBuffers,
+)
 from permille.controller.domain.session import Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
-from permille.controller.service.buffer_planner import BufferPlan, plan_buffers
+from permille.controller.service.buffer_planner import plan_buffers
+from permille.controller.service.core_planner import plan_cores
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
 from permille.mesh.channels import Channels
@@ -45,7 +53,7 @@ class Parts:
 
     registry: SessionRegistry
     journal: Journal
-    backend: Backend
+    backends: Backends
     switches: SwitchRecorder
     binaries: MappedBinaries
     channels: Channels
@@ -60,6 +68,9 @@ class SessionRunner:
         self._session = session
         self._resumed = resumed
         self._stop = asyncio.Event()
+        self._recordings: Sequence[Recording] = ()
+        # Those of BCC, which a back end that records its own does not need.
+        self._counts = SwitchCounts(0, 0, 0)
 
     def stop(self) -> None:
         """Ends the recording before its period is over."""
@@ -87,85 +98,82 @@ class SessionRunner:
         if not entry.archived:
             recordings = await self._record(entry)
             await self._archive(entry, recordings)
-            await self._release()
+            await self._release(entry)
         await self._upload(entry)
 
-    async def _record(self, entry: Entry) -> list[ProcessRecording]:
+    async def _record(self, entry: Entry) -> Sequence[Recording]:
         if self._resumed:
             return await self._take_over(entry)
-        plan = await plan_buffers(
-            self._parts.channels,
-            self._session.pids,
-            budget_bytes=self._session.budget_bytes,
-            period_ms=self._session.period_ms,
-        )
-        self._publish(self._session.changed(expected_bytes=plan.expected_bytes))
-        no_switches = await self._parts.switches.begin(self._session.id, self._session.pids, entry.raw_switches)
+        backend = self._backend
+        buffers, expected_bytes = await self._plan(backend)
+        self._publish(self._session.changed(expected_bytes=expected_bytes))
+        no_switches = ""
+        if not backend.by_core:
+            no_switches = await self._parts.switches.begin(self._session.id, self._session.pids, entry.raw_switches)
         try:
             # Before the recorder begins: whoever finds the journal has to look for data.
             entry.save(self._session.changed(state=State.RECORDING))
-            recordings = await asyncio.to_thread(self._begin, plan)
-            self._publish(self._session.advanced(State.RECORDING, start_ns=time.time_ns()))
-            await self._until_finished(recordings)
-        finally:
-            counts = SwitchCounts(0, 0, 0, no_switches)
-            if not no_switches:
-                counts = await self._parts.switches.end(self._session.id)
-        self._counts = counts
-        self._storing(entry, recordings, self._stop_reason(recordings))
-        return recordings
-
-    async def _take_over(self, entry: Entry) -> list[ProcessRecording]:
-        found = [self._parts.backend.find(pid, self._session.id) for pid in self._session.pids]
-        recordings = [recording for recording in found if recording is not None]
-        if not recordings:
-            raise Unavailable(
-                f"the controller ended before {self._session.name} recorded anything",
-                reason="CONTROLLER_LOST",
-                help="start the trace again",
+            config = RecordingConfig(
+                self._session.id, self._session.pids, self._session.period_ms, self._session.options, buffers
             )
-        ended_alone = all(recording.finished() for recording in recordings)
-        await self._until_finished(recordings)
+            self._recordings = await asyncio.to_thread(backend.begin, config)
+            self._publish(self._session.advanced(State.RECORDING, start_ns=time.time_ns()))
+            await self._until_finished(entry, self._recordings)
+        finally:
+            self._counts = SwitchCounts(0, 0, 0, no_switches)
+            if not no_switches and not backend.by_core:
+                self._counts = await self._parts.switches.end(self._session.id)
+        self._storing(entry, self._recordings, self._stop_reason(self._recordings))
+        return self._recordings
+
+    async def _plan(self, backend: Backend) -> tuple[ThreadBuffers | CoreBuffers, int]:
+        """The buffers and the bytes that are expected."""
+        session, channels = self._session, self._parts.channels
+        limits = {"budget_bytes": session.budget_bytes, "period_ms": session.period_ms}
+        if backend.by_core:
+            cores = await plan_cores(channels, session.pids, **limits)
+            return cores.buffers, cores.expected_bytes
+        plan = await plan_buffers(channels, session.pids, **limits)
+        return ThreadBuffers(plan.buffers, plan.reserve, plan.reserve_buffer_bytes), plan.expected_bytes
+
+    async def _take_over(self, entry: Entry) -> Sequence[Recording]:
+        self._recordings = self._backend.find(self._session.pids, self._session.id)
+        if not self._recordings:
+            raise lost(self._session, self._backend)
+        ended_alone = all(recording.finished() for recording in self._recordings)
+        await self._until_finished(entry, self._recordings)
         self._counts = SwitchCounts(0, 0, 0, LOST_SWITCHES)
         if self._session.state == State.PREPARING:
             self._session = self._session.changed(state=State.RECORDING)
         if self._session.state == State.RECORDING:
-            reason = StopReason.CONTROLLER_LOST if ended_alone else self._stop_reason(recordings)
-            self._storing(entry, recordings, reason)
-        return recordings
+            reason = StopReason.CONTROLLER_LOST if ended_alone else self._stop_reason(self._recordings)
+            self._storing(entry, self._recordings, reason)
+        return self._recordings
 
-    def _begin(self, plan: BufferPlan) -> list[ProcessRecording]:
-        recordings: list[ProcessRecording] = []
-        try:
-            for pid in self._session.pids:
-                config = RecordingConfig(
-                    session_id=self._session.id,
-                    period_ms=self._session.period_ms,
-                    options=self._session.options,
-                    buffers=plan.buffers[pid],
-                    reserve=plan.reserve,
-                    reserve_buffer_bytes=plan.reserve_buffer_bytes,
-                )
-                recordings.append(self._parts.backend.begin(pid, config))
-        except PermilleError:
-            for recording in recordings:
-                recording.stop()
-            raise
-        return recordings
-
-    async def _until_finished(self, recordings: Sequence[ProcessRecording]) -> None:
+    async def _until_finished(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         while not all(recording.finished() for recording in recordings):
             if self._stop.is_set():
                 for recording in recordings:
                     recording.stop()
+            await self._collect(entry, recordings)
             await asyncio.sleep(POLL_S)
+        await self._collect(entry, recordings)
 
-    def _stop_reason(self, recordings: Sequence[ProcessRecording]) -> StopReason:
+    @staticmethod
+    async def _collect(entry: Entry, recordings: Sequence[Recording]) -> None:
+        for recording in recordings:
+            await asyncio.to_thread(recording.collect, entry.raw_switches)
+
+    @property
+    def _backend(self) -> Backend:
+        return self._parts.backends.of(self._session.backend)
+
+    def _stop_reason(self, recordings: Sequence[Recording]) -> StopReason:
         if all(recording.exited() for recording in recordings):
             return StopReason.TARGET_EXITED
         return StopReason.STOPPED if self._stop.is_set() else StopReason.PERIOD
 
-    def _storing(self, entry: Entry, recordings: Sequence[ProcessRecording], reason: StopReason) -> None:
+    def _storing(self, entry: Entry, recordings: Sequence[Recording], reason: StopReason) -> None:
         clocks = [recording.realtime() for recording in recordings]
         streams = [stream for recording in recordings for stream in recording.streams()]
         self._publish(
@@ -181,7 +189,7 @@ class SessionRunner:
         )
         entry.save(self._session)
 
-    async def _archive(self, entry: Entry, recordings: Sequence[ProcessRecording]) -> None:
+    async def _archive(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         """Into the journal's folder, again and again while the disk is full: the recorder keeps its data."""
         pauses = Backoff(most_s=MOST_BACKOFF_S)
         while True:
@@ -196,14 +204,20 @@ class SessionRunner:
             entry.save(self._session)
             return
 
-    def _write_archive(self, entry: Entry, recordings: Sequence[ProcessRecording]) -> dict[str, Any]:
+    def _write_archive(self, entry: Entry, recordings: Sequence[Recording]) -> dict[str, Any]:
+        switches = self._switches(entry, recordings[0])
+        return write_archive(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
+
+    def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
+        own = recording.own_switches(entry.raw_switches)
+        if own is not None:
+            return SwitchesOfSession(own.records, own.counts, own.thread_names)
         try:
             raw = entry.raw_switches.read_bytes()
         except FileNotFoundError:
             raw = b""
-        records = switch_records.to_tsc(switch_records.parse(raw), recordings[0].monotonic())
-        switches = SwitchesOfSession(records, self._counts)
-        return write_archive(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
+        records = switch_records.to_tsc(switch_records.parse(raw), recording.monotonic())
+        return SwitchesOfSession(switch_records.pack(records), self._counts)
 
     async def _upload(self, entry: Entry) -> None:
         pauses = Backoff(most_s=MOST_BACKOFF_S)
@@ -217,19 +231,18 @@ class SessionRunner:
         self._publish(self._session.advanced(State.STORED))
 
     async def _fail(self, entry: Entry, error: PermilleError) -> None:
-        await self._release()
+        await self._release(entry)
         if not self._session.state.final:
             self._publish(self._session.failed(error))
 
-    async def _release(self) -> None:
-        for pid in self._session.pids:
-            recording = self._parts.backend.find(pid, self._session.id)
-            if recording is None:
-                continue
+    async def _release(self, entry: Entry) -> None:
+        left = self._recordings or self._backend.find(self._session.pids, self._session.id)
+        self._recordings = ()
+        for recording in left:
             recording.stop()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
-                    await self._until_finished([recording])
+                    await self._until_finished(entry, [recording])
             recording.release()
 
     def _wait_for(self, error: PermilleError) -> None:
@@ -240,6 +253,17 @@ class SessionRunner:
     def _publish(self, session: Session) -> None:
         self._session = session
         self._parts.registry.publish(session)
+
+
+def lost(session: Session, backend: Backend) -> Unavailable:
+    what = "it recorded anything"
+    if backend.by_core and session.state != State.PREPARING:
+        what = "its recording was over: the kernel ended it at once, and what was recorded is gone"
+    return Unavailable(
+        f"the controller of {session.name} ended before {what}",
+        reason="CONTROLLER_LOST",
+        help="start the trace again",
+    )
 
 
 def disk_error(error: OSError) -> PermilleError:

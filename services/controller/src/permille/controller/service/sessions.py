@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import processes, session_request
-from permille.controller.domain.recording import RecordableProcess
+from permille.controller.domain.recording import Backend, RecordableProcess
 from permille.controller.domain.session import Session, State, parse_name
 from permille.controller.domain.session_request import SessionRequest
 from permille.controller.service.session_plan import planned
@@ -42,8 +42,9 @@ class Sessions:
     async def start(self, request: SessionRequest) -> Session:
         """The new session, or the one that this request_id started before.
 
-        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition (NOT_RECORDABLE, ALREADY_TRACED),
-        ResourceExhausted (SHARED_MEMORY_FULL, SPOOL_FULL), AlreadyExists (REQUEST_ID_REUSED), Unavailable (etcd).
+        Raises InvalidArgument, NotFound, PermissionDenied, NotOnThisMachine, FailedPrecondition (NOT_RECORDABLE,
+        ALREADY_TRACED), ResourceExhausted (SHARED_MEMORY_FULL, TRACE_MEMORY_FULL, SPOOL_FULL), AlreadyExists
+        (REQUEST_ID_REUSED), Unavailable (etcd).
         """
         session_request.check(request, max_period_ms=self._max_period_ms)
         request_id = request.request_id or secrets.token_hex(16)
@@ -60,7 +61,9 @@ class Sessions:
             SessionRequest("", list(request.pids), request.period_ms, budget_bytes=request.budget_bytes),
             max_period_ms=self._max_period_ms,
         )
-        return await planned(self._parts.channels, request, request.budget_bytes or self._default_budget())
+        return await planned(
+            self._parts.channels, request, request.budget_bytes or self._default_budget(self._parts.backends.of("vpt"))
+        )
 
     async def stop(self, name: str) -> Session:
         """Ends a recording before its period is over; a session past its recording is left as it is."""
@@ -83,9 +86,6 @@ class Sessions:
             self.registry.adopt(session)
             self._run(SessionRunner(self._parts, session, resumed=True), session)
 
-    def processes(self) -> list[RecordableProcess]:
-        return list(self._parts.backend.processes())
-
     async def close(self) -> None:
         """Leaves the sessions to the next controller: recordings end by their own timers, the journal has the rest."""
         for task in self._tasks:
@@ -97,16 +97,17 @@ class Sessions:
         while True:
             known = {session.id for session in self.registry.active()}
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(self._parts.backend.collect_garbage, known)
+                await asyncio.to_thread(self._parts.backends.collect_garbage, known)
             await asyncio.sleep(GARBAGE_S)
 
     def _new(self, request: SessionRequest, request_id: str) -> Session:
         waiting = [session for session in self.registry.active() if session.state == State.STORING]
         session_request.check_spool(self._parts.journal.size_bytes(), self._spool_budget_bytes, waiting)
-        targets = self._targets(request.pids)
-        free = self._parts.backend.free_bytes()
-        budget = request.budget_bytes or self._default_budget()
-        session_request.check_memory(budget, free)
+        backend = self._parts.backends.choose(request.backend, request.pids)
+        targets = self._targets(backend, request.pids)
+        free = backend.free_bytes()
+        budget = request.budget_bytes or self._default_budget(backend)
+        session_request.check_memory(budget, free, by_core=backend.by_core)
         now = time.time()
         return Session(
             node=self._node,
@@ -121,21 +122,23 @@ class Sessions:
             target_name=targets[0].name,
             command_line=targets[0].command_line,
             create_ns=int(now * 1e9),
+            backend=backend.name,
         )
 
-    def _default_budget(self) -> int:
-        return min(self._default_budget_bytes, self._parts.backend.free_bytes() // 2)
+    def _default_budget(self, backend: Backend) -> int:
+        return min(self._default_budget_bytes, backend.free_bytes() // 2)
 
-    def _targets(self, pids: Sequence[int]) -> list[RecordableProcess]:
-        recordable = {process.pid: process for process in self._parts.backend.processes()}
+    def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:
+        targets = []
         for pid in pids:
-            process = recordable.get(pid)
+            process = backend.process(pid)
             if process is None:
                 raise processes.not_recordable(pid)
+            targets.append(process)
             if process.session:
                 own = next((one.name for one in self.registry.active() if one.id == process.session), "")
                 raise already_traced(pid, own or f"session {process.session} of another controller")
-        return [recordable[pid] for pid in pids]
+        return targets
 
     def _run(self, runner: SessionRunner, session: Session) -> None:
         self._runners[session.id] = runner

@@ -14,6 +14,8 @@ class Process:
     session: str = ""
     threads: int = 1
     version: str = ""
+    # By which it would be recorded.
+    backend: str = "vpt"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Node:
     cores: int = 0
     zone: str = ""
     group: GroupOnNode = GroupOnNode()
+    # Why the back end that is asked for cannot record there, and the way out; "" where it can.
+    unavailable: str = ""
+    way_out: str = ""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class NodePlan:
     expected_core_seconds: float = 0.0
     expected_overhead: float = 0.0
     terms: tuple[Term, ...] = ()
+    backend: str = "vpt"
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ class _Estimator:
             expected_core_seconds=(min(cores, node.cores) if node.cores else cores) * decision.period_ms / 1000,
             expected_overhead=known.bytes_per_second / self._policy.weights.reference_bytes_per_second,
             terms=decision.terms,
+            backend=first.backend,
         )
 
     def _period(self, process: Process) -> Decision:

@@ -24,6 +24,8 @@ class Target:
     cgroup: str = ""
     container_id: str = ""
     pod: str = ""
+    # What is to record: "" for each node's choice.
+    backend: str = ""
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` for a target that names nothing or cannot exist."""
@@ -82,9 +84,13 @@ def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
     """Where the target is. Several processes of one name all belong to it.
 
     Raises `NotFound` for a pid that does not run or a name that nobody has (with the nearest names),
-    `FailedPrecondition` for a process that runs and cannot be recorded, `InvalidArgument` when a pid could be on
-    several nodes; for groups what `by_group` raises.
+    `FailedPrecondition` for a process that runs and cannot be recorded and where no node has the back end asked for,
+    `InvalidArgument` when a pid could be on several nodes; for groups what `by_group` raises.
     """
+    working = [node for node in nodes if not node.unavailable]
+    if nodes and not working:
+        raise _no_backend(nodes[0])
+    nodes = working
     if target.group:
         # A cgroup of one path may be on many nodes, and all are meant.
         return [Match(*found) for found in by_group(target.group, nodes, one_only=not target.cgroup)]
@@ -126,6 +132,15 @@ def _by_name(name: str, nodes: Sequence[Node]) -> list[Match]:
             if process.name == name:
                 raise _not_recordable(process, node)
     raise _no_such_name(name, nodes)
+
+
+def _no_backend(node: Node) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"{node.name} cannot record so, because {node.unavailable}",
+        reason="BACKEND_UNAVAILABLE",
+        help=node.way_out,
+        metadata={"node": node.name},
+    )
 
 
 def _no_such_pid(pid: int, nodes: Sequence[Node]) -> NotFound:

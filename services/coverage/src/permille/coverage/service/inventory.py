@@ -11,7 +11,7 @@ import grpc
 from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.coverage.domain.node import Listing, Node
 from permille.coverage.domain.target import Target
-from permille.coverage.service.wire import node_of
+from permille.coverage.service.wire import backend_value, node_of
 from permille.mesh import discovery
 from permille.mesh.channels import Channels
 from permille.mesh.errors import Code, NotFound, PermilleError, Unavailable
@@ -79,12 +79,13 @@ class ControllerInventory:
             cgroup=target.cgroup,
             container_id=target.container_id,
             pod=target.pod,
+            backend=backend_value(target.backend),
         )
         try:
             answer = await stub.GetNode(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
-        return node_of(name, answer.node, self._zones.get(name, ""))
+        return node_of(name, answer.node, self._zones.get(name, ""), target.backend)
 
 
 def _unknown_node(name: str, running: list[str]) -> NotFound:

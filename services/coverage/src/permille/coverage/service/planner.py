@@ -8,6 +8,7 @@ from contextlib import suppress
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.coverage_by_version import Ledger
 from permille.coverage.domain.plan import Policy, plan
+from permille.coverage.domain.rates import Rates
 from permille.coverage.service.coverage_reader import version_message
 from permille.coverage.service.inventory import Inventory
 from permille.coverage.service.rate_store import RateStore
@@ -49,7 +50,9 @@ class Planner:
         wish = wish_of(request)
         listing = await self._inventory.nodes(wish.target)
         names = {process.name for node in listing.nodes for process in node.recordable}
-        rates = await self._rates.of("vpt", names)
+        rates: dict[str, Rates] = {}
+        for backend in sorted({process.backend for node in listing.nodes for process in node.recordable}):
+            rates |= await self._rates.of(backend, names)
         issues = await self._stability.of(names)
         return plan_message(plan(wish, listing.nodes, rates, policy=self._policy, issues=issues), listing.unreachable)
 

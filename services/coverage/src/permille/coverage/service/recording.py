@@ -39,6 +39,7 @@ class Recordings:
             period_ms=plan.period_ms,
             budget_bytes=plan.budget_bytes,
             options=coverage.options if coverage.HasField("options") else None,
+            backend=coverage.backend,
         )
 
         async def start() -> controller_pb2.StartSessionResponse:

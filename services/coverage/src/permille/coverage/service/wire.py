@@ -35,7 +35,13 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         )
     asked = request.target
     target = Target(
-        node_id(asked.node), tuple(asked.pids), asked.process_name, asked.cgroup, asked.container_id, asked.pod
+        node_id(asked.node),
+        tuple(asked.pids),
+        asked.process_name,
+        asked.cgroup,
+        asked.container_id,
+        asked.pod,
+        backend_word(request.backend),
     )
     rounds = request.rounds.limit
     if rounds > MOST_ROUNDS:
@@ -76,10 +82,25 @@ def node_id(name: str) -> str:
     return identity
 
 
-def node_of(name: str, node: controller_pb2.Node, zone: str = "") -> Node:
-    """What a controller said of its node."""
+def backend_word(backend: controller_pb2.Backend.ValueType) -> str:
+    """As controllers and tables call it; "" for none."""
+    if backend == controller_pb2.BACKEND_UNSPECIFIED:
+        return ""
+    return controller_pb2.Backend.Name(backend).removeprefix("BACKEND_").lower()
+
+
+def backend_value(word: str) -> controller_pb2.Backend.ValueType:
+    """The other way."""
+    return controller_pb2.Backend.Value(f"BACKEND_{word.upper()}") if word else controller_pb2.BACKEND_UNSPECIFIED
+
+
+def node_of(name: str, node: controller_pb2.Node, zone: str = "", backend: str = "") -> Node:
+    """What a controller said of its node; `backend`: the one that is asked for."""
+    why_not = next((one for one in node.capabilities if one.name == backend and not one.available), None)
     return Node(
         name,
+        unavailable=why_not.detail if why_not else "",
+        way_out=why_not.fix if why_not else "",
         recordable=tuple(_process(process) for process in node.processes),
         others=tuple(Process(p.pid, p.name) for p in node.other_processes),
         trace_budget_bytes=node.trace_budget_bytes,
@@ -92,7 +113,14 @@ def node_of(name: str, node: controller_pb2.Node, zone: str = "") -> Node:
 def _process(process: controller_pb2.Process) -> Process:
     # A node does not tell the build yet; the same command is taken for the same version.
     version = process.command_line[0] if process.command_line else ""
-    return Process(process.pid, process.name, process.session, max(process.threads, 1), version)
+    return Process(
+        process.pid,
+        process.name,
+        process.session,
+        max(process.threads, 1),
+        version,
+        backend_word(process.backend) or "vpt",
+    )
 
 
 def plan_message(plan: Plan, unreachable: Iterable[str]) -> coverage_pb2.Plan:
@@ -116,7 +144,7 @@ def _session_message(session: NodePlan) -> coverage_pb2.NodePlan:
         pids=session.pids,
         period_ms=session.period_ms,
         budget_bytes=session.budget_bytes,
-        backend=controller_pb2.BACKEND_VPT,
+        backend=backend_value(session.backend),
         expected_bytes=session.expected_bytes,
         period_terms=[_term_message(term) for term in session.terms],
         expected_core_seconds=session.expected_core_seconds,

@@ -5,7 +5,7 @@ use crate::elf::TemporaryFile;
 use crate::files::search;
 use crate::json::Node;
 use crate::unpacked::content;
-use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View, KERNEL};
+use crate::{divide, switches_of, Bytes, Capture, CaptureError, Epochs, Kind, Of, Options, Stream, View, KERNEL};
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
 use std::collections::{HashMap, HashSet};
@@ -51,11 +51,12 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let maps = archive.path(&manifest.get("maps")?.get("key")?)?;
     let text = content(&maps)?;
     let value = parse(&maps, &text)?;
-    let mut images = HashMap::new();
+    let (mut images, mut changes) = (HashMap::new(), Epochs::new());
     for process in Node::root(&maps, &value).elements("processes")? {
         let pid = process.get("pid")?.integer(PIDS)? as u32;
         capture.images.push(archive.image(&process, &code)?);
         images.insert(pid, capture.images.len() - 1);
+        changes.insert(pid, times_of_epochs(&process)?);
     }
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
@@ -75,6 +76,31 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             capture.streams.push(core(&segment, &turns, data, &images, nobody, &mut capture.views)?);
             continue;
         }
+        if segment.find("kind")?.map_or(Ok(""), |kind| kind.text())? == "core" {
+            let records = archive.file(&manifest.get("switches")?.get("key")?)?;
+            let core = segment.get("core")?.integer(PIDS)? as u32;
+            let data = archive.file(&segment.get("key")?)?;
+            let divided = divide(&data, &capture.config, &switches_of(&records, core), &changes);
+            let mut stream = Stream::new(format!("core {core}"), data, Of::Core(core));
+            stream.image = nobody;
+            for (offset, view) in divided.turns {
+                let image = images.get(&view.pid).copied().unwrap_or(nobody);
+                stream.epochs.push((offset, capture.views.len() as u32));
+                capture.views.push(View { image, ..view });
+            }
+            for (count, what) in
+                [(divided.ambiguous, "several places fit"), (divided.coarse, "only clock packets tell")]
+            {
+                if count > 0 {
+                    let total = divided.total;
+                    archive
+                        .warnings
+                        .push(format!("core {core}: {count} of {total} changes of thread or mappings: {what}"));
+                }
+            }
+            capture.streams.push(stream);
+            continue;
+        }
         let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
         let image = images.get(&pid).copied().unwrap_or(nobody);
         let data = archive.file(&segment.get("key")?)?;
@@ -87,8 +113,26 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         }
         capture.streams.push(stream);
     }
+    for thread in manifest.elements("threads")? {
+        let tid = thread.get("tid")?.integer(PIDS)? as u32;
+        capture.names.insert(tid, thread.get("name")?.text()?.to_owned());
+    }
     capture.warnings = archive.warnings;
     Ok(capture)
+}
+
+/// From which TSC on which epoch of a process's image holds; those that hold from the beginning are left out.
+fn times_of_epochs(process: &Node) -> Result<Vec<(u64, u32)>, CaptureError> {
+    let mut times = Vec::new();
+    for change in process.elements("changes")? {
+        let tsc = change.find("tsc")?.map_or(Ok(0), |node| node.address())?;
+        if tsc > 0 {
+            times.push((tsc, change.get("epoch")?.integer(1 << 31)? as u32));
+        }
+    }
+    times.sort_unstable();
+    times.dedup();
+    Ok(times)
 }
 
 /// The stream of a core, or of a thread with the kernel's code: who ran from which offset on.

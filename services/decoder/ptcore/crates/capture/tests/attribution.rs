@@ -1,6 +1,6 @@
 //! Where a thread takes over from another.
 
-use pt_capture::{place, Turn};
+use pt_capture::{divide, place, switches_of, Epochs, Turn};
 use pt_flow::Config;
 use pt_packet::{writer::write, Compression, Ip, Packet};
 
@@ -173,4 +173,51 @@ fn places_keep_the_order_of_the_turns_whatever_the_stream() {
         assert!(placed.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1), "{placed:?}");
         assert!(placed.iter().all(|&(offset, _)| offset <= stream.data.len()));
     }
+}
+
+/// `struct permille_switch`
+fn record(tsc: u64, core: u32, pid: u32, tid: u32, enters: bool) -> Vec<u8> {
+    let words = [core, pid, tid, u32::from(enters)].map(u32::to_le_bytes);
+    [&tsc.to_le_bytes()[..], &words.concat()].concat()
+}
+
+/// Offset, thread and epoch from which on they hold.
+fn division(stream: &Stream, records: &[Vec<u8>], epochs: &Epochs) -> Vec<(usize, u32, u32)> {
+    let switches = switches_of(&records.concat(), 2);
+    let divided = divide(&stream.data, &Config::default(), &switches, epochs);
+    divided.turns.into_iter().map(|(offset, view)| (offset, view.tid, view.epoch)).collect()
+}
+
+#[test]
+fn a_core_where_nobody_else_is_traced_is_divided_among_its_threads_wholly() {
+    let stream = stream(&[
+        Packet::Tsc(1000),
+        go(0x1000),
+        TAKEN,
+        stop(),
+        go(0x2000),
+        Packet::Tsc(1500),
+        TAKEN,
+        stop(),
+        go(0x1000),
+        Packet::Tsc(2000),
+        TAKEN,
+    ]);
+    let records = [
+        record(1010, 2, 7, 71, true),
+        record(1100, 5, 9, 99, true),
+        record(1200, 2, 7, 71, false),
+        record(1300, 2, 8, 81, true),
+        record(1600, 2, 8, 81, false),
+        record(1700, 2, 7, 71, true),
+        record(2100, 2, 7, 71, false),
+    ];
+    let (one, two) = (stream.at[4], stream.at[8]);
+    assert_eq!(division(&stream, &records, &Epochs::new()), [(0, 71, 0), (one, 81, 0), (two, 71, 0)]);
+    // The first record is that a thread leaves: it was there before.
+    assert_eq!(division(&stream, &records[2..], &Epochs::new()), [(0, 71, 0), (one, 81, 0), (two, 71, 0)]);
+    // Where another image holds since a time between two stays, the second stay is of that one.
+    let epochs = Epochs::from([(7, vec![(1650, 3)]), (8, vec![])]);
+    assert_eq!(division(&stream, &records, &epochs), [(0, 71, 0), (one, 81, 0), (two, 71, 3)]);
+    assert_eq!(division(&stream, &[], &Epochs::new()), [(0, 0, 0)]);
 }

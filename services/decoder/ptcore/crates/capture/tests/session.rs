@@ -122,3 +122,24 @@ fn an_elf_file_may_stand_in_the_code_file_and_what_is_missing_says_why() {
     assert_eq!(told.instructions.len(), 21);
     assert_eq!(memory.why_no_code(0, 8388608), "/x/lib.so: no file with build id 07 is there");
 }
+
+#[test]
+fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
+    let Some(store) = store("switched-session", MAPS) else { return };
+    let manifest = store.0.join("raw/s1/manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let (head, rest) = text.split_once("\"segments\": [").unwrap();
+    let (_, tail) = rest.split_once("}],").unwrap();
+    let segment = r#"{"key": "raw/s1/segment-0.pt.zst", "kind": "core", "core": 3, "pid": 0, "tid": 0}"#;
+    let more = r#""switches": {"key": "raw/s1/switches.bin"}, "threads": [{"tid": 8, "name": "main"}],"#;
+    std::fs::write(&manifest, format!("{head}{more} \"segments\": [{segment}],{tail}")).unwrap();
+    let record = |core: u32, tid: u32| {
+        let words = [core, 7, tid, 1].map(u32::to_le_bytes);
+        [&1u64.to_le_bytes()[..], &words.concat()].concat()
+    };
+    std::fs::write(store.0.join("raw/s1/switches.bin"), [record(4, 9), record(3, 8)].concat()).unwrap();
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    let [stream] = &capture.streams[..] else { panic!("it is one stream") };
+    assert_eq!((stream.of, &stream.epochs[..], &*capture.names[&8]), (Of::Core(3), &[(0, 0)][..], "main"));
+    assert_eq!((capture.views[0].pid, capture.views[0].tid, capture.views[0].image), (7, 8, 0));
+}

@@ -21,6 +21,7 @@ from permille.ptcore._ptcore import (
     Stream,
     decode,
     decode_threads,
+    divide,
     instructions,
     packets,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Stream",
     "decode",
     "decode_threads",
+    "divide",
     "instructions",
     "packets",
 ]

@@ -192,6 +192,16 @@ def decode_threads(
     Raises ValueError for a pid without image.
     """
 
+def divide(
+    data: Buffer, config: PtConfig, core: int, switches: Buffer, epochs: Mapping[int, Sequence[tuple[int, int]]]
+) -> tuple[list[tuple[int, int, int, int, int]], int, int, int]:
+    """Whose packets the stream of a core holds, on which nothing but user code of some processes was traced.
+
+    `switches`: 24-byte records of any cores. `epochs`: by pid, from which TSC on which epoch of its image holds, in the
+    order of times; 0 holds before. The turns as `decode_threads` takes them; how many changes of thread or image there
+    were; for how many of them several places were as good, and for how many only clock packets tell.
+    """
+
 def instructions(data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]]) -> Column:
     """The addresses of all instructions in the order in which they ran."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import zstandard
+from permille.decoder.domain.core_segments import divided, undivided
 from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, manifest_key, read_manifest
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
@@ -36,6 +37,8 @@ class MapChange:
     code_offset: int = 0
     code_size: int = 0
     missing: str = ""
+    # When it was seen; 0: from the beginning on, or the epochs of the segments tell.
+    tsc: int = 0
 
 
 class SessionArchive:
@@ -60,7 +63,10 @@ class SessionArchive:
                 help="`permille sessions` lists those there are; a session appears when it is stored as a whole",
                 metadata={"session_id": session_id},
             ) from None
-        return cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
+        archive = cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
+        if any(map(undivided, archive.manifest.segments)):
+            archive.manifest = divided(archive.manifest, await archive._switches_or_none())
+        return archive
 
     async def fetch_segment(self, segment: Segment, to: BinaryIO) -> None:
         """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
@@ -80,6 +86,14 @@ class SessionArchive:
     async def switches(self) -> bytes:
         """The 24-byte switch records. Raises `DataLoss` when they are damaged."""
         return await self._small(self.manifest.switches)
+
+    async def _switches_or_none(self) -> bytes:
+        try:
+            return await self.switches()
+        except PermilleError as error:
+            if not is_lost(error):
+                raise
+            return b""
 
     async def maps(self) -> dict[int, list[MapChange]]:
         """The image changes of each process, by pid, in the order of their epochs. Raises `DataLoss`."""

@@ -77,6 +77,13 @@ class Segment(_Part):
     lost_offsets: tuple[int, ...] = ()
 
 
+class ThreadName(_Part):
+    """What a thread was called when the recording ended."""
+
+    tid: int
+    name: str
+
+
 class StoredFile(_Part):
     """Another file of the archive; `sha256` of its content before compression."""
 
@@ -123,6 +130,8 @@ class Manifest(_Part):
     switches: Switches
     maps: StoredFile
     code: StoredFile
+    # Of the threads of cores' segments.
+    threads: tuple[ThreadName, ...] = ()
     # What is to be known about the recording as a whole.
     notes: tuple[str, ...] = ()
 

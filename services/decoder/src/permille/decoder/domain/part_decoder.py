@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository
+from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, undivided
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
@@ -27,7 +28,7 @@ from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
-from permille.ptcore import decode_threads
+from permille.ptcore import decode_threads, divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +50,7 @@ _IN_MEMORY = 32 << 20
 _MOST_AT_ONCE = 32
 # The segments whose packets one object holds; the packets, or why there are none.
 _Stream: TypeAlias = tuple[Segment, ...]
+_Turn: TypeAlias = tuple[int, int, int, int, int]
 _Packets: TypeAlias = mmap.mmap | bytes | LostSegment
 
 
@@ -108,6 +110,7 @@ async def _part(task: PartTask) -> bytes:
     store = _store(task.store_url)
     context = await _context(store, task)
     rows = PartRows(context, Path(task.folder), dict(task.moved))
+    notes: list[str] = []
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
@@ -119,20 +122,24 @@ async def _part(task: PartTask) -> bytes:
             if isinstance(packets, LostSegment)
             for segment in stream
         ]
-        decoded += await asyncio.to_thread(_decoded, context, rows, batch, task)
+        decoded += await asyncio.to_thread(_decoded, context, rows, batch, task, notes)
     parts = await asyncio.to_thread(rows.finish)
     await _require_wanted(store, task)
     manifest = context.archive.manifest
     files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts if part.rows}
     record = PartRecord(
-        context.archive.sha256, tuple(decoded), tuple(lost), tuple(context.notes), files, rows.function_totals()
+        context.archive.sha256, tuple(decoded), tuple(lost), (*context.notes, *notes), files, rows.function_totals()
     ).to_bytes()
     await store.put_stream(task.record_key, record)
     return record
 
 
 def _decoded(
-    context: SessionContext, rows: PartRows, batch: Sequence[tuple[_Stream, _Packets]], task: PartTask
+    context: SessionContext,
+    rows: PartRows,
+    batch: Sequence[tuple[_Stream, _Packets]],
+    task: PartTask,
+    notes: list[str],
 ) -> list[DecodedSegment]:
     told = []
     for stream, packets in batch:
@@ -140,32 +147,52 @@ def _decoded(
             continue
         begun = time.perf_counter()
         written = {segment.tid: rows.of(segment) for segment in stream}
-        results = _results(context, stream, packets, written, task)
+        turns = _turns(context, stream, packets, notes)
+        results = _results(context, stream, packets, turns, written=written, task=task)
         for tid, result in results.items():
             if tid in written:
                 written[tid].finish(result)
         took_ms = (time.perf_counter() - begun) * 1000 / len(stream)
+        sizes = bytes_by_thread(turns, len(packets)) if by_switches(stream[0]) else {}
         for segment in stream:
             stats = dict(results[segment.tid].stats) if segment.tid in results else {}
+            if by_switches(segment):
+                stats["size_bytes"] = sizes.get(segment.tid, 0)
             told.append(DecodedSegment(segment.index, stats.get("calls", 0), took_ms, stats))
     return told
+
+
+def _turns(context: SessionContext, stream: _Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[_Turn]:
+    """Who ran from which offset on, in the stream of a core; none for that of a thread."""
+    first = stream[0]
+    if not by_switches(first):
+        return list(first.turns)
+    turns, total, ambiguous, coarse = divide(packets, context.config, first.core, context.switches, context.epochs)
+    if ambiguous or coarse:
+        notes.append(
+            f"core {first.core}: of {total} changes of thread or mappings, {ambiguous} fit at several places and"
+            f" {coarse} are only as exact as the clock packets: what ran near them may be the other thread's"
+        )
+    return turns
 
 
 def _results(
     context: SessionContext,
     stream: _Stream,
     packets: mmap.mmap | bytes,
+    turns: list[_Turn],
+    *,
     written: Mapping[int, SegmentRows],
     task: PartTask,
 ) -> Mapping[int, Decoded]:
     """By thread. One of which nothing is told has none."""
     first, timeless = stream[0], context.archive.manifest.timeless
     takes = {tid: _taking(rows, packets) for tid, rows in written.items()}
-    if not first.turns:
+    if not turns:
         decoder, epochs, take = context.decoder(first.pid), list(first.epochs), takes[first.tid]
         told = decoder.decode(packets, epochs, take, inlined=task.inlined, timeless=timeless, threads=task.threads)
         return {first.tid: told}
-    images, turns = context.images(pid for _, pid, *_ in first.turns), list(first.turns)
+    images = context.images_or_none(pid for _, pid, *_ in turns)
     return decode_threads(packets, images, context.config, turns, takes, inlined=task.inlined, timeless=timeless)
 
 
@@ -219,7 +246,15 @@ def _bytes(stream: _Stream) -> int:
 
 async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _Packets:
     segment = stream[0]
-    for pid in [pid for _, pid, *_ in segment.turns] or [segment.pid]:
+    if by_switches(segment):
+        needed = []
+        if undivided(segment):
+            return LostSegment(segment.index, f"no switch record says who ran on core {segment.core}", "")
+        if context.missing:
+            return LostSegment(segment.index, context.missing, BACKUP_KNOB)
+    else:
+        needed = [pid for _, pid, *_ in segment.turns] or [segment.pid]
+    for pid in needed:
         if pid not in context.steps:
             reason = context.missing or f"the mappings of process {pid} are missing"
             return LostSegment(segment.index, reason, BACKUP_KNOB)

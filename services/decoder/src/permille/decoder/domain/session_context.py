@@ -20,6 +20,7 @@ from permille.ptcore import Binary, Decoder, Image, PtConfig
 
 # The half of the address space that all processes share, as perf writes its pid: -1.
 KERNEL = 2**32 - 1
+_USER_END = 1 << 47
 
 
 @dataclass
@@ -31,6 +32,9 @@ class SessionContext:
     steps: dict[int, tuple[ImageStep, ...]] = field(default_factory=dict)
     build_ids: dict[str, str] = field(default_factory=dict)
     timelines: dict[int, CoreTimeline] = field(default_factory=dict)
+    # The switch records, and from which TSC on which epoch of a process's image holds: for the streams of cores.
+    switches: bytes = b""
+    epochs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     code: mmap.mmap | bytes = b""
     missing: str = ""
     notes: list[str] = field(default_factory=list)
@@ -56,6 +60,11 @@ class SessionContext:
     def images(self, pids: Iterable[int]) -> dict[int, Image]:
         """Those of some processes, and of what all share: the half of the kernel, where it is known."""
         return {pid: self.image(pid) for pid in {*pids, KERNEL} if pid in self.steps}
+
+    def images_or_none(self, pids: Iterable[int]) -> dict[int, Image]:
+        """Those of some processes; of one whose mappings are not known, an image that says so."""
+        wanted = set(pids)
+        return self.images(wanted) | {pid: _unknown(pid) for pid in wanted if pid not in self.steps}
 
     async def is_current(self, binaries: BinaryRepository) -> bool:
         """Whether it would be the same if it were opened now: binaries come later, and what is damaged is restored."""
@@ -103,6 +112,13 @@ class SessionContext:
         return self._inside[inside]
 
 
+def _unknown(pid: int) -> Image:
+    image = Image()
+    reason = f"the mappings of process {pid} are missing: it had ended before they were read"
+    image.missing(0, 0, _USER_END, "", reason)
+    return image
+
+
 async def open_context(archive: SessionArchive, binaries: BinaryRepository, folder: Path) -> SessionContext:
     """`folder`: for a temporary file. What is damaged or gone is told in the context; raises when the store is away."""
     context = SessionContext(archive, _config(archive))
@@ -122,13 +138,15 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
     context.found = await _fetched(binaries, context.mapped_as)
     for pid, listed in processes.items():
         context.steps[pid] = tuple(image_steps(listed, context.found, code_missing=code_missing))
+        context.epochs[pid] = sorted({(change.tsc, change.epoch) for change in listed if change.tsc})
     context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
     return context
 
 
 async def _read_timelines(context: SessionContext) -> None:
     try:
-        context.timelines = core_timelines(await context.archive.switches())
+        context.switches = await context.archive.switches()
+        context.timelines = core_timelines(context.switches)
     except PermilleError as error:
         if not is_lost(error):
             raise

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+from permille.decoder.domain.core_segments import by_switches
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
@@ -139,7 +140,19 @@ class SessionMerge:
         recorded = sum(segment.size_bytes for segment in manifest.segments)
         unrecorded = sum(segment.lost_bytes for segment in manifest.segments)
         for segment in manifest.segments:
-            if segment.lost_bytes or segment.lost_blocks or segment.full:
+            if by_switches(segment):
+                # One buffer for all the threads of a core, of which the first segment has the size.
+                if segment.full and segment.buffer_bytes:
+                    yield self._loss(
+                        segment.index,
+                        offset=segment.size_bytes,
+                        size_bytes=0,
+                        start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
+                        end_ns=manifest.end_ns,
+                        reason=f"the buffer of core {segment.core} was full: what ran afterwards was not recorded",
+                        knob=buffer_knob(buffers, recorded, recorded),
+                    )
+            elif segment.lost_bytes or segment.lost_blocks or segment.full:
                 yield self._loss(
                     segment.index,
                     offset=segment.size_bytes,
@@ -200,7 +213,8 @@ class SessionMerge:
                 "tid": segment.tid,
                 "thread": segment.thread_name,
                 "core": segment.core,
-                "size_bytes": segment.size_bytes,
+                # Of a core's, what is whose is known when it is decoded.
+                "size_bytes": stats.get("size_bytes", segment.size_bytes),
                 "stored_bytes": segment.stored_bytes,
                 "lost_bytes": _lost_bytes(segment, result),
                 "buffer_full": segment.full,

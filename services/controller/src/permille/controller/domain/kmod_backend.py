@@ -1,0 +1,261 @@
+"""The back end kmod: the kernel module drives the processor's trace unit, one buffer for each core."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from permille.controller.domain import kmod_layout as kmod
+from permille.controller.domain import processes
+from permille.controller.domain.kmod_device import BACKEND, KmodDevice
+from permille.controller.domain.kmod_layout import End, Flags, Unit
+from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.process_image import ProcessImage
+from permille.controller.domain.pt_model import EMULATED, processor
+from permille.controller.domain.recording import (
+    CoreBuffers,
+    ImageChange,
+    OwnSwitches,
+    PtModel,
+    RecordableProcess,
+    RecordingConfig,
+    Stream,
+)
+from permille.controller.domain.session import TraceOptions
+from permille.controller.domain.switches.switch_recorder import SwitchCounts
+from permille.controller.domain.switches.switch_records import Anchors
+from permille.mesh.errors import PermilleError
+
+# They are taken out every 10 ms: more than six million switches a second find room.
+SWITCH_RECORDS = 1 << 16
+# How often it is looked what is mapped: what comes and goes in between is not seen.
+LOOK_S = 0.1
+_RECORD = ctypes.sizeof(kmod.Switch)
+_PID = struct.Struct("<I")
+_TSC = struct.Struct("<Q")
+
+
+class KmodBackend:
+    """Any process of this machine can be recorded, as long as no session records its cores."""
+
+    name = BACKEND
+    by_core = True
+
+    def __init__(self, open_device: Callable[[], KmodDevice] = KmodDevice) -> None:
+        self._open = open_device
+
+    def require(self) -> None:
+        device = self._open()
+        try:
+            offered(device.info())
+        finally:
+            device.close()
+
+    def processes(self) -> list[RecordableProcess]:
+        """None needs to be made ready."""
+        return []
+
+    def process(self, pid: int) -> RecordableProcess | None:
+        process = processes.describe(pid)
+        return process if process is not None and process.command_line else None
+
+    def begin(self, config: RecordingConfig) -> list[KmodRecording]:
+        if not isinstance(config.buffers, CoreBuffers):
+            raise TypeError("the kernel module records by core")
+        device = self._open()
+        try:
+            info = device.info()
+            offered(info)
+            cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
+            device.set_up(setup_of(config, info), cores, config.pids)
+            return [KmodRecording(device, config.pids, EMULATED if info.backend == Unit.EMULATED else processor())]
+        except PermilleError:
+            device.close()
+            raise
+
+    def find(self, pids: Sequence[int], session_id: str) -> list[KmodRecording]:
+        """Nothing: the kernel ended the session when its owner was gone, and took the memory back."""
+        return []
+
+    def free_bytes(self) -> int:
+        device = self._open()
+        try:
+            info = device.info()
+            return max(0, int(info.memory_limit_bytes - info.memory_used_bytes))
+        finally:
+            device.close()
+
+    def collect_garbage(self, sessions: Collection[str]) -> None:
+        """The kernel does."""
+
+
+class KmodRecording:
+    """One session, from its start."""
+
+    def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel) -> None:
+        self._device = device
+        self._model = model
+        self._images = {pid: ProcessImage(pid, self._now) for pid in pids}
+        self._names: dict[int, str] = {}
+        self._looked = 0.0
+        self._last: kmod.SessionStatus | None = None
+        self._cores: list[kmod.CoreStatus] = []
+        self._look()
+        device.start()
+
+    @property
+    def pids(self) -> list[int]:
+        return list(self._images)
+
+    def finished(self) -> bool:
+        if self._last is None:
+            if not self._device.ended():
+                if self._device.session().processes == 0:
+                    self._device.stop()
+                return False
+            self._last = self._device.session()
+            self._cores = self._device.cores()
+        return True
+
+    def exited(self) -> bool:
+        return self._last is not None and self._last.processes == 0
+
+    def collect(self, switches: Path) -> None:
+        taken = self._device.take_switches()
+        if taken:
+            with switches.open("ab") as file:
+                file.write(taken)
+        for pid in pids_of(taken) - self._images.keys():
+            # Followed from a fork: looked at as soon as it has run.
+            self._images[pid] = ProcessImage(pid, self._now)
+            self._looked = 0.0
+        if self._last is not None:
+            self._name_threads()
+            for image in self._images.values():
+                image.read_code()
+        elif time.monotonic() - self._looked > LOOK_S:
+            self._look()
+
+    def stop(self) -> None:
+        self._device.stop()
+
+    def release(self) -> None:
+        self._device.close()
+
+    def model(self) -> PtModel:
+        return self._model
+
+    def realtime(self) -> Anchors:
+        status = self._last or self._device.session()
+        return Anchors(status.start_tsc, status.start_ns, status.now_tsc, status.now_ns)
+
+    def monotonic(self) -> Anchors:
+        """Nobody asks: its switch records have the TSC."""
+        return self.realtime()
+
+    def streams(self) -> list[Stream]:
+        return [
+            Stream(
+                index=core.index,
+                tid=0,
+                thread_name="",
+                size_bytes=core.trace_bytes,
+                buffer_bytes=self._device.buffer_bytes(core.index),
+                full=bool(core.full),
+                lost_bytes=0,
+                lost_blocks=0,
+                first_tsc=core.first_tsc,
+                last_tsc=core.last_tsc,
+                epochs=(),
+                core=core.cpu,
+            )
+            for core in self._cores
+            if core.trace_bytes
+        ]
+
+    def packets(self, stream: Stream) -> Iterator[bytes]:
+        return self._device.packets(stream.index, stream.size_bytes)
+
+    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+        for pid, image in self._images.items():
+            yield pid, image.changes()
+
+    def own_switches(self, collected: Path) -> OwnSwitches:
+        records = in_time_order(collected.read_bytes() if collected.exists() else b"")
+        counts = SwitchCounts(
+            count=len(records) // _RECORD,
+            dropped=sum(core.records_dropped for core in self._cores),
+            unseen=self._last.processes_missed if self._last is not None else 0,
+            unavailable=ends_told(self._cores),
+        )
+        return OwnSwitches(records, counts, self._names)
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        self._name_threads()
+        for image in self._images.values():
+            image.look()
+
+    def _name_threads(self) -> None:
+        for pid in self._images:
+            self._names.update(processes.thread_names(pid))
+
+    def _now(self) -> int:
+        return int(self._device.session().now_tsc)
+
+
+def offered(info: kmod.Info) -> None:
+    """Raises NotOnThisMachine where what the module drives writes no packets of programs."""
+    if info.backend == Unit.MODEL:
+        raise NotOnThisMachine(
+            BACKEND,
+            "its module was loaded with model=1, a trace unit for tests",
+            "sudo rmmod permille, and load it anew",
+        )
+
+
+def setup_of(config: RecordingConfig, info: kmod.Info) -> kmod.Setup:
+    """As asked for; what the processor does not offer is asked for nevertheless, so that the module says so."""
+    return kmod.Setup(
+        flags=flags_of(config.options) | Flags.CR3_FILTER & info.features | Flags.FOLLOW_FORK,
+        period_ns=config.period_ms * 1_000_000,
+        psb_freq=nearest(config.options.psb_freq, info.psb_freqs),
+        mtc_freq=nearest(config.options.mtc_freq, info.mtc_freqs) if config.options.mtc else 0,
+    )
+
+
+def flags_of(options: TraceOptions) -> Flags:
+    flags = Flags.TSC if options.tsc else Flags(0)
+    flags |= Flags.MTC if options.mtc else Flags(0)
+    flags |= Flags.CYC if options.cyc else Flags(0)
+    flags |= Flags(0) if options.return_compression else Flags.NO_RET_COMPRESSION
+    return flags
+
+
+def nearest(wanted: int, offered_bits: int) -> int:
+    """Of the frequencies that a processor offers (bit n: n) the nearest to what is wanted."""
+    choices = [number for number in range(32) if offered_bits >> number & 1]
+    return min(choices, key=lambda number: (abs(number - wanted), number), default=wanted)
+
+
+def pids_of(records: bytes) -> set[int]:
+    at = kmod.Switch.pid.offset
+    """The processes that records tell of."""
+    return {_PID.unpack_from(records, begin + at)[0] for begin in range(0, len(records), _RECORD)}
+
+
+def in_time_order(records: bytes) -> bytes:
+    """Each core's are, those of several are not; a torn last one is left out."""
+    whole = len(records) - len(records) % _RECORD
+    each = (records[begin : begin + _RECORD] for begin in range(0, whole, _RECORD))
+    return b"".join(sorted(each, key=_TSC.unpack_from))
+
+
+def ends_told(cores: Sequence[kmod.CoreStatus]) -> str:
+    """Why cores ended before the period was over, for people; "" where none did."""
+    why = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "refused an access to its trace unit"}
+    told = [f"core {core.cpu} {why[End(core.end)]}" for core in cores if core.end in why]
+    return "; ".join(told)

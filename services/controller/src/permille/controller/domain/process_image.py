@@ -1,0 +1,128 @@
+"""What code a process has, as /proc shows it now and then while it is recorded.
+
+Where a mapping comes to a place that nothing was at before, it is as if it had always been there: whatever was executed
+there was this. Where one comes to a place that something else was at, that is a change, and it has the time at
+which it was seen. Code that no file backs is read when the recording is over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from permille.controller.domain.recording import ImageChange
+
+PROC = Path("/proc")
+# Memory that is reserved for generated code, most of it never used.
+MOST_CODE_BYTES = 64 << 20
+_USER_END = 1 << 47
+_DELETED = " (deleted)"
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Executable memory; `path` "" or in brackets where no file backs it. `inode` 0 likewise."""
+
+    begin: int
+    end: int
+    offset: int
+    inode: int
+    path: str
+
+    @property
+    def in_memory_only(self) -> bool:
+        return not self.path.startswith("/") or self.path.endswith(_DELETED)
+
+    def overlaps(self, other: Mapping) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+
+def parse_maps(text: str) -> Iterator[Mapping]:
+    """The executable mappings of user code in /proc/<pid>/maps (proc_pid_maps(5))."""
+    for line in text.splitlines():
+        place, protection, offset, _, inode, *path = line.split(None, 5)
+        begin, end = (int(number, 16) for number in place.split("-"))
+        if "x" in protection and end <= _USER_END:
+            yield Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")
+
+
+class ProcessImage:
+    """One process's. `now`: the TSC."""
+
+    def __init__(self, pid: int, now: Callable[[], int], proc: Path = PROC) -> None:
+        self.pid = pid
+        self._now = now
+        self._folder = proc / str(pid)
+        self._there: set[Mapping] = set()
+        self._changes: list[ImageChange] = []
+        self._seen: list[Mapping] = []
+        self._code: dict[Mapping, bytes] = {}
+
+    def look(self) -> None:
+        """Takes in what is mapped now; nothing where the process is gone."""
+        try:
+            now = set(parse_maps((self._folder / "maps").read_text(errors="surrogateescape")))
+        except OSError:
+            return
+        if not now:
+            # A process that ends has given its memory up already.
+            return
+        come = sorted(now - self._there, key=lambda mapping: mapping.begin)
+        if come:
+            self._come(come)
+        self._there = now
+
+    def read_code(self) -> None:
+        """Reads what no file backs: what was generated until now."""
+        self.look()
+        try:
+            memory = os.open(self._folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            for mapping in self._there:
+                if mapping.in_memory_only and mapping.end - mapping.begin <= MOST_CODE_BYTES:
+                    self._code[mapping] = read_memory(memory, mapping)
+        finally:
+            os.close(memory)
+
+    def changes(self) -> Iterator[ImageChange]:
+        """In the order of their epochs."""
+        for change, mapping in zip(self._changes, self._seen, strict=True):
+            code = self._code.get(mapping, b"")
+            if not mapping.in_memory_only:
+                yield change
+            elif code:
+                yield replace(change, event="code", path="", size_bytes=len(code), code=code)
+            else:
+                yield replace(change, path="")
+
+    def _come(self, mappings: list[Mapping]) -> None:
+        epoch = self._changes[-1].epoch if self._changes else 0
+        anew = any(mapping.overlaps(seen) for mapping in mappings for seen in self._seen)
+        tsc = 0
+        if anew:
+            epoch, tsc = epoch + 1, self._now()
+        for mapping in mappings:
+            self._seen.append(mapping)
+            self._changes.append(
+                ImageChange(
+                    epoch=epoch,
+                    tsc=tsc,
+                    event="map",
+                    address=mapping.begin,
+                    size_bytes=mapping.end - mapping.begin,
+                    offset=mapping.offset,
+                    path=mapping.path,
+                )
+            )
+
+
+def read_memory(memory: int, mapping: Mapping) -> bytes:
+    """What can be read of it from its beginning."""
+    try:
+        return os.pread(memory, mapping.end - mapping.begin, mapping.begin)
+    except OSError:
+        return b""

@@ -1,0 +1,99 @@
+"""Which back end records what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+import pytest
+from permille.controller.domain.backends import Backends
+from permille.controller.domain.kmod_backend import in_time_order, nearest
+from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.recording import RecordableProcess, Recording, RecordingConfig
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
+
+ME = os.getpid()
+
+
+class Known:
+    """A back end that records those processes, or any where none is named."""
+
+    def __init__(self, name: str, pids: Sequence[int] = (), *, by_core: bool = False, why_not: str = "") -> None:
+        self.name, self.by_core = name, by_core
+        self._pids, self._why_not = pids, why_not
+
+    def require(self) -> None:
+        if self._why_not:
+            raise NotOnThisMachine(self.name, self._why_not, "change that")
+
+    def processes(self) -> list[RecordableProcess]:
+        return [RecordableProcess(pid, "x", ("x",), 1, "") for pid in self._pids]
+
+    def process(self, pid: int) -> RecordableProcess | None:
+        return RecordableProcess(pid, "x", ("x",), 1, "") if self.by_core or pid in self._pids else None
+
+    def begin(self, config: RecordingConfig) -> Sequence[Recording]:
+        raise NotImplementedError
+
+    def find(self, pids: Sequence[int], session_id: str) -> Sequence[Recording]:
+        return []
+
+    def free_bytes(self) -> int:
+        return 0
+
+    def collect_garbage(self, sessions: Collection[str]) -> None: ...
+
+
+def both(preferred: str = "auto", why_not: str = "") -> Backends:
+    return Backends([Known("vpt", [7]), Known("kmod", by_core=True, why_not=why_not)], preferred)
+
+
+def test_a_process_made_ready_goes_to_its_own_back_end_others_to_the_one_that_records_any() -> None:
+    assert both().choose("", [7]).name == "vpt"
+    assert both().choose("auto", [8]).name == "kmod"
+    assert both().choose("", [7, 8]).name == "kmod"
+
+
+def test_what_is_asked_for_comes_before_what_is_set() -> None:
+    assert both().choose("kmod", [7]).name == "kmod"
+    assert both("kmod").choose("", [7]).name == "kmod"
+    assert both("kmod").choose("vpt", [7]).name == "vpt"
+    with pytest.raises(InvalidArgument, match="no back end 'etm'"):
+        both().choose("etm", [7])
+
+
+def test_one_that_does_not_work_here_says_why_when_it_is_asked_for() -> None:
+    with pytest.raises(NotOnThisMachine, match="because the module is away"):
+        both(why_not="the module is away").choose("kmod", [7])
+
+
+def test_without_one_that_records_any_process_a_process_has_to_be_made_ready() -> None:
+    with pytest.raises(FailedPrecondition) as raised:
+        both(why_not="the module is away").choose("", [ME])
+    assert raised.value.reason == "NOT_RECORDABLE"
+    with pytest.raises(FailedPrecondition) as raised:
+        both().choose("vpt", [ME])
+    assert raised.value.reason == "NOT_RECORDABLE"
+
+
+def test_a_node_lists_what_was_made_ready_and_what_is_asked_for() -> None:
+    def listed(backends: Backends, wanted: str) -> dict[int, str]:
+        return {process.pid: backend.name for process, backend in backends.recordable(wanted, {7, 8})}
+
+    assert listed(both(), "") == {7: "vpt", 8: "kmod"}
+    assert listed(both(), "vpt") == {7: "vpt"}
+    assert listed(both(), "kmod") == {7: "kmod", 8: "kmod"}
+    assert listed(both(why_not="away"), "") == {7: "vpt"}
+    assert listed(both(why_not="away"), "kmod") == {}
+
+
+def test_a_frequency_that_a_processor_lacks_is_the_nearest_that_it_has() -> None:
+    assert nearest(3, 0b111111) == 3
+    assert nearest(3, 0x249) == 3
+    assert nearest(4, 0b1000001) == 6
+    assert nearest(3, 0) == 3
+
+
+def test_the_records_of_several_cores_become_one_list() -> None:
+    records = [tsc.to_bytes(8, "little") + bytes(16) for tsc in (5, 300, 7, 256, 1 << 40)]
+    assert in_time_order(b"".join(records) + b"torn") == b"".join(records[index] for index in (0, 2, 3, 1, 4))

@@ -1,0 +1,86 @@
+"""Refusals of the kernel module as errors, and rings as they are read."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import pickle
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.controller.domain import kmod_layout as kmod
+from permille.controller.domain.kmod_device import KmodDevice, refused, take
+from permille.controller.domain.kmod_layout import Refusal
+from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.mesh.errors import FailedPrecondition, NotFound, ResourceExhausted
+
+
+def test_a_machine_without_the_module_is_told_so_and_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(NotOnThisMachine) as raised:
+        KmodDevice(tmp_path / "permille")
+    error = raised.value
+    assert error.message == "kmod cannot record on this machine, because its kernel module is not loaded"
+    assert error.reason == "BACKEND_UNAVAILABLE" and "insmod" in error.help
+
+
+def test_a_device_that_is_another_one_is_told_from_the_module(tmp_path: Path) -> None:
+    other = tmp_path / "permille"
+    other.write_bytes(b"")
+    with pytest.raises(NotOnThisMachine, match="does not answer"):
+        KmodDevice(other).info()
+
+
+def test_the_error_comes_whole_out_of_another_process() -> None:
+    error = NotOnThisMachine("kmod", "it is so", "change it")
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, NotOnThisMachine)
+    assert (again.message, again.help, again.because) == (error.message, "change it", "it is so")
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_every_refusal_names_its_value_and_a_way_out(refusal: Refusal) -> None:
+    error = refused(refusal, 4711, OSError(errno.EINVAL, "Invalid argument"))
+    assert error.help
+    assert any(value in error.message for value in ("4711", hex(4711))) or refusal in (
+        Refusal.SLEEPING,
+        Refusal.NAMESPACE,
+    )
+
+
+def test_what_a_machine_lacks_is_told_from_what_is_busy_now() -> None:
+    failed = OSError(errno.EBUSY, "Device or resource busy")
+    assert isinstance(refused(Refusal.KVM, 1, failed), NotOnThisMachine)
+    assert isinstance(refused(Refusal.FLAGS, 4, failed), NotOnThisMachine)
+    for refusal in (Refusal.CORE_BUSY, Refusal.PERF, Refusal.FOREIGN, Refusal.CORE):
+        error = refused(refusal, 1, failed)
+        assert isinstance(error, FailedPrecondition) and not isinstance(error, NotOnThisMachine)
+        assert error.retry_after_s
+    assert isinstance(refused(Refusal.MEMORY, 64, failed), ResourceExhausted)
+    assert isinstance(refused(Refusal.PROCESS, 12, failed), NotFound)
+    # A number that only a newer module knows.
+    assert "99" in refused(99, 0, failed).message
+
+
+@given(st.lists(st.integers(0, 8), max_size=20), st.integers(0, 1 << 40))
+def test_a_ring_gives_every_record_once_wherever_it_wraps(portions: list[int], begin: int) -> None:
+    capacity, size = 8, 24
+    ring = mmap.mmap(-1, kmod.ring_bytes(capacity))
+    struct.pack_into("<I", ring, kmod.Ring.capacity.offset, capacity)
+    written = begin
+    struct.pack_into("<Q", ring, 0, begin)
+    struct.pack_into("<Q", ring, kmod.Ring.tail.offset, begin)
+    for portion in portions:
+        expected = []
+        for _ in range(portion):
+            record = struct.pack("<QIIII", written, 1, 2, 3, written & 1)
+            at = kmod.RING_RECORDS + written % capacity * size
+            ring[at : at + size] = record
+            expected.append(record)
+            written += 1
+        struct.pack_into("<Q", ring, 0, written)
+        assert take(ring) == b"".join(expected)
+        assert take(ring) == b""
+        assert struct.unpack_from("<Q", ring, kmod.Ring.tail.offset) == (written,)

@@ -1,0 +1,101 @@
+"""What code a process has, from /proc."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from permille.controller.domain.process_image import Mapping, ProcessImage, parse_maps
+
+MAPS = """\
+00400000-00401000 r--p 00000000 08:01 11 /bin/x
+00401000-00405000 r-xp 00001000 08:01 11 /bin/x
+7f0000000000-7f0000002000 r-xp 00000000 08:01 12 /lib/a b.so
+7f1000000000-7f1000001000 rwxp 00000000 00:00 0
+7ffc00000000-7ffc00002000 r-xp 00000000 00:00 0 [vdso]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
+"""
+
+
+def test_executable_mappings_of_user_code_are_what_counts() -> None:
+    assert [(mapping.begin, mapping.path) for mapping in parse_maps(MAPS)] == [
+        (0x401000, "/bin/x"),
+        (0x7F0000000000, "/lib/a b.so"),
+        (0x7F1000000000, ""),
+        (0x7FFC00000000, "[vdso]"),
+    ]
+
+
+def test_a_file_that_was_removed_has_to_be_read_from_memory() -> None:
+    assert Mapping(0, 1, 0, 5, "/lib/x.so (deleted)").in_memory_only
+    assert Mapping(0, 1, 0, 0, "[vdso]").in_memory_only
+    assert not Mapping(0, 1, 0, 5, "/lib/x.so").in_memory_only
+
+
+def looked(tmp_path: Path, *texts: str) -> ProcessImage:
+    """A process of which the maps were these, one after the other; the TSC counts the looks."""
+    folder = tmp_path / "7"
+    folder.mkdir(exist_ok=True)
+    times = iter(range(100, 200))
+    image = ProcessImage(7, lambda: next(times), tmp_path)
+    for text in texts:
+        (folder / "maps").write_text(text)
+        image.look()
+    return image
+
+
+def test_what_comes_to_a_free_place_is_as_if_it_had_always_been_there(tmp_path: Path) -> None:
+    first = "1000-2000 r-xp 0 08:01 1 /bin/x\n"
+    image = looked(tmp_path, first, first + "8000-9000 r-xp 0 08:01 2 /lib/y\n")
+    assert [(change.epoch, change.tsc, change.path) for change in image.changes()] == [
+        (0, 0, "/bin/x"),
+        (0, 0, "/lib/y"),
+    ]
+
+
+def test_what_comes_to_the_place_of_another_is_a_change_with_a_time(tmp_path: Path) -> None:
+    image = looked(
+        tmp_path,
+        "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 2 /lib/y\n",
+        "1000-2000 r-xp 0 08:01 1 /bin/x\n",
+        "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 3 /lib/z\n",
+    )
+    assert [(change.epoch, change.tsc, change.path) for change in image.changes()] == [
+        (0, 0, "/bin/x"),
+        (0, 0, "/lib/y"),
+        (1, 100, "/lib/z"),
+    ]
+
+
+def test_a_process_that_ends_keeps_what_it_had(tmp_path: Path) -> None:
+    image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n", "")
+    (tmp_path / "7" / "maps").unlink()
+    image.look()
+    image.read_code()
+    assert [change.path for change in image.changes()] == ["/bin/x"]
+
+
+def test_code_without_a_file_is_read_from_the_process_itself() -> None:
+    program = (
+        "import ctypes, mmap\n"
+        "code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n"
+        "code[:3] = b'\\x90\\x90\\xc3'\n"
+        "print(ctypes.addressof(ctypes.c_char.from_buffer(code)), flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        address = int(child.stdout.readline())
+        image = ProcessImage(child.pid, lambda: 0)
+        image.look()
+        image.read_code()
+        child.communicate("\n")
+    changes = list(image.changes())
+    assert any(change.path == str(Path(sys.executable).resolve()) for change in changes)
+    (generated,) = [change for change in changes if change.address <= address < change.address + change.size_bytes]
+    assert generated.event == "code"
+    assert generated.code[address - generated.address :][:3] == b"\x90\x90\xc3"
+    assert any(change.event == "code" and change.code for change in changes if change is not generated), "the vdso"

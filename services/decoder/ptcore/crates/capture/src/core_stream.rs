@@ -1,0 +1,74 @@
+//! The packets of a core on which nothing but user code of some processes was traced, divided by its switch records.
+
+use crate::attribute::{place, Placed};
+use crate::runs::{epoch_at, number, runs, Spaces};
+use crate::{Switch, View};
+use pt_flow::Config;
+use std::collections::HashMap;
+
+/// `struct permille_switch`, and the records of session archives.
+const RECORD: usize = 24;
+
+/// From which TSC on which epoch holds, by process.
+pub type Epochs = HashMap<u32, Vec<(u64, u32)>>;
+
+/// A core's stream with who ran in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Divided {
+    /// From which offset on which view holds. Their image is 0: whoever has images knows which.
+    pub turns: Vec<(usize, View)>,
+    /// How many turns there were; for how many several places were as good, and for how many only clock packets tell.
+    pub total: usize,
+    pub ambiguous: usize,
+    pub coarse: usize,
+}
+
+/// The records of one core, in the order in which they are.
+pub fn switches_of(records: &[u8], core: u32) -> Vec<Switch> {
+    let word = |record: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
+    let read = |record: &[u8]| Switch {
+        tsc: u64::from(word(record, 4)) << 32 | u64::from(word(record, 0)),
+        pid: word(record, 12),
+        tid: word(record, 16),
+        enters: word(record, 20) == 1,
+    };
+    records.chunks_exact(RECORD).filter(|record| word(record, 8) == core).map(read).collect()
+}
+
+struct Processes<'e> {
+    epochs: &'e Epochs,
+    views: Vec<View>,
+    numbers: HashMap<View, u32>,
+}
+
+impl Spaces for Processes<'_> {
+    fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
+        let epoch = epoch_at(self.epochs(pid), tsc);
+        number(&mut self.views, &mut self.numbers, View { pid, tid, image: 0, epoch, kernel: 0 })
+    }
+
+    fn epochs(&mut self, pid: u32) -> &[(u64, u32)] {
+        self.epochs.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
+    fn space_of(&self, pid: u32) -> u32 {
+        pid
+    }
+}
+
+/// Divides a stream among the threads of `switches`, which are the core's own, by time.
+///
+/// Nobody else is traced: what stands before the first thread's arrival is that thread's, what stands behind the last
+/// one's departure that one's.
+pub fn divide(data: &[u8], config: &Config, switches: &[Switch], epochs: &Epochs) -> Divided {
+    let mut processes = Processes { epochs, views: Vec::new(), numbers: HashMap::new() };
+    let (mut first, mut turns) = runs(&mut processes, switches);
+    let views = processes.views;
+    turns.retain(|turn| views[turn.view as usize].tid != 0);
+    if views[first as usize].tid == 0 && !turns.is_empty() {
+        first = turns.remove(0).view;
+    }
+    let Placed { epochs, ambiguous, coarse } = place(data, config, first, &turns);
+    let turn = |(offset, view): (usize, u32)| (offset, views[view as usize]);
+    Divided { turns: epochs.into_iter().map(turn).collect(), total: turns.len(), ambiguous, coarse }
+}

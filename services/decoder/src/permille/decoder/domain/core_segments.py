@@ -1,0 +1,102 @@
+"""The segments of cores, as recorders make them, as segments of the threads that ran there.
+
+A core's stream is one object. Everything behind the archive takes a segment for what one thread did: so each thread
+that the switch records saw on the core gets a segment of its own, which names the same object. Which packets are whose
+is found where the packets are (`permille.ptcore.divide`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from permille.decoder.domain.manifest import Manifest, Segment
+
+_RECORD = struct.Struct("<QIIII")
+_IN = 1
+
+
+@dataclass
+class _Stay:
+    """A thread on a core: its process, when it was first and last seen there, whether it was still there at the end."""
+
+    pid: int
+    first_tsc: int
+    last_tsc: int
+    stays: bool
+
+
+def undivided(segment: Segment) -> bool:
+    """Whether it is a whole core's, of which nobody said yet who ran there."""
+    return segment.kind == "core" and segment.tid == 0 and not segment.turns
+
+
+def by_switches(segment: Segment) -> bool:
+    """Whether the switch records say which of its object's packets are whose."""
+    return segment.kind == "core" and not segment.turns
+
+
+def divided(manifest: Manifest, switches: bytes) -> Manifest:
+    """The manifest with a segment for each thread of a core, numbered anew. `switches`: 24-byte records by time.
+
+    The first segment of a core has its bytes: how many are whose is known when it is decoded.
+    """
+    stays = _stays(switches)
+    names = {thread.tid: thread.name for thread in manifest.threads}
+    found: list[Segment] = []
+    for segment in manifest.segments:
+        parts = _threads(segment, stays.get(segment.core, {}), names) if undivided(segment) else [segment]
+        for part in parts:
+            found.append(part.model_copy(update={"index": len(found)}))
+    return manifest.model_copy(update={"segments": tuple(found)})
+
+
+def _threads(segment: Segment, stays: Mapping[int, _Stay], names: Mapping[int, str]) -> list[Segment]:
+    if not stays:
+        return [segment.model_copy(update={"thread_name": "unknown: nothing was seen to switch"})]
+    return [
+        segment.model_copy(
+            update={
+                "pid": stay.pid,
+                "tid": tid,
+                "thread_name": names.get(tid, ""),
+                "first_tsc": max(stay.first_tsc, segment.first_tsc),
+                "last_tsc": segment.last_tsc if stay.stays else stay.last_tsc,
+            }
+            | ({} if number == 0 else {"size_bytes": 0, "stored_bytes": 0, "buffer_bytes": 0})
+        )
+        for number, (tid, stay) in enumerate(stays.items())
+    ]
+
+
+def _stays(switches: bytes) -> dict[int, dict[int, _Stay]]:
+    """By core and thread."""
+    cores: dict[int, dict[int, _Stay]] = {}
+    for tsc, core, pid, tid, operation in records(switches):
+        if tid == 0:
+            continue
+        stay = cores.setdefault(core, {}).setdefault(tid, _Stay(pid, tsc, tsc, stays=True))
+        stay.last_tsc, stay.stays = tsc, operation == _IN
+    return cores
+
+
+def records(switches: bytes) -> Iterable[tuple[int, ...]]:
+    """TSC, core, pid, tid, 1 in or 0 out; bytes behind the last whole record are ignored."""
+    whole = len(switches) - len(switches) % _RECORD.size
+    return _RECORD.iter_unpack(memoryview(switches)[:whole])
+
+
+def bytes_by_thread(turns: Iterable[tuple[int, int, int, int, int]], size: int) -> dict[int, int]:
+    """How many bytes of a stream each thread has; turns as `permille.ptcore.divide` tells them."""
+    sizes: dict[int, int] = {}
+    for (begin, _, tid, _, _), end in _with_ends(list(turns), size):
+        sizes[tid] = sizes.get(tid, 0) + end - begin
+    return sizes
+
+
+def _with_ends(
+    turns: list[tuple[int, int, int, int, int]], size: int
+) -> Iterator[tuple[tuple[int, int, int, int, int], int]]:
+    ends = [turn[0] for turn in turns[1:]] + [size]
+    yield from zip(turns, ends, strict=True)

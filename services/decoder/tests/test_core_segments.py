@@ -1,0 +1,95 @@
+"""Segments of cores as segments of the threads that ran there."""
+
+from __future__ import annotations
+
+import struct
+
+from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, divided, undivided
+from permille.decoder.domain.manifest import (
+    Clock,
+    Manifest,
+    PacketOptions,
+    Segment,
+    StoredFile,
+    Switches,
+    ThreadName,
+)
+
+IN, OUT = 1, 0
+FILE = StoredFile(key="k", sha256="")
+
+
+def manifest(*segments: Segment) -> Manifest:
+    return Manifest(
+        version=1,
+        session="nodes/n/sessions/s",
+        session_id="s",
+        node="n",
+        backend="kmod",
+        start_ns=0,
+        end_ns=1,
+        clock=Clock(tsc0=0, ns0=0, tsc1=1, ns1=1),
+        pt=PacketOptions(family=6, model=94, stepping=3),
+        segments=segments,
+        switches=Switches(key="k", sha256=""),
+        maps=FILE,
+        code=FILE,
+        threads=(ThreadName(tid=71, name="main"),),
+    )
+
+
+def core(index: int, number: int) -> Segment:
+    return Segment(
+        index=index,
+        key=f"segment-{index}",
+        kind="core",
+        core=number,
+        pid=0,
+        tid=0,
+        size_bytes=1000,
+        stored_bytes=100,
+        buffer_bytes=4096,
+        sha256="",
+        first_tsc=15,
+        last_tsc=90,
+    )
+
+
+def switches(*records: tuple[int, int, int, int, int]) -> bytes:
+    return b"".join(struct.pack("<QIIII", *record) for record in records)
+
+
+def test_each_thread_that_was_seen_on_a_core_has_a_segment_of_its_own() -> None:
+    found = divided(
+        manifest(core(0, 2), core(1, 3)),
+        switches((10, 2, 7, 71, IN), (20, 2, 7, 71, OUT), (30, 2, 8, 81, IN), (40, 3, 7, 71, IN), (50, 3, 7, 71, OUT)),
+    ).segments
+    assert [(s.index, s.key, s.core, s.pid, s.tid, s.thread_name) for s in found] == [
+        (0, "segment-0", 2, 7, 71, "main"),
+        (1, "segment-0", 2, 8, 81, ""),
+        (2, "segment-1", 3, 7, 71, "main"),
+    ]
+    assert [(s.first_tsc, s.last_tsc) for s in found] == [(15, 20), (30, 90), (40, 50)]
+    # The object is counted once.
+    assert [(s.size_bytes, s.stored_bytes, s.buffer_bytes) for s in found] == [
+        (1000, 100, 4096),
+        (0, 0, 0),
+        (1000, 100, 4096),
+    ]
+    assert all(by_switches(s) and not undivided(s) for s in found)
+
+
+def test_a_core_without_records_stays_what_it_was() -> None:
+    (found,) = divided(manifest(core(0, 2)), b"").segments
+    assert undivided(found)
+
+
+def test_segments_of_threads_and_of_imported_cores_are_left_as_they_are() -> None:
+    thread = Segment(index=0, key="a", pid=7, tid=71, size_bytes=5, sha256="")
+    imported = core(1, 2).model_copy(update={"tid": 71, "turns": ((0, 7, 71, 0, 0),)})
+    assert divided(manifest(thread, imported), switches((1, 2, 7, 71, IN))).segments == (thread, imported)
+
+
+def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:
+    turns = [(0, 7, 71, 0, 0), (100, 8, 81, 0, 0), (150, 7, 71, 1, 0)]
+    assert bytes_by_thread(turns, 1000) == {71: 950, 81: 50}
