@@ -30,6 +30,7 @@ static const struct {
 	{ "loading", test_loading },
 	{ "traced", test_traced },
 	{ "perf", test_perf },
+	{ "mesh", test_mesh },
 };
 
 static void mount_all(void)

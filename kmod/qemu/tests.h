@@ -13,5 +13,6 @@ void test_fuzz(void);
 void test_loading(void);
 void test_traced(void);
 void test_perf(void);
+void test_mesh(void);
 
 #endif

@@ -132,7 +132,7 @@ def write_segments(folder: Path, session: Session, recordings: Sequence[Recordin
 
 def whose(recording: Recording, stream: Stream) -> dict[str, Any]:
     if stream.core >= 0:
-        return {"kind": "core", "core": stream.core, "pid": 0, "tid": 0}
+        return {"kind": "core", "core": stream.core, "pid": 0, "tid": 0, "counters": dict(stream.counters)}
     return {"kind": "thread", "pid": recording.pids[0], "tid": stream.tid, "thread_name": stream.thread_name}
 
 

@@ -33,6 +33,7 @@ from permille.mesh.errors import PermilleError
 SWITCH_RECORDS = 1 << 16
 # How often it is looked what is mapped: what comes and goes in between is not seen.
 LOOK_S = 0.1
+COUNTERS = ("operations_on", "operations_off", "retargets", "arrivals", "hook_calls", "hook_ticks", "hook_ticks_max")
 _RECORD = ctypes.sizeof(kmod.Switch)
 _PID = struct.Struct("<I")
 _TSC = struct.Struct("<Q")
@@ -171,6 +172,7 @@ class KmodRecording:
                 last_tsc=core.last_tsc,
                 epochs=(),
                 core=core.cpu,
+                counters={name: int(getattr(core, name)) for name in COUNTERS},
             )
             for core in self._cores
             if core.trace_bytes
@@ -220,7 +222,8 @@ def offered(info: kmod.Info) -> None:
 def setup_of(config: RecordingConfig, info: kmod.Info) -> kmod.Setup:
     """As asked for; what the processor does not offer is asked for nevertheless, so that the module says so."""
     return kmod.Setup(
-        flags=flags_of(config.options) | Flags.CR3_FILTER & info.features | Flags.FOLLOW_FORK,
+        # Without the filter other programs' code would be recorded too.
+        flags=flags_of(config.options) | Flags.CR3_FILTER | Flags.FOLLOW_FORK,
         period_ns=config.period_ms * 1_000_000,
         psb_freq=nearest(config.options.psb_freq, info.psb_freqs),
         mtc_freq=nearest(config.options.mtc_freq, info.mtc_freqs) if config.options.mtc else 0,

@@ -84,6 +84,8 @@ class Stream:
     last_tsc: int
     epochs: tuple[tuple[int, int], ...]
     core: int = -1
+    # What the back end counted for whoever wants to know what tracing cost.
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_BACKOFF_S = 30.0
 # A process that was asked to end its recording does within a ms, unless it is itself stopped.
 STOP_S = 5.0
+# Packets of a session are written in seconds; a disk that is full takes for ever.
+LEAVE_S = 10.0
 LOST_SWITCHES = "the controller ended during the session; records until then are kept"
 
 _log = structlog.get_logger(__name__)
@@ -69,12 +71,21 @@ class SessionRunner:
         self._resumed = resumed
         self._stop = asyncio.Event()
         self._recordings: Sequence[Recording] = ()
+        self._archived = asyncio.Event()
         # Those of BCC, which a back end that records its own does not need.
         self._counts = SwitchCounts(0, 0, 0)
 
     def stop(self) -> None:
         """Ends the recording before its period is over."""
         self._stop.set()
+
+    async def leave(self) -> None:
+        """Sees to it that what dies with this process is on disk; ends a recording of which nothing would be left."""
+        if self._backend.by_core and self._recordings:
+            self.stop()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._archived.wait()
 
     async def run(self) -> None:
         """Returns when the session is stored or has failed and etcd knows it."""
@@ -98,6 +109,7 @@ class SessionRunner:
         if not entry.archived:
             recordings = await self._record(entry)
             await self._archive(entry, recordings)
+            self._archived.set()
             await self._release(entry)
         await self._upload(entry)
 
@@ -258,7 +270,7 @@ class SessionRunner:
 def lost(session: Session, backend: Backend) -> Unavailable:
     what = "it recorded anything"
     if backend.by_core and session.state != State.PREPARING:
-        what = "its recording was over: the kernel ended it at once, and what was recorded is gone"
+        what = "it was stored: the kernel ended the recording with its controller, and took the memory back"
     return Unavailable(
         f"the controller of {session.name} ended before {what}",
         reason="CONTROLLER_LOST",

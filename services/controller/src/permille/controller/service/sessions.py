@@ -88,6 +88,7 @@ class Sessions:
 
     async def close(self) -> None:
         """Leaves the sessions to the next controller: recordings end by their own timers, the journal has the rest."""
+        await asyncio.gather(*(runner.leave() for runner in self._runners.values()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

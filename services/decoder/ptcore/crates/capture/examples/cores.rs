@@ -1,15 +1,16 @@
 //! What cores recorded, divided by thread, against what the plugin that was their trace unit logged of each thread:
 //! `cargo run --example cores -- RECORDING FOLDER`.
 //!
-//! RECORDING is the archive of `kmod/qemu/archive.h`; FOLDER has `threads.txt`, `units.txt` and the truth of
-//! `kmod/qemu/unit/truth.c`. Exit code 1 at a difference.
+//! RECORDING is the archive of `kmod/qemu/archive.h`, or the folder of a session in an object store, with a `pointers.txt`:
+//! tid and thread pointer of each thread. FOLDER has `threads.txt`, `units.txt` and the truth of `kmod/qemu/unit/truth.c`.
+//! Exit code 1 at a difference.
 //!
 //! `exchanged` as a third argument gives one stay on a core to another thread: that must be a difference.
 
 #[path = "../../flow/tests/support/truth_log.rs"]
 mod truth_log;
 
-use pt_capture::{place, Memory, Turn, View};
+use pt_capture::{open, place, switches_of, Capture, Memory, Of, Options, Switch, Turn, View};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 use pt_image::Image;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +35,7 @@ fn unpack(archive: &[u8]) -> Files<'_> {
 }
 
 /// The code of each process, as it stood in its memory: files `code-PID-ADDRESS`. The kernel's is that of process 0.
-fn images(files: &Files) -> BTreeMap<u32, Image> {
+fn images_of(files: &Files) -> BTreeMap<u32, Image> {
     let mut images: BTreeMap<u32, Image> = BTreeMap::new();
     for (name, bytes) in files {
         let Some((pid, address)) = name.strip_prefix("code-").and_then(|name| name.split_once('-')) else { continue };
@@ -43,26 +44,6 @@ fn images(files: &Files) -> BTreeMap<u32, Image> {
         image.code(0, address, bytes.to_vec()).expect("code");
     }
     images
-}
-
-/// `struct permille_switch`
-#[derive(Clone, Copy)]
-struct Switch {
-    tsc: u64,
-    pid: u32,
-    tid: u32,
-    comes: bool,
-}
-
-fn switches(records: &[u8]) -> Vec<Switch> {
-    let word = |record: &[u8], at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
-    let read = |record: &[u8]| Switch {
-        tsc: u64::from(word(record, 4)) << 32 | u64::from(word(record, 0)),
-        pid: word(record, 12),
-        tid: word(record, 16),
-        comes: word(record, 20) == 1,
-    };
-    records.chunks_exact(24).map(read).collect()
 }
 
 /// A thread on a core, from its arrival on: one view each, so that a block tells the stay that it belongs to.
@@ -78,12 +59,12 @@ struct Stay {
 fn stays(core: usize, switches: &[Switch]) -> (Vec<Stay>, Vec<Turn>) {
     let stay = |pid, tid, arrived| Stay { core, pid, tid, arrived, addresses: Vec::new() };
     let (mut stays, mut turns, mut left) = (vec![stay(0, 0, 0)], Vec::new(), None);
-    for &Switch { tsc, pid, tid, comes } in switches {
-        if comes {
+    for &Switch { tsc, pid, tid, enters } in switches {
+        if enters {
             turns.push(Turn { from: left.unwrap_or(tsc), to: tsc, view: stays.len() as u32, pid });
             stays.push(stay(pid, tid, tsc));
         }
-        left = (!comes).then_some(tsc);
+        left = (!enters).then_some(tsc);
     }
     (stays, turns)
 }
@@ -122,11 +103,11 @@ fn decode(
     packets: &[u8],
     full: bool,
     switches: &[Switch],
-    code: &BTreeMap<u32, Image>,
+    code: &BTreeMap<u32, &Image>,
 ) -> (Vec<Stay>, u64) {
     let config = config();
     let (mut stays, turns) = stays(core, switches);
-    let images: Vec<_> = code.values().collect();
+    let images: Vec<_> = code.values().copied().collect();
     let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
     let view = |stay: &Stay| View { pid: stay.pid, tid: stay.tid, image: image_of(stay.pid), epoch: 0, kernel: 0 };
     let views: Vec<_> = stays.iter().map(view).collect();
@@ -149,8 +130,8 @@ fn decode(
 
 /// What the core ran of the one process, and of the kernel for it: threads follow each other there between two
 /// instructions that nothing tells. And how much was lost.
-fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u32, Image>) -> (Stay, u64) {
-    let images: Vec<_> = code.values().collect();
+fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u32, &Image>) -> (Stay, u64) {
+    let images: Vec<_> = code.values().copied().collect();
     let view = View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0 };
     let mut all = [Stay { core, pid: 1, tid: core as u32, arrived: 0, addresses: Vec::new() }];
     let mut sink = Core { stays: &mut all, full, losses: 0 };
@@ -235,6 +216,57 @@ fn logged(folder: &Path) -> Logged {
     logged
 }
 
+/// What was recorded, wherever it is.
+struct Recorded<'a> {
+    cores: Vec<CoreRecorded<'a>>,
+    code: BTreeMap<u32, &'a Image>,
+    /// Of each core: what the module counted.
+    session: String,
+    /// Thread and thread pointer, one a line.
+    pointers: String,
+}
+
+struct CoreRecorded<'a> {
+    packets: &'a [u8],
+    switches: Vec<Switch>,
+    full: bool,
+}
+
+fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded<'a> {
+    let session = String::from_utf8_lossy(files["session.txt"]).into_owned();
+    let core = |(number, line): (usize, &str)| {
+        let core = line.split(' ').nth(1).and_then(|core| core.parse().ok()).expect("a core");
+        CoreRecorded {
+            packets: files[&*format!("core-{number}.pt")],
+            switches: switches_of(files[&*format!("core-{number}.switches")], core),
+            full: line.ends_with("full 1"),
+        }
+    };
+    let cores = session.lines().enumerate().map(core).collect();
+    let pointers = String::from_utf8_lossy(files["threads.txt"]).into_owned();
+    Recorded { cores, code: images.iter().map(|(&pid, image)| (pid, image)).collect(), session, pointers }
+}
+
+/// A session as its controller stored it: whose code it is only the views of its streams say.
+fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
+    let manifest: serde_json::Value =
+        serde_json::from_str(&text(folder, "manifest.json")).expect("the manifest is JSON");
+    let records = std::fs::read(folder.join("switches.bin")).expect("switches.bin");
+    let segments = manifest["segments"].as_array().expect("segments");
+    let (mut cores, mut session) = (Vec::new(), String::new());
+    for (stream, segment) in capture.streams.iter().zip(segments) {
+        let Of::Core(core) = stream.of else { panic!("{} is not of a core", stream.name) };
+        let number = |name: &str| segment["counters"][name].as_u64().expect("a counter");
+        let full = segment["full"].as_bool().expect("full");
+        let (on, off, moved) = (number("operations_on"), number("operations_off"), number("retargets"));
+        let (bytes, full_as) = (stream.data.len(), u8::from(full));
+        session += &format!("core {core} bytes {bytes} on {on} off {off} retargets {moved} full {full_as}\n");
+        cores.push(CoreRecorded { packets: &stream.data, switches: switches_of(&records, core), full });
+    }
+    let code = capture.views.iter().map(|view| (view.pid, &capture.images[view.image])).collect();
+    Recorded { cores, code, session, pointers: text(folder, "pointers.txt") }
+}
+
 /// What the units saw of control is what the module counted.
 fn control(units: &str, session: &str) -> bool {
     let number = |line: &str, name: &str| -> u64 {
@@ -282,18 +314,22 @@ fn main() -> ExitCode {
         [recording, folder, what] if what == "exchanged" => (recording, Path::new(folder), true),
         _ => panic!("usage: cores RECORDING FOLDER [exchanged]"),
     };
-    let archive = std::fs::read(recording).expect("the recording");
-    let files = unpack(&archive);
-    let code = images(&files);
-    let session = String::from_utf8_lossy(files["session.txt"]);
+    let (capture, archive, images);
+    let recorded = if Path::new(recording).is_dir() {
+        capture = open(Path::new(recording), &Options::default()).expect("a session");
+        of_session(Path::new(recording), &capture)
+    } else {
+        archive = std::fs::read(recording).expect("the recording");
+        let files = unpack(&archive);
+        images = images_of(&files);
+        of_files(&files, &images)
+    };
+    let Recorded { cores, code, session, pointers } = recorded;
     let units = text(folder, "units.txt");
     print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
     let with_kernel = code.contains_key(&0);
     let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
-    for (core, line) in session.lines().enumerate() {
-        let full = line.ends_with("full 1");
-        let packets = files[&*format!("core-{core}.pt")];
-        let switches = switches(files[&*format!("core-{core}.switches")]);
+    for (core, CoreRecorded { packets, switches, full }) in cores.into_iter().enumerate() {
         let (stays, losses) = if with_kernel {
             let (all, losses) = decode_with_kernel(core, packets, full, &code);
             (vec![all], losses)
@@ -312,7 +348,7 @@ fn main() -> ExitCode {
         // The unit's logs are those of cores; exchanged, each is held against the other's.
         true if exchanged => "0 1\n1 0\n".into(),
         true => "0 0\n1 1\n".into(),
-        false => String::from_utf8_lossy(files["threads.txt"]),
+        false => pointers,
     };
     let (compared, different, total) = judge(&threads, &pointers, &logged, folder, cut);
     let spaces = logged.values().map(|(_, space)| space).collect::<HashSet<_>>().len();

@@ -1,0 +1,82 @@
+"""In the guest: one program, recorded with the kernel module by the controller's back end alone, without any service.
+
+The session's archive is left in /recorded/store, as the controller would store it. The decoder's golden archive of two
+cores was recorded so: `SCRIPT=record_in_guest.py PROGRAMS=FILE kmod/qemu/mesh KERNEL PROGRAM=FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import zstandard
+from mesh_in_guest import RECORDED, say, threads_of, write_pointers
+from permille.controller.domain.archive import BINARIES, SwitchesOfSession, write_archive
+from permille.controller.domain.kmod_backend import KmodBackend, KmodRecording
+from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.recording import CoreBuffers, RecordingConfig
+from permille.controller.domain.session import Session, TraceOptions
+
+PERIOD_MS = int(os.environ.get("PERIOD_MS", "60"))
+BUFFER_BYTES = 16 << 20
+
+
+def recorded(session: Session, switches: Path) -> KmodRecording:
+    cores = dict.fromkeys(range(os.cpu_count() or 1), BUFFER_BYTES)
+    config = RecordingConfig(session.id, session.pids, session.period_ms, session.options, CoreBuffers(cores))
+    (recording,) = KmodBackend().begin(config)
+    while not recording.finished():
+        recording.collect(switches)
+        time.sleep(0.01)
+    recording.collect(switches)
+    return recording
+
+
+def store(session: Session, recording: KmodRecording, switches: Path) -> None:
+    clock, own = recording.realtime(), recording.own_switches(switches)
+    session = session.changed(start_ns=clock.ns0, end_ns=clock.ns1, stop_reason="PERIOD")
+    folder = RECORDED / "store" / "raw" / session.id
+    folder.mkdir(parents=True)
+    told = SwitchesOfSession(own.records, own.counts, own.thread_names)
+    manifest = write_archive(folder, session, [recording], told, MappedBinaries().find)
+    for key, path in json.loads((folder / BINARIES).read_text()).items():
+        binary = RECORDED / "store" / key
+        binary.parent.mkdir(exist_ok=True)
+        binary.write_bytes(zstandard.compress(Path(path).read_bytes()))
+    say(f"{own.counts}, {[(segment['core'], segment['size_bytes']) for segment in manifest['segments']]}")
+
+
+def main() -> None:
+    RECORDED.mkdir()
+    program = os.environ["PROGRAM"]
+    target = subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while len(threads_of(target.pid)) < 2:
+        time.sleep(0.01)
+    options = TraceOptions(psb_freq=0)
+    session = Session(
+        node="guest",
+        id="two-threads",
+        request_id="two-threads",
+        pids=(target.pid,),
+        purpose="ON_DEMAND",
+        period_ms=PERIOD_MS,
+        budget_bytes=2 * BUFFER_BYTES,
+        options=options,
+        target_name=Path(program).name,
+        command_line=(program,),
+        backend="kmod",
+    )
+    switches = RECORDED / "switches.raw"
+    recording = recorded(session, switches)
+    store(session, recording, switches)
+    recording.release()
+    write_pointers(target.pid)
+    target.kill()
+    target.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The archive of two cores, recorded with the kernel module in QEMU whose plugin was the trace unit.
+
+`core_session` is kmod/qemu/two_threads.c for 60 ms on two virtual CPUs (kmod/qemu/record_in_guest.py). The unit's own
+log, which has no part in the archive, says how many instructions of the program ran while it was traced: 1,108.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.manifest import manifest_key
+from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
+from permille.mesh.store import ObjectStore
+from permille.mesh.tables import Tables
+from permille.ptcore import Capture
+
+GOLDEN = Path(__file__).with_name("core_session")
+SESSION = "two-threads"
+INSTRUCTIONS = 1108
+RECORD = 24
+
+
+@pytest.fixture
+def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
+    pool = SegmentPool(decode_part, LocalWorkers(1))
+    yield pool
+    pool.close()
+
+
+async def stored(store: ObjectStore, **changed: bytes) -> None:
+    """Stores the archive; `changed`: other contents, by the stem of the file, of which the manifest tells."""
+    manifest = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
+    for file in sorted(GOLDEN.rglob("*")):
+        if file.is_file() and file.name != "manifest.json":
+            data = changed.get(file.stem, file.read_bytes())
+            await store.put_stream(str(file.relative_to(GOLDEN)), data)
+    for name, data in changed.items():
+        manifest[name]["sha256"] = hashlib.sha256(data).hexdigest()
+    await store.put_stream(manifest_key(SESSION), json.dumps(manifest).encode())
+
+
+async def decoded(store: ObjectStore, pool: SegmentPool[PartTask, bytes], folder: Path) -> DecodedSession:
+    async def progress(done: int, total: int) -> None:
+        assert done <= total
+
+    for name in ("scratch", "worker", "debug"):
+        (folder / name).mkdir(exist_ok=True)
+    decoder = SessionDecoder(
+        store,
+        Tables(store),
+        pool,
+        folder=folder / "scratch",
+        workers_folder=str(folder / "worker"),
+        debug_folder=folder / "debug",
+    )
+    return await decoder.decode(SESSION, "operations/1", progress)
+
+
+async def rows(store: ObjectStore, table: str) -> list[dict[str, Any]]:
+    dataset = await Tables(store).dataset(table)
+    found: list[dict[str, Any]] = dataset.to_table().to_pylist()
+    return found
+
+
+async def test_the_packets_of_cores_are_decoded_to_what_each_thread_ran(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    await stored(store)
+    told = await decoded(store, pool, tmp_path)
+    assert (told.instructions, told.lost_bytes, told.raw_bytes) == (INSTRUCTIONS, 0, 4201)
+    segments = sorted(await rows(store, "segments"), key=lambda row: int(row["segment"]))
+    # The second thread ran on both cores.
+    assert [(row["tid"], row["core"], row["instructions"], row["size_bytes"]) for row in segments] == [
+        (91, 0, 581, 2403),
+        (92, 0, 279, 904),
+        (92, 1, 248, 894),
+    ]
+    assert {row["thread"] for row in segments} == {"two_threads"}
+    assert await rows(store, "losses") == []
+    functions = {row["name"]: row["self_instructions"] for row in await rows(store, "functions")}
+    assert set(functions) == {"first", "second", "wait_for", "hand_over"}
+    assert sum(functions.values()) == INSTRUCTIONS
+    (session,) = await rows(store, "sessions")
+    assert (session["backend"], session["raw_bytes"], session["segments"]) == ("kmod", 4201, 3)
+
+
+async def test_each_thread_is_in_its_own_function_and_calls_have_its_core(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    await stored(store)
+    await decoded(store, pool, tmp_path)
+    where = Counter((row["tid"], row["name"]) for row in await rows(store, "calls"))
+    assert (91, "second") not in where
+    assert (92, "first") not in where
+    assert {tid for tid, name in where if name == "hand_over"} == {91, 92}
+    assert {(row["tid"], row["core"]) for row in await rows(store, "calls")} == {(91, 0), (92, 0), (92, 1)}
+
+
+async def test_records_of_another_thread_give_what_ran_to_that_one(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    """The switch records alone say who ran: nothing else in the archive does."""
+    switches = bytearray((GOLDEN / "raw" / SESSION / "switches.bin").read_bytes())
+    for at in range(0, len(switches), RECORD):
+        switches[at + 16 : at + 20] = (91).to_bytes(4, "little")
+    await stored(store, switches=bytes(switches))
+    told = await decoded(store, pool, tmp_path)
+    assert told.instructions == INSTRUCTIONS
+    assert {row["tid"] for row in await rows(store, "segments")} == {91}
+
+
+async def test_without_records_what_ran_is_lost_and_says_so(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    await stored(store, switches=b"")
+    told = await decoded(store, pool, tmp_path)
+    assert (told.instructions, told.lost_bytes) == (0, 4201)
+    assert {row["reason"] for row in await rows(store, "losses")} == {
+        "no switch record says who ran on core 0",
+        "no switch record says who ran on core 1",
+    }
+
+
+async def test_a_process_whose_mappings_nobody_saw_is_a_loss_with_that_reason(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    maps = json.dumps({"version": 1, "processes": []}).encode()
+    await stored(store, maps=maps)
+    told = await decoded(store, pool, tmp_path)
+    assert told.instructions == 0
+    assert all("mappings of process 91 are missing" in row["reason"] for row in await rows(store, "losses"))
+
+
+def test_the_archive_itself_can_be_listed() -> None:
+    capture = Capture(GOLDEN / "raw" / SESSION)
+    streams = capture.streams()
+    assert [(stream.core, stream.size_bytes, {tid for _, tid, _ in stream.threads}) for stream in streams] == [
+        (0, 3307, {91, 92}),
+        (1, 894, {92}),
+    ]
+    assert capture.warnings == []
