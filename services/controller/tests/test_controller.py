@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 from permille.api.controller.v1 import controller_pb2 as pb
-from permille.controller.domain.recording import ProcessRecording
+from permille.controller.domain.recording import Recording
 from permille.controller.domain.switches.switch_records import parse
 from permille.controller.domain.vpt_backend import VptBackend
 from permille.mesh.embedded_etcd import EmbeddedEtcd
@@ -174,10 +174,9 @@ async def test_fifty_starts_of_one_target_are_one_session_and_clear_refusals(nod
     await journal_emptied(node)
 
 
-def part_of(node: Any, target: Target, session: pb.Session) -> ProcessRecording:
+def part_of(node: Any, target: Target, session: pb.Session) -> Recording:
     """What the recorder itself says of a session, without the controller."""
-    recording = VptBackend(node.vpt_dir).find(target.pid, session_id(session))
-    assert recording is not None
+    (recording,) = VptBackend(node.vpt_dir).find([target.pid], session_id(session))
     return recording
 
 
@@ -359,3 +358,23 @@ async def test_what_killed_programs_left_is_removed(node: Any, target: Target) -
     await node.start("controller")
     while (node.vpt_dir / str(target.pid)).exists():
         await asyncio.sleep(0.05)
+
+
+async def test_a_back_end_that_does_not_work_here_is_refused_with_the_reason(node: Any, target: Target) -> None:
+    """No machine that runs the tests has the kernel module loaded."""
+    with pytest.raises(FailedPrecondition) as refused:
+        await node.begin(target.pid, backend=pb.BACKEND_KMOD)
+    assert refused.value.reason == "BACKEND_UNAVAILABLE"
+    controller = await node.controller()
+    request = pb.GetNodeRequest(pids=[target.pid, os.getpid()], backend=pb.BACKEND_KMOD)
+    description = (await controller.GetNode(request)).node
+    (kmod,) = [capability for capability in description.capabilities if capability.name == "kmod"]
+    assert not kmod.available and kmod.detail in refused.value.message
+    assert not description.processes
+    assert {process.pid for process in description.other_processes} == {target.pid, os.getpid()}
+    for backend in (pb.BACKEND_IMPORTED, pb.BACKEND_PERF):
+        with pytest.raises(InvalidArgument) as unknown:
+            await node.begin(target.pid, backend=backend)
+        assert unknown.value.reason == "UNKNOWN_BACKEND"
+    session = await node.trace(target.pid, backend=pb.BACKEND_VPT)
+    assert (session.state, session.backend) == (STORED, pb.BACKEND_VPT)

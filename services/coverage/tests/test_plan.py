@@ -156,3 +156,23 @@ def test_a_steady_target_is_estimated_exactly(recorded_ms: int, raw_bytes: int) 
     for _ in range(3):
         rates = rates.after(Observation(1, recorded_ms, raw_bytes, 0, 5000))
     assert abs(rates.expected_bytes(1, recorded_ms, 0) - raw_bytes) <= 1
+
+
+def test_a_session_is_recorded_by_what_its_node_says_of_its_process() -> None:
+    node = Node("n3", recordable=(Process(31, "nginx", backend="kmod"),))
+    found = plan(Wish(Target(process_name="nginx"), period_ms=100), [node], {})
+    assert [session.backend for session in found.nodes] == ["kmod"]
+
+
+def test_a_back_end_that_no_node_has_is_refused_with_the_reason() -> None:
+    without = Node("n4", others=(Process(41, "nginx"),), unavailable="its module is not loaded", way_out="load it")
+    with pytest.raises(FailedPrecondition) as raised:
+        match(Target(process_name="nginx", backend="kmod"), [without])
+    assert raised.value.reason == "BACKEND_UNAVAILABLE"
+    assert (raised.value.message, raised.value.help) == (
+        "n4 cannot record so, because its module is not loaded",
+        "load it",
+    )
+    # Where one has it, that one is meant.
+    having = Node("n5", recordable=(Process(51, "nginx", backend="kmod"),))
+    assert [found.node.name for found in match(Target(process_name="nginx"), [without, having])] == ["n5"]

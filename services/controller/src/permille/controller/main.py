@@ -15,6 +15,7 @@ from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.service.controller_service import ControllerService
+from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.node_description import NodeDescription
 from permille.controller.service.session_registry import SessionRegistry
 from permille.controller.service.session_runner import Parts
@@ -77,6 +78,7 @@ async def setup(context: ServerContext) -> None:
         journal=Journal(config.state_dir / "controller" / config.node / "sessions"),
         backends=backends,
         switches=switches,
+        rates=CoreRates(context.etcd, context.channels),
         binaries=MappedBinaries(),
         channels=context.channels,
         store=context.store,

@@ -40,11 +40,15 @@ class Written:
 
 @dataclass(frozen=True)
 class SwitchesOfSession:
-    """The switch records, stamped with the TSC, packed; what is known about their completeness; names of threads."""
+    """The switch records, stamped with the TSC, packed; what is known about their completeness; names of threads.
+
+    `notes`: what the recording as a whole does not have, for people.
+    """
 
     records: bytes
     counts: SwitchCounts
     thread_names: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ def write_archive(
         "pt": packet_options(session, recordings[0]),
         "segments": segments,
         "switches": write_switches(folder, session, switches),
+        "notes": [*switches.notes],
         "threads": [{"tid": tid, "name": name} for tid, name in switches.thread_names.items()],
         "maps": maps,
         "code": code,

@@ -1,83 +1,118 @@
-"""How much of a session's budget each core gets."""
+"""What each core of a session gets, and what the session teaches for the next one of the same binary."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import grpc.aio
 import structlog
-from permille.api.allocator.v1 import allocator_pb2 as pb
-from permille.api.allocator.v1 import allocator_pb2_grpc as rpc
-from permille.controller.domain import core_usage
+from permille.controller.domain.node_use.core_observations import CoreWritten, observations
+from permille.controller.domain.node_use.placement import placement
 from permille.controller.domain.recording import CoreBuffers
-from permille.mesh.channels import Channels
-from permille.mesh.errors import PermilleError, ResourceExhausted
+from permille.controller.domain.switches import switch_records
+from permille.controller.service import buffer_planner
+from permille.controller.service.core_rates import binary_of
+from permille.mesh.errors import Code, PermilleError, ResourceExhausted
 
-SAMPLE_S = 0.1
+if TYPE_CHECKING:
+    from permille.api.allocator.v1 import allocator_pb2 as pb
+    from permille.controller.domain.recording import Recording
+    from permille.controller.domain.session import Session
+    from permille.controller.domain.switches.switch_recorder import SwitchRecorder
+    from permille.controller.service.core_rates import CoreRates
+    from permille.mesh.channels import Channels
+
 PAGE_BYTES = 4096
 MIN_BUFFER_BYTES, MAX_BUFFER_BYTES = 64 << 10, 128 << 20
+_NO_ANSWER = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNIMPLEMENTED)
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class CorePlan:
-    """`expected_bytes`: what the allocator expects to be written; without its answer all there is room for."""
+    """`notes`: what the recording will not have, for whoever reads it. `binary`: what the target executes."""
 
     buffers: CoreBuffers
     expected_bytes: int
+    binary: str = ""
+    notes: tuple[str, ...] = field(default=())
 
 
-async def plan_cores(channels: Channels, pids: Sequence[int], *, budget_bytes: int, period_ms: int) -> CorePlan:
-    """The cores that the processes may run on, with the allocator's sizes; equal ones where it has no answer.
+async def plan_cores(channels: Channels, rates: CoreRates, session: Session, switches: SwitchRecorder) -> CorePlan:
+    """The allocator's plan; equal buffers on all cores that the processes may run on where it has no answer.
 
-    Samples where the processes run for 0.1 s. Raises ResourceExhausted (BUDGET_TOO_SMALL).
+    Raises NotFound (NO_SUCH_PROCESS), ResourceExhausted (BUDGET_TOO_SMALL).
     """
-    before = core_usage.look(pids)
-    begin = time.monotonic_ns()
-    await asyncio.sleep(SAMPLE_S)
-    use = core_usage.between(before, core_usage.look(pids), time.monotonic_ns() - begin)
-    require_room(use, budget_bytes)
+    binary = await binary_of(session.pids[0])
     try:
-        return await ask(channels, use, budget_bytes, period_ms)
-    except (PermilleError, grpc.aio.AioRpcError, KeyError) as error:
-        _log.warning("the allocator has no plan for the cores; all get the same", error=str(error))
-        return equal_split(use, budget_bytes)
-
-
-async def ask(channels: Channels, use: Mapping[int, float], budget_bytes: int, period_ms: int) -> CorePlan:
-    """Raises KeyError for an answer that lacks a core, PermilleError or AioRpcError for none."""
-    request = pb.PlanBuffersRequest(
-        kind=pb.UNIT_KIND_CORE,
-        usages=[pb.Usage(unit=core, share=share) for core, share in sorted(use.items())],
-        budget_bytes=budget_bytes,
-        period_ms=period_ms,
-        min_buffer_bytes=MIN_BUFFER_BYTES,
-        max_buffer_bytes=MAX_BUFFER_BYTES,
-    )
-    stub = rpc.AllocatorServiceStub(await channels.to("allocator"))
-    answer = await stub.PlanBuffers(request)
-    sizes = {buffer.unit: whole_pages(buffer.size_bytes) for buffer in answer.buffers}
-    return CorePlan(CoreBuffers({core: sizes[core] for core in use}), answer.expected_bytes)
-
-
-def equal_split(use: Mapping[int, float], budget_bytes: int) -> CorePlan:
-    size = min(whole_pages(budget_bytes // len(use)), MAX_BUFFER_BYTES)
-    return CorePlan(CoreBuffers(dict.fromkeys(use, size)), size * len(use))
-
-
-def require_room(use: Mapping[int, float], budget_bytes: int) -> None:
-    if budget_bytes < len(use) * MIN_BUFFER_BYTES:
-        raise ResourceExhausted(
-            f"a budget of {budget_bytes} bytes is too small for {len(use)} cores",
-            reason="BUDGET_TOO_SMALL",
-            help=f"give --buffer {len(use) * MIN_BUFFER_BYTES >> 10}KiB or more, or bind the process to fewer cores",
-            metadata={"budget_bytes": str(budget_bytes), "cores": str(len(use))},
+        plan = await buffer_planner.plan_cores(
+            channels,
+            session.pids,
+            budget_bytes=session.budget_bytes,
+            period_ms=session.period_ms,
+            learned=await _known(rates, session.backend, binary),
+            switches=switches,
         )
+    except PermilleError as error:
+        if error.code not in _NO_ANSWER:
+            raise
+        _log.warning("the allocator has no plan for the cores; all get the same", error=error.message)
+        allowed = await asyncio.to_thread(allowed_cores, session.pids)
+        return equal_split(sorted(allowed), session.budget_bytes, binary)
+    sizes = {core: whole_pages(size) for core, size in plan.buffers.items()}
+    notes = tuple(f"core {core} was not recorded: {reason}" for core, reason in sorted(plan.left_out.items()))
+    return CorePlan(CoreBuffers(sizes), plan.expected_bytes, binary, notes)
+
+
+async def learn(rates: CoreRates, session: Session, recording: Recording, records: bytes, binary: str) -> None:
+    """Keeps what the session's cores wrote; a session whose lesson is lost is a good one nevertheless."""
+    clock = recording.realtime()
+    written = {stream.core: CoreWritten(stream.size_bytes, stream.full) for stream in recording.streams()}
+    ticks_per_ms = (clock.tsc1 - clock.tsc0) / max(1, clock.ns1 - clock.ns0) * 1e6
+    if not binary or not written or ticks_per_ms <= 0:
+        return
+    seen = observations(written, switch_records.parse(records), clock.tsc0, clock.tsc1, ticks_per_ms=ticks_per_ms)
+    try:
+        await rates.learn(session.backend, binary, seen)
+    except PermilleError as error:
+        _log.warning("what a session wrote on each core is not kept", session=session.name, error=error.message)
+
+
+def allowed_cores(pids: Sequence[int]) -> set[int]:
+    """Where the processes may run."""
+    found: set[int] = set()
+    for pid in pids:
+        try:
+            found |= placement(pid).allowed
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def equal_split(cores: Sequence[int], budget_bytes: int, binary: str = "") -> CorePlan:
+    """Raises ResourceExhausted (BUDGET_TOO_SMALL)."""
+    least = max(1, len(cores)) * MIN_BUFFER_BYTES
+    if budget_bytes < least:
+        raise ResourceExhausted(
+            f"a budget of {budget_bytes} bytes is too small for {len(cores)} cores",
+            reason="BUDGET_TOO_SMALL",
+            help=f"give --buffer {least >> 10}KiB or more, or bind the process to fewer cores",
+            metadata={"budget_bytes": str(budget_bytes), "cores": str(len(cores))},
+        )
+    size = whole_pages(budget_bytes // max(1, len(cores)))
+    return CorePlan(CoreBuffers(dict.fromkeys(cores, size)), size * len(cores), binary)
 
 
 def whole_pages(size: int) -> int:
-    return max(size // PAGE_BYTES, 1) * PAGE_BYTES
+    """At least one page, at most what the module takes for a core."""
+    return min(max(size // PAGE_BYTES, 1) * PAGE_BYTES, MAX_BUFFER_BYTES)
+
+
+async def _known(rates: CoreRates, backend: str, binary: str) -> pb.LearnedRate | None:
+    try:
+        return await rates.of(backend, binary) if binary else None
+    except PermilleError:
+        return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from permille.controller.domain.archive import SwitchesOfSession, write_archive
+from permille.controller.domain.archive import SWITCHES, SwitchesOfSession, write_archive
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
@@ -28,7 +28,8 @@ from permille.controller.domain.switches.switch_recorder import SwitchCounts, Sw
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.buffer_planner import plan_buffers
-from permille.controller.service.core_planner import plan_cores
+from permille.controller.service.core_planner import learn, plan_cores
+from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
 from permille.mesh.channels import Channels
@@ -57,6 +58,7 @@ class Parts:
     journal: Journal
     backends: Backends
     switches: SwitchRecorder
+    rates: CoreRates
     binaries: MappedBinaries
     channels: Channels
     store: ObjectStore
@@ -72,6 +74,9 @@ class SessionRunner:
         self._stop = asyncio.Event()
         self._recordings: Sequence[Recording] = ()
         self._archived = asyncio.Event()
+        # Of a plan by cores.
+        self._notes: tuple[str, ...] = ()
+        self._binary = ""
         # Those of BCC, which a back end that records its own does not need.
         self._counts = SwitchCounts(0, 0, 0)
 
@@ -110,6 +115,7 @@ class SessionRunner:
             recordings = await self._record(entry)
             await self._archive(entry, recordings)
             self._archived.set()
+            await self._learn(entry, recordings)
             await self._release(entry)
         await self._upload(entry)
 
@@ -141,11 +147,13 @@ class SessionRunner:
     async def _plan(self, backend: Backend) -> tuple[ThreadBuffers | CoreBuffers, int]:
         """The buffers and the bytes that are expected."""
         session, channels = self._session, self._parts.channels
-        limits = {"budget_bytes": session.budget_bytes, "period_ms": session.period_ms}
         if backend.by_core:
-            cores = await plan_cores(channels, session.pids, **limits)
+            cores = await plan_cores(channels, self._parts.rates, session, self._parts.switches)
+            self._notes, self._binary = cores.notes, cores.binary
             return cores.buffers, cores.expected_bytes
-        plan = await plan_buffers(channels, session.pids, **limits)
+        plan = await plan_buffers(
+            channels, session.pids, budget_bytes=session.budget_bytes, period_ms=session.period_ms
+        )
         return ThreadBuffers(plan.buffers, plan.reserve, plan.reserve_buffer_bytes), plan.expected_bytes
 
     async def _take_over(self, entry: Entry) -> Sequence[Recording]:
@@ -223,13 +231,18 @@ class SessionRunner:
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
         if own is not None:
-            return SwitchesOfSession(own.records, own.counts, own.thread_names)
+            return SwitchesOfSession(own.records, own.counts, own.thread_names, self._notes)
         try:
             raw = entry.raw_switches.read_bytes()
         except FileNotFoundError:
             raw = b""
         records = switch_records.to_tsc(switch_records.parse(raw), recording.monotonic())
         return SwitchesOfSession(switch_records.pack(records), self._counts)
+
+    async def _learn(self, entry: Entry, recordings: Sequence[Recording]) -> None:
+        if self._backend.by_core:
+            records = (entry.folder / SWITCHES).read_bytes()
+            await learn(self._parts.rates, self._session, recordings[0], records, self._binary)
 
     async def _upload(self, entry: Entry) -> None:
         pauses = Backoff(most_s=MOST_BACKOFF_S)
