@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 from permille.controller.domain.backends import Backends
-from permille.controller.domain.kmod_backend import in_time_order, nearest
+from permille.controller.domain.kmod_backend import in_time_order
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.recording import RecordableProcess, Recording, RecordingConfig
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
@@ -85,13 +85,6 @@ def test_a_node_lists_what_was_made_ready_and_what_is_asked_for() -> None:
     assert listed(both(), "kmod") == {7: "kmod", 8: "kmod"}
     assert listed(both(why_not="away"), "") == {7: "vpt"}
     assert listed(both(why_not="away"), "kmod") == {}
-
-
-def test_a_frequency_that_a_processor_lacks_is_the_nearest_that_it_has() -> None:
-    assert nearest(3, 0b111111) == 3
-    assert nearest(3, 0x249) == 3
-    assert nearest(4, 0b1000001) == 6
-    assert nearest(3, 0) == 3
 
 
 def test_the_records_of_several_cores_become_one_list() -> None:

@@ -71,7 +71,7 @@ class KmodBackend:
             info = device.info()
             offered(info)
             cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
-            device.set_up(setup_of(config, info), cores, config.pids)
+            device.set_up(setup_of(config), cores, config.pids)
             return [KmodRecording(device, config.pids, EMULATED if info.backend == Unit.EMULATED else processor())]
         except PermilleError:
             device.close()
@@ -219,14 +219,14 @@ def offered(info: kmod.Info) -> None:
         )
 
 
-def setup_of(config: RecordingConfig, info: kmod.Info) -> kmod.Setup:
-    """As asked for; what the processor does not offer is asked for nevertheless, so that the module says so."""
+def setup_of(config: RecordingConfig) -> kmod.Setup:
+    """As asked for: what the processor does not offer the module refuses."""
     return kmod.Setup(
         # Without the filter other programs' code would be recorded too.
         flags=flags_of(config.options) | Flags.CR3_FILTER | Flags.FOLLOW_FORK,
         period_ns=config.period_ms * 1_000_000,
-        psb_freq=nearest(config.options.psb_freq, info.psb_freqs),
-        mtc_freq=nearest(config.options.mtc_freq, info.mtc_freqs) if config.options.mtc else 0,
+        psb_freq=config.options.psb_freq,
+        mtc_freq=config.options.mtc_freq if config.options.mtc else 0,
     )
 
 
@@ -236,12 +236,6 @@ def flags_of(options: TraceOptions) -> Flags:
     flags |= Flags.CYC if options.cyc else Flags(0)
     flags |= Flags(0) if options.return_compression else Flags.NO_RET_COMPRESSION
     return flags
-
-
-def nearest(wanted: int, offered_bits: int) -> int:
-    """Of the frequencies that a processor offers (bit n: n) the nearest to what is wanted."""
-    choices = [number for number in range(32) if offered_bits >> number & 1]
-    return min(choices, key=lambda number: (abs(number - wanted), number), default=wanted)
 
 
 def pids_of(records: bytes) -> set[int]:
