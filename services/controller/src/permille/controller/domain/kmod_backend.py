@@ -27,7 +27,6 @@ from permille.controller.domain.recording import (
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
-from permille.mesh.errors import PermilleError
 
 # They are taken out every 10 ms: more than six million switches a second find room.
 SWITCH_RECORDS = 1 << 16
@@ -73,7 +72,7 @@ class KmodBackend:
             cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
             device.set_up(setup_of(config), cores, config.pids)
             return [KmodRecording(device, config.pids, EMULATED if info.backend == Unit.EMULATED else processor())]
-        except PermilleError:
+        except Exception:
             device.close()
             raise
 
