@@ -81,6 +81,7 @@ test: setup lint ## All tests that end within 15 minutes
 
 test-all: test fuzz ## The slow suites too
 	deploy/install-system test-all
+	tests/kubernetes/apiserver/build >/dev/null
 	$(PYTEST) -m slow --timeout 1800 $(WORKERS)
 
 fuzz: setup ## One million mutated inputs into the layers that read bytes of others

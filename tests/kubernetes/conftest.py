@@ -1,0 +1,29 @@
+"""One API server for the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.api_server import ADMIN, ApiServer, User, install
+
+USERS = ("alice", "bob", "carol", "dave")
+
+
+@pytest.fixture(scope="module")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A running one with permille's CRDs, admission policy and roles."""
+    server = ApiServer(tmp_path_factory.mktemp("kubernetes"), USERS)
+    try:
+        server.start()
+        install(server.user(ADMIN))
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def admin(api_server: ApiServer) -> User:
+    """Who may everything."""
+    return api_server.user(ADMIN)

@@ -1,0 +1,216 @@
+"""TraceRequest, TraceSession and TracePolicy, as a real API server takes, completes and refuses them."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.conftest import PATIENCE_S, await_true
+from tests.kubernetes.api_server import ApiServer, Object, User
+
+pytestmark = pytest.mark.slow
+_number = itertools.count()
+SESSION = {
+    "requestName": "r",
+    "requestUID": "u",
+    "requestID": "u.p",
+    "nodeName": "n",
+    "podName": "p",
+    "podUID": "p",
+    "container": "c",
+    "containerID": "0123456789ab",
+}
+
+
+def request(namespace: str = "default", **spec: Any) -> Object:
+    return {
+        "apiVersion": "permille.dev/v1alpha1",
+        "kind": "TraceRequest",
+        "metadata": {"name": f"request-{next(_number)}", "namespace": namespace},
+        "spec": {"target": {"podName": "web-0"}, **spec},
+    }
+
+
+def policy(name: str = "default", namespace: str = "default", **spec: Any) -> Object:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata, "spec": spec}
+
+
+def namespace_of(admin: User, name: str) -> str:
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def test_a_request_gets_its_purpose_by_default(admin: User) -> None:
+    assert admin.made(request())["spec"] == {"target": {"podName": "web-0"}, "purpose": "OnDemand"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"period": "500ms", "budget": "64Mi", "maxReplicas": 3, "purpose": "Anomaly", "ttlSecondsAfterFinished": 0},
+        {"period": "60s", "budget": "1048576"},
+        {"target": {"selector": {"matchLabels": {"app": "web"}}, "container": "nginx"}},
+        {"target": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}}},
+    ],
+)
+def test_what_a_user_may_write(admin: User, spec: Object) -> None:
+    made = admin.made(request(**spec))
+    assert {key: made["spec"][key] for key in spec} == spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"target": {}}, "name one pod (podName), or select pods by their labels (selector), not both"),
+        ({"target": {"podName": "a", "selector": {"matchLabels": {"a": "b"}}}}, "not both"),
+        ({"target": {"selector": {}}}, "an empty selector would mean every pod of the namespace"),
+        ({"target": {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}}, "In and NotIn need values"),
+        ({"period": "half a second"}, "a period is a whole number of milliseconds or seconds: 500ms, 2s"),
+        ({"period": "0ms"}, "a period is 1ms to 60s"),
+        ({"period": "61s"}, "a period is 1ms to 60s"),
+        ({"budget": "64MB"}, "a budget is a number of bytes, or of Ki, Mi or Gi: 64Mi"),
+        ({"maxReplicas": 0}, "should be greater than or equal to 1"),
+        ({"purpose": "Curiosity"}, 'supported values: "OnDemand", "Anomaly", "Profiling"'),
+        ({"target": None}, "spec.target"),
+    ],
+)
+def test_what_is_refused_says_what_is_allowed(admin: User, spec: Object, told: str) -> None:
+    answer = admin.create(request(**spec))
+    assert answer.status == 422
+    assert told in answer.message
+
+
+def test_a_request_cannot_be_changed(admin: User) -> None:
+    name = admin.made(request(period="1s"))["metadata"]["name"]
+    answer = admin.patch("TraceRequest", "default", name, {"spec": {"period": "2s"}})
+    assert answer.status == 422
+    assert "cannot be changed once it is made; make another one" in answer.message
+
+
+def test_a_policy_gets_its_numbers_by_default(admin: User) -> None:
+    namespace = namespace_of(admin, "policy-defaults")
+    assert admin.made(policy(namespace=namespace))["spec"] == {
+        "defaults": {"maxReplicas": 1},
+        "quotas": {"activeRequests": 4, "maxReplicas": 10, "maxPeriod": "60s"},
+        "retention": {"ttlSecondsAfterFinished": 86400},
+    }
+
+
+def test_a_namespace_has_one_policy(admin: User) -> None:
+    answer = admin.create(policy(name="mine"))
+    assert answer.status == 422
+    assert "a namespace has one TracePolicy, and its name is default" in answer.message
+
+
+def test_status_is_written_apart_from_the_spec(admin: User) -> None:
+    metadata = {"name": "session-0", "namespace": "default"}
+    session = {"apiVersion": "permille.dev/v1alpha1", "kind": "TraceSession", "metadata": metadata, "spec": SESSION}
+    assert "status" not in admin.made({**session, "status": {"stage": "DONE"}})
+    condition = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "Decoded",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"status": {"stage": "DONE", "conditions": [condition]}, "spec": {"nodeName": "other"}}
+    written = admin.patch("TraceSession", "default", "session-0", status, part="/status").body
+    assert (written["status"]["stage"], written["spec"]["nodeName"]) == ("DONE", "n")
+    wrong = {"status": {"conditions": [{**condition, "status": "Maybe"}]}}
+    answer = admin.patch("TraceSession", "default", "session-0", wrong, part="/status")
+    assert answer.status == 422 and 'supported values: "True", "False", "Unknown"' in answer.message
+
+
+def test_names_and_columns_are_what_kubectl_shows(admin: User) -> None:
+    resources = admin.call("GET", "/apis/permille.dev/v1alpha1").body["resources"]
+    short = {one["name"]: (one["shortNames"], one["categories"]) for one in resources if "/" not in one["name"]}
+    assert short == {
+        "tracerequests": (["treq"], ["permille"]),
+        "tracesessions": (["tses"], ["permille"]),
+        "tracepolicies": (["tpol"], ["permille"]),
+    }
+    crd = admin.get("CustomResourceDefinition", "", "tracerequests.permille.dev").body
+    conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
+    assert conditions["Established"] == conditions["NamesAccepted"] == "True"
+    # The server says so here when a schema is not structural.
+    assert "NonStructuralSchema" not in conditions
+
+
+def grant(admin: User, namespace: str, user: str, *rules: Object) -> None:
+    """A role of this user's own in a namespace."""
+    metadata = {"name": f"{user}-may", "namespace": namespace}
+    rbac = "rbac.authorization.k8s.io"
+    admin.made({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": list(rules)})
+    reference = {"apiGroup": rbac, "kind": "Role", "name": f"{user}-may"}
+    subjects = [{"apiGroup": rbac, "kind": "User", "name": user}]
+    binding = {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata}
+    admin.made({**binding, "roleRef": reference, "subjects": subjects})
+
+
+def may_create(user: User, namespace: str) -> bool:
+    """Whether the API server's authorizer lets this user make requests by now."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "group": "permille.dev",
+                "resource": "tracerequests",
+                "verb": "create",
+                "namespace": namespace,
+            }
+        },
+    }
+    answer = user.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer.body["status"]["allowed"])
+
+
+TRACES = {"apiGroups": ["permille.dev"], "resources": ["tracerequests"], "verbs": ["create", "get", "list"]}
+ALL_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+ONE_POD = {**ALL_PODS, "resourceNames": ["web-0"]}
+SELECTOR = {"selector": {"matchLabels": {"app": "web"}}}
+
+
+def test_who_may_trace_what(api_server: ApiServer, admin: User) -> None:
+    """Alice may get all pods of her namespace, bob one of them, carol none; dave may get pods, but not trace."""
+    own = namespace_of(admin, "own")
+    other = namespace_of(admin, "other")
+    grant(admin, own, "alice", TRACES, ALL_PODS)
+    grant(admin, own, "bob", TRACES, ONE_POD)
+    grant(admin, own, "carol", TRACES)
+    grant(admin, own, "dave", ALL_PODS)
+    grant(admin, other, "alice", TRACES)
+    alice, bob, carol, dave = (api_server.user(name) for name in ("alice", "bob", "carol", "dave"))
+    for user in (alice, bob, carol):
+        await_true(partial(may_create, user, own), PATIENCE_S, "the roles to be in force")
+    await_true(lambda: may_create(alice, other), PATIENCE_S, "the roles to be in force")
+
+    assert alice.create(request(own)).status == 201
+    assert alice.create(request(own, target=SELECTOR)).status == 201
+    assert bob.create(request(own)).status == 201
+    for user, name, spec, told in (
+        (bob, "bob", {"target": SELECTOR}, "bob may not get all pods in the namespace own; name a pod that you may"),
+        (bob, "bob", {"target": {"podName": "web-1"}}, "bob may not get the pod web-1 in the namespace own"),
+        (
+            carol,
+            "carol",
+            {},
+            "you may trace only what you may get: carol may not get the pod web-0",
+        ),
+    ):
+        answer = user.create(request(own, **spec))
+        assert answer.status == 403 and told in answer.message, (name, answer)
+    # What she may in her own namespace helps her in no other one.
+    answer = alice.create(request(other))
+    assert answer.status == 403 and "alice may not get the pod web-0 in the namespace other" in answer.message
+    # And without the right to make requests nothing else counts.
+    answer = dave.create(request(own))
+    assert answer.status == 403 and 'cannot create resource "tracerequests"' in answer.message
+    # Nor may anybody of them see the other namespace's requests, or write what the operator writes.
+    assert alice.call("GET", "/apis/permille.dev/v1alpha1/tracerequests").status == 403
+    name = alice.made(request(own))["metadata"]["name"]
+    assert alice.patch("TraceRequest", own, name, {"status": {"replicas": 1}}, part="/status").status == 403
