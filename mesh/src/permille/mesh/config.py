@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 ENV_PREFIX = "PERMILLE_"
 # Tables of the one file that all services share; a service reads its own and leaves the others alone.
-SECTIONS = ("allocator", "annotator", "cli", "controller", "coverage", "decoder", "vaif")
+SECTIONS = ("allocator", "annotator", "cli", "controller", "coverage", "decoder", "operator", "vaif")
 # Variables that begin with PERMILLE_ and are no settings.
 RESERVED_ENVIRONMENT = ("PERMILLE_CONFIG", "PERMILLE_SHARED")
 RESERVED_ENVIRONMENT_PREFIXES = ("PERMILLE_TEST_", "PERMILLE_BENCH_", "PERMILLE_VPT_", "PERMILLE_DEMO_")

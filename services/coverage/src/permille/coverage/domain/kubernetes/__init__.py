@@ -1,0 +1,1 @@
+"""What TraceRequests mean, without an API server."""

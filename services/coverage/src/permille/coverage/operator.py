@@ -1,0 +1,75 @@
+"""The process of the Kubernetes operator: `permille-operator`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import kopf
+import structlog
+from permille.coverage.service.kubernetes.cluster import Cluster, configured
+from permille.coverage.service.kubernetes.handlers import registry, settings
+from permille.coverage.service.kubernetes.operations import Operations
+from permille.coverage.service.kubernetes.request_work import RequestWork
+from permille.mesh.config import MeshConfig
+from permille.mesh.election import Election
+from permille.mesh.errors import Aborted
+from permille.mesh.server import ServerContext, run
+from pydantic import BaseModel, ConfigDict, Field
+
+_log = structlog.get_logger(__name__)
+
+
+class OperatorSettings(BaseModel):
+    """The table `[operator]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patience_s: float = Field(
+        default=60.0, gt=0, le=3600, description="How long one call waits for coverage before it is begun anew."
+    )
+
+
+class OperatorConfig(MeshConfig):
+    """The configuration of this process."""
+
+    operator: OperatorSettings = OperatorSettings()
+
+
+async def setup(context: ServerContext) -> None:
+    """Looks for the API server and waits to lead. Raises `FailedPrecondition` when no API server is known."""
+    configuration = await configured()
+    chosen = context.config.operator if isinstance(context.config, OperatorConfig) else OperatorSettings()
+
+    async def lead() -> None:
+        election = Election(context.etcd, context.lease, "operator", context.instance)
+        await election.won()
+        _log.info("leads")
+        cluster = Cluster(configuration)
+        work = RequestWork(cluster, Operations(context.channels, patience_s=chosen.patience_s))
+        operator = asyncio.create_task(
+            kopf.operator(registry=registry(work), settings=settings(), standalone=True, clusterwide=True)
+        )
+        lost = asyncio.create_task(election.lost())
+        try:
+            await asyncio.wait({operator, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not operator.done():
+                raise Aborted("another operator leads", reason="LEADERSHIP_LOST", help="it is started again by itself")
+            operator.result()
+            # kopf has seen SIGTERM or SIGINT.
+            context.end(0)
+        finally:
+            for task in (operator, lost):
+                task.cancel()
+            await asyncio.gather(operator, lost, return_exceptions=True)
+            await cluster.close()
+
+    context.spawn(lead())
+
+
+def main() -> None:
+    """The command `permille-operator`."""
+    raise SystemExit(run("operator", OperatorConfig, setup))
+
+
+if __name__ == "__main__":
+    main()

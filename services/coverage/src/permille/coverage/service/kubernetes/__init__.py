@@ -1,0 +1,1 @@
+"""The operator: TraceRequests become coverage operations."""

@@ -1,0 +1,164 @@
+"""The API server: paths, JSON, and what its answers mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio import client, config
+from permille.mesh.errors import Code, FailedPrecondition, PermilleError
+
+GROUP, VERSION = "permille.dev", "v1alpha1"
+REQUESTS, SESSIONS, POLICIES = "tracerequests", "tracesessions", "tracepolicies"
+ADMISSION = "tracerequests.permille.dev"
+Object = dict[str, Any]
+# What ends by itself when the API server is back.
+AWAY = (aiohttp.ClientError, OSError, TimeoutError)
+# Not typed by its authors.
+_in_cluster: Callable[..., None] = config.load_incluster_config
+_NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
+_ANSWER_S = 30.0
+
+
+async def configured() -> client.Configuration:
+    """Where the API server is and who we are: the pod's service account, else the kubeconfig ($KUBECONFIG).
+
+    Raises `FailedPrecondition` when there is neither.
+    """
+    configuration = client.Configuration()
+    try:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            _in_cluster(client_configuration=configuration)
+        else:
+            await config.load_kube_config(client_configuration=configuration, persist_config=False)
+    except config.ConfigException as error:
+        raise FailedPrecondition(
+            f"no API server is known: {error}",
+            reason="KUBERNETES_UNKNOWN",
+            help="run it in a pod with a service account, or set KUBECONFIG to a kubeconfig file",
+        ) from None
+    return configuration
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same call may succeed later: a server is away, busy, or somebody was quicker."""
+    if isinstance(error, client.ApiException):
+        return error.status in (_CONFLICT, _TOO_MANY, 0) or (error.status or 0) >= 500
+    if isinstance(error, PermilleError):
+        return error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED)
+    return isinstance(error, AWAY)
+
+
+class Cluster:
+    """The few calls that the operator makes. Raises `client.ApiException`, or one of `AWAY`."""
+
+    def __init__(self, configuration: client.Configuration) -> None:
+        self._api = client.ApiClient(configuration)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._api.close()
+
+    async def get(self, plural: str, namespace: str, name: str) -> Object | None:
+        """One of permille's objects; None when there is none."""
+        return await self._found(_path(plural, namespace, name))
+
+    async def all_of(self, plural: str, namespace: str) -> list[Object]:
+        """All of permille's objects of a kind in a namespace."""
+        return await self._items(_path(plural, namespace), {})
+
+    async def create(self, plural: str, namespace: str, body: Object) -> Object | None:
+        """Creates an object; None when one of that name exists."""
+        try:
+            return await self._call("POST", _path(plural, namespace), body=body)
+        except client.ApiException as error:
+            if error.status != _CONFLICT:
+                raise
+            return None
+
+    async def patch_status(
+        self, plural: str, namespace: str, name: str, status: Mapping[str, Any], *, version: str = ""
+    ) -> Object | None:
+        """Merges into the status; with `version` only while the object has this resourceVersion. None: it is gone."""
+        metadata = {"metadata": {"resourceVersion": version}} if version else {}
+        path = _path(plural, namespace, name) + "/status"
+        try:
+            return await self._call("PATCH", path, body={**metadata, "status": dict(status)})
+        except client.ApiException as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
+
+    async def delete(self, plural: str, namespace: str, name: str, uid: str) -> None:
+        """Deletes the object with this UID; one that is gone or is another one by now is left alone."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._call("DELETE", _path(plural, namespace, name), body=body)
+        except client.ApiException as error:
+            if error.status not in (_NOT_FOUND, _CONFLICT):
+                raise
+
+    async def pod(self, namespace: str, name: str) -> Object | None:
+        """A pod, or None."""
+        return await self._found(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    async def pods(self, namespace: str, selector: str) -> list[Object]:
+        """The pods of a namespace that a label selector selects."""
+        return await self._items(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": selector})
+
+    async def admission_since(self) -> str:
+        """Since when (RFC 3339) the policy that asks for the user's rights is bound and denies; "": it is not."""
+        base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+        policy = await self._found(f"{base}ies/{ADMISSION}")
+        binding = await self._found(f"{base}ybindings/{ADMISSION}")
+        if policy is None or binding is None:
+            return ""
+        spec = binding["spec"]
+        whole = spec.get("policyName") == ADMISSION and "Deny" in spec["validationActions"] and not _narrowed(spec)
+        if not whole or policy["spec"].get("failurePolicy", "Fail") != "Fail":
+            return ""
+        since: str = max(policy["metadata"]["creationTimestamp"], binding["metadata"]["creationTimestamp"])
+        return since
+
+    async def _found(self, path: str) -> Object | None:
+        try:
+            return await self._call("GET", path)
+        except client.ApiException as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
+
+    async def _items(self, path: str, query: dict[str, str]) -> list[Object]:
+        answer = await self._call("GET", path, query=query)
+        items: list[Object] = answer["items"]
+        return items
+
+    async def _call(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None
+    ) -> Object:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        answer: Object = await self._api.call_api(
+            path,
+            method,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": kind},
+            body=body,
+            response_types_map=dict.fromkeys((200, 201, 202), "object"),
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _request_timeout=_ANSWER_S,
+        )
+        return answer
+
+
+def _narrowed(spec: Mapping[str, Any]) -> bool:
+    resources = spec.get("matchResources") or {}
+    narrow = ("namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules")
+    return bool(spec.get("paramRef")) or any(resources.get(key) for key in narrow)
+
+
+def _path(plural: str, namespace: str, name: str = "") -> str:
+    path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}"
+    return f"{path}/{name}" if name else path

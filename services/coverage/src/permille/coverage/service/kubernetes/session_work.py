@@ -1,0 +1,176 @@
+"""One TraceSession: one container on one node, one coverage operation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from permille.api.coverage.v1 import coverage_pb2
+from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, camel_case, is_true, with_condition
+from permille.coverage.service.kubernetes.cluster import GROUP, SESSIONS, VERSION, Cluster, Object, is_transient
+from permille.coverage.service.kubernetes.operations import Operation, Operations
+from permille.mesh.errors import PermilleError
+from permille.mesh.operations import operation_error
+
+_PURPOSES = {
+    "OnDemand": coverage_pb2.PURPOSE_ON_DEMAND,
+    "Anomaly": coverage_pb2.PURPOSE_ANOMALY,
+    "Profiling": coverage_pb2.PURPOSE_PROFILING,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one session ended; `recordings` are `nodes/<node>/sessions/<id>`."""
+
+    ok: bool
+    reason: str
+    message: str
+    recordings: tuple[str, ...] = ()
+
+
+class SessionWork:
+    """Begun again by another process it finds what the first one began, by names and request_ids."""
+
+    def __init__(self, cluster: Cluster, operations: Operations, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._operations = operations
+        self._now = now
+
+    async def run(self, request: Object, place: Mapping[str, Any]) -> Outcome:
+        """Takes one place of an accepted request to its end. Raises what the API server's and coverage's absence is."""
+        body = session_object(request, place)
+        namespace, name = request["metadata"]["namespace"], place["name"]
+        existing = await self._cluster.create(SESSIONS, namespace, body)
+        existing = existing or await self._cluster.get(SESSIONS, namespace, name) or body
+        ended = _outcome(existing)
+        if ended is not None:
+            return ended
+        conditions: list[dict[str, Any]] = list((existing.get("status") or {}).get("conditions") or [])
+
+        async def write(status: Object, condition: tuple[str, bool, str, str]) -> None:
+            nonlocal conditions
+            conditions = with_condition(conditions, *condition, now=self._now())
+            await self._cluster.patch_status(SESSIONS, namespace, name, {**status, "conditions": conditions})
+
+        async def failed(error: PermilleError) -> Outcome:
+            # Without its help, which could name processes of other namespaces.
+            outcome = Outcome(False, camel_case(error.reason), error.message)
+            await write({"stage": "FAILED"}, (FAILED, True, outcome.reason, outcome.message))
+            return outcome
+
+        try:
+            operation = await self._begun(namespace, body["spec"], write)
+            while not operation.done:
+                await write(_status(operation), (COMPLETE, False, _stage(operation), _told(operation)))
+                operation = await self._operations.changed(operation)
+        except PermilleError as error:
+            if is_transient(error):
+                raise
+            return await failed(error)
+        why = operation_error(operation)
+        if why is not None:
+            return await failed(why)
+        result = coverage_pb2.CoverageResult()
+        operation.response.Unpack(result)
+        recordings = tuple(result.sessions)
+        outcome = Outcome(True, "Decoded", f"recorded and decoded: {', '.join(recordings)}", recordings)
+        status = {**_status(operation), "stage": "DONE", "recordings": list(recordings)}
+        await write(status, (COMPLETE, True, outcome.reason, outcome.message))
+        return outcome
+
+    async def _begun(self, namespace: str, spec: Mapping[str, Any], write: Callable[..., Any]) -> Operation:
+        """The operation; while another recording of the same process goes on it is waited for."""
+        while True:
+            try:
+                return await self._operations.start(spec["requestID"], wish(namespace, spec))
+            except PermilleError as error:
+                if error.reason != "ALREADY_TRACED":
+                    raise
+                await write({"stage": "WAITING"}, (COMPLETE, False, "AlreadyTraced", error.message))
+                await asyncio.sleep(error.retry_after_s or 1.0)
+
+
+def session_object(request: Object, place: Mapping[str, Any]) -> Object:
+    """The TraceSession of one place of an accepted request: always the same one."""
+    metadata, plan = request["metadata"], request["status"]["plan"]
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TraceSession",
+        "metadata": {
+            "name": place["name"],
+            "labels": {f"{GROUP}/request-uid": metadata["uid"]},
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{GROUP}/{VERSION}",
+                    "kind": "TraceRequest",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "requestName": metadata["name"],
+            "requestUID": metadata["uid"],
+            "requestID": f"{metadata['uid']}.{place['podUID']}",
+            "nodeName": place["nodeName"],
+            "podName": place["podName"],
+            "podUID": place["podUID"],
+            "container": place["container"],
+            "containerID": place["containerID"],
+            "purpose": request["spec"]["purpose"],
+            "periodMilliseconds": plan["periodMilliseconds"],
+            "budgetBytes": plan["budgetBytes"],
+        },
+    }
+
+
+def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageRequest:
+    """What coverage is asked for: the same for the same spec, as its request_id demands."""
+    return coverage_pb2.CoverageRequest(
+        target=target(spec),
+        purpose=_PURPOSES[spec["purpose"]],
+        period_ms=spec["periodMilliseconds"],
+        budget_bytes=spec["budgetBytes"],
+        namespace=namespace,
+    )
+
+
+def target(spec: Mapping[str, Any]) -> coverage_pb2.Target:
+    """The container on its node: the controller there knows which processes are in it."""
+    return coverage_pb2.Target(node=f"nodes/{spec['nodeName']}", container_id=spec["containerID"])
+
+
+def _outcome(session: Object) -> Outcome | None:
+    status = session.get("status") or {}
+    for kind in (COMPLETE, FAILED):
+        if is_true(status, kind):
+            (condition,) = (one for one in status["conditions"] if one["type"] == kind)
+            recordings = tuple(status.get("recordings") or ())
+            return Outcome(kind == COMPLETE, condition["reason"], condition["message"], recordings)
+    return None
+
+
+def _stage(operation: Operation) -> str:
+    return camel_case(operation.progress.stage or "STARTED")
+
+
+def _told(operation: Operation) -> str:
+    progress = operation.progress
+    return f"{progress.completed} of {progress.total} {progress.unit}" if progress.total else operation.name
+
+
+def _status(operation: Operation) -> Object:
+    progress = operation.progress
+    return {
+        "operation": operation.name,
+        "stage": progress.stage,
+        "completed": progress.completed,
+        "total": progress.total,
+        "unit": progress.unit,
+    }

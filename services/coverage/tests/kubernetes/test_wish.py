@@ -1,0 +1,66 @@
+"""What a TraceRequest gets under its namespace's TracePolicy, and how its conditions are kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from permille.coverage.domain.kubernetes.conditions import (
+    COMPLETE,
+    FAILED,
+    camel_case,
+    from_timestamp,
+    is_finished,
+    timestamp,
+    with_condition,
+)
+from permille.coverage.domain.kubernetes.wish import Policy, Wish, policy_of, wish_of
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
+
+POLICY = {
+    "defaults": {"period": "2s", "budget": "32Mi", "maxReplicas": 2},
+    "quotas": {"activeRequests": 1, "maxReplicas": 3, "maxPeriod": "5s", "maxBudget": "64Mi"},
+    "retention": {"ttlSecondsAfterFinished": 60},
+}
+
+
+def test_what_is_not_asked_for_comes_from_the_policy() -> None:
+    assert wish_of({}, Policy()) == Wish(0, 0, 1, 86_400)
+    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60)
+    asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
+    assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"period": "6s"}, "QUOTA_PERIOD"),
+        ({"budget": "65Mi"}, "QUOTA_BUDGET"),
+        ({"maxReplicas": 4}, "QUOTA_REPLICAS"),
+    ],
+)
+def test_more_than_the_policy_allows_is_refused(asked: dict[str, object], reason: str) -> None:
+    with pytest.raises(FailedPrecondition, match="more than this namespace allows") as refused:
+        wish_of(asked, policy_of(POLICY))
+    assert refused.value.reason == reason
+
+
+def test_what_is_no_number_is_refused() -> None:
+    for spec in ({"period": "soon"}, {"budget": "64MB"}):
+        with pytest.raises(InvalidArgument):
+            wish_of(spec, Policy())
+
+
+def test_a_transition_is_dated_only_when_the_status_changes() -> None:
+    first, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    begun = with_condition([], COMPLETE, False, "Recording", "0 of 2", now=first)
+    going_on = with_condition(begun, COMPLETE, False, "Decoding", "1 of 2", now=later)
+    assert going_on[0]["lastTransitionTime"] == timestamp(first) and going_on[0]["reason"] == "Decoding"
+    done = with_condition(going_on, COMPLETE, True, "Decoded", "", now=later)
+    assert from_timestamp(done[0]["lastTransitionTime"]) == later
+    assert not is_finished({"conditions": going_on}) and is_finished({"conditions": done}) and not is_finished(None)
+    assert [one["type"] for one in with_condition(done, FAILED, False, "Fine", "", now=later)] == [COMPLETE, FAILED]
+
+
+def test_reasons_are_written_as_kubernetes_writes_them() -> None:
+    assert [camel_case(word) for word in ("NOT_RECORDABLE", "DECODING", "")] == ["NotRecordable", "Decoding", "Unknown"]

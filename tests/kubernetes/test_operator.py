@@ -1,0 +1,384 @@
+"""The operator between a real API server and a real mesh: from a TraceRequest to what the program did, whoever dies."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from permille.controller.domain.vpt_layout import State
+from permille.coverage.domain.kubernetes.conditions import from_timestamp
+from permille.mesh.config import default_node
+
+from tests.conftest import (
+    BIN,
+    PATIENCE_S,
+    Process,
+    WholeMesh,
+    assert_did_its_work,
+    assert_whole,
+    await_true,
+)
+from tests.kubernetes.api_server import ApiServer, Object, User
+
+pytestmark = pytest.mark.slow
+MOUNT = Path("/sys/fs/cgroup")
+# Of all v1 hierarchies the one that does nothing to whoever is in it.
+CGROUPS = MOUNT if (MOUNT / "cgroup.controllers").exists() else MOUNT / "freezer"
+NAMESPACE = "shop"
+_number = itertools.count()
+
+
+@dataclass
+class Operator:
+    """`permille-operator` as the service account that deploy/ gives it."""
+
+    mesh: WholeMesh
+    kubeconfig: Path
+    process: Process | None = None
+
+    def start(self) -> None:
+        """Begins; it may take a moment until it leads."""
+        environment = {
+            **self.mesh.environment,
+            "KUBECONFIG": str(self.kubeconfig),
+            "PERMILLE_LEASE_TTL_S": "2",
+            "PERMILLE_METRICS": "off",
+        }
+        with self.log.open("a") as log:
+            command = [BIN / "permille-operator"]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
+
+    def kill(self) -> None:
+        """kill -9; nobody starts it again."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def log(self) -> Path:
+        """What all of its lives wrote."""
+        return self.mesh.state / "operator.log"
+
+
+@pytest.fixture(scope="module")
+def operator(mesh: WholeMesh, api_server: ApiServer) -> Iterator[Operator]:
+    """A running one."""
+    admin = api_server.user("admin")
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    kubeconfig = api_server.kubeconfig(api_server.service_account("permille", "permille-operator"))
+    running = Operator(mesh, kubeconfig)
+    running.start()
+    yield running
+    running.kill()
+    print(running.log.read_text()[-6000:])
+
+
+@pytest.fixture(scope="module")
+def target(mesh: WholeMesh, busy: Path) -> Iterator[Process]:
+    """A program that executes little."""
+    with mesh.running(str(busy), "paced") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def pod(api_server: ApiServer, target: Process) -> Iterator[str]:
+    """A pod as a kubelet of this machine would report it, with the program in its container; its name."""
+    admin, name = api_server.user("admin"), "web-0"
+    if NAMESPACE not in [one["metadata"]["name"] for one in admin.list("Namespace", "")]:
+        admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    container = secrets.token_hex(32)
+    made = admin.made(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "web"}},
+            "spec": {"nodeName": default_node(), "containers": [{"name": "web", "image": "web"}]},
+        }
+    )
+    status = {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "name": "web",
+                "image": "web",
+                "imageID": "",
+                "ready": True,
+                "restartCount": 0,
+                "containerID": f"containerd://{container}",
+                "state": {"running": {}},
+            }
+        ],
+    }
+    assert admin.patch("Pod", NAMESPACE, name, {"status": status}, part="/status").status == 200
+    with within_cgroup(target.pid, made["metadata"]["uid"], container):
+        yield name
+
+
+@contextmanager
+def within_cgroup(pid: int, pod_uid: str, container: str) -> Iterator[None]:
+    """Puts a process where a kubelet with the cgroupfs driver and containerd have the container's processes."""
+    root = CGROUPS / f"permille-test-{secrets.token_hex(4)}"
+    folder = root / "kubepods" / f"pod{pod_uid}" / container
+    hierarchy = "" if CGROUPS == MOUNT else CGROUPS.name
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    (before,) = [path for _, controllers, path in lines if controllers == hierarchy]
+    try:
+        folder.mkdir(parents=True)
+        (folder / "cgroup.procs").write_text(str(pid))
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made at {CGROUPS}: {error}")
+    yield
+    (CGROUPS / before.lstrip("/") / "cgroup.procs").write_text(str(pid))
+    for leaf in (folder, folder.parent, folder.parent.parent, root):
+        removed(leaf)
+
+
+def removed(folder: Path) -> None:
+    """A cgroup is busy until the last process has left it."""
+    while True:
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def request(**spec: Any) -> Object:
+    return {
+        "apiVersion": "permille.dev/v1alpha1",
+        "kind": "TraceRequest",
+        "metadata": {"name": f"request-{next(_number)}", "namespace": NAMESPACE},
+        "spec": {"target": {"selector": {"matchLabels": {"app": "web"}}}, **spec},
+    }
+
+
+def condition(body: Object, kind: str) -> Object:
+    """A condition of an object; {} when it has none of this kind."""
+    conditions = (body.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def finished(admin: User, name: str) -> Object:
+    """The request when it is over."""
+
+    def over() -> bool:
+        body = admin.get("TraceRequest", NAMESPACE, name).body
+        return any(condition(body, kind).get("status") == "True" for kind in ("Complete", "Failed"))
+
+    await_true(over, PATIENCE_S, f"the end of {name}")
+    return admin.get("TraceRequest", NAMESPACE, name).body
+
+
+def sessions_of(admin: User, body: Object) -> list[Object]:
+    """The TraceSessions of a request."""
+    uid = body["metadata"]["uid"]
+    return [one for one in admin.list("TraceSession", NAMESPACE) if one["spec"]["requestUID"] == uid]
+
+
+def events_of(admin: User, body: Object) -> list[tuple[str, str]]:
+    """Type and reason of the events about an object."""
+    answer = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/events")
+    uid = body["metadata"]["uid"]
+    return [(one["type"], one["reason"]) for one in answer.body["items"] if one["involvedObject"].get("uid") == uid]
+
+
+def assert_recorded_once(mesh: WholeMesh, admin: User, body: Object, known: set[str]) -> str:
+    """The request is complete, and exactly one session was recorded and decoded for it; its id."""
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    (session,) = sessions_of(admin, body)
+    (recording,) = session["status"]["recordings"]
+    assert session["spec"]["nodeName"] == default_node()
+    assert session["metadata"]["ownerReferences"][0]["uid"] == body["metadata"]["uid"]
+    new = {one["session_id"] for one in mesh.sessions()} - known
+    assert new == {recording.rpartition("/")[2]}
+    (identity,) = new
+    assert_did_its_work(assert_whole(mesh, identity))
+    return str(identity)
+
+
+def ids(mesh: WholeMesh) -> set[str]:
+    return {one["session_id"] for one in mesh.sessions()}
+
+
+def test_a_request_becomes_a_recording_of_its_pod(
+    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+) -> None:
+    known = ids(mesh)
+    made = admin.made(request(period="300ms"))
+    body = finished(admin, made["metadata"]["name"])
+    assert_recorded_once(mesh, admin, body, known)
+    status = body["status"]
+    assert (status["replicas"], status["finishedReplicas"], status["failedReplicas"]) == (1, 1, 0)
+    assert condition(body, "Accepted")["message"] == "1 of 1 running pods on 1 nodes"
+    assert body["metadata"]["finalizers"] == ["permille.dev/recordings"]
+    await_true(lambda: len(events_of(admin, body)) >= 2, PATIENCE_S, "events")
+    assert sorted(events_of(admin, body)) == [("Normal", "Accepted"), ("Normal", "Decoded")]
+
+
+def test_what_is_not_there_is_waited_for_and_says_so(operator: Operator, admin: User, pod: str) -> None:
+    made = admin.made(request(target={"podName": "web-7"}))
+    name = made["metadata"]["name"]
+
+    def waits() -> bool:
+        return condition(admin.get("TraceRequest", NAMESPACE, name).body, "Accepted").get("reason") == "NoInstance"
+
+    await_true(waits, PATIENCE_S, "the reason")
+    accepted = condition(admin.get("TraceRequest", NAMESPACE, name).body, "Accepted")
+    assert accepted["status"] == "False" and "no such pod is in this namespace" in accepted["message"]
+    admin.delete("TraceRequest", NAMESPACE, name)
+    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+
+
+@pytest.mark.usefixtures("operator", "pod")
+def test_a_request_means_pods_of_its_own_namespace_alone(admin: User) -> None:
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "neighbour"}})
+    body = request()
+    body["metadata"]["namespace"] = "neighbour"
+    name = admin.made(body)["metadata"]["name"]
+
+    def told() -> bool:
+        return bool(condition(admin.get("TraceRequest", "neighbour", name).body, "Accepted"))
+
+    await_true(told, PATIENCE_S, "an answer")
+    accepted = condition(admin.get("TraceRequest", "neighbour", name).body, "Accepted")
+    assert accepted["message"] == "nothing to record yet: no such pod is in this namespace"
+
+
+def test_a_finished_request_goes_when_its_time_is_over(operator: Operator, admin: User, pod: str) -> None:
+    made = admin.made(request(period="100ms", ttlSecondsAfterFinished=0))
+    name = made["metadata"]["name"]
+    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+
+
+def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
+    admin.made({**policy, "spec": {"quotas": {"maxPeriod": "1s"}}})
+    try:
+        body = finished(admin, admin.made(request(period="2s"))["metadata"]["name"])
+        failed = condition(body, "Failed")
+        assert (failed["status"], failed["reason"]) == ("True", "QuotaPeriod")
+        assert "a period of 2000 ms is more than this namespace allows (1000 ms)" in failed["message"]
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+
+
+def test_deleting_a_request_stops_its_recording(
+    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+) -> None:
+    known = ids(mesh)
+    name = admin.made(request(period="60s"))["metadata"]["name"]
+    mesh.await_recording(target.pid)
+    admin.delete("TraceRequest", NAMESPACE, name)
+    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    page = mesh.recorder(target.pid)
+    assert page is not None and page.state != State.ACTIVE
+    # What it recorded until then is kept.
+    (session,) = [one for one in mesh.sessions() if one["session_id"] not in known]
+    assert (session["state"], session["stop_reason"]) == ("STORED", "STOPPED")
+
+
+@pytest.mark.usefixtures("operator", "pod")
+def test_an_api_server_that_dies_changes_nothing(
+    mesh: WholeMesh, api_server: ApiServer, admin: User, target: Process
+) -> None:
+    known = ids(mesh)
+    name = admin.made(request(period="3s"))["metadata"]["name"]
+    mesh.await_recording(target.pid)
+    api_server.kill()
+    # The recording goes on, and ends, while nobody can be told.
+    await_true(lambda: recorded(mesh, known), PATIENCE_S, "the recording to be over")
+    api_server.start()
+    assert_recorded_once(mesh, admin, finished(admin, name), known)
+    # And who was connected before takes the next request.
+    known = ids(mesh)
+    assert_recorded_once(mesh, admin, finished(admin, admin.made(request(period="100ms"))["metadata"]["name"]), known)
+
+
+def recorded(mesh: WholeMesh, known: set[str]) -> bool:
+    return any(one["state"] in ("STORED", "DECODED") for one in mesh.sessions() if one["session_id"] not in known)
+
+
+@pytest.mark.usefixtures("pod")
+@pytest.mark.parametrize("seen", ["at once", "while recording"])
+def test_an_operator_that_dies_is_followed_by_another(
+    mesh: WholeMesh, operator: Operator, admin: User, target: Process, seen: str
+) -> None:
+    known = ids(mesh)
+    name = admin.made(request(period="2s"))["metadata"]["name"]
+    if seen == "while recording":
+        mesh.await_recording(target.pid)
+    operator.kill()
+    operator.start()
+    assert_recorded_once(mesh, admin, finished(admin, name), known)
+
+
+def test_a_recording_whose_operator_died_is_stopped_by_the_next_one(
+    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+) -> None:
+    known = ids(mesh)
+    name = admin.made(request(period="60s"))["metadata"]["name"]
+    mesh.await_recording(target.pid)
+    operator.kill()
+    admin.delete("TraceRequest", NAMESPACE, name)
+    # It stays until somebody has stopped what was begun for it.
+    assert "deletionTimestamp" in admin.get("TraceRequest", NAMESPACE, name).body["metadata"]
+    operator.start()
+    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    page = mesh.recorder(target.pid)
+    assert page is not None and page.state != State.ACTIVE
+    assert len(ids(mesh) - known) == 1
+
+
+def test_of_two_operators_one_leads(mesh: WholeMesh, operator: Operator, admin: User, pod: str) -> None:
+    second = Operator(mesh, operator.kubeconfig)
+    second.start()
+    try:
+        known = ids(mesh)
+        first_name = admin.made(request(period="200ms"))["metadata"]["name"]
+        assert_recorded_once(mesh, admin, finished(admin, first_name), known)
+        # The leader ends in order; the other one takes over.
+        assert operator.process is not None
+        operator.process.send_signal(signal.SIGTERM)
+        assert operator.process.wait(PATIENCE_S) == 0
+        known = ids(mesh)
+        second_name = admin.made(request(period="200ms"))["metadata"]["name"]
+        assert_recorded_once(mesh, admin, finished(admin, second_name), known)
+    finally:
+        second.kill()
+        operator.start()
+
+
+def test_nothing_is_accepted_while_nobody_asks_for_rights(operator: Operator, admin: User, pod: str) -> None:
+    kind, policy = "ValidatingAdmissionPolicyBinding", "tracerequests.permille.dev"
+    binding = admin.get(kind, "", policy).body
+    assert admin.delete(kind, "", policy).status == 200
+    made = admin.made(request(period="100ms"))
+    name = made["metadata"]["name"]
+    try:
+
+        def refused() -> bool:
+            body = admin.get("TraceRequest", NAMESPACE, name).body
+            return condition(body, "Accepted").get("reason") == "AdmissionPolicyMissing"
+
+        await_true(refused, PATIENCE_S, "the reason")
+    finally:
+        # As the API server tells time, in whole seconds: what was made before has not been checked.
+        next_second = from_timestamp(made["metadata"]["creationTimestamp"]) + timedelta(seconds=1)
+        await_true(lambda: datetime.now(UTC) >= next_second, PATIENCE_S, "the next second")
+        admin.made({**binding, "metadata": {"name": policy}})
+    assert condition(finished(admin, name), "Failed")["reason"] == "NotChecked"
