@@ -20,7 +20,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo bench-coverage test test-all fuzz lint check-proto kmod test-kmod test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -92,7 +92,11 @@ kmod: ## The kernel module, against the kernel headers that are installed
 
 test-kmod: ## The kernel module in a machine of its own: Debian's kernel in QEMU, two CPUs
 	deploy/install-system kmod
-	$(MAKE) -s -C kmod test test-traced test-perf
+	$(MAKE) -s -C kmod test test-traced test-selftest test-perf
+
+test-kmod-long: ## The same, a million random calls and a thousand loads; and all of it on a kernel that looks for mistakes
+	deploy/install-system kmod-debug
+	$(MAKE) -s -C kmod test-long test-debug
 
 test-kmod-trace: setup ## permille up and permille trace --backend kmod in a machine of its own, held against what ran
 	deploy/install-system kmod

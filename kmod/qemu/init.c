@@ -31,6 +31,7 @@ static const struct {
 	{ "traced", test_traced },
 	{ "perf", test_perf },
 	{ "mesh", test_mesh },
+	{ "selftest", test_selftest },
 };
 
 static void mount_all(void)
@@ -51,6 +52,11 @@ static void mount_all(void)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
+long parameter(const char *name, long otherwise)
+{
+	return getenv(name) ? atol(getenv(name)) : otherwise;
+}
+
 /* Runs what `tests=` names in the environment, which is the kernel's command line. */
 static void run_tests(void)
 {
@@ -61,16 +67,32 @@ static void run_tests(void)
 			groups[i].run();
 }
 
+/* A kernel that proves its locks gives up at its first complaint. */
+static void check_locks_are_proved(void)
+{
+	char line[128];
+	int proves = 1;
+	FILE *file = fopen("/proc/lockdep_stats", "re");
+
+	while (file && fgets(line, sizeof(line), file))
+		sscanf(line, " debug_locks: %d", &proves);
+	if (file)
+		fclose(file);
+	check(proves, "the kernel has given up proving its locks");
+}
+
 /* Nothing that the kernel complains about may be in its log. */
 static void check_kernel_log(void)
 {
 	static const char *const complaints[] = {
 		"BUG", "WARNING", "Oops", "Call Trace", "general protection", "UBSAN", "KASAN", "possible circular",
-		"invalid context", "refcount_t", "bad page", "Bad page", "stall", "conflicting memory types", "freeing invalid memtype",
+		"invalid context", "refcount_t", "bad page", "Bad page", "conflicting memory types", "freeing invalid memtype",
+		"suspected memory leak", "INFO: ",
 	};
 	static char log[1 << 20];
 	int size = klogctl(3, log, sizeof(log) - 1);
 
+	check_locks_are_proved();
 	log[size > 0 ? size : 0] = 0;
 	for (char *line = strtok(log, "\n"); line; line = strtok(NULL, "\n"))
 		for (size_t i = 0; i < sizeof(complaints) / sizeof(complaints[0]); i++)
@@ -104,6 +126,8 @@ int main(int count, char **arguments)
 	mount_all();
 	printf("\n");
 	check(!load_module(module_parameters()), "the module does not load");
+	attach_probes();
+	check(write_text("/sys/devices/system/cpu/cpu1/online", "1"), "core 1 does not come online");
 	result("the module loads");
 	run_tests();
 	check_filter();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "load.h"
+#include "recording.h"
 #include "tap.h"
 
 struct place {
@@ -106,6 +107,14 @@ void load_go(struct load *load, unsigned int rounds)
 	load->going = rounds;
 }
 
+struct load load_endless(unsigned int threads, int cpu)
+{
+	struct load load = load_begin(threads, cpu);
+
+	load_go(&load, 0);
+	return load;
+}
+
 /*
  * Whether all threads wait for something and are off their cores, which the kernel makes sure of before it tells
  * (/proc/PID/task/TID/syscall).
@@ -140,12 +149,27 @@ void load_finish(struct load *load)
 		usleep(1000);
 }
 
+void record_rounds(struct recording *r, struct load *load, unsigned int rounds)
+{
+	load_finish(load);
+	record(r);
+	load_go(load, rounds);
+	load_finish(load);
+}
+
 void load_kill(struct load *load)
 {
 	kill(load->pid, SIGKILL);
 	waitpid(load->pid, NULL, 0);
 	close(load->go);
 	close(load->done);
+}
+
+void conclude(struct recording *r, struct load *load, const char *what)
+{
+	close_recording(r);
+	load_kill(load);
+	result(what);
 }
 
 unsigned int threads_of(pid_t pid, pid_t *tids, unsigned int most)

@@ -27,7 +27,7 @@ void propose(struct recording *r, pid_t pid, unsigned int first, unsigned int co
 	r->setup = (struct permille_setup) {
 		.version = PERMILLE_UAPI_VERSION,
 		.flags = PERMILLE_TSC | PERMILLE_CR3_FILTER,
-		.period_ns = 10000000000ull,
+		.period_ns = PERMILLE_MAX_PERIOD_NS,
 		.core_count = count,
 		.process_count = 1,
 		.cores = (uintptr_t)r->plans,
@@ -90,7 +90,7 @@ void wait_end(struct recording *r)
 {
 	struct pollfd one = { .fd = r->fd, .events = POLLIN };
 
-	check(poll(&one, 1, 60000) == 1 && one.revents == POLLIN, "the session does not end: %x", one.revents);
+	check(poll(&one, 1, -1) == 1 && one.revents == POLLIN, "the session does not end: %x", one.revents);
 }
 
 void close_recording(struct recording *r)
@@ -139,18 +139,40 @@ struct permille_info module_info(void)
 	return info;
 }
 
-int load_module(const char *parameters)
+int load_module_from(const char *path, const char *parameters)
 {
-	int fd = open("/permille.ko", O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	int failed = syscall(SYS_finit_module, fd, parameters, 0) ? errno : 0;
 
 	close(fd);
 	return failed;
 }
 
+int load_module(const char *parameters)
+{
+	return load_module_from("/permille.ko", parameters);
+}
+
 int unload_module(void)
 {
 	return syscall(SYS_delete_module, "permille", O_NONBLOCK) ? errno : 0;
+}
+
+#define KTHREADD 2
+
+void attach_probes(void)
+{
+	struct recording r;
+
+	propose(&r, KTHREADD, 0, 1);
+	record(&r);
+	close_recording(&r);
+}
+
+void reload_module(const char *parameters)
+{
+	check(!unload_module() && !load_module(parameters), "reload with %s: %s", parameters, strerror(errno));
+	attach_probes();
 }
 
 long read_number(const char *path)

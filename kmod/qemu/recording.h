@@ -21,7 +21,7 @@ struct recording {
 	struct permille_ring *rings[CORES];
 };
 
-/* A plan that is right: the first `count` cores from `first` on, 1 MiB and 64 Ki records each, a period of 10 s. */
+/* A plan that is right: `count` cores from `first` on, 1 MiB and 64 Ki records each, and the longest period. */
 void propose(struct recording *r, pid_t pid, unsigned int first, unsigned int count);
 /* 0 or an errno; the refusal is in r->setup. The file stays open until close_recording. */
 int set_up(struct recording *r);
@@ -38,8 +38,13 @@ struct permille_session_status session_status(const struct recording *r);
 const struct permille_switch *switch_at(const struct recording *r, unsigned int index, uint64_t number);
 struct permille_info module_info(void);
 
+int load_module_from(const char *path, const char *parameters);
 int load_module(const char *parameters);
 int unload_module(void);
+/* Attaches the module's probes, which the first session does: this one is of a kernel thread, and so of nothing. */
+void attach_probes(void);
+/* All three, while nothing runs that the probes are attached to */
+void reload_module(const char *parameters);
 long read_number(const char *path);
 bool write_text(const char *path, const char *text);
 

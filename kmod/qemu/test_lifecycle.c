@@ -27,7 +27,6 @@ static pid_t owner_of(pid_t target)
 		struct recording r;
 
 		propose(&r, target, 0, 2);
-		r.setup.period_ns = 60000000000ull;
 		if (!set_up(&r) && !start(&r))
 			byte = 1;
 		if (write(begun[1], &byte, 1) == 1)
@@ -52,58 +51,97 @@ static void check_all_off(pid_t target)
 	close_recording(&r);
 }
 
+static void end_owner(pid_t owner)
+{
+	kill(owner, SIGKILL);
+	waitpid(owner, NULL, 0);
+}
+
 static void owner_killed(void)
 {
-	struct load load = load_begin(4, -1);
+	struct load load = load_endless(4, -1);
+	long times = parameter("kills", 50);
 
-	load_go(&load, 0);
-	for (int turn = 0; turn < 50; turn++) {
+	for (long turn = 0; turn < times; turn++) {
 		pid_t owner = owner_of(load.pid);
 
 		usleep(rand() % 20000);
-		kill(owner, SIGKILL);
-		waitpid(owner, NULL, 0);
+		end_owner(owner);
 		check_all_off(load.pid);
 	}
 	load_kill(&load);
-	result("an owner killed at random, 50 times: tracing is off and everything given back");
+	note("%ld owners were killed during their session", times);
+	result("an owner killed at random: tracing is off and everything given back");
+}
+
+/* A process that begins, maps and ends sessions all the time, whether a core is there or not */
+static pid_t restless_owner(pid_t target)
+{
+	pid_t pid = fork();
+
+	while (!pid) {
+		struct recording r;
+
+		propose(&r, target, 0, 2);
+		r.setup.period_ns = PERMILLE_MIN_PERIOD_NS << rand() % 12;
+		if (!set_up(&r)) {
+			map(&r);
+			start(&r);
+			usleep(rand() % 2000);
+		}
+		close_recording(&r);
+	}
+	return pid;
+}
+
+static void owner_killed_anywhere(void)
+{
+	struct load load = load_endless(4, -1);
+	long times = parameter("kills", 50);
+
+	for (long turn = 0; turn < times; turn++) {
+		pid_t owner = restless_owner(load.pid);
+
+		usleep(rand() % 20000);
+		end_owner(owner);
+		check_all_off(load.pid);
+	}
+	load_kill(&load);
+	note("%ld owners were killed at whatever they did", times);
+	result("an owner killed anywhere in setup, start, stop and close: tracing is off and everything given back");
 }
 
 static void owner_stopped(void)
 {
-	struct load load = load_begin(2, -1);
+	struct load load = load_endless(2, -1);
 	struct recording r;
-	pid_t sleeper;
+	pid_t idle;
 
-	load_go(&load, 0);
 	propose(&r, load.pid, 0, 2);
 	r.setup.period_ns = 100000000;
 	record(&r);
-	sleeper = fork();
-	if (!sleeper) {
-		/* Nobody calls the module meanwhile */
+	idle = fork();
+	if (!idle) {
+		/* It has the file too, so that nobody ends the session; and calls nothing. */
 		usleep(500000);
 		_exit(0);
 	}
-	waitpid(sleeper, NULL, 0);
+	waitpid(idle, NULL, 0);
+	wait_end(&r);
 	for (unsigned int i = 0; i < 2; i++)
 		check(!core_status(&r, i).tracing && core_status(&r, i).end == PERMILLE_END_PERIOD, "core %u is on", i);
-	close_recording(&r);
-	load_kill(&load);
-	result("a period ends whatever its owner does");
+	conclude(&r, &load, "a period ends whatever its owner does");
 }
 
 static void unload_while_tracing(void)
 {
-	struct load load = load_begin(2, -1);
+	struct load load = load_endless(2, -1);
 	pid_t owner;
 
-	load_go(&load, 0);
 	for (int turn = 0; turn < 20; turn++) {
 		owner = owner_of(load.pid);
 		check(unload_module() == EWOULDBLOCK, "unload: %s", strerror(errno));
-		kill(owner, SIGKILL);
-		waitpid(owner, NULL, 0);
+		end_owner(owner);
 		check(!unload_module(), "unload after the owner: %s", strerror(errno));
 		check(!load_module("model=1"), "load again");
 	}
@@ -113,16 +151,15 @@ static void unload_while_tracing(void)
 
 static void hotplug(void)
 {
-	struct load load = load_begin(4, -1);
+	struct load load = load_endless(4, -1);
 	struct permille_core_status core;
 	struct recording r, refused;
+	long times = parameter("hotplugs", 10);
 
-	load_go(&load, 0);
-	for (int turn = 0; turn < 10; turn++) {
+	for (long turn = 0; turn < times; turn++) {
 		propose(&r, load.pid, 0, 2);
-		r.setup.period_ns = PERMILLE_MAX_PERIOD_NS;
 		record(&r);
-		usleep(20000);
+		usleep(rand() % 20000);
 		check(write_text(CORE1, "0"), "core 1 does not go offline");
 		core = core_status(&r, 1);
 		check(core.end == PERMILLE_END_OFFLINE && !core.tracing, "core 1 ended by %u", core.end);
@@ -132,7 +169,7 @@ static void hotplug(void)
 		      refused.setup.refusal);
 		close_recording(&refused);
 		check(write_text(CORE1, "1"), "core 1 does not come back");
-		usleep(10000);
+		usleep(rand() % 10000);
 		check(core_status(&r, 1).records == core.records, "core 1 records again");
 		stop(&r);
 		check(core_status(&r, 0).end == PERMILLE_END_STOPPED, "core 0 ended by %u", core_status(&r, 0).end);
@@ -140,7 +177,26 @@ static void hotplug(void)
 	}
 	check_all_off(load.pid);
 	load_kill(&load);
-	result("a core that goes offline ends its part, the others go on, 10 times");
+	note("%ld times offline and back", times);
+	result("a core that goes offline ends its part, the others go on");
+}
+
+static void hotplug_anywhere(void)
+{
+	struct load load = load_endless(4, -1);
+	pid_t owner = restless_owner(load.pid);
+	long times = parameter("hotplugs", 10);
+
+	for (long turn = 0; turn < times; turn++) {
+		usleep(rand() % 20000);
+		check(write_text(CORE1, "0"), "core 1 does not go offline: %s", strerror(errno));
+		usleep(rand() % 20000);
+		check(write_text(CORE1, "1"), "core 1 does not come back: %s", strerror(errno));
+	}
+	end_owner(owner);
+	check_all_off(load.pid);
+	load_kill(&load);
+	result("a core goes and comes while sessions begin and end: tracing is off and everything given back");
 }
 
 static void offline_before_start(void)
@@ -160,7 +216,7 @@ static void offline_before_start(void)
 /* Suspend up to the freezer and back, which a kernel with CONFIG_PM_DEBUG does by itself */
 static void suspend(void)
 {
-	struct load load = load_begin(2, -1);
+	struct load load = load_endless(2, -1);
 	struct recording r;
 
 	if (!write_text("/sys/power/pm_test", "freezer")) {
@@ -168,9 +224,7 @@ static void suspend(void)
 		load_kill(&load);
 		return;
 	}
-	load_go(&load, 0);
 	propose(&r, load.pid, 0, 2);
-	r.setup.period_ns = 60000000000ull;
 	record(&r);
 	if (check(write_text("/sys/power/state", "freeze"), "no suspend: %s", strerror(errno)))
 		for (unsigned int i = 0; i < 2; i++)
@@ -185,8 +239,10 @@ void test_lifecycle(void)
 {
 	owner_stopped();
 	owner_killed();
+	owner_killed_anywhere();
 	unload_while_tracing();
 	hotplug();
+	hotplug_anywhere();
 	offline_before_start();
 	suspend();
 }

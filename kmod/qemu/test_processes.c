@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "tap.h"
 #include "tests.h"
 
-/* Waits for a signal, then does what it is told on core 1. */
+/* Waits for a signal, then does what it is told on core 1, and stops: wait_done waits for that. */
 static pid_t waiting_child(void (*what)(void))
 {
 	sigset_t set;
@@ -30,10 +31,23 @@ static pid_t waiting_child(void (*what)(void))
 		sched_setaffinity(0, sizeof(core), &core);
 		sigwait(&set, &signal);
 		what();
-		for (;;)
-			pause();
+		raise(SIGSTOP);
 	}
 	return pid;
+}
+
+static void wait_done(pid_t pid)
+{
+	int status = 0;
+
+	check(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status), "process %d ended with %#x", pid, status);
+}
+
+static void end_child(struct recording *r, pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close_recording(r);
 }
 
 static void fork_five(void)
@@ -41,10 +55,8 @@ static void fork_five(void)
 	for (int i = 0; i < 5; i++) {
 		pid_t pid = fork();
 
-		if (!pid) {
-			usleep(1000);
+		if (!pid)
 			_exit(0);
-		}
 		waitpid(pid, NULL, 0);
 	}
 }
@@ -54,23 +66,42 @@ static void exec_itself(void)
 	execl("/init", "sleeper", NULL);
 }
 
-static unsigned int pids_in(struct recording *r)
+static void *nothing(void *unused)
+{
+	return NULL;
+}
+
+static void run_five_threads(void)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < 5; i++) {
+		pthread_create(&thread, NULL, nothing, NULL);
+		pthread_join(thread, NULL);
+	}
+}
+
+/* How many processes, or threads, the records of the first core tell of */
+static unsigned int different(const struct recording *r, bool threads)
 {
 	uint32_t seen[16];
 	unsigned int count = 0, i;
 
 	for (uint64_t at = 0; at < r->rings[0]->head && count < 16; at++) {
-		for (i = 0; i < count && seen[i] != switch_at(r, 0, at)->pid; i++)
+		const struct permille_switch *one = switch_at(r, 0, at);
+		uint32_t number = threads ? one->tid : one->pid;
+
+		for (i = 0; i < count && seen[i] != number; i++)
 			;
 		if (i == count)
-			seen[count++] = switch_at(r, 0, at)->pid;
+			seen[count++] = number;
 	}
 	return count;
 }
 
-static bool forks_are_over(struct recording *r, unsigned int pids)
+static unsigned int pids_in(const struct recording *r)
 {
-	return pids_in(r) >= pids && session_status(r).processes == 1;
+	return different(r, false);
 }
 
 static void follows_forks(void)
@@ -84,8 +115,7 @@ static void follows_forks(void)
 		r.setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
 		record(&r);
 		kill(pid, SIGUSR1);
-		for (int turn = 0; turn < 3 || (turn < 90 && !forks_are_over(&r, follow ? 6 : 1)); turn++)
-			usleep(100000);
+		wait_done(pid);
 		check(session_status(&r).processes == 1, "%u processes are alive", session_status(&r).processes);
 		stop(&r);
 		core = core_status(&r, 0);
@@ -93,9 +123,7 @@ static void follows_forks(void)
 		check(follow ? core.retargets >= 5 : !core.retargets, "%llu retargets", core.retargets);
 		check(core.operations_on == 1 && core.operations_off == 1 && !core.faults, "%llu on, %llu off, %u faults",
 		      core.operations_on, core.operations_off, core.faults);
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
-		close_recording(&r);
+		end_child(&r, pid);
 	}
 	result("forked processes are followed where asked for, and forgotten when they end");
 }
@@ -109,34 +137,42 @@ static void follows_exec(void)
 	propose(&r, pid, 1, 1);
 	record(&r);
 	kill(pid, SIGUSR1);
-	for (int turn = 0; turn < 90 && (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10); turn++)
-		usleep(100000);
+	while (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10)
+		usleep(10000);
 	stop(&r);
 	core = core_status(&r, 0);
 	check(core.retargets == 1, "%llu retargets", core.retargets);
-	check(core.arrivals > 5, "%llu arrivals", core.arrivals);
 	check(core.trace_bytes == 32 * (core.arrivals + 1), "%llu bytes of %llu arrivals and an exec", core.trace_bytes,
 	      core.arrivals);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-	close_recording(&r);
+	end_child(&r, pid);
 	result("after exec the filter follows to the new memory, and recording goes on");
 }
 
-static void later_threads_belong_to_it(void)
+static void all_threads_belong_to_it(void)
 {
 	struct load load = load_begin(10, 1);
 	struct recording r;
 
 	propose(&r, load.pid, 1, 1);
-	record(&r);
-	load_go(&load, 100);
-	load_finish(&load);
+	record_rounds(&r, &load, 100);
 	check(core_status(&r, 0).arrivals >= 1000, "%llu arrivals", core_status(&r, 0).arrivals);
 	check(pids_in(&r) == 1, "%u processes", pids_in(&r));
-	close_recording(&r);
-	load_kill(&load);
-	result("all threads of a process are its target");
+	conclude(&r, &load, "all threads of a process are its target");
+}
+
+static void later_threads_belong_to_it(void)
+{
+	pid_t pid = waiting_child(run_five_threads);
+	struct recording r;
+
+	propose(&r, pid, 1, 1);
+	record(&r);
+	kill(pid, SIGUSR1);
+	wait_done(pid);
+	stop(&r);
+	check(different(&r, true) == 6 && pids_in(&r) == 1, "%u threads of %u processes", different(&r, true), pids_in(&r));
+	end_child(&r, pid);
+	result("threads that begin during a session are its target too");
 }
 
 static void several_processes(void)
@@ -158,7 +194,8 @@ static void several_processes(void)
 	check(pids_in(&r) == 2, "%u processes", pids_in(&r));
 	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off", core.operations_on,
 	      core.operations_off);
-	check(core.trace_bytes >= 32 * core.arrivals, "%llu bytes of %llu arrivals", core.trace_bytes, core.arrivals);
+	check(core.retargets && core.trace_bytes >= 32 * core.arrivals, "%llu bytes of %llu arrivals, %llu retargets",
+	      core.trace_bytes, core.arrivals, core.retargets);
 	note("two processes on one core: %llu arrivals, %llu retargets", core.arrivals, core.retargets);
 	close_recording(&r);
 	for (int i = 0; i < 2; i++)
@@ -168,17 +205,14 @@ static void several_processes(void)
 
 static void target_that_ends(void)
 {
-	struct load load = load_begin(2, 1);
+	struct load load = load_endless(2, -1);
 	struct recording r;
 
 	propose(&r, load.pid, 0, 2);
-	r.setup.period_ns = 200000000;
-	load_go(&load, 0);
 	record(&r);
-	usleep(20000);
 	load_kill(&load);
 	check(!session_status(&r).processes, "%u processes", session_status(&r).processes);
-	wait_end(&r);
+	stop(&r);
 	for (unsigned int i = 0; i < 2; i++) {
 		uint64_t head = r.rings[i]->head;
 
@@ -186,11 +220,12 @@ static void target_that_ends(void)
 		check(!head || !switch_at(&r, i, head - 1)->operation, "the last record of core %u is no departure", i);
 	}
 	close_recording(&r);
-	result("a target that ends is seen to leave, and the session ends by its period");
+	result("a target that ends is seen to leave");
 }
 
 void test_processes(void)
 {
+	all_threads_belong_to_it();
 	later_threads_belong_to_it();
 	several_processes();
 	follows_forks();

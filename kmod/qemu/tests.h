@@ -2,6 +2,9 @@
 #ifndef TESTS_H
 #define TESTS_H
 
+/* A number of the kernel's command line */
+long parameter(const char *name, long otherwise);
+
 void test_sessions(void);
 void test_refusals(void);
 void test_switch_records(void);
@@ -14,5 +17,6 @@ void test_loading(void);
 void test_traced(void);
 void test_perf(void);
 void test_mesh(void);
+void test_selftest(void);
 
 #endif

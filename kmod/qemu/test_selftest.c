@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What a person with Intel PT runs, as far as a trace unit of QEMU's goes: its lines are notes here. */
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "recording.h"
+#include "tap.h"
+#include "tests.h"
+
+void test_selftest(void)
+{
+	int lines[2], status = -1;
+	char line[256];
+	FILE *told;
+	pid_t pid;
+
+	check(!pipe(lines), "no pipe");
+	pid = fork();
+	if (!pid) {
+		dup2(lines[1], 1);
+		execl("/selftest-hardware", "selftest-hardware", NULL);
+		_exit(127);
+	}
+	close(lines[1]);
+	told = fdopen(lines[0], "r");
+	while (told && fgets(line, sizeof(line), told))
+		printf("# %s", line);
+	if (told)
+		fclose(told);
+	waitpid(pid, &status, 0);
+	check(!status, "it ended with %#x", status);
+	check(!module_info().sessions && !module_info().memory_used_bytes, "something is left over");
+	result("the self-test for hardware finds nothing wrong");
+}
