@@ -20,7 +20,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo bench-coverage test test-all fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -81,8 +81,12 @@ test: setup lint ## All tests that end within 15 minutes
 
 test-all: test fuzz ## The slow suites too
 	deploy/install-system test-all
+	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes $(WORKERS)
+
+test-kubernetes: setup ## permille-operator on a real API server, which is built first: six minutes on two free cores
+	deploy/install-system test-all
 	tests/kubernetes/apiserver/build >/dev/null
-	$(PYTEST) -m slow --timeout 1800 $(WORKERS)
+	$(PYTEST) -m slow --timeout 1800 tests/kubernetes
 
 fuzz: setup ## One million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
