@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, divided, undivided
+from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, divided, to_divide, unattributed
 from permille.decoder.domain.manifest import (
     Clock,
     Manifest,
@@ -76,18 +76,26 @@ def test_each_thread_that_was_seen_on_a_core_has_a_segment_of_its_own() -> None:
         (0, 0, 0),
         (1000, 100, 4096),
     ]
-    assert all(by_switches(s) and not undivided(s) for s in found)
+    assert all(by_switches(s) and not unattributed(s) for s in found)
 
 
-def test_a_core_without_records_stays_what_it_was() -> None:
+def test_a_core_without_records_is_nobodys() -> None:
     (found,) = divided(manifest(core(0, 2)), b"").segments
-    assert undivided(found)
+    assert unattributed(found)
 
 
-def test_segments_of_threads_and_of_imported_cores_are_left_as_they_are() -> None:
+def test_segments_of_threads_are_left_as_they_are() -> None:
     thread = Segment(index=0, key="a", pid=7, tid=71, size_bytes=5, sha256="")
-    imported = core(1, 2).model_copy(update={"tid": 71, "turns": ((0, 7, 71, 0, 0),)})
-    assert divided(manifest(thread, imported), switches((1, 2, 7, 71, IN))).segments == (thread, imported)
+    assert not to_divide(manifest(thread))
+    assert divided(manifest(thread, core(1, 2)), switches((1, 2, 7, 71, IN))).segments[0] == thread
+
+
+def test_imported_cores_are_divided_already_also_those_parts_that_have_no_turns_of_their_own() -> None:
+    first = core(0, 2).model_copy(update={"tid": 71, "turns": ((0, 7, 71, 0, 0),)})
+    second = core(1, 2).model_copy(update={"lost_bytes": 100})
+    assert to_divide(manifest(core(0, 2)))
+    assert not to_divide(manifest(first, second).model_copy(update={"backend": "imported:perf"}))
+    assert not by_switches(first) and not by_switches(second)
 
 
 def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import zstandard
-from permille.decoder.domain.core_segments import divided, undivided
+from permille.decoder.domain.core_segments import divided, to_divide
 from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, manifest_key, read_manifest
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
@@ -64,7 +64,7 @@ class SessionArchive:
                 metadata={"session_id": session_id},
             ) from None
         archive = cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
-        if any(map(undivided, archive.manifest.segments)):
+        if to_divide(archive.manifest):
             archive.manifest = divided(archive.manifest, await archive._switches_or_none())
         return archive
 

@@ -15,6 +15,8 @@ from permille.decoder.domain.manifest import Manifest, Segment
 
 _RECORD = struct.Struct("<QIIII")
 _IN = 1
+# The kind of a segment that comes of a core's here; no manifest has it.
+_BY_SWITCHES = "core-by-switches"
 
 
 @dataclass
@@ -27,14 +29,19 @@ class _Stay:
     stays: bool
 
 
-def undivided(segment: Segment) -> bool:
-    """Whether it is a whole core's, of which nobody said yet who ran there."""
-    return segment.kind == "core" and segment.tid == 0 and not segment.turns
+def to_divide(manifest: Manifest) -> bool:
+    """Whether it has whole cores, of which nobody said yet who ran there; an import says so itself."""
+    return not manifest.imported and any(segment.kind == "core" for segment in manifest.segments)
 
 
 def by_switches(segment: Segment) -> bool:
     """Whether the switch records say which of its object's packets are whose."""
-    return segment.kind == "core" and not segment.turns
+    return segment.kind == _BY_SWITCHES
+
+
+def unattributed(segment: Segment) -> bool:
+    """Whether no switch record says who ran on its core."""
+    return by_switches(segment) and segment.tid == 0
 
 
 def divided(manifest: Manifest, switches: bytes) -> Manifest:
@@ -46,7 +53,7 @@ def divided(manifest: Manifest, switches: bytes) -> Manifest:
     names = {thread.tid: thread.name for thread in manifest.threads}
     found: list[Segment] = []
     for segment in manifest.segments:
-        parts = _threads(segment, stays.get(segment.core, {}), names) if undivided(segment) else [segment]
+        parts = _threads(segment, stays.get(segment.core, {}), names) if segment.kind == "core" else [segment]
         for part in parts:
             found.append(part.model_copy(update={"index": len(found)}))
     return manifest.model_copy(update={"segments": tuple(found)})
@@ -54,10 +61,12 @@ def divided(manifest: Manifest, switches: bytes) -> Manifest:
 
 def _threads(segment: Segment, stays: Mapping[int, _Stay], names: Mapping[int, str]) -> list[Segment]:
     if not stays:
-        return [segment.model_copy(update={"thread_name": "unknown: nothing was seen to switch"})]
+        unknown = {"kind": _BY_SWITCHES, "thread_name": "unknown: nothing was seen to switch"}
+        return [segment.model_copy(update=unknown)]
     return [
         segment.model_copy(
             update={
+                "kind": _BY_SWITCHES,
                 "pid": stay.pid,
                 "tid": tid,
                 "thread_name": names.get(tid, ""),

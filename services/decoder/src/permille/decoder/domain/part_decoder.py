@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, undivided
+from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, unattributed
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
@@ -248,7 +248,7 @@ async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _P
     segment = stream[0]
     if by_switches(segment):
         needed = []
-        if undivided(segment):
+        if unattributed(segment):
             return LostSegment(segment.index, f"no switch record says who ran on core {segment.core}", "")
         if context.missing:
             return LostSegment(segment.index, context.missing, BACKUP_KNOB)
