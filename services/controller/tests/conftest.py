@@ -60,7 +60,15 @@ class Node:
     async def controller(self) -> rpc.ControllerServiceAsyncStub:
         if self.channels is None:
             self.channels = Channels(self.config, self.etcd)
-        return rpc.ControllerServiceStub(await self.channels.to("controller", self.config.node))
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return rpc.ControllerServiceStub(await self.channels.to("controller", self.config.node))
+                except PermilleError as error:
+                    # Its lease is short: where the machine stands still for as long, it is away for a moment.
+                    if error.reason != "SERVICE_ABSENT":
+                        raise
+                await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         if self.channels is not None:

@@ -30,6 +30,8 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 # How often progress is written while it moves.
 _PROGRESS_S = 0.25
+# Each is asked after until it is done: a thousand that wait for their turn would be asked after for as long.
+_DECODES_AT_ONCE = 64
 _AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 # Why a later round's process is passed over: it ended, or somebody else records it.
 _PASSED_OVER = (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
@@ -167,11 +169,13 @@ class CoverageWork:
         self, job: CoverageJob, sessions: Mapping[int, Session]
     ) -> tuple[dict[int, decoder_pb2.DecodeResult], dict[int, PermilleError]]:
         latest: dict[int, operation_pb2.Progress] = {}
+        slots = asyncio.Semaphore(_DECODES_AT_ONCE)
 
         async def decode(index: int, session: Session) -> decoder_pb2.DecodeResult:
-            return await self._decodings.decode(
-                session.name, _request_id(job, index), lambda progress: latest.__setitem__(index, progress)
-            )
+            async with slots:
+                return await self._decodings.decode(
+                    session.name, _request_id(job, index), lambda progress: latest.__setitem__(index, progress)
+                )
 
         async def end_when_cancelled() -> None:
             await job.cancel_requested.wait()
