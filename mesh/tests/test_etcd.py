@@ -136,3 +136,20 @@ def test_plain_text_to_another_machine_is_refused() -> None:
     with pytest.raises(FailedPrecondition) as caught:
         Etcd(["10.1.2.3:2379"])
     assert caught.value.reason == "TLS_REQUIRED"
+
+
+async def test_changes_of_one_key_at_once_are_all_kept(etcd: Etcd) -> None:
+    async def one_more(before: bytes | None) -> bytes:
+        return str(int(before or b"0") + 1).encode()
+
+    await asyncio.gather(*(etcd.replace("/count", one_more) for _ in range(3)))
+    kept = await etcd.get("/count")
+    assert kept is not None and kept.value == b"3"
+
+
+async def test_a_change_to_nothing_writes_nothing(etcd: Etcd) -> None:
+    async def nothing(before: bytes | None) -> None:
+        assert before is None
+
+    await etcd.replace("/nothing", nothing)
+    assert await etcd.get("/nothing") is None

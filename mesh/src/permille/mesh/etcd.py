@@ -19,6 +19,7 @@ from permille.mesh.plaintext import require_loopback
 # aetcd carries no types.
 rpc: Any = importlib.import_module("aetcd.rpc")
 
+_ATTEMPTS = 5
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -185,6 +186,21 @@ class Etcd:
             if isinstance(op, Get)
         ]
         return TxnResult(bool(reply.succeeded), reads)
+
+    async def replace(self, key: str, change: Callable[[bytes | None], Awaitable[bytes | None]]) -> None:
+        """Writes what `change` makes of the value (None: no key), or nothing where that is None.
+
+        Where somebody else was quicker it changes the newer value, and gives up after five attempts: for statistics,
+        not for state. Raises `Unavailable`, and what `change` raises.
+        """
+        for _ in range(_ATTEMPTS):
+            before = await self.get(key)
+            value = await change(before.value if before else None)
+            if value is None:
+                return
+            held = unchanged(key, before.mod_revision) if before else missing(key)
+            if (await self.txn([held], [Put(key, value)])).succeeded:
+                return
 
     async def grant(self, ttl_s: int) -> int:
         """A new lease's id; keys put under it vanish `ttl_s` seconds after the last sign of life."""

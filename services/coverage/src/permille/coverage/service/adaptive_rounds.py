@@ -51,7 +51,7 @@ class AdaptiveRounds:
             sessions=ledger.together(),
             windows=await self._profiles.windows(last),
             session_bytes=sum(profile.raw_bytes for profile in newest) // len(newest),
-            core_seconds=(await self._profiles.cost(last)).core_seconds,
+            core_seconds=await self._profiles.core_seconds(last),
             period_ms=state.plan.nodes[present[-1]].period_ms,
         )
         verdict = next_round(

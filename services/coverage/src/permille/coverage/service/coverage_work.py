@@ -19,7 +19,7 @@ from permille.coverage.service.group_commit import GroupCommit
 from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
-from permille.coverage.service.wire import node_failure
+from permille.coverage.service.wire import backend_word, node_failure
 from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import operation_id
@@ -135,11 +135,12 @@ class CoverageWork:
         )
         errors = {index: one for index, one in zip(missing, results, strict=True) if isinstance(one, BaseException)}
         away = {index: one for index, one in errors.items() if isinstance(one, PermilleError) and one.code in _AWAY}
-        if len(away) == len(errors) < len(present):
+        refused = [error for index, error in errors.items() if index not in away]
+        if not refused and len(away) < len(present):
             return away
         if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors.values()):
             await self._stop(state.sessions[index] for index in present if index in state.sessions)
-        raise next(error for index, error in errors.items() if len(away) == len(errors) or index not in away)
+        raise next(iter(refused or errors.values()))
 
     async def _record(
         self, job: CoverageJob, state: coverage_pb2.CoverageState, wanted: Iterable[int]
@@ -205,8 +206,7 @@ class CoverageWork:
             )
             # An estimate is not worth a failed operation.
             with suppress(PermilleError):
-                backend = controller_pb2.Backend.Name(session.backend).removeprefix("BACKEND_").lower()
-                await self._rates.learn(backend, session.target_name, seen)
+                await self._rates.learn(backend_word(session.backend), session.target_name, seen)
 
     async def _stop(self, names: Iterable[str]) -> None:
         results = await asyncio.gather(*map(self._recordings.stop, list(names)), return_exceptions=True)

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from urllib.parse import quote
 
 from permille.coverage.domain.rates import Observation, Rates
-from permille.mesh.etcd import Etcd, KeyValue, Put, missing, unchanged
+from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/rates/"
-_ATTEMPTS = 5
 
 
 class RateStore:
@@ -22,28 +21,23 @@ class RateStore:
 
     async def of(self, backend: str, names: Iterable[str]) -> dict[str, Rates]:
         """What is known of these processes; names never recorded are left out. Raises `Unavailable`."""
-        known = {}
-        for name in set(names):
-            kv = await self._etcd.get(_key(backend, name))
-            if kv is not None:
-                known[name] = _rates(kv)
-        return known
+        wanted = {_key(backend, name): name for name in names}
+        known = await self._etcd.prefix(_key(backend, "")) if wanted else []
+        return {wanted[kv.key]: _rates(kv.value) for kv in known if kv.key in wanted}
 
     async def learn(self, backend: str, name: str, seen: Observation) -> None:
         """Adds one finished session. Raises `Unavailable`."""
-        key = _key(backend, name)
-        for _ in range(_ATTEMPTS):
-            before = await self._etcd.get(key)
+
+        async def after(before: bytes | None) -> bytes:
             rates = (_rates(before) if before else Rates()).after(seen)
-            held = unchanged(key, before.mod_revision) if before else missing(key)
-            value = json.dumps(asdict(rates), sort_keys=True).encode()
-            if (await self._etcd.txn([held], [Put(key, value)])).succeeded:
-                return
+            return json.dumps(asdict(rates), sort_keys=True).encode()
+
+        await self._etcd.replace(_key(backend, name), after)
 
 
 def _key(backend: str, name: str) -> str:
     return f"{_PREFIX}{backend}/{quote(name, safe='')}"
 
 
-def _rates(kv: KeyValue) -> Rates:
-    return Rates(**json.loads(kv.value))
+def _rates(value: bytes) -> Rates:
+    return Rates(**json.loads(value))

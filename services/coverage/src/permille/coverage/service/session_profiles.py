@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from permille.coverage.domain.profile import Edge, Function, Profile, Totals
@@ -40,13 +39,6 @@ _COST = """
 SELECT CAST(sum(greatest(last_ns - first_ns, 0)) AS BIGINT) AS traced_ns, CAST(sum(decode_ms) AS BIGINT) AS decode_ms
 FROM segments WHERE session_id = $session
 """
-
-
-@dataclass(frozen=True)
-class SessionCost:
-    """What one session took: its streams' lengths and its decode together, in seconds of a core."""
-
-    core_seconds: float
 
 
 class SessionProfiles:
@@ -87,10 +79,10 @@ class SessionProfiles:
         rows = await self._ask(_WINDOWS, session_id)
         return Incidence(WINDOWS, {row["parts"]: row["functions"] for row in rows})
 
-    async def cost(self, session_id: str) -> SessionCost:
-        """What it took to record and decode."""
+    async def core_seconds(self, session_id: str) -> float:
+        """What it took to record and decode: its streams' lengths and its decode together."""
         (row,) = await self._ask(_COST, session_id)
-        return SessionCost((row["traced_ns"] or 0) / 1e9 + (row["decode_ms"] or 0) / 1e3)
+        return float((row["traced_ns"] or 0) / 1e9 + (row["decode_ms"] or 0) / 1e3)
 
     async def _edges(self, session_id: str, numbers: dict[int, Function]) -> dict[Edge, int]:
         return {

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from urllib.parse import quote
 
 from permille.coverage.domain.stability import Stability
-from permille.mesh.etcd import Etcd, KeyValue, Put, missing, unchanged
+from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/stability/"
-_ATTEMPTS = 5
 
 
 class StabilityStore:
@@ -24,25 +23,23 @@ class StabilityStore:
 
     async def of(self, names: Iterable[str]) -> dict[str, float]:
         """What is left of these programs' troubles; those without any are left out. Raises `Unavailable`."""
-        wanted = set(names)
+        wanted = {_key(name): name for name in names}
         known = await self._etcd.prefix(_PREFIX) if wanted else []
-        found = {_key(name): name for name in wanted}
-        return {found[kv.key]: _stability(kv).now(self._clock_s()) for kv in known if kv.key in found}
+        return {wanted[kv.key]: _stability(kv.value).now(self._clock_s()) for kv in known if kv.key in wanted}
 
     async def trouble(self, name: str) -> None:
         """One more. Raises `Unavailable`."""
-        key = _key(name)
-        for _ in range(_ATTEMPTS):
-            before = await self._etcd.get(key)
-            after = (_stability(before) if before else Stability()).after_trouble(self._clock_s())
-            held = unchanged(key, before.mod_revision) if before else missing(key)
-            if (await self._etcd.txn([held], [Put(key, json.dumps(asdict(after)).encode())])).succeeded:
-                return
+
+        async def after(before: bytes | None) -> bytes:
+            known = _stability(before) if before else Stability()
+            return json.dumps(asdict(known.after_trouble(self._clock_s()))).encode()
+
+        await self._etcd.replace(_key(name), after)
 
 
 def _key(name: str) -> str:
     return _PREFIX + quote(name, safe="")
 
 
-def _stability(kv: KeyValue) -> Stability:
-    return Stability(**json.loads(kv.value))
+def _stability(value: bytes) -> Stability:
+    return Stability(**json.loads(value))
