@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import signal
 import socket
@@ -73,6 +74,13 @@ def process(command: list[str], **options: object) -> Iterator[subprocess.Popen[
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def traced(pid: int, period: str) -> str:
+    """Records and decodes; the session's id."""
+    command = ["permille", "trace", "--pid", str(pid), "--for", period, "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return str(json.loads(done.stdout)["sessions"][0]).rpartition("/")[2]
 
 
 def free_port() -> int:

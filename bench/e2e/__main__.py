@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from figures import Figure, publish
-from workload import load, mesh, redis
+from workload import load, mesh, redis, traced
 
 ROUNDS = 5
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="permille-bench-") as state:
         os.environ["PERMILLE_STATE_DIR"] = state
         with mesh(), redis() as (server, port), load(port):
-            rounds = [traced(server.pid) for _ in range(ROUNDS)]
+            rounds = [measured(server.pid) for _ in range(ROUNDS)]
     publish(
         "e2e",
         {
@@ -50,8 +50,8 @@ def main() -> None:
     )
 
 
-def traced(pid: int) -> Round:
-    session = permille("trace", "--pid", str(pid), "--for", "500ms", "--json")["sessions"][0].rpartition("/")[2]
+def measured(pid: int) -> Round:
+    session = traced(pid, "500ms")
     decoded = time.time()
     permille("report", session, "--json")
     reported = time.time()

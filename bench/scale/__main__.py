@@ -8,9 +8,7 @@ machine that also is its own cluster. PERMILLE_BENCH_NODES=10,100 chooses other 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +21,7 @@ from permille.controller.domain.session import Session, from_json
 from permille.mesh.operations import operation_id
 from scale.cluster import Cluster
 from scale.node_agent import EVERYWHERE
-from workload import mesh, redis
+from workload import mesh, redis, traced
 
 SIZES = tuple(int(size) for size in os.environ.get("PERMILLE_BENCH_NODES", "10,100,1000").split(","))
 IDLE_S = 30.0
@@ -45,9 +43,7 @@ def recorded(folder: str) -> str:
     """A small real session: what an idle redis-server does in a tenth of a second."""
     os.environ["PERMILLE_STATE_DIR"] = folder
     with mesh(), redis() as (server, _):
-        command = ["permille", "trace", "--pid", str(server.pid), "--for", "100ms", "--json"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return str(json.loads(done.stdout)["sessions"][0]).rpartition("/")[2]
+        return traced(server.pid, "100ms")
 
 
 async def measured(cluster: Cluster) -> dict[str, Figure]:

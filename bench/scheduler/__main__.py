@@ -10,9 +10,7 @@ already.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -37,7 +35,7 @@ from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import Tables
 from scheduler.dask_cluster import dask_cluster
 from scheduler.small_segments import cut, stream_of
-from workload import load, mesh, redis
+from workload import load, mesh, redis, traced
 
 ROUNDS = 3
 SMALL = 10_000
@@ -70,9 +68,7 @@ def recorded(folder: str) -> tuple[str, str]:
         return url, session_id
     os.environ["PERMILLE_STATE_DIR"] = folder
     with mesh(), redis() as (server, port), load(port):
-        command = ["permille", "trace", "--pid", str(server.pid), "--for", "500ms", "--json"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return (Path(folder) / "store").as_uri(), json.loads(done.stdout)["sessions"][0].rpartition("/")[2]
+        return (Path(folder) / "store").as_uri(), traced(server.pid, "500ms")
 
 
 class Bench:

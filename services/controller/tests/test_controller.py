@@ -30,6 +30,8 @@ from permille.mesh.errors import (
 )
 from permille.mesh.etcd import Etcd
 
+from .conftest import lives
+
 STORED, STORING, RECORDING, FAILED = (
     pb.Session.STATE_STORED,
     pb.Session.STATE_STORING,
@@ -73,13 +75,6 @@ async def journal_emptied(node: Any) -> None:
 def children_of(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, target_program: Path) -> None:
@@ -218,7 +213,7 @@ async def test_the_controllers_death_ends_nothing_early_and_loses_nothing(node: 
     recording = part_of(node, target, session)
     while not recording.finished():
         await asyncio.sleep(0.05)
-    assert not any(alive(probe) for probe in probes)
+    assert not any(lives(probe) for probe in probes)
     await node.start("controller")
     ended = await node.end_of(session.name)
     assert (ended.state, ended.stop_reason) == (STORED, "CONTROLLER_LOST")

@@ -13,11 +13,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.switches.switch_records import IN, OUT, SwitchRecord
+
+from .conftest import lives
 
 # Three threads that sleep and wake all the time, and every 50 ms one more that is born and ends.
 TARGET = """
@@ -207,10 +208,3 @@ asyncio.run(main())
     while lives(probe):
         assert time.monotonic() < deadline, f"the probe {probe} outlives its parent"
         time.sleep(0.05)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.coverage_options import wishing
+from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
-from permille.cli.operation_progress import OperationProgress
-from permille.cli.progress_display import ProgressDisplay
-from permille.cli.recording_trouble import trouble_told
 from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json, rounds_text
-from permille.cli.rendering.trace_lines import (
-    estimate_line,
-    failure_lines,
-    failures_json,
-    next_lines,
-    operation_json,
-    plan_json,
-)
+from permille.cli.rendering.trace_lines import estimate_line, plan_json
 from permille.cli.session_set import session_sets
 from permille.mesh.errors import InvalidArgument
 
@@ -116,39 +107,20 @@ def start(
     [bold]Example[/bold]: permille coverage start --name redis-server --rounds 10
     """
 
-    async def work(client: MeshClient) -> tuple[Any, coverage_pb2.CoverageResult]:
+    async def work(client: MeshClient) -> operation_pb2.Operation:
         coverage = await client.coverage()
         planned = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
         if not invocation.as_json:
             invocation.notes.print(estimate_line(planned), markup=False)
-        request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
-        started = (await answer(coverage.StartCoverage(request))).operation
-        with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
-            following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
-            nodes = sorted({node.node for node in (*planned.nodes, *planned.later)})
-            async with trouble_told(client, started.name, nodes, display.trouble):
-                done = await following.follow(started)
-        result = coverage_pb2.CoverageResult()
-        done.response.Unpack(result)
-        return done, result
+        return await recorded(invocation, client, wish, planned, request_id=request_id, patience_s=patience_s)
 
-    done, result = in_mesh(invocation.config, work)
+    done = in_mesh(invocation.config, work)
+    result = result_of(done)
     if invocation.as_json:
-        invocation.print_json(
-            {
-                "operation": operation_json(done),
-                "plan": plan_json(result.plan),
-                "sessions": list(result.sessions),
-                "failures": failures_json(result),
-                **rounds_json(result),
-            }
-        )
+        invocation.print_json({**result_json(done, result), **rounds_json(result)})
         return
     for part in rounds_text(result):
         invocation.console.print(part)
-    for line in failure_lines(result):
-        invocation.notes.print(line, markup=False, soft_wrap=True)
-    for line in next_lines(list(result.sessions)):
-        invocation.console.print(line, markup=False, soft_wrap=True)
+    tell_result(invocation, result)
     if len(result.sessions) > 1:
         invocation.console.print(f"together: permille coverage show {done.name}", markup=False, soft_wrap=True)

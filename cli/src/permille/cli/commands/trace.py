@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
@@ -11,23 +10,10 @@ from typing import Annotated
 import typer
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
-from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
-from permille.cli.operation_progress import OperationProgress
-from permille.cli.progress_display import ProgressDisplay
-from permille.cli.recording_trouble import trouble_told
-from permille.cli.rendering.trace_lines import (
-    estimate_line,
-    failure_lines,
-    failures_json,
-    memory_json,
-    memory_lines,
-    next_lines,
-    operation_json,
-    plan_json,
-    unreachable_line,
-)
+from permille.cli.rendering.trace_lines import estimate_line, memory_json, memory_lines, plan_json, unreachable_line
 from permille.cli.rendering.units import parse_duration_ms, parse_size
 from permille.mesh.errors import InvalidArgument
 
@@ -214,14 +200,12 @@ def trace(
         if dry_run:
             _tell_memory(invocation, plan, await asyncio.gather(*(_memory(client, node) for node in plan.nodes)))
             return
-        request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
-        started = (await answer(coverage.StartCoverage(request))).operation
-        with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
-            following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
-            nodes = [node.node for node in plan.nodes]
-            async with trouble_told(client, started.name, nodes, display.trouble):
-                done = await following.follow(started)
-        _tell_result(invocation, done)
+        done = await recorded(invocation, client, wish, plan, request_id=request_id, patience_s=patience_s)
+        result = result_of(done)
+        if invocation.as_json:
+            invocation.print_json(result_json(done, result))
+            return
+        tell_result(invocation, result)
 
     in_mesh(invocation.config, work)
 
@@ -267,26 +251,6 @@ def _tell_memory(
     for node, divided in zip(plan.nodes, memory, strict=True):
         for line in memory_lines(node.node, divided):
             invocation.console.print(line, markup=False, soft_wrap=True)
-
-
-def _tell_result(invocation: Invocation, done: operation_pb2.Operation) -> None:
-    result = coverage_pb2.CoverageResult()
-    done.response.Unpack(result)
-    sessions = list(result.sessions)
-    if invocation.as_json:
-        invocation.print_json(
-            {
-                "operation": operation_json(done),
-                "plan": plan_json(result.plan),
-                "sessions": sessions,
-                "failures": failures_json(result),
-            }
-        )
-        return
-    for line in failure_lines(result):
-        invocation.notes.print(line, markup=False, soft_wrap=True)
-    for line in next_lines(sessions):
-        invocation.console.print(line, markup=False, soft_wrap=True)
 
 
 def _psb_freq(period: str) -> int:

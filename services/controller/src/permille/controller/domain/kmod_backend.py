@@ -238,8 +238,8 @@ def flags_of(options: TraceOptions) -> Flags:
 
 
 def pids_of(records: bytes) -> set[int]:
-    at = kmod.Switch.pid.offset
     """The processes that records tell of."""
+    at = kmod.Switch.pid.offset
     return {_PID.unpack_from(records, begin + at)[0] for begin in range(0, len(records), _RECORD)}
 
 

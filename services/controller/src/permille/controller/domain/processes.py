@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 from permille.controller.domain.recording import RecordableProcess
+from permille.controller.domain.thread_usage import tasks_of
 from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, PermissionDenied
 
-PROC = Path("/proc")
 START_IT = "start the program with `permille run -- COMMAND`, then it can be traced at any time"
 
 
@@ -69,11 +68,7 @@ def owner(pid: int) -> int:
 def thread_names(pid: int) -> dict[int, str]:
     """What the threads of a process are called now, by tid; those that end meanwhile are left out."""
     names: dict[int, str] = {}
-    try:
-        tasks = list((PROC / str(pid) / "task").iterdir())
-    except OSError:
-        return names
-    for task in tasks:
+    for task in tasks_of(pid):
         with suppress(OSError, ValueError):
             names[int(task.name)] = (task / "comm").read_text(errors="replace").rstrip("\n")
     return names

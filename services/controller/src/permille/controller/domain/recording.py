@@ -129,7 +129,7 @@ class Recording(Protocol):
         ...
 
     def collect(self, switches: Path) -> None:
-        """Called every few ms while it records, and once afterwards: takes what would not be there for long.
+        """Called every few ms while cores record, and once afterwards: takes what would not be there for long.
 
         Switch records of its own are appended to the file.
         """

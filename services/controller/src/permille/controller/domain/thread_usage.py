@@ -9,14 +9,18 @@ NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 
 
+def tasks_of(pid: int, proc: Path = PROC) -> list[Path]:
+    """The folder of each thread; a process that is gone has none."""
+    try:
+        return list((proc / str(pid) / "task").iterdir())
+    except OSError:
+        return []
+
+
 def cpu_ns(pid: int, proc: Path = PROC) -> dict[int, int]:
     """CPU time of every thread in ns; threads that end meanwhile are left out, a process that is gone has none."""
     used: dict[int, int] = {}
-    try:
-        tasks = list((proc / str(pid) / "task").iterdir())
-    except OSError:
-        return used
-    for task in tasks:
+    for task in tasks_of(pid, proc):
         try:
             used[int(task.name)] = thread_cpu_ns(task)
         except (OSError, ValueError):

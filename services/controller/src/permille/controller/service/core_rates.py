@@ -12,11 +12,10 @@ from permille.api.allocator.v1 import allocator_pb2_grpc as rpc
 from permille.controller.domain.binaries import identify
 from permille.controller.domain.node_use.core_observations import CoreObservation
 from permille.mesh.channels import Channels
-from permille.mesh.etcd import Etcd, Put, missing, unchanged
+from permille.mesh.etcd import Etcd
 from permille.mesh.interceptor import from_rpc_error
 
 PREFIX = "/permille/v1/controller/core-rates"
-ATTEMPTS = 5
 PROC = Path("/proc")
 
 
@@ -37,16 +36,14 @@ class CoreRates:
 
         Raises `Unavailable`, and what the allocator raises.
         """
-        where = key(backend, binary)
         rate: pb.LearnedRate | None = None
-        for _ in range(ATTEMPTS):
-            before = await self._etcd.get(where)
-            rate = await self._folded(pb.LearnedRate.FromString(before.value) if before else None, session)
-            if rate is None:
-                return None
-            held = unchanged(where, before.mod_revision) if before else missing(where)
-            if (await self._etcd.txn([held], [Put(where, rate.SerializeToString(deterministic=True))])).succeeded:
-                break
+
+        async def after(before: bytes | None) -> bytes | None:
+            nonlocal rate
+            rate = await self._folded(pb.LearnedRate.FromString(before) if before else None, session)
+            return rate.SerializeToString(deterministic=True) if rate is not None else None
+
+        await self._etcd.replace(key(backend, binary), after)
         return rate
 
     async def _folded(self, known: pb.LearnedRate | None, session: Sequence[CoreObservation]) -> pb.LearnedRate | None:

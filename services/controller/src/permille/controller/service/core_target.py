@@ -10,9 +10,9 @@ from permille.api.allocator.v1 import allocator_pb2 as pb
 from permille.controller.domain.node_use import pressure
 from permille.controller.domain.node_use.cpu_limits import CpuLimits, limits
 from permille.controller.domain.node_use.placement import Placement, last_level_caches, placement
-from permille.controller.domain.node_use.run_history import Switch, runs_of, shares_by_slice
+from permille.controller.domain.node_use.run_history import history_of, runs_of, shares_by_slice
 from permille.controller.domain.node_use.use_sample import UseSample, others_shares, own_shares
-from permille.controller.domain.switches.switch_records import IN, SwitchRecord
+from permille.controller.domain.switches.switch_records import SwitchRecord
 from permille.mesh.errors import NotFound
 
 NS_PER_MS = 1_000_000
@@ -85,9 +85,5 @@ def core_target(
 def recorded_shares(
     records: Sequence[SwitchRecord], begin_ns: int, slices: int, slice_ns: int
 ) -> Mapping[int, tuple[float, ...]]:
-    switches = (
-        Switch(record.time, record.cpu, record.tid, record.operation == IN)
-        for record in sorted(records, key=lambda record: record.time)
-    )
-    runs = runs_of(switches, begin_ns, begin_ns + slices * slice_ns)
+    runs = runs_of(history_of(records), begin_ns, begin_ns + slices * slice_ns)
     return shares_by_slice(runs, begin_ns, slices, slice_ns)

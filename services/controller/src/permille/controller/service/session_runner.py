@@ -179,10 +179,10 @@ class SessionRunner:
             await asyncio.sleep(POLL_S)
         await self._collect(entry, recordings)
 
-    @staticmethod
-    async def _collect(entry: Entry, recordings: Sequence[Recording]) -> None:
-        for recording in recordings:
-            await asyncio.to_thread(recording.collect, entry.raw_switches)
+    async def _collect(self, entry: Entry, recordings: Sequence[Recording]) -> None:
+        if self._backend.by_core:
+            for recording in recordings:
+                await asyncio.to_thread(recording.collect, entry.raw_switches)
 
     @property
     def _backend(self) -> Backend:

@@ -62,7 +62,9 @@ class Sessions:
             max_period_ms=self._max_period_ms,
         )
         return await planned(
-            self._parts.channels, request, request.budget_bytes or self._default_budget(self._parts.backends.of("vpt"))
+            self._parts.channels,
+            request,
+            request.budget_bytes or self._default_budget(self._parts.backends.of("vpt").free_bytes()),
         )
 
     async def stop(self, name: str) -> Session:
@@ -107,7 +109,7 @@ class Sessions:
         backend = self._parts.backends.choose(request.backend, request.pids)
         targets = self._targets(backend, request.pids)
         free = backend.free_bytes()
-        budget = request.budget_bytes or self._default_budget(backend)
+        budget = request.budget_bytes or self._default_budget(free)
         session_request.check_memory(budget, free, by_core=backend.by_core)
         now = time.time()
         return Session(
@@ -126,8 +128,8 @@ class Sessions:
             backend=backend.name,
         )
 
-    def _default_budget(self, backend: Backend) -> int:
-        return min(self._default_budget_bytes, backend.free_bytes() // 2)
+    def _default_budget(self, free_bytes: int) -> int:
+        return min(self._default_budget_bytes, free_bytes // 2)
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:
         targets = []

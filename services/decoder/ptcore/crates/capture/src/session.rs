@@ -5,7 +5,9 @@ use crate::elf::TemporaryFile;
 use crate::files::search;
 use crate::json::Node;
 use crate::unpacked::content;
-use crate::{divide, switches_of, Bytes, Capture, CaptureError, Epochs, Kind, Of, Options, Stream, View, KERNEL};
+use crate::{
+    divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, KERNEL,
+};
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
 use std::collections::{HashMap, HashSet};
@@ -81,24 +83,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.file(&segment.get("key")?)?;
             let divided = divide(&data, &capture.config, &switches_of(&records, core), &changes);
-            let mut stream = Stream::new(format!("core {core}"), data, Of::Core(core));
-            stream.image = nobody;
-            for (offset, view) in divided.turns {
-                let image = images.get(&view.pid).copied().unwrap_or(nobody);
-                stream.epochs.push((offset, capture.views.len() as u32));
-                capture.views.push(View { image, ..view });
-            }
-            for (count, what) in
-                [(divided.ambiguous, "several places fit"), (divided.coarse, "only clock packets tell")]
-            {
-                if count > 0 {
-                    let total = divided.total;
-                    archive
-                        .warnings
-                        .push(format!("core {core}: {count} of {total} changes of thread or mappings: {what}"));
-                }
-            }
-            capture.streams.push(stream);
+            let (total, doubts) = (divided.total, doubts(&divided));
+            let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
+            archive.warnings.extend(doubts.map(told));
+            let stream = Stream { image: nobody, ..Stream::new(format!("core {core}"), data, Of::Core(core)) };
+            capture.streams.push(by_switches(stream, divided, &images, &mut capture.views));
             continue;
         }
         let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
@@ -161,6 +150,22 @@ fn core(
         None => (format!("thread {tid}"), Of::Thread { pid, tid }),
     };
     Ok(Stream { epochs, image: nobody, ..Stream::new(name, data, of) })
+}
+
+/// The stream of a core, divided by the switch records.
+fn by_switches(mut stream: Stream, divided: Divided, images: &HashMap<u32, usize>, views: &mut Vec<View>) -> Stream {
+    for (offset, view) in divided.turns {
+        let image = images.get(&view.pid).copied().unwrap_or(stream.image);
+        stream.epochs.push((offset, views.len() as u32));
+        views.push(View { image, ..view });
+    }
+    stream
+}
+
+/// How many of its turns may be elsewhere, and why.
+fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + use<> {
+    let counts = [(divided.ambiguous, "several places fit"), (divided.coarse, "only clock packets tell")];
+    counts.into_iter().filter(|&(count, _)| count > 0)
 }
 
 /// A binary of the store, unpacked, with its separate debug file where there is one.

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from permille.controller.domain.node_use.run_history import Switch, runs_of
-from permille.controller.domain.switches.switch_records import IN, SwitchRecord
+from permille.controller.domain.node_use.run_history import history_of, runs_of
+from permille.controller.domain.switches.switch_records import SwitchRecord
 
 NS_PER_MS = 1_000_000
 
@@ -39,12 +39,8 @@ def observations(
     A core without a record is left out: nobody knows how long the target had it. Of a core whose buffer was full the
     rate comes out too low, never too high, since the target went on without being recorded.
     """
-    switches = (
-        Switch(record.time, record.cpu, record.tid, record.operation == IN)
-        for record in sorted(records, key=lambda record: record.time)
-    )
     ticks: dict[int, list[int]] = defaultdict(list)
-    for run in runs_of(switches, begin, end):
+    for run in runs_of(history_of(records), begin, end):
         ticks[run.core].append(max(0, min(run.end_ns, end) - max(run.begin_ns, begin)))
     return [
         CoreObservation(core, math.fsum(ticks[core]) / ticks_per_ms, buffer.size_bytes, buffer.full)

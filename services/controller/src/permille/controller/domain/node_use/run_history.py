@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from permille.controller.domain.switches.switch_records import IN, SwitchRecord
+
 
 class Switch(NamedTuple):
     """One arrival (True) or departure (False) of a thread of the target on a core; time in ns."""
@@ -22,6 +24,12 @@ class Run(NamedTuple):
     tid: int
     begin_ns: int
     end_ns: int
+
+
+def history_of(records: Iterable[SwitchRecord]) -> Iterator[Switch]:
+    """The records of a session, in whatever order, as a history: its times are in the records' unit."""
+    for record in sorted(records, key=lambda record: record.time):
+        yield Switch(record.time, record.cpu, record.tid, record.operation == IN)
 
 
 def runs_of(switches: Iterable[Switch], begin_ns: int, end_ns: int) -> Iterator[Run]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from permille.controller.domain.node_use import core_times
 from permille.controller.domain.node_use.core_times import CoreTime
 from permille.controller.domain.node_use.placement import last_core
-from permille.controller.domain.thread_usage import thread_cpu_ns
+from permille.controller.domain.thread_usage import tasks_of, thread_cpu_ns
 
 PROC = Path("/proc")
 
@@ -33,11 +33,7 @@ def sample(pids: Sequence[int], time_ns: int, proc: Path = PROC) -> UseSample:
     """Threads and processes that end meanwhile are left out."""
     threads = {}
     for pid in pids:
-        try:
-            tasks = list((proc / str(pid) / "task").iterdir())
-        except OSError:
-            continue
-        for task in tasks:
+        for task in tasks_of(pid, proc):
             try:
                 threads[int(task.name)] = (thread_cpu_ns(task), last_core((task / "stat").read_text()))
             except (OSError, ValueError):

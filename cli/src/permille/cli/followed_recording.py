@@ -1,0 +1,59 @@
+"""A recording that was planned: begun, followed to its end, and told."""
+
+from __future__ import annotations
+
+import secrets
+
+from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
+from permille.cli.client import MeshClient, answer
+from permille.cli.invocation import Invocation
+from permille.cli.operation_progress import OperationProgress
+from permille.cli.progress_display import ProgressDisplay
+from permille.cli.recording_trouble import trouble_told
+from permille.cli.rendering.trace_lines import failure_lines, failures_json, next_lines, operation_json, plan_json
+
+
+async def recorded(
+    invocation: Invocation,
+    client: MeshClient,
+    wish: coverage_pb2.CoverageRequest,
+    plan: coverage_pb2.Plan,
+    *,
+    request_id: str,
+    patience_s: float,
+) -> operation_pb2.Operation:
+    """The finished operation. Raises its error."""
+    coverage = await client.coverage()
+    request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
+    started = (await answer(coverage.StartCoverage(request))).operation
+    with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
+        following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
+        nodes = sorted({node.node for node in (*plan.nodes, *plan.later)})
+        async with trouble_told(client, started.name, nodes, display.trouble):
+            return await following.follow(started)
+
+
+def result_of(done: operation_pb2.Operation) -> coverage_pb2.CoverageResult:
+    """What a finished operation achieved."""
+    result = coverage_pb2.CoverageResult()
+    done.response.Unpack(result)
+    return result
+
+
+def result_json(done: operation_pb2.Operation, result: coverage_pb2.CoverageResult) -> dict[str, object]:
+    """For programs."""
+    return {
+        "operation": operation_json(done),
+        "plan": plan_json(result.plan),
+        "sessions": list(result.sessions),
+        "failures": failures_json(result),
+    }
+
+
+def tell_result(invocation: Invocation, result: coverage_pb2.CoverageResult) -> None:
+    """For people: the nodes that failed, the sessions, and what to type next."""
+    for line in failure_lines(result):
+        invocation.notes.print(line, markup=False, soft_wrap=True)
+    for line in next_lines(list(result.sessions)):
+        invocation.console.print(line, markup=False, soft_wrap=True)
