@@ -205,17 +205,20 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 let mut count = 6 - first.leading_zeros();
                 let mut bits = u64::from(first >> 1) & ((1 << count) - 1);
                 at += 1;
-                // TNT packets one behind the other are as one.
+                // TNT packets one behind the other are as one; where nobody looks at times, so are those with times between.
                 while count <= u64::BITS - 6 && at + ROOM <= data.len() {
                     let first = data[at];
-                    if first & 1 != 0 || first <= 2 {
+                    if first & 1 == 0 && first > 2 {
+                        let more = 6 - first.leading_zeros();
+                        bits = bits << more | u64::from(first >> 1) & ((1 << more) - 1);
+                        count += more;
+                        at += 1;
+                    } else if let Some(size) = (!S::TIMED).then(|| passed_over(data, at)).flatten() {
+                        at += size;
+                    } else {
                         break;
                     }
-                    let more = 6 - first.leading_zeros();
-                    bits = bits << more | u64::from(first >> 1) & ((1 << more) - 1);
-                    count += more;
                     packets += 1;
-                    at += 1;
                 }
                 (events.bits, events.count) = (bits, count);
                 events.tnt_bits += u64::from(count);
@@ -331,5 +334,20 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         *mix = mixed(self.at);
         Ok(true)
+    }
+}
+
+/// Bytes of the packet at `at` when it tells nothing but a time, or nothing at all.
+#[inline(always)]
+fn passed_over(data: &[u8], at: usize) -> Option<usize> {
+    let &[first, second, third, ..] = data[at..].first_chunk::<ROOM>()?;
+    match first {
+        0x59 => Some(2),
+        0 => Some(1),
+        _ if first & 3 != 3 => None,
+        _ if first & 4 == 0 => Some(1),
+        _ if second & 1 == 0 => Some(2),
+        _ if third & 1 == 0 => Some(3),
+        _ => None,
     }
 }
