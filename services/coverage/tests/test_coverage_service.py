@@ -280,10 +280,11 @@ async def decoder_serving(config: MeshConfig, decoder: Decoder) -> AsyncIterator
 class Coverage:
     """The service under test as a process, and calls to it."""
 
-    def __init__(self, config: MeshConfig, etcd: Etcd, log: Path) -> None:
+    def __init__(self, config: MeshConfig, etcd: Etcd, log: Path, *settings: str) -> None:
         self._config = config
         self._etcd = etcd
         self._log = log
+        self._settings = settings
         self.channels = Channels(config, etcd)
         self.process: asyncio.subprocess.Process | None = None
 
@@ -296,7 +297,7 @@ class Coverage:
                 flags += [f"--{key.replace('_', '-')}", str(file)]
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "permille.coverage.main", *flags, stderr=log
+                sys.executable, "-m", "permille.coverage.main", *flags, *self._settings, stderr=log
             )
         async for state in self._etcd.observe_prefix("/permille/v1/services/coverage/"):
             if {key.rpartition("/")[2] for key in state} - before:
@@ -453,13 +454,90 @@ async def test_fifty_starts_at_once_all_come_to_their_end(
     assert (controller.starts, len(decoder.decoded)) == (50, 50)
 
 
-async def test_with_tls_an_operator_may_start_and_a_viewer_may_only_look(
+@asynccontextmanager
+async def limited(config: MeshConfig, etcd: Etcd, folder: Path, *settings: str) -> AsyncIterator[Coverage]:
+    """Two replicas with these settings, and calls that go to one or the other."""
+    first, second = (Coverage(config, etcd, folder / f"{name}.log", *settings) for name in "ab")
+    for replica in (first, second):
+        await replica.start()
+    try:
+        yield first
+    finally:
+        for replica in (first, second):
+            await replica.channels.close()
+            await replica.stop()
+
+
+async def test_a_quota_holds_over_all_that_is_unfinished_whichever_replica_began_it(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 28), "worker")
+    quotas = ("--coverage-quotas", '{"default": {"cores": 3}}')
+    async with limited(mesh_config, etcd, tmp_path, *quotas) as coverage:
+        starts = (coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes)
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        begun = [answer for answer in answers if isinstance(answer, Operation)]
+        refused = [answer for answer in answers if isinstance(answer, ResourceExhausted)]
+        assert (len(begun), len(refused)) == (3, 5)
+        assert {error.reason for error in refused} == {"QUOTA_IN_USE"}
+        assert refused[0].retry_after_s == 5.0
+        with pytest.raises(ResourceExhausted, match="of which other requests take 3"):
+            await coverage.plan(pids=(20,))
+        controller.go_on.set()
+        for operation in begun:
+            result_of(await coverage.wait(operation.name))
+        assert len((await coverage.plan(name="worker")).nodes[0].pids) == 3
+
+
+async def test_a_caller_has_so_many_unfinished_requests_and_a_repetition_is_none(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    callers = ("--coverage-callers", '{"127.0.0.1": {"requests": 1}}')
+    async with limited(mesh_config, etcd, tmp_path, *callers) as coverage:
+        operation = await coverage.begin("r1", pids=(11,))
+        assert operation.caller == "127.0.0.1"
+        assert (await coverage.begin("r1", pids=(11,))).name == operation.name
+        with pytest.raises(ResourceExhausted) as failure:
+            await coverage.begin("r2", pids=(12,))
+        assert (failure.value.reason, failure.value.metadata["requests"]) == ("CALLER_REQUESTS", "1")
+        assert failure.value.retry_after_s
+        controller.go_on.set()
+        result_of(await coverage.wait(operation.name))
+        result_of(await coverage.wait((await coverage.begin("r2", pids=(12,))).name))
+
+
+async def test_one_call_too_many_is_told_when_to_come_again_and_following_is_not_counted(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller
+) -> None:
+    coverage = Coverage(
+        mesh_config, etcd, tmp_path / "a.log", "--coverage-callers", '{"default": {"calls_per_minute": 1}}'
+    )
+    await coverage.start()
+    try:
+        operation = await coverage.begin(pids=(11,))
+        with pytest.raises(ResourceExhausted) as failure:
+            # Whoever needs a minute for two calls is not limited.
+            while True:
+                await coverage.plan(pids=(12,))
+        assert failure.value.reason == "CALL_RATE"
+        assert failure.value.retry_after_s is not None
+        assert 0 < failure.value.retry_after_s <= 60
+        for _ in range(3):
+            await coverage.until(operation.name, "RECORDING")
+        await coverage.cancel(operation.name)
+        assert isinstance(operation_error(await coverage.wait(operation.name)), Cancelled)
+    finally:
+        await coverage.channels.close()
+        await coverage.stop()
+
+
+async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_look(
     mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path
 ) -> None:
     folder = tmp_path / "certs"
     certs.create_authority(folder)
     certs.issue_service(folder, ["coverage", "controller", "decoder"], node="n1")
-    for role in (Role.OPERATOR, Role.VIEWER):
+    for role in (Role.OPERATOR, Role.VIEWER, Role.EXTERNAL):
         certs.issue_user(folder, role.value, roles=[role])
 
     def secured(name: str) -> MeshConfig:
@@ -471,14 +549,22 @@ async def test_with_tls_an_operator_may_start_and_a_viewer_may_only_look(
     service = Coverage(secured("n1"), etcd, tmp_path / "coverage.log")
     async with controller_serving(secured("n1"), node), decoder_serving(secured("n1"), decoder):
         await service.start()
-        operator, viewer = (Coverage(secured(name), etcd, tmp_path / "no.log") for name in ("operator", "viewer"))
+        operator, viewer, external = (
+            Coverage(secured(name), etcd, tmp_path / "no.log") for name in ("operator", "viewer", "external")
+        )
         operation = await operator.begin(pids=(13,))
         result_of(await viewer.wait(operation.name))
         assert (await viewer.plan(pids=(13,))).expected_bytes > 0
         with pytest.raises(PermissionDenied, match="needs the role operator"):
             await viewer.begin(pids=(13,))
+        # What is done stays as it is, whoever asks for its end.
+        with pytest.raises(PermissionDenied, match="operator started it"):
+            await external.cancel(operation.name)
+        own = await external.begin(pids=(13,))
+        assert own.caller == "external"
+        assert (await external.cancel(own.name)).name == (await operator.cancel(own.name)).name
         assert await service.stop() == 0
-    for client in (service, operator, viewer):
+    for client in (service, operator, viewer, external):
         await client.channels.close()
 
 

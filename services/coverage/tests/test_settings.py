@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from permille.coverage.domain.spatial_sampler import Quota
+from permille.coverage.domain.quota import Quota
 from permille.coverage.domain.stability import HALF_LIFE_S, Stability
 from permille.coverage.main import CoverageConfig
 from permille.coverage.service.settings import CoverageSettings

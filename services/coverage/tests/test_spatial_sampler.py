@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Policy, Wish, plan
+from permille.coverage.domain.quota import Limit, Quota
 from permille.coverage.domain.rates import Rates
-from permille.coverage.domain.spatial_sampler import Instance, Quota, Sampling, choose, sample_size, spread
+from permille.coverage.domain.spatial_sampler import Instance, Sampling, choose, sample_size, spread
 from permille.coverage.domain.target import Target
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
@@ -43,7 +44,7 @@ instances = st.lists(
 
 @given(instances)
 def test_an_anomaly_concerns_every_instance(all_of_them: list[Instance]) -> None:
-    found = choose(all_of_them, Purpose.ANOMALY, 0, quota=Quota(), sampling=Sampling())
+    found = choose(all_of_them, Purpose.ANOMALY, 0, sampling=Sampling())
     assert found.chosen == all_of_them
 
 
@@ -52,7 +53,7 @@ def test_a_sample_keeps_every_limit_and_gives_each_instance_its_reason(
     all_of_them: list[Instance], priority: int, cores: int, megabytes: int
 ) -> None:
     quota = Quota(cores=cores, bytes_per_second=megabytes * 1e6)
-    found = choose(all_of_them, Purpose.PROFILING, priority, quota=quota, sampling=Sampling())
+    found = choose(all_of_them, Purpose.PROFILING, priority, limits=[Limit(quota)], sampling=Sampling())
     size, _ = sample_size(all_of_them, priority, Sampling())
     assert len(found.chosen) <= size
     assert sum(one.cores for one in found.chosen) <= cores
@@ -98,12 +99,10 @@ def test_a_node_that_records_anything_gets_no_heavy_session_beside_it() -> None:
     busy = Process(9, "other", session="nodes/n1/sessions/s")
     mine = Process(1, "server")
     node = Node("n1", (mine, busy))
-    heavy = choose(
-        [Instance(node, mine, bytes_per_second=20e6)], Purpose.PROFILING, 50, quota=Quota(), sampling=Sampling()
-    )
+    heavy = choose([Instance(node, mine, bytes_per_second=20e6)], Purpose.PROFILING, 50, sampling=Sampling())
     assert heavy.chosen == []
     assert heavy.choices[0].reason == "n1 has a session already"
-    light = choose([Instance(node, mine)], Purpose.PROFILING, 50, quota=Quota(), sampling=Sampling())
+    light = choose([Instance(node, mine)], Purpose.PROFILING, 50, sampling=Sampling())
     assert len(light.chosen) == 1
 
 

@@ -86,6 +86,25 @@ def require(caller: Caller, method: str, access: Access) -> None:
     )
 
 
+def identity_of(context: Context) -> Caller:
+    """The caller by its certificate; without TLS by its address, with every role."""
+    if context.auth_context().get("x509_pem_cert"):
+        return caller_of(context)
+    return Caller(context.peer().partition(":")[2].rpartition(":")[0] or context.peer(), frozenset(Role))
+
+
+def require_own(caller: Caller, owner: str, what: str) -> None:
+    """Raises `PermissionDenied` when another system would end what it did not start."""
+    if caller.roles & {Role.OPERATOR, Role.AGENT} or caller.name == owner:
+        return
+    raise PermissionDenied(
+        f"{caller.name} may not end {what}: {owner or 'another caller'} started it",
+        reason="NOT_YOURS",
+        help="with the role external one ends what one has started; an operator may end everything",
+        metadata={"caller": caller.name, "owner": owner},
+    )
+
+
 def caller_of(context: Context) -> Caller:
     """The caller by its verified certificate. Raises `Unauthenticated` when it has shown none."""
     shown: Mapping[str, Any] = context.auth_context()

@@ -14,7 +14,7 @@ from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import until_available
 from permille.mesh.errors import PermilleError
 from permille.mesh.interceptor import unexpected
-from permille.mesh.operations import Operation, OperationStore, operation_id
+from permille.mesh.operations import Operation, OperationStore, Reservation, operation_id
 
 _log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
@@ -76,7 +76,14 @@ class OperationRunner(Generic[_Request]):
         self._changed = asyncio.Event()
 
     async def start(
-        self, request: _Request, request_id: str, progress: Progress | None = None, *, checkpoint: bytes = b""
+        self,
+        request: _Request,
+        request_id: str,
+        progress: Progress | None = None,
+        *,
+        checkpoint: bytes = b"",
+        caller: str = "",
+        reservation: Reservation | None = None,
     ) -> Operation:
         """Creates the operation and begins to work on it, or returns the one that the request_id made before.
 
@@ -85,7 +92,9 @@ class OperationRunner(Generic[_Request]):
         """
         self._starting += 1
         try:
-            operation, created = await self._store.create(request, request_id, progress, checkpoint=checkpoint)
+            operation, created = await self._store.create(
+                request, request_id, progress, checkpoint=checkpoint, caller=caller, reservation=reservation
+            )
             if created:
                 self._launch(operation)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from permille.api.operation.v1 import operation_pb2
+from permille.mesh.auth import identity_of, require_own
 from permille.mesh.operations import OperationStore
 
 # So much before its deadline a waiting call answers, so that the answer arrives.
@@ -43,7 +44,9 @@ class OperationMethods:
     async def CancelOperation(  # noqa: N802
         self, request: operation_pb2.CancelOperationRequest, context: Any
     ) -> operation_pb2.CancelOperationResponse:
-        """Asks the work to end; the operation is done when it has."""
+        """Asks the work to end; the operation is done when it has. An external system ends its own ones alone."""
+        owner = (await self._operations.get(request.name)).caller
+        require_own(identity_of(context), owner, request.name)
         return operation_pb2.CancelOperationResponse(operation=await self._operations.cancel(request.name))
 
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
@@ -28,6 +29,17 @@ DEFAULT_PAGE_SIZE = 50
 MOST_PAGE_SIZE = 1000
 
 
+@dataclass(frozen=True)
+class Reservation:
+    """What an operation takes while it is not done, for those who look before they start another one.
+
+    `revision`: as of which `OperationStore.reservations` there is room for it; None: whatever others take.
+    """
+
+    content: bytes
+    revision: int | None = None
+
+
 class OperationKeys:
     """Where the parts of one service's operations are in etcd."""
 
@@ -37,6 +49,8 @@ class OperationKeys:
         self.pending = f"/permille/v1/pending/{service}/"
         self.owners = f"/permille/v1/owners/{service}/"
         self.cancels = f"/permille/v1/cancels/{service}/"
+        # The prefix itself is a key too, written with each reservation.
+        self.reservations = f"/permille/v1/reservations/{service}/"
 
 
 class OperationStore:
@@ -72,12 +86,14 @@ class OperationStore:
         progress: operation_pb2.Progress | None = None,
         *,
         checkpoint: bytes = b"",
+        caller: str = "",
+        reservation: Reservation | None = None,
     ) -> tuple[Operation, bool]:
         """A new operation owned by this process, or the one that this `request_id` made before; True when it is new.
 
         An empty `request_id` always makes a new one. `checkpoint`: what `checkpoint()` gives to the worker.
-        Raises `InvalidArgument` for a malformed request_id or one that was used for another request, and `Unavailable`
-        without etcd.
+        Raises `InvalidArgument` for a malformed request_id or one that was used for another request, `Unavailable`
+        without etcd, and `Aborted` (CONCURRENT_CHANGE) when others reserved something since the reservation's revision.
         """
         known_as = require_request_id(request_id) if request_id else secrets.token_hex(16)
         now_ns = self._clock_ns()
@@ -89,12 +105,15 @@ class OperationStore:
             update_time=_timestamp(now_ns),
             progress=progress,
             request=packed(request),
+            caller=caller,
         )
         request_key = self.keys.requests + known_as
+        free, reserve = self._reserving(identity, reservation)
         result = await self.lease.bound(
             lambda lease: self.etcd.txn(
-                [missing(request_key)],
+                [missing(request_key), *free],
                 [
+                    *reserve,
                     Put(request_key, identity.encode()),
                     Put(self.keys.records + identity, operation.SerializeToString()),
                     Put(self.keys.pending + identity, checkpoint),
@@ -109,6 +128,12 @@ class OperationStore:
         if before is None:
             raise _changed(known_as)
         return _same_request(await self.get(_PREFIX + before.value.decode()), request), False
+
+    async def reservations(self) -> tuple[Sequence[bytes], int]:
+        """What unfinished operations have reserved, and the revision of the newest reservation."""
+        found = await self.etcd.prefix(self.keys.reservations)
+        revision = next((kv.mod_revision for kv in found if kv.key == self.keys.reservations), 0)
+        return [kv.value for kv in found if kv.key != self.keys.reservations], revision
 
     async def find(self, request: Message, request_id: str) -> Operation | None:
         """The operation that this request made before, if any.
@@ -220,6 +245,13 @@ class OperationStore:
         owner = self.keys.owners + operation_id(name)
         await self.etcd.txn([value_is(owner, self.owner)], [Delete(owner)])
 
+    def _reserving(self, identity: str, reservation: Reservation | None) -> tuple[Sequence[Compare], _Ops]:
+        if reservation is None:
+            return [], []
+        newest = self.keys.reservations
+        free = [] if reservation.revision is None else [unchanged(newest, reservation.revision)]
+        return free, [Put(newest, identity.encode()), Put(newest + identity, reservation.content)]
+
     async def _until(self, identity: str, name: str, newer_than_ns: int) -> Operation:
         follower = asyncio.create_task(self._follow(identity, name, newer_than_ns))
         drained = asyncio.create_task(self._draining.wait())
@@ -263,6 +295,7 @@ class OperationStore:
                 Delete(self.keys.pending + identity),
                 Delete(self.keys.owners + identity),
                 Delete(self.keys.cancels + identity),
+                Delete(self.keys.reservations + identity),
             ]
 
         return await self._change(identity, done, tidy, retention)

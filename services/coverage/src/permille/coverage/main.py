@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.coverage.service.adaptive_rounds import AdaptiveRounds
+from permille.coverage.service.callers import Callers
 from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.coverage_service import ACCESS, CoverageService
 from permille.coverage.service.coverage_work import CoverageWork
@@ -49,10 +50,13 @@ async def setup(context: ServerContext) -> None:
     runner = OperationRunner(context.operations, coverage_pb2.StartCoverageRequest, work)
     inventory = ControllerInventory(context.etcd, context.channels, settings.zones)
     planner = Planner(inventory, rates, stability, asked, policy, history=history)
+    callers = Callers(context.operations, policy)
     reader = CoverageReader(SessionSets(context.operations, asked, history=history), asked)
     context.add(
         coverage_pb2_grpc.add_CoverageServiceServicer_to_server,
-        CoverageService(context.operations, planner, runner, reader, stability),
+        CoverageService(
+            context.operations, callers=callers, planner=planner, runner=runner, reader=reader, stability=stability
+        ),
         coverage_pb2.DESCRIPTOR.services_by_name["CoverageService"],
         ACCESS,
     )

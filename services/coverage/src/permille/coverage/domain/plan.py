@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
 from permille.coverage.domain.rates import Rates
-from permille.coverage.domain.spatial_sampler import Choice, Instance, Quota, Sample, Sampling, choose, spread
+from permille.coverage.domain.spatial_sampler import Choice, Instance, Sample, Sampling, choose, spread
 from permille.coverage.domain.target import MOST_PIDS, Target, match
 from permille.coverage.domain.temporal_decider import Decision, Situation, Term, Weights, decide, priority_for
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
-DEFAULT_NAMESPACE = "default"
+DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,27 @@ class Wish:
     period_ms: int = 0
     budget_bytes: int = 0
     priority: int | None = None
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str = DEFAULT
     rounds: int = 0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What an installation allows and prefers. A namespace without a quota has that of `default`, if there is one."""
+    """What an installation allows and prefers. Who has no quota or limits of its own has those of `default`."""
 
     longest_ms: int = LONGEST_MS
     weights: Weights = field(default_factory=Weights)
     sampling: Sampling = field(default_factory=Sampling)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    callers: Mapping[str, CallerLimits] = field(default_factory=dict)
 
     def quota(self, namespace: str) -> Quota:
-        """Of one request in this namespace."""
-        return self.quotas.get(namespace) or self.quotas.get(DEFAULT_NAMESPACE) or Quota()
+        """Of the unfinished requests of this namespace."""
+        return self.quotas.get(namespace) or self.quotas.get(DEFAULT) or Quota()
+
+    def caller(self, name: str) -> CallerLimits:
+        """Of this caller."""
+        return self.callers.get(name) or self.callers.get(DEFAULT) or CallerLimits()
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Plan:
     choices: tuple[Choice, ...] = ()
     sample_terms: tuple[Term, ...] = ()
     later: tuple[NodePlan, ...] = ()
+    # At once; with rounds of the one that takes most.
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def expected_core_seconds(self) -> float:
@@ -84,12 +92,14 @@ def plan(
     *,
     policy: Policy | None = None,
     issues: Mapping[str, float] | None = None,
+    limits: Sequence[Limit] | None = None,
 ) -> Plan:
     """Who records what. `rates`: what is known by process name; a name without any gets the first guesses.
 
-    `issues`: recent troubles by process name. More processes of one name on one node than a session may hold (64)
+    `issues`: recent troubles by process name; `limits`: by default the namespace's quota, of which nobody takes
+    anything. More processes of one name on one node than a session may hold (64)
     become several sessions. Raises what `match`, `require_period` and `priority_for` raise, `FailedPrecondition` when a
-    process is being recorded already, `ResourceExhausted` when the quota has room for none.
+    process is being recorded already, `ResourceExhausted` when the limits have room for none (QUOTA_IN_USE: not now).
     """
     if wish.budget_bytes < 0:
         raise InvalidArgument(
@@ -105,9 +115,11 @@ def plan(
     for one in instances:
         if one.process.session and not sampled:
             raise _already_recorded(one.process)
-    sample = _sample(wish, instances, policy)
+    limits = [Limit(policy.quota(wish.namespace))] if limits is None else limits
+    sample = _sample(wish, instances, policy, limits)
     if not sample.chosen:
-        raise _none_fits(wish, sample)
+        alone = _sample(wish, instances, policy, [limit.untaken() for limit in limits])
+        raise _none_fits(wish, sample, in_use=bool(alone.chosen))
     adaptive = sampled and wish.rounds > 1
     first, later = (sample.chosen[:1], sample.chosen[1:]) if adaptive else (sample.chosen, [])
     sessions = tuple(estimator.sessions(first))
@@ -119,6 +131,7 @@ def plan(
         sample.choices,
         sample.terms,
         tuple(session for one in later for session in estimator.sessions([one])),
+        _usage(sample.chosen, together=not adaptive),
     )
 
 
@@ -188,16 +201,23 @@ class _Estimator:
         return self._wish.budget_bytes or node.trace_budget_bytes
 
 
-def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy) -> Sample:
+def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:
+    usage = Usage()
+    for one in chosen:
+        usage = usage + one.usage if together else usage.at_least(one.usage)
+    return usage
+
+
+def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy, limits: Sequence[Limit]) -> Sample:
     """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
     priority = priority_for(wish.purpose, wish.priority)
-    quota, named = policy.quota(wish.namespace), wish.target.exact
+    named = wish.target.exact
     if wish.rounds > 1 and wish.purpose is Purpose.PROFILING and not named:
         alone = [
-            choose([one], wish.purpose, priority, quota=quota, sampling=policy.sampling) for one in spread(instances)
+            choose([one], wish.purpose, priority, limits=limits, sampling=policy.sampling) for one in spread(instances)
         ]
         return Sample(tuple(choice for found in alone for choice in found.choices))
-    return choose(instances, wish.purpose, priority, quota=quota, sampling=policy.sampling, named=named)
+    return choose(instances, wish.purpose, priority, limits=limits, sampling=policy.sampling, named=named)
 
 
 def _already_recorded(process: Process) -> FailedPrecondition:
@@ -210,12 +230,12 @@ def _already_recorded(process: Process) -> FailedPrecondition:
     )
 
 
-def _none_fits(wish: Wish, sample: Sample) -> ResourceExhausted:
+def _none_fits(wish: Wish, sample: Sample, *, in_use: bool) -> ResourceExhausted:
     reasons = "; ".join(dict.fromkeys(choice.reason for choice in sample.choices))
     return ResourceExhausted(
         f"none of {len(sample.choices)} instances can be recorded now: {reasons}",
-        reason="NOTHING_WITHIN_QUOTA",
-        help="ask for less time, wait for what is being recorded, or raise the namespace's quota ([coverage] quotas)",
+        reason="QUOTA_IN_USE" if in_use else "NOTHING_WITHIN_QUOTA",
+        help="wait for what is being recorded, ask for less, or raise the quota ([coverage] quotas, callers)",
         metadata={"namespace": wish.namespace},
         retry_after_s=5.0,
     )

@@ -2,7 +2,7 @@
 
 Replicas run the same code, so of a profile's N replicas N**exponent are looked at: the square root of them at the
 threshold of priority, all of them at the highest, one of each version below the threshold. Whatever the purpose, never
-more than the namespace's quota allows.
+more than the quotas leave beside what else is being recorded.
 """
 
 from __future__ import annotations
@@ -15,16 +15,8 @@ from dataclasses import dataclass, field
 
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
+from permille.coverage.domain.quota import Limit, Usage
 from permille.coverage.domain.temporal_decider import HIGHEST_PRIORITY, Term
-
-
-@dataclass(frozen=True)
-class Quota:
-    """Of one request; 0: no limit. `decode_ms`: of all its sessions together."""
-
-    cores: int = 0
-    bytes_per_second: float = 0.0
-    decode_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +45,11 @@ class Instance:
     def cores(self) -> int:
         """That it can run on at once."""
         return min(self.process.threads, self.node.cores) if self.node.cores else self.process.threads
+
+    @property
+    def usage(self) -> Usage:
+        """Of recording it alone."""
+        return Usage(self.cores, self.bytes_per_second, self.decode_ms)
 
     @property
     def version(self) -> str:
@@ -84,25 +81,15 @@ class Sample:
 
 @dataclass
 class _Spent:
-    quota: Quota
-    cores: int = 0
-    bytes_per_second: float = 0.0
-    decode_ms: int = 0
+    limits: Sequence[Limit]
+    usage: Usage = field(default_factory=Usage)
 
     def refusal(self, one: Instance) -> str:
-        """What the quota has too little of for one more; "" when it fits."""
-        if self.quota.cores and self.cores + one.cores > self.quota.cores:
-            return f"the quota is {self.quota.cores} traced cores"
-        if self.quota.bytes_per_second and self.bytes_per_second + one.bytes_per_second > self.quota.bytes_per_second:
-            return f"the quota is {self.quota.bytes_per_second / 1e6:g} MB/s to the store"
-        if self.quota.decode_ms and self.decode_ms + one.decode_ms > self.quota.decode_ms:
-            return f"the quota is {self.quota.decode_ms} ms of decoding"
-        return ""
+        """What a limit has too little of for one more; "" when it fits."""
+        return next(filter(None, (limit.refusal(self.usage + one.usage) for limit in self.limits)), "")
 
     def add(self, one: Instance) -> None:
-        self.cores += one.cores
-        self.bytes_per_second += one.bytes_per_second
-        self.decode_ms += one.decode_ms
+        self.usage += one.usage
 
 
 @dataclass
@@ -126,15 +113,15 @@ def choose(
     purpose: Purpose,
     priority: int,
     *,
-    quota: Quota,
+    limits: Sequence[Limit] = (),
     sampling: Sampling,
     named: bool = False,
 ) -> Sample:
     """Every instance for an anomaly or on demand, or when each was `named`; else a sample, spread."""
     if purpose is not Purpose.PROFILING or named:
-        return Sample(tuple(_within(instances, _Spent(quota))))
+        return Sample(tuple(_within(instances, _Spent(limits))))
     size, terms = sample_size(instances, priority, sampling)
-    return Sample(tuple(_sampled(list(spread(instances)), size, _Spent(quota), sampling)), terms)
+    return Sample(tuple(_sampled(list(spread(instances)), size, _Spent(limits), sampling)), terms)
 
 
 def sample_size(instances: Sequence[Instance], priority: int, sampling: Sampling) -> tuple[int, tuple[Term, ...]]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
+from permille.coverage.domain.quota import Limit
+from permille.coverage.service.callers import Callers, reservation
 from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.planner import Planner
 from permille.coverage.service.stability_store import StabilityStore
-from permille.mesh.auth import OPERATE, VIEW, Access
+from permille.mesh.auth import OPERATE, VIEW, Access, Caller
 from permille.mesh.errors import PermilleError
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.operation_service import OperationMethods
-from permille.mesh.operations import OperationStore
+from permille.mesh.operations import OperationStore, Reservation
 
 _MOST_EXPLAINED = 16
 
@@ -36,12 +39,15 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
     def __init__(
         self,
         operations: OperationStore,
+        *,
+        callers: Callers,
         planner: Planner,
         runner: OperationRunner[coverage_pb2.StartCoverageRequest],
         reader: CoverageReader,
         stability: StabilityStore,
     ) -> None:
         super().__init__(operations)
+        self._callers = callers
         self._planner = planner
         self._runner = runner
         self._reader = reader
@@ -51,8 +57,12 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         self, request: coverage_pb2.PlanCoverageRequest, context: Any
     ) -> coverage_pb2.PlanCoverageResponse:
         """What StartCoverage would do, at which cost."""
-        planned = self._planner.with_outlook if request.outlook else self._planner.plan
-        return coverage_pb2.PlanCoverageResponse(plan=await planned(request.coverage))
+        caller = self._callers.counted(context)
+        found = await self._planner.survey(request.coverage)
+        planned, _ = self._planner.plan(found, await self._callers.limits(caller, found.wish.namespace))
+        if request.outlook:
+            await self._planner.add_outlook(planned)
+        return coverage_pb2.PlanCoverageResponse(plan=planned)
 
     async def StartCoverage(  # noqa: N802
         self, request: coverage_pb2.StartCoverageRequest, context: Any
@@ -61,41 +71,60 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
 
         A repeated request_id finds its operation even when the target is long gone.
         """
+        caller = self._callers.counted(context)
         operation = await self._operations.find(request, request.request_id)
         if operation is None:
-            operation = await self._begun(request)
+            operation = await self._begun(request, caller)
         return coverage_pb2.StartCoverageResponse(operation=operation)
 
     async def GetCoverage(  # noqa: N802
         self, request: coverage_pb2.GetCoverageRequest, context: Any
     ) -> coverage_pb2.GetCoverageResponse:
         """What has been seen and what is estimated to be missing."""
+        self._callers.counted(context)
         return await self._reader.coverage(request)
 
     async def DiffCoverage(  # noqa: N802
         self, request: coverage_pb2.DiffCoverageRequest, context: Any
     ) -> coverage_pb2.DiffCoverageResponse:
         """What two sets of sessions did differently."""
+        self._callers.counted(context)
         return await self._reader.diff(request)
 
-    async def _begun(self, request: coverage_pb2.StartCoverageRequest) -> operation_pb2.Operation:
+    async def ListOperations(  # noqa: N802
+        self, request: operation_pb2.ListOperationsRequest, context: Any
+    ) -> operation_pb2.ListOperationsResponse:
+        """The newest operations first."""
+        self._callers.counted(context)
+        return await super().ListOperations(request, context)
+
+    async def _begun(self, request: coverage_pb2.StartCoverageRequest, caller: Caller) -> operation_pb2.Operation:
+        planned = coverage_pb2.Plan()
+
+        async def begin(limits: Sequence[Limit], revision: int | None) -> operation_pb2.Operation:
+            plan, usage = self._planner.plan(found, limits)
+            planned.CopyFrom(plan)
+            state = coverage_pb2.CoverageState(plan=_briefly(plan))
+            return await self._runner.start(
+                request,
+                request.request_id,
+                operation_pb2.Progress(stage="PLANNING"),
+                checkpoint=state.SerializeToString(deterministic=True),
+                caller=caller.name,
+                reservation=Reservation(reservation(caller, found.wish.namespace, usage), revision),
+            )
+
         try:
-            plan = await self._planner.plan(request.coverage)
+            found = await self._planner.survey(request.coverage)
+            operation = await self._callers.start(caller, found.wish.namespace, begin)
         except PermilleError:
             # The same request at the same time was quicker: what it records cannot be planned for any more.
-            operation = await self._operations.find(request, request.request_id)
-            if operation is None:
+            known = await self._operations.find(request, request.request_id)
+            if known is None:
                 raise
-            return operation
-        state = coverage_pb2.CoverageState(plan=_briefly(plan))
-        operation = await self._runner.start(
-            request,
-            request.request_id,
-            operation_pb2.Progress(stage="PLANNING"),
-            checkpoint=state.SerializeToString(deterministic=True),
-        )
+            return known
         if request.coverage.purpose == coverage_pb2.PURPOSE_ANOMALY:
-            await self._remember_trouble(plan)
+            await self._remember_trouble(planned)
         return operation
 
     async def _remember_trouble(self, plan: coverage_pb2.Plan) -> None:

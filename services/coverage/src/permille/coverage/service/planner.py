@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.coverage_by_version import Ledger
-from permille.coverage.domain.plan import Policy, plan
+from permille.coverage.domain.node import Listing
+from permille.coverage.domain.plan import Policy, Wish, plan
+from permille.coverage.domain.quota import Limit, Usage
 from permille.coverage.domain.rates import Rates
 from permille.coverage.service.coverage_reader import version_message
 from permille.coverage.service.inventory import Inventory
@@ -19,6 +23,16 @@ from permille.mesh.errors import PermilleError
 
 # A plan does not wait longer for what would only be good to know.
 _OUTLOOK_S = 20.0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A wish, and what there is to fulfil it."""
+
+    wish: Wish
+    listing: Listing
+    rates: Mapping[str, Rates]
+    issues: Mapping[str, float]
 
 
 class Planner:
@@ -41,29 +55,29 @@ class Planner:
         self._policy = policy
         self._history = history
 
-    async def plan(self, request: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
-        """What a start would do.
-
-        Raises what the domain's `plan` raises, `NotFound` for an unknown node, `Unavailable` without controllers or
-        etcd.
-        """
+    async def survey(self, request: coverage_pb2.CoverageRequest) -> Survey:
+        """All that a plan needs. Raises `InvalidArgument`, `NotFound` for an unknown node, `Unavailable`."""
         wish = wish_of(request)
         listing = await self._inventory.nodes(wish.target)
         names = {process.name for node in listing.nodes for process in node.recordable}
         rates: dict[str, Rates] = {}
         for backend in sorted({process.backend for node in listing.nodes for process in node.recordable}):
             rates |= await self._rates.of(backend, names)
-        issues = await self._stability.of(names)
-        return plan_message(plan(wish, listing.nodes, rates, policy=self._policy, issues=issues), listing.unreachable)
+        return Survey(wish, listing, rates, await self._stability.of(names))
 
-    async def with_outlook(self, request: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
-        """The plan with what has been seen of its programs and what will probably be missing, where that can be had."""
-        planned = await self.plan(request)
+    def plan(self, found: Survey, limits: Sequence[Limit]) -> tuple[coverage_pb2.Plan, Usage]:
+        """What a start would do, and what it would take. Raises what the domain's `plan` raises."""
+        made = plan(
+            found.wish, found.listing.nodes, found.rates, policy=self._policy, issues=found.issues, limits=limits
+        )
+        return plan_message(made, found.listing.unreachable), made.usage
+
+    async def add_outlook(self, planned: coverage_pb2.Plan) -> None:
+        """What has been seen of the plan's programs and what will probably be missing, where that can be had."""
         with suppress(PermilleError, TimeoutError):
             async with asyncio.timeout(_OUTLOOK_S):
                 for name in sorted({choice.process_name for choice in planned.choices if choice.chosen}):
                     await self._add_outlook(planned, name)
-        return planned
 
     async def _add_outlook(self, planned: coverage_pb2.Plan, name: str) -> None:
         ids, _ = await self._profiles.of_target(name, self._history, patience_s=0)

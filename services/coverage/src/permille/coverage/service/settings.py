@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from permille.coverage.domain.period import LONGEST_MS, SHORTEST_MS
 from permille.coverage.domain.plan import Policy
+from permille.coverage.domain.quota import CallerLimits, Quota
 from permille.coverage.domain.rounds import Worth
-from permille.coverage.domain.spatial_sampler import Quota, Sampling
+from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.domain.temporal_decider import Weights
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-_WEIGHTS, _SAMPLING, _WORTH = Weights(), Sampling(), Worth()
+_WEIGHTS, _SAMPLING, _WORTH, _CALLER = Weights(), Sampling(), Worth(), CallerLimits()
 
 
 def _parsed(value: Any) -> Any:
@@ -24,13 +25,23 @@ def _parsed(value: Any) -> Any:
 
 
 class QuotaSettings(BaseModel):
-    """What one request of a namespace may take; 0: no limit."""
+    """What the unfinished requests of a namespace may take together; 0: no limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cores: int = Field(default=0, ge=0)
     bytes_per_second: float = Field(default=0, ge=0)
     decode_ms: int = Field(default=0, ge=0)
+
+
+class CallerSettings(BaseModel):
+    """What one caller may do; 0: no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    calls_per_minute: int = Field(default=_CALLER.calls_per_minute, ge=0)
+    requests: int = Field(default=_CALLER.requests, ge=0)
+    cores: int = Field(default=_CALLER.cores, ge=0)
 
 
 class CoverageSettings(BaseModel):
@@ -94,6 +105,12 @@ class CoverageSettings(BaseModel):
         description='By namespace, as JSON: {"default": {"cores": 64, "bytes_per_second": 1e9, "decode_ms": 600000}}.',
     )
 
+    callers: Annotated[dict[str, CallerSettings], BeforeValidator(_parsed)] = Field(
+        default={},
+        description="By the name in the certificate (without TLS: the address), as JSON: "
+        '{"default": {"calls_per_minute": 600, "requests": 200, "cores": 0}}.',
+    )
+
     def policy(self) -> Policy:
         """As the domain takes it."""
         return Policy(
@@ -108,6 +125,7 @@ class CoverageSettings(BaseModel):
             ),
             Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second),
             {name: Quota(**quota.model_dump()) for name, quota in self.quotas.items()},
+            {name: CallerLimits(**limits.model_dump()) for name, limits in self.callers.items()},
         )
 
     def worth(self) -> Worth:

@@ -8,7 +8,7 @@ from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import GroupOnNode, Node, Process
 from permille.coverage.domain.period import Purpose
-from permille.coverage.domain.plan import DEFAULT_NAMESPACE, NodePlan, Plan, Wish
+from permille.coverage.domain.plan import DEFAULT, NodePlan, Plan, Wish
 from permille.coverage.domain.rounds import MOST_ROUNDS
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
@@ -62,7 +62,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         request.period_ms,
         request.budget_bytes,
         priority=request.priority if request.HasField("priority") else None,
-        namespace=request.namespace or DEFAULT_NAMESPACE,
+        namespace=request.namespace or DEFAULT,
         rounds=rounds,
     )
 

@@ -14,7 +14,7 @@ from permille.decoder.domain.session_export import ExportFormat, ExportWish, Ses
 from permille.decoder.service.binary_upload import BinaryUpload
 from permille.decoder.service.session_deletion import SessionDeletion
 from permille.decoder.service.session_upload import SessionUpload
-from permille.mesh.auth import OPERATE, OPERATE_LOCAL, VIEW, Access
+from permille.mesh.auth import OPERATE, OPERATE_LOCAL, VIEW, Access, identity_of
 from permille.mesh.errors import InvalidArgument
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.operation_service import OperationMethods
@@ -71,7 +71,8 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
         """Begins to decode a session, or finds the operation that this request_id began."""
         parse_session_name(request.session)
         progress = operation_pb2.Progress(stage="DECODING")
-        return decoder_pb2.DecodeResponse(operation=await self._runner.start(request, request.request_id, progress))
+        operation = await self._runner.start(request, request.request_id, progress, caller=identity_of(context).name)
+        return decoder_pb2.DecodeResponse(operation=operation)
 
     async def Query(  # noqa: N802
         self, request: decoder_pb2.QueryRequest, context: Any

@@ -20,6 +20,8 @@ _PURPOSES = {
     "Anomaly": coverage_pb2.PURPOSE_ANOMALY,
     "Profiling": coverage_pb2.PURPOSE_PROFILING,
 }
+# Over by itself when others are done.
+_WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE")
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,14 @@ class SessionWork:
         return outcome
 
     async def _begun(self, namespace: str, spec: Mapping[str, Any], write: Callable[..., Any]) -> Operation:
-        """The operation; while another recording of the same process goes on it is waited for."""
+        """The operation; while another recording of the same process, or others' use of the quota, goes on it waits."""
         while True:
             try:
                 return await self._operations.start(spec["requestID"], wish(namespace, spec))
             except PermilleError as error:
-                if error.reason != "ALREADY_TRACED":
+                if error.reason not in _WAITED_FOR:
                     raise
-                await write({"stage": "WAITING"}, (COMPLETE, False, "AlreadyTraced", error.message))
+                await write({"stage": "WAITING"}, (COMPLETE, False, camel_case(error.reason), error.message))
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
 

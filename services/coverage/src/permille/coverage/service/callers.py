@@ -1,0 +1,115 @@
+"""Who calls, how often, and what of the quotas is left for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
+from permille.coverage.domain.plan import Policy
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
+from permille.coverage.domain.token_bucket import TokenBucket
+from permille.mesh.auth import Caller, Role, identity_of
+from permille.mesh.call_interceptor import Context
+from permille.mesh.errors import Aborted, ResourceExhausted
+from permille.mesh.operations import OperationStore
+
+# An operation takes seconds.
+_REQUESTS_AGAIN_S = 5.0
+Begin = Callable[[Sequence[Limit], int | None], Awaitable[operation_pb2.Operation]]
+
+
+class Callers:
+    """Limits of callers and namespaces. Each replica counts calls; what is unfinished is in etcd, the same for all.
+
+    permille's own services, which work for others, have no limits as callers.
+    """
+
+    def __init__(self, operations: OperationStore, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._operations = operations
+        self._policy = policy
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def counted(self, context: Context) -> Caller:
+        """Who calls. Raises `ResourceExhausted` (CALL_RATE) for one call too many."""
+        caller = identity_of(context)
+        allowed = self._limits_of(caller).calls_per_minute
+        if not allowed:
+            return caller
+        now_s = self._clock()
+        wait_s = self._buckets.setdefault(caller.name, TokenBucket(allowed, now_s)).wait_s(now_s)
+        if wait_s:
+            raise ResourceExhausted(
+                f"{caller.name} calls more often than {allowed} times a minute",
+                reason="CALL_RATE",
+                help="call again after the delay, or raise calls_per_minute ([coverage] callers)",
+                metadata={"caller": caller.name, "calls_per_minute": str(allowed)},
+                retry_after_s=wait_s,
+            )
+        return caller
+
+    async def limits(self, caller: Caller, namespace: str) -> list[Limit]:
+        """What there is for a request of this caller in this namespace."""
+        limits, _, _ = await self._present(caller, namespace)
+        return limits
+
+    async def start(self, caller: Caller, namespace: str, begin: Begin) -> operation_pb2.Operation:
+        """What `begin` returns for the limits as they are; again when another replica lets something begin meanwhile.
+
+        Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests.
+        """
+        own = self._limits_of(caller)
+        if not own.requests and not own.cores and self._policy.quota(namespace) == Quota():
+            return await begin([], None)
+        async with self._one_at_a_time:
+            while True:
+                limits, unfinished, revision = await self._present(caller, namespace)
+                if own.requests and unfinished >= own.requests:
+                    raise _too_many(caller, own.requests)
+                try:
+                    return await begin(limits, revision)
+                except Aborted as error:
+                    if error.reason != "CONCURRENT_CHANGE":
+                        raise
+
+    def _limits_of(self, caller: Caller) -> CallerLimits:
+        return CallerLimits(0, 0, 0) if caller.roles == {Role.AGENT} else self._policy.caller(caller.name)
+
+    async def _present(self, caller: Caller, namespace: str) -> tuple[list[Limit], int, int]:
+        contents, revision = await self._operations.reservations()
+        reserved = [coverage_pb2.Reservation.FromString(content) for content in contents]
+        of_caller = [one for one in reserved if one.caller == caller.name]
+        limits = [
+            Limit(self._policy.quota(namespace), _sum(one for one in reserved if one.namespace == namespace)),
+            Limit(Quota(cores=self._limits_of(caller).cores), _sum(of_caller), owner=caller.name),
+        ]
+        return limits, len(of_caller), revision
+
+
+def reservation(caller: Caller, namespace: str, usage: Usage) -> bytes:
+    """What an operation takes, as it is kept."""
+    return coverage_pb2.Reservation(
+        namespace=namespace,
+        caller=caller.name,
+        cores=usage.cores,
+        bytes_per_second=usage.bytes_per_second,
+        decode_ms=usage.decode_ms,
+    ).SerializeToString(deterministic=True)
+
+
+def _sum(reserved: Iterable[coverage_pb2.Reservation]) -> Usage:
+    return sum((Usage(one.cores, one.bytes_per_second, one.decode_ms) for one in reserved), Usage())
+
+
+def _too_many(caller: Caller, allowed: int) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{caller.name} has {allowed} requests that are not done, as many as it may",
+        reason="CALLER_REQUESTS",
+        help="wait until one of them is done, or raise its `requests` ([coverage] callers)",
+        metadata={"caller": caller.name, "requests": str(allowed)},
+        retry_after_s=_REQUESTS_AGAIN_S,
+    )

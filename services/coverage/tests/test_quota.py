@@ -1,0 +1,71 @@
+"""What requests may take together, and how often somebody may call."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.period import Purpose
+from permille.coverage.domain.plan import Policy, Wish, plan
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
+from permille.coverage.domain.rates import Rates
+from permille.coverage.domain.target import Target
+from permille.coverage.domain.token_bucket import TokenBucket
+from permille.mesh.errors import ResourceExhausted
+
+NODES = [Node(f"n{n}", (Process(n + 1, "server", threads=2),), cores=4) for n in range(4)]
+RATES = {"server": Rates(bytes_per_second=1e6, sessions=3)}
+WISH = Wish(Target(process_name="server"), Purpose.ANOMALY)
+
+
+def test_what_others_take_is_not_there_and_the_caller_has_a_limit_of_its_own() -> None:
+    namespace = Limit(Quota(cores=8), Usage(cores=2))
+    made = plan(WISH, NODES, RATES, limits=[namespace])
+    assert len(made.nodes) == 3
+    assert made.usage == Usage(6, 3e6, sum(session.expected_decode_ms for session in made.nodes))
+    assert made.choices[3].reason == "the quota is 8 traced cores, of which other requests take 2"
+    made = plan(WISH, NODES, RATES, limits=[namespace, Limit(Quota(cores=2), owner="pager")])
+    assert made.choices[1].reason == "the quota of pager is 2 traced cores"
+
+
+@pytest.mark.parametrize("quota", [Quota(cores=2), Quota(bytes_per_second=1e6), Quota(decode_ms=600)])
+def test_full_now_is_told_from_too_small(quota: Quota) -> None:
+    full = Usage(2, 1e6, 600)
+    with pytest.raises(ResourceExhausted, match="other requests take") as failure:
+        plan(WISH, NODES, RATES, limits=[Limit(quota, full)])
+    assert failure.value.reason == "QUOTA_IN_USE"
+    with pytest.raises(ResourceExhausted) as failure:
+        plan(WISH, NODES, RATES, limits=[Limit(Quota(cores=1), full)])
+    assert failure.value.reason == "NOTHING_WITHIN_QUOTA"
+
+
+def test_rounds_take_what_their_largest_takes_for_one_runs_at_a_time() -> None:
+    wish = Wish(Target(process_name="server"), Purpose.PROFILING, rounds=4)
+    assert plan(wish, NODES, RATES).usage.cores == 2
+
+
+def test_who_has_no_limits_has_those_of_default() -> None:
+    policy = Policy(callers={"default": CallerLimits(60), "pager": CallerLimits(6, cores=4)})
+    assert (policy.caller("pager").cores, policy.caller("other").calls_per_minute) == (4, 60)
+    assert Policy().caller("any") == CallerLimits(600, 200, 0)
+
+
+@given(st.integers(1, 1000), st.lists(st.floats(0, 100), max_size=200))
+def test_never_more_calls_than_allowed_and_after_the_wait_there_is_one(per_minute: int, pauses: list[float]) -> None:
+    bucket, now, granted = TokenBucket(per_minute, 0.0), 0.0, 0
+    for pause in pauses:
+        now += pause
+        wait = bucket.wait_s(now)
+        granted += not wait
+        assert granted <= per_minute * (1 + now / 60) + 1e-6
+        if wait:
+            now += wait + 1e-6
+            assert bucket.wait_s(now) == 0.0
+            granted += 1
+
+
+def test_a_quiet_minute_gives_a_minutes_calls() -> None:
+    bucket = TokenBucket(3, 0.0)
+    assert [bucket.wait_s(0.0) for _ in range(4)] == [0, 0, 0, pytest.approx(20.0)]
+    assert [bucket.wait_s(600.0) for _ in range(4)] == [0, 0, 0, pytest.approx(20.0)]
