@@ -1,0 +1,122 @@
+"""The client for asyncio; made and used in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
+from permille.client.connection import Connection
+from permille.client.conversations import Call, Conversation, Manner, Operation, Pause, Tell
+from permille.client.errors import PermilleError, Unavailable, error_of_call
+
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """The same as `Client`."""
+
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        ca: Path | str = "",
+        cert: Path | str = "",
+        key: Path | str = "",
+        timeout_s: float = Manner.timeout_s,
+        patience_s: float = Manner.patience_s,
+    ) -> None:
+        connection = Connection(addresses, ca, cert, key)
+        self._manner = Manner(timeout_s, patience_s)
+        credentials, options = connection.credentials, connection.options
+        self._channels = [
+            grpc.aio.secure_channel(target, credentials, options)
+            if credentials
+            else grpc.aio.insecure_channel(target, options)
+            for target in connection.targets
+        ]
+        self._stubs: list[Any] = [coverage_pb2_grpc.CoverageServiceStub(channel) for channel in self._channels]
+        self._turn = 0
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        for channel in self._channels:
+            await channel.close()
+
+    async def start(self, wish: coverage_pb2.CoverageRequest, *, request_id: str = "") -> Operation:
+        """Begins to record. The same `request_id` always finds the same operation; without one it is a new one."""
+        return await self._held(self._manner.start(wish, request_id))
+
+    async def wait(
+        self, operation: Operation | str, *, progress: Tell | None = None, timeout_s: float | None = None
+    ) -> coverage_pb2.CoverageResult:
+        """Follows an operation, or its name, to its end; `progress` gets each change.
+
+        Raises the error that it failed with, and `DeadlineExceeded` (NOT_DONE) after `timeout_s`: it goes on.
+        """
+        return await self._held(self._manner.wait(operation, progress, timeout_s))
+
+    async def plan(self, wish: coverage_pb2.CoverageRequest, *, outlook: bool = False) -> coverage_pb2.Plan:
+        """What `start` would do, at which cost; `outlook`: also what will probably be missing."""
+        return await self._held(self._manner.plan(wish, outlook=outlook))
+
+    async def get(self, name: str) -> Operation:
+        """An operation as it is now."""
+        return await self._held(self._manner.get(name))
+
+    async def operations(self, *, page_size: int = 0) -> AsyncIterator[Operation]:
+        """All operations, the newest first, page by page."""
+        token = ""
+        while True:
+            page = await self._held(self._manner.page(page_size, token))
+            for operation in page.operations:
+                yield operation
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def cancel(self, name: str) -> Operation:
+        """Asks for the end of an operation; what was recorded is kept."""
+        return await self._held(self._manner.cancel(name))
+
+    async def coverage(
+        self, *, sessions: Sequence[str] = (), operation: str = "", target: str = "", functions: int = 20
+    ) -> coverage_pb2.GetCoverageResponse:
+        """What has been seen by these sessions, by an operation, or of programs of a name; and what is missing."""
+        return await self._held(self._manner.coverage(sessions, operation, target, functions))
+
+    async def _held(self, conversation: Conversation[_T]) -> _T:
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    answer = await self._done(step)
+                except PermilleError as error:
+                    step = conversation.throw(error)
+                else:
+                    step = conversation.send(answer)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+    async def _done(self, step: Call | Pause) -> Any:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        stub = self._stubs[self._turn % len(self._stubs)]
+        try:
+            return await getattr(stub, step.method)(step.request, timeout=step.timeout_s)
+        except grpc.RpcError as failure:
+            error = error_of_call(failure)
+            self._turn += isinstance(error, Unavailable)
+            raise error from None

@@ -1,0 +1,121 @@
+"""The client for programs without asyncio; one may be shared by threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
+from permille.client.connection import Connection
+from permille.client.conversations import Call, Conversation, Manner, Operation, Pause, Tell
+from permille.client.errors import PermilleError, Unavailable, error_of_call
+
+_T = TypeVar("_T")
+
+
+class Client:
+    """`addresses`, `ca`, `cert`, `key` as for `Connection`, `timeout_s` and `patience_s` as for `Manner`.
+
+    Every method raises `PermilleError`: what the server said, after repeating for `patience_s` what may succeed later.
+    """
+
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        ca: Path | str = "",
+        cert: Path | str = "",
+        key: Path | str = "",
+        timeout_s: float = Manner.timeout_s,
+        patience_s: float = Manner.patience_s,
+    ) -> None:
+        connection = Connection(addresses, ca, cert, key)
+        self._manner = Manner(timeout_s, patience_s)
+        credentials, options = connection.credentials, connection.options
+        self._channels = [
+            grpc.secure_channel(target, credentials, options) if credentials else grpc.insecure_channel(target, options)
+            for target in connection.targets
+        ]
+        self._stubs: list[Any] = [coverage_pb2_grpc.CoverageServiceStub(channel) for channel in self._channels]
+        self._turn = 0
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connections."""
+        for channel in self._channels:
+            channel.close()
+
+    def start(self, wish: coverage_pb2.CoverageRequest, *, request_id: str = "") -> Operation:
+        """Begins to record. The same `request_id` always finds the same operation; without one it is a new one."""
+        return self._held(self._manner.start(wish, request_id))
+
+    def wait(
+        self, operation: Operation | str, *, progress: Tell | None = None, timeout_s: float | None = None
+    ) -> coverage_pb2.CoverageResult:
+        """Follows an operation, or its name, to its end; `progress` gets each change.
+
+        Raises the error that it failed with, and `DeadlineExceeded` (NOT_DONE) after `timeout_s`: it goes on.
+        """
+        return self._held(self._manner.wait(operation, progress, timeout_s))
+
+    def plan(self, wish: coverage_pb2.CoverageRequest, *, outlook: bool = False) -> coverage_pb2.Plan:
+        """What `start` would do, at which cost; `outlook`: also what will probably be missing."""
+        return self._held(self._manner.plan(wish, outlook=outlook))
+
+    def get(self, name: str) -> Operation:
+        """An operation as it is now."""
+        return self._held(self._manner.get(name))
+
+    def operations(self, *, page_size: int = 0) -> Iterator[Operation]:
+        """All operations, the newest first, page by page."""
+        token = ""
+        while True:
+            page = self._held(self._manner.page(page_size, token))
+            yield from page.operations
+            token = page.next_page_token
+            if not token:
+                return
+
+    def cancel(self, name: str) -> Operation:
+        """Asks for the end of an operation; what was recorded is kept."""
+        return self._held(self._manner.cancel(name))
+
+    def coverage(
+        self, *, sessions: Sequence[str] = (), operation: str = "", target: str = "", functions: int = 20
+    ) -> coverage_pb2.GetCoverageResponse:
+        """What has been seen by these sessions, by an operation, or of programs of a name; and what is missing."""
+        return self._held(self._manner.coverage(sessions, operation, target, functions))
+
+    def _held(self, conversation: Conversation[_T]) -> _T:
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    answer = self._done(step)
+                except PermilleError as error:
+                    step = conversation.throw(error)
+                else:
+                    step = conversation.send(answer)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+    def _done(self, step: Call | Pause) -> Any:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        stub = self._stubs[self._turn % len(self._stubs)]
+        try:
+            return getattr(stub, step.method)(step.request, timeout=step.timeout_s)
+        except grpc.RpcError as failure:
+            error = error_of_call(failure)
+            self._turn += isinstance(error, Unavailable)
+            raise error from None
