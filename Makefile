@@ -11,7 +11,7 @@ export CARGO_TERM_QUIET ?= true
 export UV_SYSTEM_CERTS ?= 1
 export NODE_EXTRA_CA_CERTS ?= /etc/ssl/certs/ca-certificates.crt
 
-PYTHON_PACKAGES := proto mesh services/allocator services/controller services/coverage services/decoder cli client
+PYTHON_PACKAGES := proto mesh services/allocator services/controller services/coverage services/decoder cli client callers/alertmanager
 VPT_PLUGIN := services/controller/src/permille/controller/vpt/libpermille-vpt.so
 HTML_TEMPLATE := cli/src/permille/cli/html/report.html
 RUST := $(shell git ls-files services/decoder/ptcore 2>/dev/null | grep -E '\.(rs|toml|lock|pyi)$$')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -21,6 +22,8 @@ from typing import Any
 import psutil
 import pytest
 from permille.controller.domain.vpt_layout import Control, State
+from permille.mesh.discovery import Endpoint, wait_for
+from permille.mesh.etcd import Etcd
 
 BIN = Path(sys.executable).parent
 SERVICES = ("allocator", "controller", "decoder", "coverage")
@@ -158,6 +161,18 @@ class WholeMesh:
         """What `permille sessions` lists, the newest first."""
         listed: list[dict[str, Any]] = self.json("sessions")["sessions"]
         return listed
+
+    def endpoint(self, service: str) -> Endpoint:
+        """Where one replica of a service listens, as etcd knows it."""
+
+        async def find() -> Endpoint:
+            etcd = Etcd([(self.state / "etcd" / "endpoint").read_text().strip()])
+            try:
+                return await wait_for(etcd, service, timeout_s=PATIENCE_S)
+            finally:
+                await etcd.close()
+
+        return asyncio.run(find())
 
     @contextlib.contextmanager
     def running(self, *command: str, **options: Any) -> Iterator[Process]:

@@ -17,8 +17,6 @@ import pytest
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from permille.client import AsyncClient, Cancelled, Client, FailedPrecondition, NotFound, wish
-from permille.mesh import discovery
-from permille.mesh.etcd import Etcd
 
 from tests.conftest import WholeMesh
 
@@ -31,15 +29,7 @@ ADDRESS, PROGRAM = "127.0.0.1:7600", "redis-server"
 @pytest.fixture(scope="module")
 def address(mesh: WholeMesh) -> str:
     """Where coverage listens."""
-
-    async def find() -> str:
-        etcd = Etcd([(mesh.state / "etcd" / "endpoint").read_text().strip()])
-        try:
-            return (await discovery.wait_for(etcd, "coverage", timeout_s=60)).address
-        finally:
-            await etcd.close()
-
-    return asyncio.run(find())
+    return mesh.endpoint("coverage").address
 
 
 @pytest.fixture(scope="module")

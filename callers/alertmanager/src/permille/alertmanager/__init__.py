@@ -1,0 +1,1 @@
+"""A caller of permille: Prometheus Alertmanager's webhook."""

@@ -1,0 +1,102 @@
+"""The web server: /alerts for Alertmanager, /healthz, /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from aiohttp import web
+from permille.alertmanager.alerts import Alert, BadAlertError, Recording, alerts_of
+from permille.client import AsyncClient, PermilleError, Unavailable
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+_log = logging.getLogger(__name__)
+_MOST_BODY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an alert: `accepted` (also before), `resolved`, `refused`, or `failed` and worth a repetition."""
+
+    fingerprint: str
+    outcome: str
+    operation: str = ""
+    message: str = ""
+
+
+class Webhook:
+    """Starts a recording for each alert that fires. `token`: what callers must bear; empty: nothing."""
+
+    def __init__(self, client: AsyncClient, recording: Recording, *, token: str = "") -> None:
+        self._client = client
+        self._recording = recording
+        self._token = token
+        self._registry = CollectorRegistry()
+        self._alerts = Counter(
+            "permille_alertmanager_alerts", "Alerts by what became of them.", ["outcome"], registry=self._registry
+        )
+
+    def application(self) -> web.Application:
+        """What aiohttp serves."""
+        application = web.Application(client_max_size=_MOST_BODY_BYTES)
+        application.add_routes(
+            [
+                web.post("/alerts", self._receive),
+                web.get("/healthz", self._health),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        return application
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        """200 when all is well, 503 when a repetition may help one of the alerts, else 400."""
+        if self._token and not _bears(request, self._token):
+            return _answer(HTTPStatus.UNAUTHORIZED, error="the header Authorization does not bear the token")
+        try:
+            alerts = alerts_of(await request.json())
+        except (BadAlertError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            _log.warning("refused a message: %s", error)
+            return _answer(HTTPStatus.BAD_REQUEST, error=str(error))
+        outcomes = await asyncio.gather(*map(self._handle, alerts))
+        for one in outcomes:
+            self._alerts.labels(one.outcome).inc()
+            level = logging.WARNING if one.message else logging.INFO
+            _log.log(level, "alert %s %s: %s", one.fingerprint, one.outcome, one.message or one.operation)
+        kinds = {one.outcome for one in outcomes}
+        status = HTTPStatus.BAD_REQUEST if "refused" in kinds else HTTPStatus.OK
+        status = HTTPStatus.SERVICE_UNAVAILABLE if "failed" in kinds else status
+        return _answer(status, alerts=[vars(one) for one in outcomes])
+
+    async def _handle(self, alert: Alert) -> Outcome:
+        if not alert.firing:
+            return Outcome(alert.fingerprint, "resolved")
+        try:
+            operation = await self._client.start(self._recording.of(alert), request_id=alert.request_id)
+        except BadAlertError as error:
+            return Outcome(alert.fingerprint, "refused", message=str(error))
+        except PermilleError as error:
+            if error.reason == "REQUEST_ID_REUSED":
+                # Recorded before, with other settings of this process.
+                return Outcome(alert.fingerprint, "accepted", operation=error.metadata.get("operation", ""))
+            again = error.retry_after_s is not None or isinstance(error, Unavailable)
+            return Outcome(alert.fingerprint, "failed" if again else "refused", message=f"{error.reason}: {error}")
+        return Outcome(alert.fingerprint, "accepted", operation=operation.name)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), content_type="text/plain")
+
+
+def _bears(request: web.Request, token: str) -> bool:
+    scheme, _, borne = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(borne.strip().encode(), token.encode())
+
+
+def _answer(status: HTTPStatus, **told: object) -> web.Response:
+    return web.json_response(told, status=status)
