@@ -98,6 +98,9 @@ def test_a_policy_gets_its_numbers_by_default(admin: User) -> None:
         "quotas": {"activeRequests": 4, "maxReplicas": 10, "maxPeriod": "60s"},
         "retention": {"ttlSecondsAfterFinished": 86400},
     }
+    other = namespace_of(admin, "policy-weights")
+    weights = admin.made(policy(namespace=other, weights={"stability": 100}))["spec"]["weights"]
+    assert weights == {"priority": 50, "complexity": 30, "stability": 100}
 
 
 def test_a_namespace_has_one_policy(admin: User) -> None:

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from permille.api.coverage.v1 import coverage_pb2
+from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
+from permille.coverage.domain.plan import Wish, plan
+from permille.coverage.domain.target import Target
 from permille.coverage.domain.temporal_decider import (
     LONGEST_DECIDED_MS,
     PRIORITY_OF,
@@ -17,6 +21,7 @@ from permille.coverage.domain.temporal_decider import (
     decide,
     priority_for,
 )
+from permille.coverage.service.wire import wish_of
 from permille.mesh.errors import InvalidArgument
 
 amounts = st.floats(0, 1e12, allow_nan=False)
@@ -53,6 +58,26 @@ def test_more_of_a_reason_never_means_less_time(situation: Situation, weights: W
     raised = getattr(situation, what) + more
     larger = replace(situation, **{what: min(100, round(raised)) if what == "priority" else raised})
     assert decide(larger, weights).period_ms >= decide(situation, weights).period_ms
+
+
+def test_a_request_may_bring_its_own_weights() -> None:
+    nodes = [Node("n1", (Process(1, "server"),))]
+
+    def period_ms(**weights: float) -> int:
+        wish = Wish(Target(process_name="server"), Purpose.ANOMALY, weights=weights)
+        return plan(wish, nodes, {}, issues={"server": 5.0}).nodes[0].period_ms
+
+    assert period_ms(priority=0, complexity=0, stability=7) == LONGEST_DECIDED_MS
+    assert period_ms(priority=0, complexity=0, stability=0) == SHORTEST_DECIDED_MS
+    assert period_ms() == period_ms(priority=50, complexity=30, stability=20)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_cannot_be_is_refused(weight: float) -> None:
+    target = coverage_pb2.Target(process_name="server")
+    request = coverage_pb2.CoverageRequest(target=target, weights=coverage_pb2.Weights(stability=weight))
+    with pytest.raises(InvalidArgument, match="the weight of stability"):
+        wish_of(request)
 
 
 @given(situations, weightings, st.integers(1, 1 << 40))

@@ -28,6 +28,8 @@ class Wish:
     priority: int | None = None
     namespace: str = DEFAULT
     rounds: int = 0
+    # In place of the policy's, by their names in `Weights`.
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class _Estimator:
         self._rates = rates
         self._policy = policy
         self._issues = issues
+        self._weights = policy.weights.by(wish.weights)
         self._priority = priority_for(wish.purpose, wish.priority)
         if wish.period_ms:
             require_period(wish.period_ms, longest_ms=policy.longest_ms)
@@ -192,7 +195,7 @@ class _Estimator:
             issues=self._issues.get(process.name, 0.0),
             bytes_per_second=known.bytes_per_second,
         )
-        return decide(situation, self._policy.weights, longest_ms=self._policy.longest_ms)
+        return decide(situation, self._weights, longest_ms=self._policy.longest_ms)
 
     def _known(self, process: Process) -> Rates:
         return self._rates.get(process.name, Rates())

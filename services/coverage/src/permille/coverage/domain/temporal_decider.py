@@ -7,7 +7,8 @@ docs/design/0009-coverage.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from permille.coverage.domain.period import Purpose
 from permille.mesh.errors import InvalidArgument
@@ -36,6 +37,15 @@ class Weights:
     full_issues: float = 5.0
     # What one traced process may write without its period getting shorter.
     reference_bytes_per_second: float = 50e6
+
+    def by(self, shares: Mapping[str, float]) -> Weights:
+        """With these of the three weights in place of its own."""
+        return replace(
+            self,
+            priority=shares.get("priority", self.priority),
+            complexity=shares.get("complexity", self.complexity),
+            stability=shares.get("stability", self.stability),
+        )
 
 
 @dataclass(frozen=True)

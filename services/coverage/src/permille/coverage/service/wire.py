@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from permille.api.controller.v1 import controller_pb2
@@ -64,7 +65,21 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         priority=request.priority if request.HasField("priority") else None,
         namespace=request.namespace or DEFAULT,
         rounds=rounds,
+        weights=_weights(request.weights) if request.HasField("weights") else {},
     )
+
+
+def _weights(asked: coverage_pb2.Weights) -> dict[str, float]:
+    weights = {"priority": asked.priority, "complexity": asked.complexity, "stability": asked.stability}
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise InvalidArgument(
+                f"the weight of {name} is {weight}",
+                reason="WEIGHT_OUT_OF_RANGE",
+                help="a weight is zero or more; only the ratios of the three count",
+                metadata={"weight": name},
+            )
+    return weights
 
 
 def node_id(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
@@ -27,6 +27,8 @@ class Policy:
     longest_ms: int = 60_000
     most_budget_bytes: int = 0
     ttl_s: int = _DAY_S
+    # Of a decided period; none: coverage's own.
+    weights: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Wish:
     budget_bytes: int
     replicas: int
     ttl_s: int
+    weights: Mapping[str, int] = field(default_factory=dict)
 
 
 def policy_of(spec: Mapping[str, Any] | None) -> Policy:
@@ -54,6 +57,7 @@ def policy_of(spec: Mapping[str, Any] | None) -> Policy:
         longest_ms=milliseconds(quotas.get("maxPeriod")) or known.longest_ms,
         most_budget_bytes=size_bytes(quotas.get("maxBudget")),
         ttl_s=(spec.get("retention") or {}).get("ttlSecondsAfterFinished", known.ttl_s),
+        weights=spec.get("weights") or {},
     )
 
 
@@ -67,6 +71,7 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
         budget_bytes=size_bytes(spec.get("budget")) or policy.budget_bytes,
         replicas=spec.get("maxReplicas") or policy.replicas,
         ttl_s=spec.get("ttlSecondsAfterFinished", policy.ttl_s),
+        weights=policy.weights,
     )
     if wish.period_ms > policy.longest_ms:
         raise _over("QUOTA_PERIOD", f"a period of {wish.period_ms} ms", f"{policy.longest_ms} ms", "quotas.maxPeriod")

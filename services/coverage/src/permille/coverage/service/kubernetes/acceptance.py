@@ -120,6 +120,7 @@ def _decided(metadata: Mapping[str, Any], wish: Wish, chosen: list[Instance]) ->
             "periodMilliseconds": wish.period_ms,
             "budgetBytes": wish.budget_bytes,
             "ttlSecondsAfterFinished": wish.ttl_s,
+            **({"weights": dict(wish.weights)} if wish.weights else {}),
         },
         "sessions": [
             {

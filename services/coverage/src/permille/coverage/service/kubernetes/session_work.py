@@ -128,6 +128,7 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
             "purpose": request["spec"]["purpose"],
             "periodMilliseconds": plan["periodMilliseconds"],
             "budgetBytes": plan["budgetBytes"],
+            **({"weights": plan["weights"]} if "weights" in plan else {}),
         },
     }
 
@@ -140,6 +141,7 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         period_ms=spec["periodMilliseconds"],
         budget_bytes=spec["budgetBytes"],
         namespace=namespace,
+        weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
     )
 
 
