@@ -11,7 +11,7 @@ from permille.mesh.errors import Aborted, InvalidArgument, NotFound, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
-from permille.mesh.operations import OperationStore, operation_error, operation_id
+from permille.mesh.operations import OperationStore, Reservation, operation_error, operation_id
 
 Request = decoder_pb2.DecodeRequest
 Result = decoder_pb2.DecodeResult
@@ -44,6 +44,24 @@ async def test_of_fifty_concurrent_starts_with_one_request_id_one_creates(etcd: 
     results = await asyncio.gather(*(stores[n % 5].create(Request(session="s"), "same") for n in range(50)))
     assert sum(created for _, created in results) == 1
     assert len({operation.name for operation, _ in results}) == 1
+
+
+async def test_room_is_given_away_once_and_back_at_the_end(etcd: Etcd) -> None:
+    first, second = await replica(etcd), await replica(etcd)
+    assert await second.reservations() == ([], 0)
+    taken, _ = await first.create(Request(), "r1", reservation=Reservation(b"one", 0))
+    with pytest.raises(Aborted) as refused:
+        await second.create(Request(), "r2", reservation=Reservation(b"two", 0))
+    assert refused.value.reason == "CONCURRENT_CHANGE"
+    # The same request is no second one, whatever it has read.
+    assert await second.create(Request(), "r1", reservation=Reservation(b"one", 0)) == (taken, False)
+    contents, revision = await second.reservations()
+    assert contents == [b"one"]
+    await second.create(Request(), "r2", reservation=Reservation(b"two", revision))
+    await second.create(Request(), "r3", reservation=Reservation(b"whatever"))
+    assert sorted((await second.reservations())[0]) == [b"one", b"two", b"whatever"]
+    await first.fail(taken.name, NotFound("gone", reason="GONE"))
+    assert sorted((await second.reservations())[0]) == [b"two", b"whatever"]
 
 
 async def test_a_request_id_cannot_be_used_for_another_request(etcd: Etcd) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -90,7 +91,8 @@ def identity_of(context: Context) -> Caller:
     """The caller by its certificate; without TLS by its address, with every role."""
     if context.auth_context().get("x509_pem_cert"):
         return caller_of(context)
-    return Caller(context.peer().partition(":")[2].rpartition(":")[0] or context.peer(), frozenset(Role))
+    host = unquote(context.peer()).partition(":")[2].rpartition(":")[0]
+    return Caller(host or context.peer(), frozenset(Role))
 
 
 def require_own(caller: Caller, owner: str, what: str) -> None:

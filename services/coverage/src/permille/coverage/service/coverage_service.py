@@ -102,9 +102,9 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         planned = coverage_pb2.Plan()
 
         async def begin(limits: Sequence[Limit], revision: int | None) -> operation_pb2.Operation:
-            plan, usage = self._planner.plan(found, limits)
-            planned.CopyFrom(plan)
-            state = coverage_pb2.CoverageState(plan=_briefly(plan))
+            nonlocal planned
+            planned, usage = self._planner.plan(found, limits)
+            state = coverage_pb2.CoverageState(plan=_briefly(planned))
             return await self._runner.start(
                 request,
                 request.request_id,
