@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from permille.client import Client, wish
 from permille.controller.domain.vpt_layout import State
 from permille.coverage.domain.kubernetes.conditions import from_timestamp
 from permille.mesh.config import default_node
@@ -28,6 +29,7 @@ from tests.conftest import (
     assert_did_its_work,
     assert_whole,
     await_true,
+    new_mesh,
 )
 from tests.kubernetes.api_server import ApiServer, Object, User
 
@@ -69,6 +71,17 @@ class Operator:
     def log(self) -> Path:
         """What all of its lives wrote."""
         return self.mesh.state / "operator.log"
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeMesh]:
+    """One whose coverage has room for one of the programs at a time in the namespace."""
+    started = new_mesh(tmp_path_factory.mktemp("mesh"), PERMILLE_COVERAGE_QUOTAS=f'{{"{NAMESPACE}": {{"cores": 3}}}}')
+    try:
+        started.start()
+        yield started
+    finally:
+        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +288,22 @@ def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
         assert "a period of 2000 ms is more than this namespace allows (1000 ms)" in failed["message"]
     finally:
         assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+
+
+def test_what_others_of_the_namespace_take_is_waited_for(
+    mesh: WholeMesh, operator: Operator, admin: User, pod: str, busy: Path
+) -> None:
+    with mesh.running(str(busy), "paced") as other, Client(mesh.endpoint("coverage").address) as client:
+        taking = client.start(wish(pids=[other.pid], period_ms=60_000, namespace=NAMESPACE))
+        made = admin.made(request(period="100ms"))
+
+        def waits() -> bool:
+            return [condition(one, "Complete").get("reason") for one in sessions_of(admin, made)] == ["QuotaInUse"]
+
+        await_true(waits, PATIENCE_S, "the quota in use")
+        client.cancel(taking.name)
+        body = finished(admin, made["metadata"]["name"])
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
 
 
 def test_deleting_a_request_stops_its_recording(
