@@ -13,6 +13,7 @@ export NODE_EXTRA_CA_CERTS ?= /etc/ssl/certs/ca-certificates.crt
 
 PYTHON_PACKAGES := proto mesh services/allocator services/controller services/coverage services/decoder cli client callers/alertmanager
 VPT_PLUGIN := services/controller/src/permille/controller/vpt/libpermille-vpt.so
+BPF_PROGRAM := services/controller/src/permille/controller/bpf/switches.bpf.o
 HTML_TEMPLATE := cli/src/permille/cli/html/report.html
 RUST := $(shell git ls-files services/decoder/ptcore 2>/dev/null | grep -E '\.(rs|toml|lock|pyi)$$')
 PROTO := $(wildcard proto/permille/*/v1/*.proto) proto/generate.py
@@ -24,13 +25,12 @@ WORKERS := -q -n 3 --dist loadfile
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-setup: $(VENV)/.installed $(VENV)/.proto $(VENV)/.ptcore $(VPT_PLUGIN) $(HTML_TEMPLATE) ## Everything that the command and the services need
+setup: $(VENV)/.installed $(VENV)/.proto $(VENV)/.ptcore $(VPT_PLUGIN) $(BPF_PROGRAM) $(HTML_TEMPLATE) ## Everything that the command and the services need
 
 $(VENV)/.system: deploy/install-system
 	deploy/install-system run
 	mkdir -p $(VENV) && touch $@
 
-# Debian's own python3, because its BCC binds to that one.
 $(VENV)/.locked: requirements.lock | $(VENV)/.system
 	[ -x $(VENV)/bin/python ] || /usr/bin/python3 -m venv $(VENV)
 	[ -x $(BIN)/uv ] || $(BIN)/python -m pip install -q 'uv>=0.11'
@@ -51,6 +51,9 @@ $(VENV)/.ptcore: $(RUST) | $(VENV)/.locked
 
 $(VPT_PLUGIN): $(wildcard services/controller/vpt/*.[ch] services/controller/vpt/*/*.[ch] services/controller/vpt/include/permille/*.h) | $(VENV)/.system
 	$(MAKE) -s -C services/controller/vpt
+
+$(BPF_PROGRAM): $(wildcard services/controller/bpf/*) | $(VENV)/.system
+	$(MAKE) -s -C services/controller/bpf
 
 $(HTML_TEMPLATE): $(wildcard cli/html/*) | $(VENV)/.locked
 	cli/html/build
@@ -109,4 +112,5 @@ test-kmod-trace: setup ## permille up and permille trace --backend kmod in a mac
 clean: ## Remove everything that was built
 	rm -rf $(VENV) proto/src/permille services/decoder/ptcore/target
 	$(MAKE) -s -C services/controller/vpt clean
+	$(MAKE) -s -C services/controller/bpf clean
 	$(MAKE) -s -C kmod clean

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,11 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import permille.controller
 import psutil
-from permille.controller.domain.switches.kernel_headers import kernel_source
 
-INTERPRETER = "/usr/bin/python3"
+BPF = Path(__file__).parents[2] / "services" / "controller" / "bpf"
 EVENT = struct.Struct("<QHBBIII")
 SWITCH, WAKE, BIRTH = 1, 2, 3
 SLEPT, PREEMPTED, DIED = 0, 1, 2
@@ -52,21 +51,13 @@ class Schedule:
 
 def record(root: int, seconds: float, folder: Path) -> Schedule:
     """Records the whole machine; the target is the process `root` with all its descendants, those to come too."""
-    path = folder / "events"
-    environment = dict(os.environ)
-    for name in ("PYTHONHOME", "VIRTUAL_ENV"):
-        environment.pop(name, None)
-    environment["PYTHONPATH"] = str(Path(permille.controller.__path__[0]).parent.parent)
-    source = kernel_source(folder / "headers")
-    if source is not None:
-        environment["BCC_KERNEL_SOURCE"] = str(source)
-    command = [INTERPRETER, "-s", str(Path(__file__).with_name("recorder.py")), str(path), str(seconds)]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as recorder:
+    path, program, here = folder / "events", folder / "switches.bpf.o", Path(__file__).parent
+    subprocess.run(["make", "-s", "-f", BPF / "Makefile", f"TARGET={folder}", program], cwd=here, check=True)
+    command = [sys.executable, str(here / "recorder.py"), str(program), str(path), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recorder:
         assert recorder.stdout is not None
         if recorder.stdout.readline() != "begun\n":
-            raise SystemExit(f"the recorder ended with {recorder.wait()}: it needs root, BCC and kernel headers")
+            raise SystemExit(f"the recorder of the machine's schedule ended with {recorder.wait()}")
         process = psutil.Process(root)
         family = {process.pid, *(child.pid for child in process.children(recursive=True))}
         dropped = int(recorder.stdout.readline())

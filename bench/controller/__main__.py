@@ -1,8 +1,8 @@
 """What a controller costs its node: idle, and while it records and stores half a second of a redis-server under load.
 
-Two processes count: the controller, and the recorder of switches that it keeps (the system's interpreter with BCC in
-it). Processor time is theirs alone; what the traced program pays is bench-vpt's. Memory is resident and, since both
-share libraries with others, proportional (PSS); the peak is reset before the sessions.
+The controller and whatever it started count, together. Processor time is theirs alone; what the traced program pays is
+bench-vpt's. Memory is resident and, since libraries are shared with others, proportional (PSS); the peak is reset before
+the sessions.
 """
 
 from __future__ import annotations
@@ -30,28 +30,15 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Cost:
-    """Of both processes: seconds of processor time, and seconds that passed."""
+    """Seconds of processor time, and seconds that passed."""
 
-    controller_s: float
-    probe_s: float
+    used_s: float
     passed_s: float
 
     @property
     def share(self) -> float:
         """Percent of one core."""
-        return 100 * (self.controller_s + self.probe_s) / self.passed_s
-
-
-@dataclass(frozen=True)
-class Service:
-    """The controller's processes."""
-
-    controller: psutil.Process
-    probes: tuple[psutil.Process, ...]
-
-    @property
-    def all(self) -> tuple[psutil.Process, ...]:
-        return (self.controller, *self.probes)
+        return 100 * self.used_s / self.passed_s
 
 
 def main() -> None:
@@ -59,35 +46,32 @@ def main() -> None:
         os.environ["PERMILLE_STATE_DIR"] = state
         with mesh():
             service = controller()
-            # The probe is compiled; what follows is what a node has all day.
+            # What follows is what a node has all day.
             time.sleep(5)
             idle = [waited(service) for _ in range(IDLE_ROUNDS)]
             figures = idle_figures(service, idle)
             with redis() as (server, port), load(port):
-                for process in service.all:
+                for process in service:
                     Path(f"/proc/{process.pid}/clear_refs").write_text("5")
                 sessions = asyncio.run(recorded(service, server.pid, Path(state)))
                 figures |= session_figures(service, sessions)
     publish("controller", figures)
 
 
-def controller() -> Service:
-    """Ours, among whatever else runs: a descendant of this process."""
+def controller() -> list[psutil.Process]:
+    """Ours, among whatever else runs: a descendant of this process; and its own descendants."""
     below = psutil.Process().children(recursive=True)
     (found,) = [process for process in below if any("permille-controller" in part for part in process.cmdline()[:2])]
-    deadline = time.monotonic() + 120
-    while not (probes := found.children()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return Service(found, tuple(probes))
+    return [found, *found.children(recursive=True)]
 
 
-def waited(service: Service) -> Cost:
+def waited(service: list[psutil.Process]) -> Cost:
     before, began = used(service), time.monotonic()
     time.sleep(IDLE_S)
     return cost(service, before, began)
 
 
-async def recorded(service: Service, pid: int, state: Path) -> list[tuple[Cost, pb.Session]]:
+async def recorded(service: list[psutil.Process], pid: int, state: Path) -> list[tuple[Cost, pb.Session]]:
     """From the request for a session until its last byte is stored, once after the other."""
     sessions = []
     async with mesh_client(MeshConfig(state_dir=state)) as client:
@@ -104,14 +88,13 @@ async def recorded(service: Service, pid: int, state: Path) -> list[tuple[Cost, 
     return sessions
 
 
-def used(service: Service) -> list[float]:
-    return [seconds(process) for process in service.all]
+def used(service: list[psutil.Process]) -> float:
+    return sum(seconds(process) for process in service)
 
 
-def cost(service: Service, before: list[float], began: float) -> Cost:
+def cost(service: list[psutil.Process], before: float, began: float) -> Cost:
     passed = time.monotonic() - began
-    now = [after - earlier for after, earlier in zip(used(service), before, strict=True)]
-    return Cost(now[0], sum(now[1:]), passed)
+    return Cost(used(service) - before, passed)
 
 
 def seconds(process: psutil.Process) -> float:
@@ -120,32 +103,28 @@ def seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def idle_figures(service: Service, idle: list[Cost]) -> dict[str, Figure]:
-    figures = {"idle, processor time": Figure.of([cost.share for cost in idle], "% of a core", "at most 1")}
-    memory = [process.memory_full_info() for process in service.all]
-    return figures | {
-        "idle, resident, both": Figure.of([sum(one.rss for one in memory) / MB], "MB", "at most 67 (64 MiB)"),
-        "idle, resident, controller": Figure.of([memory[0].rss / MB], "MB"),
-        "idle, resident, switch recorder": Figure.of([sum(one.rss for one in memory[1:]) / MB], "MB"),
-        "idle, proportional, both": Figure.of([sum(one.pss for one in memory) / MB], "MB"),
+def idle_figures(service: list[psutil.Process], idle: list[Cost]) -> dict[str, Figure]:
+    memory = [process.memory_full_info() for process in service]
+    return {
+        "idle, processor time": Figure.of([cost.share for cost in idle], "% of a core", "at most 1"),
+        "idle, resident": Figure.of([sum(one.rss for one in memory) / MB], "MB", "at most 67 (64 MiB)"),
+        "idle, proportional": Figure.of([sum(one.pss for one in memory) / MB], "MB"),
+        "idle, processes": Figure.of([len(service)], ""),
     }
 
 
-def session_figures(service: Service, sessions: list[tuple[Cost, pb.Session]]) -> dict[str, Figure]:
+def session_figures(service: list[psutil.Process], sessions: list[tuple[Cost, pb.Session]]) -> dict[str, Figure]:
     costs = [cost for cost, _ in sessions]
-    peaks = [peak_bytes(process) for process in service.all]
+    peak = sum(peak_bytes(process) for process in service)
     return {
         "session, processor time until stored": Figure.of([cost.share for cost in costs], "% of a core", "at most 5"),
-        "session, processor time": Figure.of([1e3 * (cost.controller_s + cost.probe_s) for cost in costs], "ms"),
-        "session, of it the controller's": Figure.of([1e3 * cost.controller_s for cost in costs], "ms"),
-        "session, of it the switch recorder's": Figure.of([1e3 * cost.probe_s for cost in costs], "ms"),
+        "session, processor time": Figure.of([1e3 * cost.used_s for cost in costs], "ms"),
         "session, until stored": Figure.of([cost.passed_s for cost in costs], "s"),
         "session, trace": Figure.of([session.raw_bytes / MB for _, session in sessions], "MB"),
         "session, processor time per trace": Figure.of(
-            [1e3 * (cost.controller_s + cost.probe_s) / (session.raw_bytes / MB) for cost, session in sessions], "ms/MB"
+            [1e3 * cost.used_s / (session.raw_bytes / MB) for cost, session in sessions], "ms/MB"
         ),
-        "session, peak resident, controller": Figure.of([peaks[0] / MB], "MB"),
-        "session, peak resident, switch recorder": Figure.of([sum(peaks[1:]) / MB], "MB"),
+        "session, peak resident": Figure.of([peak / MB], "MB"),
     }
 
 

@@ -101,7 +101,7 @@ async def test_a_bound_process_gets_its_core_and_the_plan_says_why(channels: Cha
 async def test_a_free_process_gets_the_core_that_it_uses_and_every_other_core_has_a_reason(
     channels: Channels, tmp_path: Any
 ) -> None:
-    switches = SwitchRecorder(tmp_path / "headers")
+    switches = SwitchRecorder()
     with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"\n"

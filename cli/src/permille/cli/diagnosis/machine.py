@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from permille.cli.diagnosis.check import Check
+from permille.mesh.bpf import libbpf
 from permille.mesh.config import MeshConfig
 from permille.mesh.embedded_etcd import etcd_binary
 from permille.mesh.errors import PermilleError
@@ -26,7 +27,6 @@ _LEAST_SHARED_BYTES = 64 << 20
 _LEAST_STORE_BYTES = 1 << 30
 _OLDEST_QEMU = (7, 2)
 _QEMU_PACKAGE = "sudo apt-get install qemu-user"
-_DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 
 
 def machine_checks(config: MeshConfig) -> list[Check]:
@@ -106,13 +106,14 @@ def shared_memory_check() -> Check:
 
 
 def bpf_check() -> Check:
-    """Whether the kernel's scheduling can be seen: BCC is there and this user may load programs."""
-    if importlib.util.find_spec("bcc") is None and not (_DIST_PACKAGES / "bcc").is_dir():
-        fix = "sudo apt-get install python3-bpfcc linux-headers-cloud-amd64"
-        return _check("bpf", False, "BCC is not installed: times contain what other threads took", fix)
+    """Whether the kernel's scheduling can be seen: libbpf is there and this user may load programs."""
+    try:
+        libbpf()
+    except PermilleError as error:
+        return _check("bpf", False, f"{error.message}: times contain what other threads took", error.help)
     if os.geteuid() != 0:
         return _check("bpf", False, "only root may load BPF programs", "sudo permille up")
-    return _check("bpf", True, "BCC is installed; the controller tries it out when it starts")
+    return _check("bpf", True, "libbpf is installed; the controller tries it out when it starts")
 
 
 def etcd_check(config: MeshConfig) -> Check:

@@ -72,7 +72,7 @@ async def setup(context: ServerContext) -> None:
     settings = config.controller
     registry = SessionRegistry(context.etcd, context.lease, config.node)
     backends = Backends([VptBackend(settings.vpt_dir), KmodBackend()], settings.backend)
-    switches = SwitchRecorder(config.state_dir / "cache" / "kernel-headers", enabled=settings.switches)
+    switches = SwitchRecorder(enabled=settings.switches)
     parts = Parts(
         registry=registry,
         journal=Journal(config.state_dir / "controller" / config.node / "sessions"),
@@ -114,7 +114,7 @@ async def setup(context: ServerContext) -> None:
     context.on_shutdown(sessions.close)
     sessions.resume()
     context.spawn(sessions.collect_garbage())
-    # Compiling the probe takes a second or more, which the first session should not wait for.
+    # Which the first session should not wait for.
     context.spawn(switches.warm_up())
 
 

@@ -77,7 +77,7 @@ class SessionRunner:
         # Of a plan by cores.
         self._notes: tuple[str, ...] = ()
         self._binary = ""
-        # Those of BCC, which a back end that records its own does not need.
+        # Those of the switch recorder, which a back end that records its own does not need.
         self._counts = SwitchCounts(0, 0, 0)
 
     def stop(self) -> None:
