@@ -1,8 +1,8 @@
 """What a controller costs its node: idle, and while it records and stores half a second of a redis-server under load.
 
-The controller and whatever it started count, together. Processor time is theirs alone; what the traced program pays is
-bench-vpt's. Memory is resident and, since libraries are shared with others, proportional (PSS); the peak is reset before
-the sessions.
+The controller and whatever it started count, together. Processor time is theirs alone; what the traced program pays
+is bench-vpt's. Memory is resident and, since libraries are shared with others, proportional (PSS); the peak is reset
+before the sessions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from permille.cli.client import answer, mesh_client, parts
 from permille.mesh.config import MeshConfig
 from workload import load, mesh, redis
 
-IDLE_S = 20.0
+IDLE_S = float(__import__("os").environ.get("QI","20"))
 IDLE_ROUNDS = 3
-SESSIONS = 5
+SESSIONS = int(__import__("os").environ.get("QS","5"))
 PERIOD_MS = 500
 MB = 1e6
 

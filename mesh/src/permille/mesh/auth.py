@@ -10,8 +10,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 from permille.mesh.call_interceptor import CallInterceptor, Context
 from permille.mesh.errors import PermissionDenied, Unauthenticated
 
@@ -122,6 +120,10 @@ def caller_of(context: Context) -> Caller:
 
 @lru_cache(maxsize=1024)
 def _caller(pem: bytes) -> Caller:
+    # Loaded only where used: 10 MB that a service without TLS, or without calls, does not need.
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+
     subject = x509.load_pem_x509_certificate(pem).subject
     names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     units = {str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)}

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from permille.mesh.auth import Role
+from permille.mesh.credentials import server_name
 from permille.mesh.errors import AlreadyExists, InvalidArgument, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._-]{0,62}")
@@ -27,11 +28,6 @@ class Issued:
 
     certificate: Path
     key: Path
-
-
-def server_name(service: str) -> str:
-    """The name that a service's certificate carries and its clients expect, wherever it runs."""
-    return f"{service}.permille"
 
 
 def create_authority(folder: Path, *, name: str = "permille", days: int = 3650) -> Issued:

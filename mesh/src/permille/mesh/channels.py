@@ -13,9 +13,8 @@ import grpc
 import grpc.aio
 from opentelemetry.instrumentation import grpc as instrumentation
 from permille.mesh import discovery
-from permille.mesh.certs import server_name
 from permille.mesh.config import MeshConfig
-from permille.mesh.credentials import channel_credentials
+from permille.mesh.credentials import channel_credentials, server_name
 from permille.mesh.discovery import Endpoint
 from permille.mesh.errors import Unavailable
 from permille.mesh.etcd import Etcd

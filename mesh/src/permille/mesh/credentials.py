@@ -24,6 +24,11 @@ def channel_credentials(config: MeshConfig) -> grpc.ChannelCredentials | None:
     return grpc.ssl_channel_credentials(_read(config.tls_ca), _read(config.tls_key), _read(config.tls_cert))
 
 
+def server_name(service: str) -> str:
+    """The name that a service's certificate carries and its clients expect, wherever it runs."""
+    return f"{service}.permille"
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
