@@ -35,6 +35,7 @@ class Recorded:
     """A finished recording held in memory."""
 
     pids = (7,)
+    pause_s = 0.01
 
     def __init__(self, contents: Sequence[bytes] = (), changes: Sequence[ImageChange] = ()) -> None:
         self._contents = contents

@@ -16,7 +16,7 @@ def test_a_file_gives_back_its_records_and_no_torn_one(records: list[SwitchRecor
 
 @given(RECORDS, st.integers(1, 10**10), st.integers(1, 10**10))
 def test_stamping_keeps_every_record_in_time_order(records: list[SwitchRecord], ns: int, ticks: int) -> None:
-    stamped = to_tsc(records, Anchors(10**12, 0, 10**12 + ticks, ns))
+    stamped = parse(to_tsc(pack(records) + b"torn", Anchors(10**12, 0, 10**12 + ticks, ns)))
     assert [record.time for record in stamped] == sorted(record.time for record in stamped)
     assert sorted(record[1:] for record in stamped) == sorted(record[1:] for record in records)
 
@@ -27,4 +27,4 @@ def test_the_anchors_are_on_the_line_and_the_line_goes_on() -> None:
 
 
 def test_a_record_from_before_the_counter_is_left_out() -> None:
-    assert to_tsc([SwitchRecord(0, 0, 1, 1, 1)], Anchors(10, 100, 1010, 200)) == []
+    assert to_tsc(pack([SwitchRecord(0, 0, 1, 1, 1)]), Anchors(10, 100, 1010, 200)) == b""

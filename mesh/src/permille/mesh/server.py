@@ -17,7 +17,6 @@ import grpc.aio
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from opentelemetry.instrumentation import grpc as instrumentation
 from permille.mesh import discovery, logs, telemetry
 from permille.mesh.auth import VIEW, Access, AuthInterceptor
@@ -29,25 +28,25 @@ from permille.mesh.etcd import Etcd, connect
 from permille.mesh.flags import parse
 from permille.mesh.interceptor import ErrorInterceptor
 from permille.mesh.lease import Lease
+from permille.mesh.memory import give_back
 from permille.mesh.operations import OperationStore
 from permille.mesh.plaintext import require_loopback
+from permille.mesh.reflection import REFLECTION, Reflection
 
 if TYPE_CHECKING:
     from permille.mesh.store import ObjectStore
 
 _log = structlog.get_logger(__name__)
-_REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 _EVERYONE = {
     "/grpc.health.v1.Health/Check": VIEW,
     "/grpc.health.v1.Health/Watch": VIEW,
-    f"/{_REFLECTION}/ServerReflectionInfo": VIEW,
+    f"/{REFLECTION}/ServerReflectionInfo": VIEW,
 }
 
 # Not typed by their authors.
 _tracing: Callable[[], grpc.aio.ServerInterceptor] = instrumentation.aio_server_interceptor
 _health: Any = health
 _add_health: Callable[[Any, grpc.aio.Server], None] = health_pb2_grpc.add_HealthServicer_to_server
-_enable_reflection: Callable[[Sequence[str], grpc.aio.Server], None] = reflection.enable_server_reflection
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
@@ -157,6 +156,7 @@ async def serve(service: str, config: MeshConfig, setup: Setup, *, instance: str
         await context.server.start()
         _end_on_signals(context)
         await discovery.register(context.lease, service, name, address, {"metrics": metrics_address})
+        give_back()
         _log.info("ready", address=address, metrics=metrics_address, tls=config.tls)
         exit_code = await context.ended
         await _drain(context, healthy)
@@ -195,7 +195,7 @@ def _add_standard_services(context: ServerContext) -> Any:
     _add_health(servicer, context.server)
     for name in ("", *context.added):
         servicer._server_status[name] = health_pb2.HealthCheckResponse.SERVING
-    _enable_reflection((*context.added, health.SERVICE_NAME, _REFLECTION), context.server)
+    context.server.add_generic_rpc_handlers((Reflection((*context.added, health.SERVICE_NAME, REFLECTION)),))
     return servicer
 
 

@@ -45,6 +45,10 @@ class FolderStore:
     async def put_stream(self, key: str, data: AsyncIterable[bytes] | bytes) -> ObjectInfo:
         """See `ObjectStore`."""
         valid_key(key)
+        if isinstance(data, bytes):
+            # In one go, as in `get`.
+            with self._errors(key):
+                return await asyncio.to_thread(self._put_whole, key, data)
         with self._errors(key):
             partial = await asyncio.to_thread(self._new_partial)
         try:
@@ -129,6 +133,14 @@ class FolderStore:
     def table_location(self, name: str) -> tuple[str, dict[str, str]]:
         """See `ObjectStore`."""
         return str(self._root / "tables" / valid_key(name)), {}
+
+    def _put_whole(self, key: str, data: bytes) -> ObjectInfo:
+        partial = self._new_partial()
+        try:
+            partial.write(data)
+            return self._publish(partial, key, len(data), hashlib.sha256(data).hexdigest())
+        finally:
+            _discard(partial)
 
     def _new_partial(self) -> BinaryIO:
         self._partial.mkdir(parents=True, exist_ok=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
-from elftools.elf.segments import NoteSegment
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 DEBUG_FOLDERS = (Path("/usr/lib/debug"),)
 CHUNK = 1 << 20
@@ -38,6 +39,10 @@ def identify(path: Path, debug_folders: tuple[Path, ...] = DEBUG_FOLDERS) -> Bin
 
 def notes(path: Path) -> tuple[str, str]:
     """GNU build id (hex) and the name in .gnu_debuglink, "" for what is not there."""
+    # Loaded only where used: 5 MB that a controller without sessions does not need.
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
@@ -47,16 +52,11 @@ def notes(path: Path) -> tuple[str, str]:
 
 
 def build_id_of(elf: ELFFile) -> str:
-    for segment in elf.iter_segments("PT_NOTE"):
-        if isinstance(segment, NoteSegment):
-            for note in segment.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"])
-    for section in elf.iter_sections():
-        if isinstance(section, NoteSection):
-            for note in section.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"])
+    parts: Iterable[Any] = itertools.chain(elf.iter_segments("PT_NOTE"), elf.iter_sections("SHT_NOTE"))
+    for part in parts:
+        for note in part.iter_notes():
+            if note["n_type"] == "NT_GNU_BUILD_ID":
+                return str(note["n_desc"])
     return ""
 
 

@@ -128,8 +128,13 @@ class Recording(Protocol):
         """Whether the recording ended because all its processes did."""
         ...
 
+    @property
+    def pause_s(self) -> float:
+        """How long it may be left alone while it records."""
+        ...
+
     def collect(self, switches: Path) -> None:
-        """Called every few ms while cores record, and once afterwards: takes what would not be there for long.
+        """Called every `pause_s` while cores record, and once afterwards: takes what would not be there for long.
 
         Switch records of its own are appended to the file.
         """

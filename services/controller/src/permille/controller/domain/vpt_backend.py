@@ -32,6 +32,7 @@ CHUNK = 1 << 20
 # The recorder takes its memory before it answers, zeroing it: 2.5 GB/s measured.
 ANSWER_S = 2.0
 ZEROING_BYTES_PER_S = 200_000_000
+MOST_PAUSE_S = 0.016
 # Data of a session that nobody here knows, of a process that is gone: another controller may still come for it.
 FOREIGN_DATA_S = 3600
 BUSY = (vpt.State.CLAIMED, vpt.State.ARMED, vpt.State.ACTIVE, vpt.State.FINISHED)
@@ -186,8 +187,10 @@ class Control:
     def wait_until_begun(self) -> None:
         memory = sum(self.page.planned[index].size_bytes for index in range(self.page.planned_count))
         deadline = time.monotonic() + ANSWER_S + memory / ZEROING_BYTES_PER_S
+        pause = 0.001
         while self.state == vpt.State.ARMED and self.alive() and time.monotonic() < deadline:
-            time.sleep(0.0005)
+            time.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE_S)
         if self.state == vpt.State.REFUSED:
             raise FailedPrecondition(
                 f"process {self.pid} cannot be recorded: {bytes(self.page.error).decode(errors='replace')}",
@@ -250,8 +253,13 @@ class VptRecording:
     def exited(self) -> bool:
         return self.finished() and self._control.page.stop_reason == vpt.Stop.NONE
 
+    @property
+    def pause_s(self) -> float:
+        """Only its process's end would be seen late: the recorder keeps everything until it is read."""
+        return 0.1
+
     def collect(self, switches: Path) -> None:
-        """The recorder keeps everything until it is read."""
+        """Nothing to do."""
 
     def own_switches(self, collected: Path) -> OwnSwitches | None:
         """Its processes do not know when they come onto a core."""

@@ -27,7 +27,7 @@ async def upload(store: ObjectStore, session: Session, folder: Path) -> None:
     for key, path in json.loads((folder / BINARIES).read_text()).items():
         await upload_binary(store, key, Path(path))
     for file in archive_files(folder):
-        await store.put_stream(raw_key(session, file.name), pieces(file))
+        await store.put_stream(raw_key(session, file.name), await contents(file))
 
 
 async def upload_binary(store: ObjectStore, key: str, path: Path) -> None:
@@ -40,6 +40,12 @@ async def upload_binary(store: ObjectStore, key: str, path: Path) -> None:
     except (FileNotFoundError, PermissionError):
         # Replaced since it was mapped: the decoder says that it is missing.
         _log.warning("a binary is gone before it could be stored", path=str(path), key=key)
+
+
+async def contents(path: Path) -> AsyncIterator[bytes] | bytes:
+    """Small files whole: most of them are, and each piece is a way from thread to thread."""
+    status = await asyncio.to_thread(path.stat)
+    return await asyncio.to_thread(path.read_bytes) if status.st_size <= CHUNK else pieces(path)
 
 
 async def pieces(path: Path) -> AsyncIterator[bytes]:

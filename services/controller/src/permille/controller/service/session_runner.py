@@ -34,6 +34,7 @@ from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
 from permille.mesh.channels import Channels
 from permille.mesh.errors import FailedPrecondition, Internal, PermilleError, ResourceExhausted, Unavailable
+from permille.mesh.memory import give_back
 
 if TYPE_CHECKING:
     from permille.mesh.store import ObjectStore
@@ -74,6 +75,8 @@ class SessionRunner:
         self._stop = asyncio.Event()
         self._recordings: Sequence[Recording] = ()
         self._archived = asyncio.Event()
+        # CLOCK_MONOTONIC, s; 0: not known, perhaps long ago.
+        self._ends = 0.0
         # Of a plan by cores.
         self._notes: tuple[str, ...] = ()
         self._binary = ""
@@ -109,6 +112,7 @@ class SessionRunner:
         session_metrics.count(self._session)
         await self._parts.registry.settled(self._session.id)
         entry.remove()
+        await asyncio.to_thread(give_back)
 
     async def _live(self, entry: Entry) -> None:
         if not entry.archived:
@@ -135,6 +139,7 @@ class SessionRunner:
                 self._session.id, self._session.pids, self._session.period_ms, self._session.options, buffers
             )
             self._recordings = await asyncio.to_thread(backend.begin, config)
+            self._ends = time.monotonic() + self._session.period_ms / 1e3
             self._publish(self._session.advanced(State.RECORDING, start_ns=time.time_ns()))
             await self._until_finished(entry, self._recordings)
         finally:
@@ -176,8 +181,18 @@ class SessionRunner:
                 for recording in recordings:
                     recording.stop()
             await self._collect(entry, recordings)
-            await asyncio.sleep(POLL_S)
+            await self._pause(min(recording.pause_s for recording in recordings))
         await self._collect(entry, recordings)
+
+    async def _pause(self, most_s: float) -> None:
+        """Until something may have to be done: at the end of the period, or when somebody wants it to end, often."""
+        left_s = 0 if self._stop.is_set() else self._ends - time.monotonic()
+        if left_s <= POLL_S:
+            await asyncio.sleep(POLL_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(left_s, most_s)):
+                await self._stop.wait()
 
     async def _collect(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         if self._backend.by_core:
@@ -236,8 +251,7 @@ class SessionRunner:
             raw = entry.raw_switches.read_bytes()
         except FileNotFoundError:
             raw = b""
-        records = switch_records.to_tsc(switch_records.parse(raw), recording.monotonic())
-        return SwitchesOfSession(switch_records.pack(records), self._counts)
+        return SwitchesOfSession(switch_records.to_tsc(raw, recording.monotonic()), self._counts)
 
     async def _learn(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         if self._backend.by_core:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 RECORD = struct.Struct("<QIIII")
+STAMPED = struct.Struct("<Q16s")
 IN, OUT = 1, 0
 
 
@@ -55,8 +57,12 @@ def pack(records: Iterable[SwitchRecord]) -> bytes:
     return b"".join(RECORD.pack(*record) for record in records)
 
 
-def to_tsc(records: Iterable[SwitchRecord], monotonic: Anchors) -> list[SwitchRecord]:
-    """The records in time order, stamped with the TSC; those from before TSC 0 are left out."""
-    ordered = sorted(records, key=lambda record: record.time)
-    stamped = (record._replace(time=monotonic.tsc_at(record.time)) for record in ordered)
-    return [record for record in stamped if record.time >= 0]
+def to_tsc(data: bytes, monotonic: Anchors) -> bytes:
+    """The records of a file in time order, stamped with the TSC; those from before TSC 0 and a torn last one left out.
+
+    As bytes: a busy process has some 10,000 in a session, and as objects they cost more than its packets.
+    """
+    whole = len(data) - len(data) % RECORD.size
+    ordered = sorted(STAMPED.iter_unpack(data[:whole]), key=itemgetter(0))
+    tsc_at, stamped = monotonic.tsc_at, STAMPED.pack
+    return b"".join(stamped(tsc, rest) for time, rest in ordered if (tsc := tsc_at(time)) >= 0)
