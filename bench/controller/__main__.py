@@ -55,6 +55,8 @@ def main() -> None:
                     Path(f"/proc/{process.pid}/clear_refs").write_text("5")
                 sessions = asyncio.run(recorded(service, server.pid, Path(state)))
                 figures |= session_figures(service, sessions)
+            time.sleep(5)
+            figures |= memory_figures("idle after sessions", service)
     publish("controller", figures)
 
 
@@ -104,12 +106,18 @@ def seconds(process: psutil.Process) -> float:
 
 
 def idle_figures(service: list[psutil.Process], idle: list[Cost]) -> dict[str, Figure]:
-    memory = [process.memory_full_info() for process in service]
     return {
         "idle, processor time": Figure.of([cost.share for cost in idle], "% of a core", "at most 1"),
-        "idle, resident": Figure.of([sum(one.rss for one in memory) / MB], "MB", "at most 67 (64 MiB)"),
-        "idle, proportional": Figure.of([sum(one.pss for one in memory) / MB], "MB"),
         "idle, processes": Figure.of([len(service)], ""),
+        **memory_figures("idle", service),
+    }
+
+
+def memory_figures(when: str, service: list[psutil.Process]) -> dict[str, Figure]:
+    memory = [process.memory_full_info() for process in service]
+    return {
+        f"{when}, resident": Figure.of([sum(one.rss for one in memory) / MB], "MB", "at most 67 (64 MiB)"),
+        f"{when}, proportional": Figure.of([sum(one.pss for one in memory) / MB], "MB"),
     }
 
 

@@ -19,6 +19,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 from permille.api.allocator.v1 import allocator_pb2, allocator_pb2_grpc
 from permille.mesh import certs
 from permille.mesh.auth import OPERATE, VIEW, Access, Role
@@ -358,7 +360,9 @@ async def test_unavailable_is_tried_again(mesh_config: MeshConfig, etcd: Etcd, c
     assert len(attempts) == 3
 
 
-async def test_a_trace_goes_through(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+async def test_a_trace_goes_through_where_traces_are_wanted(mesh_config: MeshConfig, etcd: Etcd) -> None:
+    trace.set_tracer_provider(TracerProvider())
+    channels = Channels(mesh_config.model_copy(update={"otlp_endpoint": "http://127.0.0.1:1"}), etcd)
     seen: list[str] = []
 
     async def remember(_: Request, context: Any) -> Response:
@@ -368,6 +372,7 @@ async def test_a_trace_goes_through(mesh_config: MeshConfig, etcd: Etcd, channel
     async with allocator(mesh_config, remember):
         await wait_for(etcd, "allocator", timeout_s=60)
         await call(channels)
+    await channels.close()
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[13]", seen[0])
 
 

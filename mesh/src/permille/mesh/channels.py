@@ -11,8 +11,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from opentelemetry.instrumentation import grpc as instrumentation
-from permille.mesh import discovery
+from permille.mesh import discovery, tracing
 from permille.mesh.config import MeshConfig
 from permille.mesh.credentials import channel_credentials, server_name
 from permille.mesh.discovery import Endpoint
@@ -53,9 +52,6 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# Not typed by its authors.
-_tracing: Callable[[], list[Any]] = instrumentation.aio_client_interceptors
-
 
 class Channels:
     """The channels of one process, shared by its calls: one for each replica set, round robin over its members."""
@@ -65,7 +61,7 @@ class Channels:
         self._etcd = etcd
         self._credentials = channel_credentials(config)
         # Made once: they cost more memory than a channel.
-        self._interceptors: Sequence[Any] = [*_deadlines(config.call_timeout_s), *_tracing()]
+        self._interceptors: Sequence[Any] = [*_deadlines(config.call_timeout_s), *tracing.client_interceptors(config)]
         self._open: dict[str, tuple[str, grpc.aio.Channel]] = {}
         self._known: dict[str, list[Endpoint]] = {}
         self._retired: set[asyncio.Task[None]] = set()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
-from typing import Any
 
 import structlog
-from opentelemetry import trace
+from permille.mesh.tracing import with_trace
 
 
 def configure(service: str, instance: str, *, level: str, style: str) -> None:
@@ -18,7 +16,7 @@ def configure(service: str, instance: str, *, level: str, style: str) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _with_trace,
+        with_trace,
         *(() if console else (structlog.processors.dict_tracebacks,)),
     ]
     renderer: structlog.typing.Processor = (
@@ -41,10 +39,3 @@ def configure(service: str, instance: str, *, level: str, style: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     structlog.contextvars.bind_contextvars(service=service, instance=instance)
-
-
-def _with_trace(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    span = trace.get_current_span().get_span_context()
-    if span.is_valid:
-        event["trace_id"] = f"{span.trace_id:032x}"
-    return event

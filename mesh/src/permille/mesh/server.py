@@ -17,8 +17,7 @@ import grpc.aio
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from opentelemetry.instrumentation import grpc as instrumentation
-from permille.mesh import discovery, logs, telemetry
+from permille.mesh import discovery, logs, telemetry, tracing
 from permille.mesh.auth import VIEW, Access, AuthInterceptor
 from permille.mesh.channels import MOST_MESSAGE_BYTES, Channels
 from permille.mesh.config import MeshConfig, load
@@ -44,7 +43,6 @@ _EVERYONE = {
 }
 
 # Not typed by their authors.
-_tracing: Callable[[], grpc.aio.ServerInterceptor] = instrumentation.aio_server_interceptor
 _health: Any = health
 _add_health: Callable[[Any, grpc.aio.Server], None] = health_pb2_grpc.add_HealthServicer_to_server
 _OPTIONS = (
@@ -76,7 +74,7 @@ class ServerContext:
         self.auth.allow(_EVERYONE)
         self.server = grpc.aio.server(
             interceptors=[
-                _tracing(),
+                *tracing.server_interceptors(config),
                 telemetry.MetricsInterceptor(),
                 ErrorInterceptor(service),
                 self.auth,
@@ -144,7 +142,7 @@ async def serve(service: str, config: MeshConfig, setup: Setup, *, instance: str
     """
     name = instance or f"{config.node}-{secrets.token_hex(4)}"
     logs.configure(service, name, level=config.log_level, style=config.log_format)
-    stop_tracing = telemetry.start_tracing(service, name, config)
+    stop_tracing = tracing.start(service, name, config)
     etcd = connect(config)
     context = ServerContext(service, name, config, etcd)
     metrics_address, stop_metrics = telemetry.start_metrics(config)

@@ -1,4 +1,4 @@
-"""What a service says about itself: Prometheus metrics and OpenTelemetry traces."""
+"""What a service says about itself: Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from opentelemetry import trace
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
 from permille.mesh.call_interceptor import CallInterceptor, Context
 from permille.mesh.config import MeshConfig
 from permille.mesh.errors import Code, FailedPrecondition
@@ -50,26 +47,6 @@ class MetricsInterceptor(CallInterceptor):
             CALL_SECONDS.labels(method).observe(time.monotonic() - begin)
 
 
-def start_tracing(service: str, instance: str, config: MeshConfig) -> Callable[[], None]:
-    """Makes spans of this process known to OpenTelemetry, and sends them where an OTLP endpoint is configured.
-
-    Returns what to call at the end, so that the last spans are sent.
-    """
-    resource = Resource.create(
-        {
-            "service.name": f"permille-{service}",
-            "service.instance.id": instance,
-            "service.namespace": "permille",
-            "host.name": config.node,
-        }
-    )
-    provider = TracerProvider(resource=resource)
-    if config.otlp_endpoint:
-        _export(provider, config.otlp_endpoint)
-    trace.set_tracer_provider(provider)
-    return provider.shutdown
-
-
 def start_metrics(config: MeshConfig) -> tuple[str, Callable[[], None]]:
     """Serves /metrics; its address ("" when off) and what ends it.
 
@@ -107,18 +84,6 @@ def start_metrics(config: MeshConfig) -> tuple[str, Callable[[], None]]:
         thread.join(timeout=5)
 
     return f"{host}:{server.server_port}", stop
-
-
-def _export(provider: TracerProvider, otlp_endpoint: str) -> None:
-    # Loaded only where used: it is a quarter of a service's start and some MB of its memory.
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-    endpoint = otlp_endpoint.removeprefix("http://").removeprefix("https://")
-    plain = not otlp_endpoint.startswith("https://")
-    if plain:
-        require_loopback(endpoint, what="send traces to", setting="otlp_endpoint to an https:// address")
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=plain)))
 
 
 def _code(context: Any, *, failed: bool = False) -> str:

@@ -6,6 +6,7 @@ from permille.allocator.service.allocator_service import AllocatorService
 from permille.api.allocator.v1 import allocator_pb2, allocator_pb2_grpc
 from permille.mesh.auth import VIEW
 from permille.mesh.config import MeshConfig
+from permille.mesh.memory import keep_little
 from permille.mesh.server import ServerContext, run
 
 
@@ -21,6 +22,7 @@ async def setup(context: ServerContext) -> None:
 
 def main() -> None:
     """Serves until it is asked to end."""
+    keep_little()
     raise SystemExit(run("allocator", MeshConfig, setup))
 
 

@@ -22,6 +22,7 @@ from permille.controller.service.session_runner import Parts
 from permille.controller.service.sessions import Sessions
 from permille.mesh.auth import INTERNAL, OPERATE_LOCAL, VIEW
 from permille.mesh.config import MeshConfig
+from permille.mesh.memory import keep_little
 from permille.mesh.server import ServerContext, run
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -120,6 +121,7 @@ async def setup(context: ServerContext) -> None:
 
 def main() -> None:
     """Serves until it is asked to end."""
+    keep_little()
     raise SystemExit(run("controller", ControllerConfig, setup, instance=lambda config: str(config.node)))
 
 
