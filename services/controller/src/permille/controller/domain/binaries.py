@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from elftools.elf.elffile import ELFFile
+from permille.controller.domain import elf_notes
 
 DEBUG_FOLDERS = (Path("/usr/lib/debug"),)
 CHUNK = 1 << 20
@@ -31,41 +27,10 @@ class BinaryIdentity:
 
 def identify(path: Path, debug_folders: tuple[Path, ...] = DEBUG_FOLDERS) -> BinaryIdentity:
     """Raises OSError when the file cannot be read; a file that is no ELF is named by its content."""
-    build_id, debug_link = notes(path)
+    build_id, debug_link = elf_notes.names(path)
     if build_id:
         return BinaryIdentity(f"binaries/{build_id}", build_id, debug_file(path, build_id, debug_link, debug_folders))
     return BinaryIdentity(f"binaries/sha256-{sha256(path)}", "", debug_file(path, "", debug_link, debug_folders))
-
-
-def notes(path: Path) -> tuple[str, str]:
-    """GNU build id (hex) and the name in .gnu_debuglink, "" for what is not there."""
-    # Loaded only where used: 5 MB that a controller without sessions does not need.
-    from elftools.common.exceptions import ELFError  # noqa: PLC0415
-    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
-
-    try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            return build_id_of(elf), debug_link_of(elf)
-    except (ELFError, ValueError, KeyError):
-        return "", ""
-
-
-def build_id_of(elf: ELFFile) -> str:
-    parts: Iterable[Any] = itertools.chain(elf.iter_segments("PT_NOTE"), elf.iter_sections("SHT_NOTE"))
-    for part in parts:
-        for note in part.iter_notes():
-            if note["n_type"] == "NT_GNU_BUILD_ID":
-                return str(note["n_desc"])
-    return ""
-
-
-def debug_link_of(elf: ELFFile) -> str:
-    """GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC."""
-    section = elf.get_section_by_name(".gnu_debuglink")
-    if section is None:
-        return ""
-    return bytes(section.data()).split(b"\0", 1)[0].decode(errors="replace")
 
 
 def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, ...]) -> Path | None:
@@ -79,7 +44,7 @@ def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, 
         candidates += [folder / real.parent.relative_to("/") / debug_link for folder in folders]
     for candidate in candidates:
         # A link may name the very file it is in.
-        if candidate.is_file() and not candidate.samefile(path) and build_id in ("", notes(candidate)[0]):
+        if candidate.is_file() and not candidate.samefile(path) and build_id in ("", elf_notes.names(candidate)[0]):
             return candidate
     return None
 

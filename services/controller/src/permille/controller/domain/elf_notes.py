@@ -1,0 +1,90 @@
+"""The two names that an ELF file bears: its GNU build id, and that of its separate debug file.
+
+A library for all of ELF costs a controller 5 MB for as long as it lives, and each binary 20 ms.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MAGIC = b"\x7fELF"
+# System V ABI, "Note Section"; linux/elf.h: NT_GNU_BUILD_ID of owner "GNU".
+NOTE = struct.Struct("<III")
+PT_NOTE, SHT_NOTE, NT_GNU_BUILD_ID = 4, 7, 3
+# A table of 65,535 sections has 4 MB; a file may say anything.
+MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of one class of ELF, little-endian: where tables are, and of their entries what is needed."""
+
+    header: struct.Struct  # e_phoff, e_shoff, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx
+    segment: struct.Struct  # p_type, p_offset, p_filesz
+    section: struct.Struct  # sh_name, sh_type, sh_offset, sh_size
+
+
+LAYOUTS = {
+    b"\x01\x01": Layout(struct.Struct("<28xII6xHHHHH"), struct.Struct("<II8xI"), struct.Struct("<II8xII")),
+    b"\x02\x01": Layout(struct.Struct("<32xQQ6xHHHHH"), struct.Struct("<I4xQ16xQ"), struct.Struct("<II16xQQ")),
+}
+
+
+def names(path: Path) -> tuple[str, str]:
+    """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is no sound ELF. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        layout = LAYOUTS.get(head[4:6])
+        if head[:4] != MAGIC or layout is None:
+            return "", ""
+        try:
+            return names_of(file, head, layout)
+        except (struct.error, IndexError, OverflowError):
+            return "", ""
+
+
+def names_of(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str]:
+    segments_at, sections_at, segment_size, segments, section_size, sections, strings = layout.header.unpack_from(head)
+    notes = [
+        (offset, size)
+        for kind, offset, size in entries(file, segments_at, segment_size, segments, layout.segment)
+        if kind == PT_NOTE
+    ]
+    table = list(entries(file, sections_at, section_size, sections, layout.section))
+    notes += [(offset, size) for _, kind, offset, size in table if kind == SHT_NOTE]
+    build_id = next((found for place in notes if (found := build_id_in(read(file, *place)))), "")
+    named = read(file, *table[strings][2:]) if table else b""
+    links = (place for name, _, *place in table if named[name:].startswith(b".gnu_debuglink\0"))
+    # GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC.
+    link = next((read(file, *place).split(b"\0", 1)[0] for place in links), b"")
+    return build_id, link.decode(errors="replace")
+
+
+def entries(file: BinaryIO, at: int, size: int, count: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    table = read(file, at, size * count)
+    for index in range(count):
+        yield layout.unpack_from(table, index * size)
+
+
+def read(file: BinaryIO, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(min(size, MOST_BYTES))
+
+
+def build_id_in(notes: bytes) -> str:
+    at = 0
+    while at + NOTE.size <= len(notes):
+        owner_size, size, kind = NOTE.unpack_from(notes, at)
+        begin = at + NOTE.size + padded(owner_size)
+        if kind == NT_GNU_BUILD_ID and notes[at + NOTE.size :].startswith(b"GNU\0"):
+            return notes[begin : begin + size].hex()
+        at = begin + padded(size)
+    return ""
+
+
+def padded(size: int) -> int:
+    return (size + 3) & ~3
