@@ -52,6 +52,9 @@ class ControllerSettings(BaseModel):
     spool_budget_bytes: int = Field(
         default=4 << 30, ge=0, description="Recordings on disk that wait for the object store; more are refused."
     )
+    cpu_share: float = Field(
+        default=0.04, gt=0, le=1, description="Of one core, for packing what was recorded; 1: as fast as possible."
+    )
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
     backend: Literal["auto", "kmod", "vpt"] = Field(
         default="auto", description="What records: auto takes the best that works for the processes."
@@ -83,6 +86,7 @@ async def setup(context: ServerContext) -> None:
         binaries=MappedBinaries(),
         channels=context.channels,
         store=context.store,
+        cpu_share=settings.cpu_share,
     )
     sessions = Sessions(
         parts,

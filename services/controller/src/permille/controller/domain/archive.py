@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
+from permille.controller.domain.pace import AT_ONCE, Pace
 from permille.controller.domain.recording import ImageChange, Recording, Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
@@ -80,9 +81,11 @@ def write_archive(
     recordings: Sequence[Recording],
     switches: SwitchesOfSession,
     find_binary: FindBinary,
+    *,
+    pace: Pace = AT_ONCE,
 ) -> dict[str, Any]:
     """Writes everything, the manifest last; returns the manifest. Raises OSError, for example when the disk is full."""
-    segments = list(write_segments(folder, session, recordings))
+    segments = list(write_segments(folder, session, recordings, pace))
     maps, code, binaries = write_maps(folder, session, recordings, find_binary)
     manifest = {
         "version": VERSION,
@@ -115,11 +118,13 @@ def write_archive(
     return manifest
 
 
-def write_segments(folder: Path, session: Session, recordings: Sequence[Recording]) -> Iterator[dict[str, Any]]:
+def write_segments(
+    folder: Path, session: Session, recordings: Sequence[Recording], pace: Pace
+) -> Iterator[dict[str, Any]]:
     streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
     for index, (recording, stream) in enumerate(streams):
         file = f"segment-{index}.pt.zst"
-        written = write_compressed(folder / file, recording.packets(stream))
+        written = write_compressed(folder / file, pace(recording.packets(stream)))
         yield {
             "index": index,
             "key": raw_key(session, file),

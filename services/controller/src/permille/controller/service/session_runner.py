@@ -15,6 +15,7 @@ from permille.controller.domain.archive import SWITCHES, SwitchesOfSession, writ
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.pace import Pace
 from permille.controller.domain.recording import (
     Backend,
     CoreBuffers,
@@ -63,6 +64,8 @@ class Parts:
     binaries: MappedBinaries
     channels: Channels
     store: ObjectStore
+    # Of one core, for packing what was recorded.
+    cpu_share: float
 
 
 class SessionRunner:
@@ -77,6 +80,7 @@ class SessionRunner:
         self._archived = asyncio.Event()
         # CLOCK_MONOTONIC, s; 0: not known, perhaps long ago.
         self._ends = 0.0
+        self._pace = Pace(parts.cpu_share)
         # Of a plan by cores.
         self._notes: tuple[str, ...] = ()
         self._binary = ""
@@ -89,6 +93,7 @@ class SessionRunner:
 
     async def leave(self) -> None:
         """Sees to it that what dies with this process is on disk; ends a recording of which nothing would be left."""
+        self._pace.hurry()
         if self._backend.by_core and self._recordings:
             self.stop()
             with contextlib.suppress(TimeoutError):
@@ -241,7 +246,9 @@ class SessionRunner:
 
     def _write_archive(self, entry: Entry, recordings: Sequence[Recording]) -> dict[str, Any]:
         switches = self._switches(entry, recordings[0])
-        return write_archive(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
+        return write_archive(
+            entry.folder, self._session, recordings, switches, self._parts.binaries.find, pace=self._pace
+        )
 
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
