@@ -21,9 +21,9 @@ from permille.cli.client import answer, mesh_client, parts
 from permille.mesh.config import MeshConfig
 from workload import load, mesh, redis
 
-IDLE_S = float(__import__("os").environ.get("QI", "20"))
+IDLE_S = 20.0
 IDLE_ROUNDS = 3
-SESSIONS = int(__import__("os").environ.get("QS", "5"))
+SESSIONS = 5
 PERIOD_MS = 500
 MB = 1e6
 

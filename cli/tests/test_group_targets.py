@@ -138,3 +138,8 @@ def test_a_cgroup_without_a_recordable_process_says_so(mesh: Mesh, pod: Pod) -> 
 def test_a_target_is_named_in_one_way(mesh: Mesh) -> None:
     failed = mesh.run("trace", "--container", "4f1c9a0b77de", "--pod", "shop/cart-0", code=2)
     assert "--container and --pod exclude each other" in failed.stderr
+
+
+def test_a_selector_that_cannot_be_is_refused_by_the_node(mesh: Mesh) -> None:
+    failed = mesh.run("trace", "--selector", "app in (web)", "--dry-run", code=None)
+    assert failed.returncode != 0 and "app in (web)" in failed.stderr and "app=web,tier!=front" in failed.stderr

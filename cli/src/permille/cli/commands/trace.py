@@ -88,6 +88,16 @@ def trace(
         str,
         typer.Option(metavar="NAMESPACE/NAME", help="All processes of this pod; or its UID.", rich_help_panel=_GROUPS),
     ] = "",
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector",
+            "-l",
+            metavar="LABELS",
+            help="All processes of the pods with these labels: app=web,tier!=front.",
+            rich_help_panel=_GROUPS,
+        ),
+    ] = "",
     period: Annotated[
         str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: it is decided.")
     ] = "",
@@ -167,7 +177,16 @@ def trace(
 
       permille trace --container 4f1c9a0b77de --for 500ms
     """
-    _check_target({"--pid": pid, "--name": name, "--cgroup": cgroup, "--container": container, "--pod": pod})
+    _check_target(
+        {
+            "--pid": pid,
+            "--name": name,
+            "--cgroup": cgroup,
+            "--container": container,
+            "--pod": pod,
+            "--selector": selector,
+        }
+    )
     options = controller_pb2.TraceOptions(
         psb_freq=_psb_freq(psb_period),
         mtc_freq=mtc_freq,
@@ -184,6 +203,7 @@ def trace(
             cgroup=cgroup,
             container_id=container,
             pod=pod,
+            selector=selector,
         ),
         purpose=_PURPOSES[purpose],
         period_ms=parse_duration_ms(period) if period else 0,

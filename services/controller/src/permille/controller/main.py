@@ -14,6 +14,7 @@ from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.vpt_backend import VptBackend
+from permille.controller.service.container_runtime import ContainerRuntime
 from permille.controller.service.controller_service import ControllerService
 from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.node_description import NodeDescription
@@ -58,6 +59,9 @@ class ControllerSettings(BaseModel):
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
     backend: Literal["auto", "kmod", "vpt"] = Field(
         default="auto", description="What records: auto takes the best that works for the processes."
+    )
+    runtime_socket: Path | None = Field(
+        default=None, description="The container runtime's CRI socket, for --selector; unset: containerd's or CRI-O's."
     )
     switches: bool = Field(default=True, description="Record when threads come onto a core and leave it (needs root).")
 
@@ -109,7 +113,7 @@ async def setup(context: ServerContext) -> None:
     )
     context.add(
         controller_pb2_grpc.add_ControllerServiceServicer_to_server,
-        ControllerService(config.node, sessions, description),
+        ControllerService(config.node, sessions, description, ContainerRuntime(settings.runtime_socket)),
         controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
         ACCESS,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.api.controller.v1 import controller_pb2_grpc as rpc
+from permille.controller.service.container_runtime import ContainerRuntime
 from permille.controller.service.group_message import group_on_node
 from permille.controller.service.node_description import NodeDescription
 from permille.controller.service.session_message import backend_name, from_message, to_message
@@ -17,8 +18,9 @@ from permille.mesh.errors import NotFound
 class ControllerService(rpc.ControllerServiceServicer):
     """Runs recordings on one node."""
 
-    def __init__(self, node: str, sessions: Sessions, description: NodeDescription) -> None:
+    def __init__(self, node: str, sessions: Sessions, description: NodeDescription, runtime: ContainerRuntime) -> None:
         self._node = node
+        self._runtime = runtime
         self._sessions = sessions
         self._description = description
 
@@ -53,7 +55,7 @@ class ControllerService(rpc.ControllerServiceServicer):
                 help="leave the name empty, or ask that node's controller",
                 metadata={"node": self._node},
             )
-        group = await group_on_node(request)
+        group = await group_on_node(request, self._runtime)
         pids = [*request.pids, *(group.pids if group else ())]
         node = await self._description.message(backend_name(request.backend), pids, request.process_name)
         if group:

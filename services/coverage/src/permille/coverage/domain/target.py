@@ -24,23 +24,24 @@ class Target:
     cgroup: str = ""
     container_id: str = ""
     pod: str = ""
+    selector: str = ""
     # What is to record: "" for each node's choice.
     backend: str = ""
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` for a target that names nothing or cannot exist."""
-        groups = [bool(self.cgroup), bool(self.container_id), bool(self.pod)].count(True)
+        groups = [bool(self.cgroup), bool(self.container_id), bool(self.pod), bool(self.selector)].count(True)
         if not self.pids and not self.process_name and not groups:
             raise InvalidArgument(
                 "the target names no process",
                 reason="TARGET_EMPTY",
-                help="give pids or a process name (--pid or --name), or a cgroup, a container or a pod",
+                help="give pids, a process name, a cgroup, a container, a pod or a label selector",
             )
         if groups > 1 or (groups and (self.pids or self.process_name)):
             raise InvalidArgument(
                 "the target is named in several ways",
                 reason="TARGET_AMBIGUOUS",
-                help="give one of pids, process name, cgroup, container and pod",
+                help="give one of pids, process name, cgroup, container, pod and label selector",
             )
         if len(self.pids) > MOST_PIDS:
             raise InvalidArgument(
@@ -64,11 +65,13 @@ class Target:
 
     @property
     def group(self) -> str:
-        """What a person calls the cgroup, the container or the pod; "" when the target is none."""
+        """What a person calls the cgroup, the container, the pod or the pods; "" when the target is none."""
         if self.cgroup:
             return f"cgroup {self.cgroup}"
         if self.container_id:
             return f"container {self.container_id}"
+        if self.selector:
+            return f"selector {self.selector}"
         return f"pod {self.pod}" if self.pod else ""
 
 
@@ -92,8 +95,9 @@ def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
         raise _no_backend(nodes[0])
     nodes = working
     if target.group:
-        # A cgroup of one path may be on many nodes, and all are meant.
-        return [Match(*found) for found in by_group(target.group, nodes, one_only=not target.cgroup)]
+        # A cgroup of one path may be on many nodes, as the pods of a selector are, and all are meant.
+        one_only = not (target.cgroup or target.selector)
+        return [Match(*found) for found in by_group(target.group, nodes, one_only=one_only)]
     if target.pids:
         return [_by_pid(target, nodes)]
     return _by_name(target.process_name, nodes)

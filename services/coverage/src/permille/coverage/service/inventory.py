@@ -79,6 +79,7 @@ class ControllerInventory:
             cgroup=target.cgroup,
             container_id=target.container_id,
             pod=target.pod,
+            selector=target.selector,
             backend=backend_value(target.backend),
         )
         try:

@@ -42,6 +42,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         asked.cgroup,
         asked.container_id,
         asked.pod,
+        asked.selector,
         backend_word(request.backend),
     )
     rounds = request.rounds.limit

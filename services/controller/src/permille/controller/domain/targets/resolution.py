@@ -1,6 +1,6 @@
 """Which processes a cgroup, a container or a pod means on this node, and if none, why not.
 
-Labels are not known here: what belongs to a label selector, only the cluster's API server says.
+Labels are not in these names: label_selector.py has them from the container runtime.
 """
 
 from __future__ import annotations
@@ -37,15 +37,25 @@ class Roots:
 
 @dataclass(frozen=True)
 class Group:
-    """A wish: one of the three is given."""
+    """A wish: one of the four is given."""
 
     cgroup: str = ""
     container_id: str = ""
     pod: str = ""
+    selector: str = ""
 
     @property
     def given(self) -> bool:
-        return bool(self.cgroup or self.container_id or self.pod)
+        return bool(self.cgroup or self.container_id or self.pod or self.selector)
+
+    def require_one(self) -> None:
+        """Raises InvalidArgument (TARGET_AMBIGUOUS)."""
+        if [bool(self.cgroup), bool(self.container_id), bool(self.pod), bool(self.selector)].count(True) != 1:
+            raise InvalidArgument(
+                "a target is one of cgroup, container, pod and selector",
+                reason="TARGET_AMBIGUOUS",
+                help="name it in one way",
+            )
 
 
 @dataclass(frozen=True)
@@ -65,12 +75,7 @@ def resolve(group: Group, roots: Roots = Roots()) -> Resolved:
     Raises InvalidArgument for names that cannot be: CGROUP_INVALID, CONTAINER_ID_INVALID, POD_INVALID, and
     TARGET_AMBIGUOUS for more than one kind of name.
     """
-    if [bool(group.cgroup), bool(group.container_id), bool(group.pod)].count(True) != 1:
-        raise InvalidArgument(
-            "a target is one of cgroup, container and pod",
-            reason="TARGET_AMBIGUOUS",
-            help="name it in one way",
-        )
+    group.require_one()
     if group.cgroup:
         return by_cgroup(group.cgroup, roots)
     if group.container_id:
