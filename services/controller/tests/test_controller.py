@@ -311,7 +311,7 @@ async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
     controller = await node.controller()
     description = (await controller.GetNode(pb.GetNodeRequest(pids=[os.getpid(), target.pid, 4_000_000]))).node
     capabilities = {capability.name: capability for capability in description.capabilities}
-    assert set(capabilities) >= {"intel_pt", "kmod", "bpf", "qemu", "vpt", "tracefs", "etcd", "store", "shared_memory"}
+    assert set(capabilities) >= {"intel_pt", "kmod", "bpf", "qemu", "vpt", "etcd", "store", "shared_memory"}
     assert all(capability.available or capability.fix for capability in capabilities.values())
     assert all(capabilities[name].available for name in ("qemu", "vpt", "etcd", "store"))
     assert [process.pid for process in description.processes] == [target.pid]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 INTEL_PT_PMU = Path("/sys/bus/event_source/devices/intel_pt")
-TRACEFS = Path("/sys/kernel/tracing")
 QEMU = "qemu-x86_64"
 OLDEST_QEMU = (7, 2)
 # Below this much shared memory a session has no room worth the name.
@@ -35,7 +34,6 @@ def machine(plugin: Path, shared_memory: Path) -> list[Capability]:
         intel_pt(),
         qemu(),
         vpt_plugin(plugin),
-        tracefs(),
         shared(shared_memory),
     ]
 
@@ -75,14 +73,6 @@ def vpt_plugin(plugin: Path) -> Capability:
     if plugin.is_file():
         return Capability("vpt", True, str(plugin))
     return Capability("vpt", False, f"{plugin} is not built", "make setup")
-
-
-def tracefs(mounted: Path = TRACEFS) -> Capability:
-    if (mounted / "events").is_dir():
-        return Capability("tracefs", True, str(mounted))
-    if os.geteuid() == 0:
-        return Capability("tracefs", True, "not mounted; the switch recorder mounts it for itself alone")
-    return Capability("tracefs", False, f"not mounted at {mounted}, or not readable", "sudo permille up")
 
 
 def shared(folder: Path) -> Capability:
