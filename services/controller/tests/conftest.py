@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc.aio
-import psutil
 import pytest
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.api.controller.v1 import controller_pb2_grpc as rpc
@@ -142,14 +141,6 @@ class Node:
         if service == "controller":
             flags["controller-vpt-dir"] = self.vpt_dir
         return [part for name, value in flags.items() for part in (f"--{name}", str(value))] + self.settings
-
-
-def lives(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended yet."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextlib.contextmanager
