@@ -18,8 +18,8 @@ HEAVY = {
 # The service as it is, which ends when it has begun to serve.
 SERVE = """
 import importlib, json, sys
-from permille.mesh import server
 main = importlib.import_module(f"permille.{sys.argv.pop(1)}.main")
+from permille.mesh import server
 def run(service, config, setup, **options):
     async def begin_and_end(context):
         await setup(context)

@@ -17,7 +17,6 @@ from typing import Any
 from permille.mesh.errors import FailedPrecondition
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-NOT_PERMITTED = (errno.EPERM, errno.EACCES)
 # A ring buffer record carries its length and two flags in front (include/uapi/linux/bpf.h, BPF_RINGBUF_*).
 BUSY = 1 << 31
 DISCARD = 1 << 30
@@ -153,7 +152,8 @@ def libbpf() -> Any:
 
 
 def why_not(error: int) -> FailedPrecondition:
-    if error in NOT_PERMITTED:
+    # To root EACCES says that the verifier has found something.
+    if error == errno.EPERM or (error == errno.EACCES and os.geteuid() != 0):
         return unavailable(
             "BPF programs need root (or CAP_BPF and CAP_PERFMON)",
             "sudo permille up; for root too `sysctl kernel.bpf` and the kernel's lockdown mode matter",
