@@ -85,6 +85,7 @@ test: setup lint ## All tests that end within 15 minutes
 test-all: test fuzz ## The slow suites too
 	deploy/install-system test-all
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes $(WORKERS)
+	$(MAKE) -s test-kmod
 
 test-kubernetes: setup ## permille-operator on a real API server, which is built first: six minutes on two free cores
 	deploy/install-system test-all
