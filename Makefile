@@ -100,7 +100,7 @@ kmod: ## The kernel module, against the kernel headers that are installed
 
 test-kmod: ## The kernel module in a machine of its own: Debian's kernel in QEMU, two CPUs
 	deploy/install-system kmod
-	$(MAKE) -s -C kmod test test-traced test-selftest test-perf
+	$(MAKE) -s -C kmod check test-dkms test test-traced test-selftest test-perf
 
 test-kmod-long: ## The same, a million random calls and a thousand loads; and all of it on a kernel that looks for mistakes
 	deploy/install-system kmod-debug
