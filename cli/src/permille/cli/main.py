@@ -32,6 +32,7 @@ COMMANDS = {
     "upload-binary": "permille.cli.commands.upload_binary",
     "pt": "permille.cli.commands.pt",
     "doctor": "permille.cli.commands.doctor",
+    "selftest": "permille.cli.commands.selftest",
     "certs": "permille.cli.commands.certs",
     "support-bundle": "permille.cli.commands.support_bundle",
 }
