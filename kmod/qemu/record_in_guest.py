@@ -1,4 +1,4 @@
-"""In the guest: one program, recorded with the kernel module by the controller's back end alone, without any service.
+"""In the guest: one program, recorded by a back end of the controller alone (BACKEND=kmod or perf), without a service.
 
 The session's archive is left in /recorded/store, as the controller would store it. The decoder's golden archive of two
 cores was recorded so: `SCRIPT=record_in_guest.py PROGRAMS=FILE kmod/qemu/mesh KERNEL PROGRAM=FILE`.
@@ -9,33 +9,44 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
+import traceback
 from pathlib import Path
 
 import zstandard
 from mesh_in_guest import RECORDED, say, threads_of, write_pointers
 from permille.controller.domain.archive import BINARIES, SwitchesOfSession, write_archive
-from permille.controller.domain.kmod_backend import KmodBackend, KmodRecording
+from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
-from permille.controller.domain.recording import CoreBuffers, RecordingConfig
+from permille.controller.domain.perf_backend import PerfBackend
+from permille.controller.domain.recording import CoreBuffers, Recording, RecordingConfig
 from permille.controller.domain.session import Session, TraceOptions
+from permille.controller.domain.switches.switch_records import RECORD
 
 PERIOD_MS = int(os.environ.get("PERIOD_MS", "60"))
-BUFFER_BYTES = 16 << 20
+# Switch records after which the recording is ended; 0: the period ends it.
+ENOUGH = int(os.environ.get("ENOUGH", "0"))
+BUFFER_BYTES = int(os.environ.get("BUFFER_BYTES", "16777216"))
+BACKENDS = {backend.name: backend for backend in (KmodBackend, PerfBackend)}
 
 
-def recorded(session: Session, switches: Path) -> KmodRecording:
+def recorded(session: Session, switches: Path) -> Recording:
     cores = dict.fromkeys(range(os.cpu_count() or 1), BUFFER_BYTES)
     config = RecordingConfig(session.id, session.pids, session.period_ms, session.options, CoreBuffers(cores))
-    (recording,) = KmodBackend().begin(config)
+    backend = BACKENDS[session.backend]()
+    backend.require()
+    (recording,) = backend.begin(config)
     while not recording.finished():
         recording.collect(switches)
+        if ENOUGH and switches.exists() and switches.stat().st_size >= ENOUGH * RECORD.size:
+            recording.stop()
         time.sleep(0.01)
     recording.collect(switches)
     return recording
 
 
-def store(session: Session, recording: KmodRecording, switches: Path) -> None:
+def store(session: Session, recording: Recording, switches: Path) -> None:
     clock, own = recording.realtime(), recording.own_switches(switches)
     session = session.changed(start_ns=clock.ns0, end_ns=clock.ns1, stop_reason="PERIOD")
     folder = RECORDED / "store" / "raw" / session.id
@@ -58,8 +69,8 @@ def main() -> None:
     options = TraceOptions(psb_freq=0)
     session = Session(
         node="guest",
-        id="two-threads",
-        request_id="two-threads",
+        id=Path(program).name,
+        request_id=Path(program).name,
         pids=(target.pid,),
         purpose="ON_DEMAND",
         period_ms=PERIOD_MS,
@@ -67,7 +78,7 @@ def main() -> None:
         options=options,
         target_name=Path(program).name,
         command_line=(program,),
-        backend="kmod",
+        backend=os.environ.get("BACKEND", "kmod"),
     )
     switches = RECORDED / "switches.raw"
     recording = recorded(session, switches)
@@ -79,4 +90,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # The host keeps only lines that are said.
+    sys.excepthook = lambda *raised: say("".join(traceback.format_exception(*raised)))
     main()

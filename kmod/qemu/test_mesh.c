@@ -85,7 +85,7 @@ void test_mesh(void)
 	int status = 0;
 	pid_t pid;
 
-	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u", module_info().backend);
+	check(module_info().backend != PERMILLE_BACKEND_MODEL, "back end %u", module_info().backend);
 	load_drivers();
 	bring_up_loopback();
 	if (!mount_disk())
@@ -96,6 +96,6 @@ void test_mesh(void)
 	waitpid(pid, &status, 0);
 	sync();
 	check(WIFEXITED(status) && !WEXITSTATUS(status), "the script ended with %#x", status);
-	result("a mesh of permille's services recorded with the module");
+	result("the script has recorded what it had to");
 	check(!umount2(ROOT "/dev/shm", MNT_DETACH) && !umount2(ROOT, MNT_DETACH), "the disk cannot be unmounted");
 }

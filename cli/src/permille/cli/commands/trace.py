@@ -40,12 +40,14 @@ class Backend(StrEnum):
 
     AUTO = "auto"
     KMOD = "kmod"
+    PERF = "perf"
     VPT = "vpt"
 
 
 _BACKENDS = {
     Backend.AUTO: controller_pb2.BACKEND_UNSPECIFIED,
     Backend.KMOD: controller_pb2.BACKEND_KMOD,
+    Backend.PERF: controller_pb2.BACKEND_PERF,
     Backend.VPT: controller_pb2.BACKEND_VPT,
 }
 _PURPOSES = {
@@ -112,8 +114,9 @@ def trace(
     backend: Annotated[
         Backend,
         typer.Option(
-            help="What records: kmod the processor, any process, through the kernel module; vpt programs that were"
-            " started with `permille run`. `permille doctor` says which of them work here."
+            help="What records: kmod the processor, any process, through the kernel module; perf the same, through the"
+            " kernel's own driver; vpt programs that were started with `permille run`. `permille doctor` says which of"
+            " them work here."
         ),
     ] = Backend.AUTO,
     cyc: Annotated[

@@ -101,6 +101,7 @@ def backend_text(backend: str) -> str:
     return {
         "vpt": "vpt: a processor with Processor Trace in QEMU; times contain the emulation, instructions do not",
         "kmod": "kmod: the processor's own Processor Trace, through permille's kernel module",
+        "perf": "perf: the processor's own Processor Trace, through the kernel's driver",
     }.get(backend, backend)
 
 

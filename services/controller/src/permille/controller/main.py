@@ -12,6 +12,7 @@ from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Journal
 from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.perf_backend import PerfBackend
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.service.container_runtime import ContainerRuntime
@@ -57,7 +58,7 @@ class ControllerSettings(BaseModel):
         default=0.04, gt=0, le=1, description="Of one core, for packing what was recorded; 1: as fast as possible."
     )
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
-    backend: Literal["auto", "kmod", "vpt"] = Field(
+    backend: Literal["auto", "kmod", "perf", "vpt"] = Field(
         default="auto", description="What records: auto takes the best that works for the processes."
     )
     runtime_socket: Path | None = Field(
@@ -79,7 +80,7 @@ async def setup(context: ServerContext) -> None:
         raise TypeError("the controller needs a ControllerConfig")
     settings = config.controller
     registry = SessionRegistry(context.etcd, context.lease, config.node)
-    backends = Backends([VptBackend(settings.vpt_dir), KmodBackend()], settings.backend)
+    backends = Backends([VptBackend(settings.vpt_dir), KmodBackend(), PerfBackend()], settings.backend)
     switches = SwitchRecorder(enabled=settings.switches)
     parts = Parts(
         registry=registry,

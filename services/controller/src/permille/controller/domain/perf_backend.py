@@ -1,0 +1,241 @@
+"""The back end perf: the kernel's own driver of the processor's trace unit, where no module may be loaded."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+from permille.controller.domain import perf_layout as perf
+from permille.controller.domain import processes
+from permille.controller.domain.perf_clock import PerfClock
+from permille.controller.domain.perf_events import BACKEND, event_of, open_event, refused
+from permille.controller.domain.perf_layout import Record
+from permille.controller.domain.perf_records import PerfRecord
+from permille.controller.domain.perf_session import PerfSession
+from permille.controller.domain.process_image import ProcessImage
+from permille.controller.domain.pt_model import processor
+from permille.controller.domain.recording import (
+    CoreBuffers,
+    ImageChange,
+    OwnSwitches,
+    PtModel,
+    RecordableProcess,
+    RecordingConfig,
+    Stream,
+)
+from permille.controller.domain.session import TraceOptions
+from permille.controller.domain.switches import switch_records
+from permille.controller.domain.switches.switch_recorder import SwitchCounts
+from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord
+from permille.mesh.errors import FailedPrecondition
+
+# How often it is looked what is mapped, unless the kernel tells of a change.
+LOOK_S = 0.1
+# Whom the kernel has forgotten already.
+NOBODY = 0xFFFFFFFF
+_LOST = struct.Struct("<QQ")
+_FORK = struct.Struct("<I")
+_COMM = struct.Struct("<II")
+_AUX = struct.Struct("<QQQ")
+
+
+class PerfBackend:
+    """Any process of this machine can be recorded, as long as nobody else uses intel_pt."""
+
+    name = BACKEND
+    by_core = True
+
+    def require(self) -> None:
+        attr = event_of(TraceOptions())
+        PerfClock().close()
+        try:
+            os.close(open_event(attr, 0, -1))
+        except OSError as error:
+            why = refused(error)
+            # What is busy only now is there.
+            if not isinstance(why, FailedPrecondition) or why.retry_after_s is None:
+                raise why from None
+
+    def processes(self) -> list[RecordableProcess]:
+        """None needs to be made ready."""
+        return []
+
+    def process(self, pid: int) -> RecordableProcess | None:
+        process = processes.describe(pid)
+        return process if process is not None and process.command_line else None
+
+    def begin(self, config: RecordingConfig) -> list[PerfRecording]:
+        if not isinstance(config.buffers, CoreBuffers):
+            raise TypeError("perf records by core")
+        attr = event_of(config.options)
+        clock = PerfClock()
+        try:
+            session = PerfSession(attr, config.pids, config.buffers.sizes)
+        except Exception:
+            clock.close()
+            raise
+        return [PerfRecording(session, clock, config.pids, config.period_ms)]
+
+    def find(self, pids: Sequence[int], session_id: str) -> list[PerfRecording]:
+        """Nothing: the kernel ended the events when their owner was gone, and took the memory back."""
+        return []
+
+    def free_bytes(self) -> int:
+        return int(psutil.virtual_memory().available)
+
+    def collect_garbage(self, sessions: Collection[str]) -> None:
+        """The kernel does."""
+
+
+class PerfRecording:
+    """One session, from its start. Its period is watched by whoever asks whether it is over."""
+
+    def __init__(self, session: PerfSession, clock: PerfClock, pids: Sequence[int], period_ms: int) -> None:
+        self._session = session
+        self._clock = clock
+        self._images = {pid: ProcessImage(pid, self._now) for pid in pids}
+        self._names: dict[int, str] = {}
+        self._looked = 0.0
+        self._ended: tuple[int, int] | None = None
+        self._exited = False
+        self._counted: dict[int, Counter[str]] = {core: Counter() for core in session.buffers}
+        self._stays: dict[int, list[int]] = {}
+        self._dropped = 0
+        self._look()
+        self._begun = clock.now()
+        self._deadline = time.monotonic() + period_ms / 1000
+        session.enable()
+
+    @property
+    def pids(self) -> list[int]:
+        return list(self._images)
+
+    def finished(self) -> bool:
+        if self._ended is None:
+            self._exited = self._session.all_exited()
+            if self._exited or time.monotonic() >= self._deadline:
+                self._session.disable()
+                self._ended = self._clock.now()
+        return self._ended is not None
+
+    def exited(self) -> bool:
+        return self._exited
+
+    def collect(self, switches: Path) -> None:
+        taken = list(map(self._take, self._session.take()))
+        with switches.open("ab") as file:
+            file.write(switch_records.pack(record for record in taken if record is not None))
+        if self._ended is not None:
+            self._name_threads()
+            for image in self._images.values():
+                image.read_code()
+        elif time.monotonic() - self._looked > LOOK_S:
+            self._look()
+
+    def stop(self) -> None:
+        self._deadline = 0.0
+
+    def release(self) -> None:
+        self._session.close()
+        self._clock.close()
+
+    def model(self) -> PtModel:
+        return processor()
+
+    def realtime(self) -> Anchors:
+        return Anchors(*self._begun, *(self._ended or self._clock.now()))
+
+    def monotonic(self) -> Anchors:
+        """Nobody asks: its switch records have the TSC."""
+        return self.realtime()
+
+    def streams(self) -> list[Stream]:
+        return [
+            Stream(
+                index=index,
+                tid=0,
+                thread_name="",
+                size_bytes=self._session.written(core),
+                buffer_bytes=size,
+                full=self._counted[core]["truncated"] > 0,
+                lost_bytes=0,
+                lost_blocks=0,
+                first_tsc=self._stays.get(core, [0])[0],
+                last_tsc=self._stays.get(core, [0])[-1],
+                epochs=(),
+                core=core,
+                counters=dict(self._counted[core]),
+            )
+            for index, (core, size) in enumerate(self._session.buffers.items())
+            if self._session.written(core)
+        ]
+
+    def packets(self, stream: Stream) -> Iterator[bytes]:
+        return self._session.packets(stream.core, stream.size_bytes)
+
+    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+        for pid, image in self._images.items():
+            yield pid, image.changes()
+
+    def own_switches(self, collected: Path) -> OwnSwitches:
+        records = sorted(switch_records.parse(collected.read_bytes() if collected.exists() else b""))
+        partial = [f"core {core}" for core, counted in self._counted.items() if counted["partial"]]
+        counts = SwitchCounts(
+            count=len(records),
+            dropped=self._dropped,
+            unseen=0,
+            unavailable=f"{', '.join(partial)}: KVM had the trace unit for a time" if partial else "",
+        )
+        return OwnSwitches(switch_records.pack(records), counts, self._names)
+
+    def _take(self, record: PerfRecord) -> SwitchRecord | None:
+        """Counts a record; the switch record that it is."""
+        counted = self._counted[record.cpu]
+        if record.kind == Record.SWITCH:
+            if record.pid == NOBODY:
+                return None
+            tsc, arrives = self._clock.tsc(record.time), not record.misc & perf.SWITCH_OUT
+            self._stays.setdefault(record.cpu, [tsc, tsc])[1] = tsc
+            counted["arrivals"] += arrives
+            self._follow(record.pid)
+            return SwitchRecord(tsc, record.cpu, record.pid, record.tid, int(arrives))
+        if record.kind == Record.FORK:
+            self._follow(_FORK.unpack_from(record.body)[0])
+        elif record.kind == Record.COMM:
+            self._names[_COMM.unpack_from(record.body)[1]] = (
+                record.body[_COMM.size :].split(b"\0")[0].decode(errors="replace")
+            )
+        elif record.kind == Record.MMAP2:
+            self._looked = 0.0
+        elif record.kind == Record.AUX:
+            flags = _AUX.unpack_from(record.body)[2]
+            counted["aux_records"] += 1
+            counted["truncated"] += bool(flags & perf.AUX_TRUNCATED)
+            counted["partial"] += bool(flags & perf.AUX_PARTIAL)
+        elif record.kind == Record.LOST:
+            self._dropped += _LOST.unpack_from(record.body)[1]
+        return None
+
+    def _follow(self, pid: int) -> None:
+        if pid not in self._images:
+            # Inherited by a fork: looked at as soon as it is heard of.
+            self._images[pid] = ProcessImage(pid, self._now)
+            self._looked = 0.0
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        self._name_threads()
+        for image in self._images.values():
+            image.look()
+
+    def _name_threads(self) -> None:
+        for pid in self._images:
+            self._names.update(processes.thread_names(pid))
+
+    def _now(self) -> int:
+        return self._clock.now()[0]

@@ -1,0 +1,133 @@
+"""The events of one recording: one for each thread on each core; those of a core share its ring and its buffer.
+
+With an event for each thread, and not one for each core, nothing but the targets' code is recorded. Threads and
+processes that begin later inherit theirs.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import select
+from collections.abc import Iterator, Mapping, Sequence
+from fcntl import ioctl
+
+from permille.controller.domain import perf_layout as perf
+from permille.controller.domain import perf_records
+from permille.controller.domain.perf_events import open_event, refused
+from permille.controller.domain.perf_layout import Attr, Page
+from permille.controller.domain.perf_records import PerfRecord
+from permille.controller.domain.processes import thread_names
+from permille.mesh.errors import NotFound
+
+# Records are taken out every 10 ms: three million switches a second find room.
+RING_BYTES = 1 << 20
+CHUNK = 1 << 20
+
+
+class PerfSession:
+    """Not to be shared among threads. `sizes`: bytes by core, of which powers of two are taken.
+
+    Raises what `refused` tells, and NotFound (NO_SUCH_PROCESS).
+    """
+
+    def __init__(self, attr: Attr, pids: Sequence[int], sizes: Mapping[int, int]) -> None:
+        self._attr = attr
+        self._files: list[int] = []
+        self._rings: dict[int, mmap.mmap] = {}
+        self._buffers: dict[int, mmap.mmap] = {}
+        self._poll = select.poll()
+        try:
+            self._open_all(pids, sizes)
+        except OSError as error:
+            self.close()
+            raise refused(error) from None
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def buffers(self) -> dict[int, int]:
+        """Bytes by core."""
+        return {core: len(buffer) for core, buffer in self._buffers.items()}
+
+    def enable(self) -> None:
+        for file in self._files:
+            ioctl(file, perf.IOC_ENABLE, 0)
+
+    def disable(self) -> None:
+        """When it returns, nothing is written any more; any number of times."""
+        for file in self._files:
+            ioctl(file, perf.IOC_DISABLE, 0)
+
+    def all_exited(self) -> bool:
+        """Whether every thread, and all that they started, are gone."""
+        gone = sum(1 for _, events in self._poll.poll(0) if events & (select.POLLHUP | select.POLLERR))
+        return gone == len(self._files)
+
+    def take(self) -> Iterator[PerfRecord]:
+        """The records that are new, core by core."""
+        for ring in self._rings.values():
+            yield from perf_records.parse(perf_records.take(ring))
+
+    def written(self, core: int) -> int:
+        """Bytes of packets; the kernel ends a core's recording where its buffer does."""
+        head = Page.from_buffer_copy(self._rings[core]).aux_head
+        return min(int(head), len(self._buffers[core]))
+
+    def packets(self, core: int, size: int) -> Iterator[bytes]:
+        """The first bytes of a core's buffer, in pieces."""
+        for begin in range(0, size, CHUNK):
+            yield self._buffers[core][begin : min(begin + CHUNK, size)]
+
+    def close(self) -> None:
+        """Ends the recording and gives its memory back."""
+        for mapping in (*self._buffers.values(), *self._rings.values()):
+            mapping.close()
+        for file in self._files:
+            os.close(file)
+        self._buffers, self._rings, self._files = {}, {}, []
+
+    def _open_all(self, pids: Sequence[int], sizes: Mapping[int, int]) -> None:
+        outputs: dict[int, int] = {}
+        for pid in pids:
+            known: set[int] = set()
+            # Threads that a thread begins after its own event was opened inherit theirs; others are in the next look.
+            while new := thread_names(pid).keys() - known:
+                known |= new
+                for tid in sorted(new):
+                    self._open_thread(tid, sizes, outputs)
+            if not known:
+                raise NotFound(
+                    f"process {pid} has ended",
+                    reason="NO_SUCH_PROCESS",
+                    help="start it again",
+                    metadata={"pid": str(pid)},
+                )
+
+    def _open_thread(self, tid: int, sizes: Mapping[int, int], outputs: dict[int, int]) -> None:
+        for core, size in sorted(sizes.items()):
+            try:
+                file = open_event(self._attr, tid, core)
+            except OSError as error:
+                # It has ended, or inherited one from a thread that was opened before: a thread has one alone.
+                if error.errno == errno.ESRCH or (error.errno == errno.EBUSY and outputs):
+                    return
+                raise
+            self._files.append(file)
+            self._poll.register(file, 0)
+            if core in outputs:
+                ioctl(file, perf.IOC_SET_OUTPUT, outputs[core])
+            else:
+                outputs[core] = file
+                self._map(file, core, size)
+
+    def _map(self, file: int, core: int, size: int) -> None:
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        ring = self._rings[core] = mmap.mmap(file, mmap.PAGESIZE + RING_BYTES, mmap.MAP_SHARED, protection)
+        offset, size = mmap.PAGESIZE + RING_BYTES, 1 << size.bit_length() - 1
+        ring[Page.aux_offset.offset : Page.aux_offset.offset + 8] = offset.to_bytes(8, "little")
+        ring[Page.aux_size.offset : Page.aux_size.offset + 8] = size.to_bytes(8, "little")
+        # Writable: the kernel then keeps what nobody has read, and stops when the buffer is full.
+        self._buffers[core] = mmap.mmap(file, size, mmap.MAP_SHARED, protection, offset=offset)

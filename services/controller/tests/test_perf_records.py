@@ -1,0 +1,181 @@
+"""Rings of perf as they are read: whatever they hold where they wrap, and what this machine's kernel writes."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from permille.controller.domain import perf_layout as perf
+from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.perf_backend import PerfBackend
+from permille.controller.domain.perf_clock import ticks
+from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
+from permille.controller.domain.perf_layout import AttrFlags, Page, Record
+from permille.controller.domain.perf_records import PerfRecord, parse, take
+from permille.controller.domain.session import TraceOptions
+from permille.mesh.errors import FailedPrecondition, ResourceExhausted
+
+PAGE = mmap.PAGESIZE
+
+
+@given(st.lists(st.lists(st.binary(max_size=72), max_size=6), max_size=12), st.integers(0, 1 << 40))
+def test_a_ring_gives_every_record_once_wherever_it_wraps(portions: list[list[bytes]], begin: int) -> None:
+    size, head = 1 << 10, begin * 8
+    ring = mmap.mmap(-1, PAGE + size)
+    for field, value in (("data_offset", PAGE), ("data_size", size), ("data_head", head), ("data_tail", head)):
+        struct.pack_into("<Q", ring, getattr(Page, field).offset, value)
+    for portion in portions:
+        expected = []
+        for body in portion:
+            whole = body + bytes(-len(body) % 8)
+            record = struct.pack("<IHH", 3, 0, 8 + len(whole) + 24) + whole + struct.pack("<IIQII", 1, 2, head, 3, 0)
+            for byte, value in enumerate(record):
+                ring[PAGE + (head + byte) % size] = value
+            expected.append(PerfRecord(3, 0, whole, 1, 2, head, 3))
+            head += len(record)
+        struct.pack_into("<Q", ring, Page.data_head.offset, head)
+        assert list(parse(take(ring))) == expected
+        assert take(ring) == b""
+        assert struct.unpack_from("<Q", ring, Page.data_tail.offset) == (head,)
+
+
+@pytest.fixture
+def pmu(tmp_path: Path) -> Path:
+    """The driver's description of itself, as in arch/x86/events/intel/pt.c."""
+    places = {"tsc": "10", "mtc": "9", "mtc_period": "14-17", "cyc": "1", "psb_period": "24-27", "noretcomp": "11"}
+    (tmp_path / "format").mkdir()
+    (tmp_path / "type").write_text("8\n")
+    for name, bits in places.items():
+        (tmp_path / "format" / name).write_text(f"config:{bits}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def ring(pmu: Path) -> Iterator[mmap.mmap]:
+    """This thread's records, as the back end asks for them, of an event of the kernel's that counts nothing."""
+    attr = event_of(TraceOptions(), pmu)
+    attr.type, attr.config = perf.TYPE_SOFTWARE, perf.COUNT_SW_DUMMY
+    attr.flags &= ~AttrFlags.INHERIT
+    try:
+        fd = open_event(attr, 0, -1)
+    except OSError as error:
+        pytest.skip(f"perf_event_open is not allowed here: {error.strerror}")
+    mapped = mmap.mmap(fd, PAGE * 9, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    ioctl(fd, perf.IOC_ENABLE, 0)
+    yield mapped
+    mapped.close()
+    os.close(fd)
+
+
+def of_kind(ring: mmap.mmap, kind: Record) -> list[PerfRecord]:
+    return [record for record in parse(take(ring)) if record.kind == kind]
+
+
+def switched_away() -> int:
+    lines = Path("/proc/thread-self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+
+def away(ring: mmap.mmap) -> tuple[int, int]:
+    """How often records since the last call and the kernel, since ever, say that this thread left its core."""
+    told = 0
+    while True:
+        counted, switches = switched_away(), of_kind(ring, Record.SWITCH)
+        told += sum(1 for record in switches if record.misc & perf.SWITCH_OUT)
+        assert {(record.pid, record.tid) for record in switches} <= {(os.getpid(), threading.get_native_id())}
+        assert [record.time for record in switches] == sorted(record.time for record in switches)
+        if counted == switched_away():
+            return told, counted
+
+
+def test_every_switch_of_a_thread_is_a_record_also_where_the_ring_wraps(ring: mmap.mmap) -> None:
+    told, (_, before) = 0, away(ring)
+    for _ in range(30):
+        for _ in range(100):
+            time.sleep(0.0001)
+        more, counted = away(ring)
+        told += more
+    assert told == counted - before >= 3000
+
+
+def test_names_forks_and_code_that_is_mapped_are_records(ring: mmap.mmap, tmp_path: Path) -> None:
+    own = Path("/proc/thread-self/comm")
+    name = own.read_text()
+    own.write_text("renamed")
+    (renamed,) = of_kind(ring, Record.COMM)
+    own.write_text(name.strip())
+    pid, tid = struct.unpack_from("<II", renamed.body)
+    assert (pid, tid, renamed.body[8:].split(b"\0")[0]) == (os.getpid(), threading.get_native_id(), b"renamed")
+    take(ring)
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(child, 0)
+    assert [struct.unpack_from("<I", record.body)[0] for record in of_kind(ring, Record.FORK)] == [child]
+    library = tmp_path / "code.so"
+    library.write_bytes(bytes(PAGE))
+    with library.open("rb") as file:
+        mmap.mmap(file.fileno(), PAGE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
+    (mapped,) = of_kind(ring, Record.MMAP2)
+    assert bytes(library) in mapped.body
+
+
+def test_records_that_found_no_room_are_counted(ring: mmap.mmap) -> None:
+    before, written = switched_away(), 0
+    while switched_away() - before < 2 * 8 * PAGE // 32:
+        time.sleep(0.0001)
+    data = take(ring)
+    assert len(data) <= 8 * PAGE
+    written = sum(1 for _ in parse(data))
+    while not (lost := of_kind(ring, Record.LOST)):
+        time.sleep(0.0001)
+    _, count = struct.unpack_from("<QQ", lost[0].body)
+    assert written > 0 and count > 0
+
+
+def test_what_is_asked_for_stands_where_rtit_ctl_has_it(pmu: Path) -> None:
+    attr = event_of(TraceOptions(psb_freq=3, mtc_freq=5, return_compression=False), pmu)
+    assert (attr.type, attr.config) == (8, 1 << 10 | 1 << 9 | 5 << 14 | 1 << 1 | 3 << 24 | 1 << 11)
+    assert event_of(TraceOptions(psb_freq=0, mtc=False, cyc=False), pmu).config == 1 << 10
+    with pytest.raises(NotOnThisMachine, match="does not offer ptw"):
+        config_bits(pmu, "ptw", 1)
+
+
+def test_without_a_driver_the_back_end_says_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        NotOnThisMachine, match="perf cannot record on this machine, because its kernel offers no intel_pt"
+    ):
+        event_of(TraceOptions(), tmp_path)
+
+
+@pytest.mark.skipif(PMU.exists(), reason="this machine has Intel PT")
+def test_this_machine_is_refused_for_what_it_lacks() -> None:
+    with pytest.raises(NotOnThisMachine, match="no intel_pt"):
+        PerfBackend().require()
+
+
+def test_what_a_machine_lacks_is_told_from_what_is_busy_now() -> None:
+    def told(number: int) -> Exception:
+        return refused(OSError(number, os.strerror(number)))
+
+    denied = told(errno.EACCES)
+    assert isinstance(denied, NotOnThisMachine) and "perf_event_paranoid is" in denied.message
+    assert isinstance(told(errno.EINVAL), NotOnThisMachine)
+    busy = told(errno.EBUSY)
+    assert isinstance(busy, FailedPrecondition) and not isinstance(busy, NotOnThisMachine) and busy.retry_after_s
+    assert isinstance(told(errno.EMFILE), ResourceExhausted)
+
+
+@given(st.integers(0, 1 << 55))
+def test_a_time_of_perf_is_the_tsc_it_was_made_of(tsc: int) -> None:
+    page = Page(time_shift=31, time_mult=1_076_264_588, time_zero=18_433_473_881_008_870_804)
+    ns = (page.time_zero + (tsc * page.time_mult >> page.time_shift)) % (1 << 64)
+    assert abs(ticks(ns, page) - tsc) <= 2
