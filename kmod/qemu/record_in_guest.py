@@ -57,7 +57,9 @@ def store(session: Session, recording: Recording, switches: Path) -> None:
         binary = RECORDED / "store" / key
         binary.parent.mkdir(exist_ok=True)
         binary.write_bytes(zstandard.compress(Path(path).read_bytes()))
-    say(f"{own.counts}, {[(segment['core'], segment['size_bytes']) for segment in manifest['segments']]}")
+    say(f"{own.counts}")
+    for segment in manifest["segments"]:
+        say(f"core {segment['core']}: {segment['size_bytes']} bytes, full: {segment['full']}, {segment['counters']}")
 
 
 def main() -> None:

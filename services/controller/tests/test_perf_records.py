@@ -6,6 +6,8 @@ import errno
 import mmap
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,11 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import perf_layout as perf
+from permille.controller.domain import perf_session
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.perf_backend import PerfBackend
 from permille.controller.domain.perf_clock import ticks
 from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
-from permille.controller.domain.perf_layout import AttrFlags, Page, Record
+from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
 from permille.controller.domain.perf_records import PerfRecord, parse, take
 from permille.controller.domain.session import TraceOptions
 from permille.mesh.errors import FailedPrecondition, ResourceExhausted
@@ -61,15 +64,22 @@ def pmu(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ring(pmu: Path) -> Iterator[mmap.mmap]:
-    """This thread's records, as the back end asks for them, of an event of the kernel's that counts nothing."""
+def attr(pmu: Path) -> Attr:
+    """What the back end asks for, of an event of the kernel's that counts nothing."""
     attr = event_of(TraceOptions(), pmu)
     attr.type, attr.config = perf.TYPE_SOFTWARE, perf.COUNT_SW_DUMMY
     attr.flags &= ~AttrFlags.INHERIT
     try:
-        fd = open_event(attr, 0, -1)
+        os.close(open_event(attr, 0, -1))
     except OSError as error:
         pytest.skip(f"perf_event_open is not allowed here: {error.strerror}")
+    return attr
+
+
+@pytest.fixture
+def ring(attr: Attr) -> Iterator[mmap.mmap]:
+    """This thread's records."""
+    fd = open_event(attr, 0, -1)
     mapped = mmap.mmap(fd, PAGE * 9, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     ioctl(fd, perf.IOC_ENABLE, 0)
     yield mapped
@@ -139,6 +149,41 @@ def test_records_that_found_no_room_are_counted(ring: mmap.mmap) -> None:
         time.sleep(0.0001)
     _, count = struct.unpack_from("<QQ", lost[0].body)
     assert written > 0 and count > 0
+
+
+def test_all_threads_of_a_process_and_what_it_starts_are_recorded_until_the_last_one_ends(
+    attr: Attr, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The event counts nothing, so it has no packets.
+    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size: mmap.mmap(-1, size))
+    attr.flags |= AttrFlags.INHERIT
+    program = """if True:
+        import os, threading
+        go = threading.Event()
+        threading.Thread(target=go.wait).start()
+        print(flush=True)
+        input()
+        go.set()
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+    """
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
+        assert target.stdin is not None and target.stdout is not None
+        target.stdout.readline()
+        threads = {int(task.name) for task in Path(f"/proc/{target.pid}/task").iterdir()}
+        session = perf_session.PerfSession(attr, [target.pid], dict.fromkeys(os.sched_getaffinity(0), 5 << 12))
+        assert set(session.buffers.values()) == {4 << 12}
+        session.enable()
+        assert not session.all_exited()
+        target.stdin.write(b"\n")
+        target.stdin.flush()
+        target.wait()
+    assert session.all_exited()
+    session.disable()
+    records = list(session.take())
+    session.close()
+    arrived = {record.tid for record in records if record.kind == Record.SWITCH and not record.misc & perf.SWITCH_OUT}
+    (child,) = (struct.unpack_from("<I", record.body)[0] for record in records if record.kind == Record.FORK)
+    assert arrived == threads | {child} and len(threads) == 2
 
 
 def test_what_is_asked_for_stands_where_rtit_ctl_has_it(pmu: Path) -> None:

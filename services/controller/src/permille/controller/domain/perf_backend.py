@@ -162,7 +162,8 @@ class PerfRecording:
                 thread_name="",
                 size_bytes=self._session.written(core),
                 buffer_bytes=size,
-                full=self._counted[core]["truncated"] > 0,
+                # The driver does not always say so (pt_handle_status: where the unit's pointer has gone on).
+                full=self._counted[core]["truncated"] > 0 or self._session.written(core) == size,
                 lost_bytes=0,
                 lost_blocks=0,
                 first_tsc=self._stays.get(core, [0])[0],

@@ -126,8 +126,11 @@ class PerfSession:
     def _map(self, file: int, core: int, size: int) -> None:
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         ring = self._rings[core] = mmap.mmap(file, mmap.PAGESIZE + RING_BYTES, mmap.MAP_SHARED, protection)
-        offset, size = mmap.PAGESIZE + RING_BYTES, 1 << size.bit_length() - 1
-        ring[Page.aux_offset.offset : Page.aux_offset.offset + 8] = offset.to_bytes(8, "little")
-        ring[Page.aux_size.offset : Page.aux_size.offset + 8] = size.to_bytes(8, "little")
-        # Writable: the kernel then keeps what nobody has read, and stops when the buffer is full.
-        self._buffers[core] = mmap.mmap(file, size, mmap.MAP_SHARED, protection, offset=offset)
+        self._buffers[core] = buffer_of(file, ring, 1 << size.bit_length() - 1)
+
+
+def buffer_of(file: int, ring: mmap.mmap, size: int) -> mmap.mmap:
+    """The AUX area of an event: writable, so that the kernel keeps what nobody has read, and stops when it is full."""
+    for field, value in ((Page.aux_offset, len(ring)), (Page.aux_size, size)):
+        ring[field.offset : field.offset + field.size] = value.to_bytes(field.size, "little")
+    return mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=len(ring))

@@ -260,7 +260,8 @@ fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
         session += &format!("core {core} bytes {} full {}", stream.data.len(), u8::from(full));
         for (name, counter) in [("on", "operations_on"), ("off", "operations_off"), ("retargets", "retargets")] {
             // The kernel's own driver counts none of them.
-            session += &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
+            session +=
+                &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
         }
         session.push('\n');
         cores.push(CoreRecorded { packets: &stream.data, switches: switches_of(&records, core), full });
