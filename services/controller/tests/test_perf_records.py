@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain import perf_session
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
-from permille.controller.domain.perf_backend import PerfBackend
-from permille.controller.domain.perf_clock import ticks
+from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
+from permille.controller.domain.perf_clock import PerfClock, ticks
 from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
 from permille.controller.domain.perf_records import PerfRecord, parse, take
 from permille.controller.domain.session import TraceOptions
+from permille.controller.domain.switches import switch_records
 from permille.mesh.errors import FailedPrecondition, ResourceExhausted
 
 PAGE = mmap.PAGESIZE
@@ -224,3 +225,75 @@ def test_a_time_of_perf_is_the_tsc_it_was_made_of(tsc: int) -> None:
     page = Page(time_shift=31, time_mult=1_076_264_588, time_zero=18_433_473_881_008_870_804)
     ns = (page.time_zero + (tsc * page.time_mult >> page.time_shift)) % (1 << 64)
     assert abs(ticks(ns, page) - tsc) <= 2
+
+
+def test_the_clock_tells_the_tsc_or_that_the_kernel_does_not_keep_time_by_it() -> None:
+    try:
+        clock = PerfClock()
+    except NotOnThisMachine as error:
+        assert "TSC" in error.message or "does not let" in error.message
+        return
+    (tsc0, ns0), (tsc1, ns1) = clock.now(), clock.now()
+    clock.close()
+    assert 0 < tsc0 < tsc1 and ns0 <= ns1
+
+
+class GivenRecords(perf_session.PerfSession):
+    """Of one core whose buffer of a page is half full."""
+
+    def __init__(self, records: list[PerfRecord]) -> None:
+        self._records = records
+
+    @property
+    def buffers(self) -> dict[int, int]:
+        return {0: PAGE}
+
+    def enable(self) -> None: ...
+    def disable(self) -> None: ...
+    def all_exited(self) -> bool:
+        return True
+
+    def take(self) -> Iterator[PerfRecord]:
+        while self._records:
+            yield self._records.pop(0)
+
+    def written(self, core: int) -> int:
+        return self.buffers[core] // 2
+
+
+class HalfNanosecondTicks(PerfClock):
+    def __init__(self) -> None: ...
+    def tsc(self, ns: int) -> int:
+        return 2 * ns
+
+    def now(self) -> tuple[int, int]:
+        return 2 * time.monotonic_ns(), time.time_ns()
+
+
+def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp_path: Path) -> None:
+    # Numbers that no process has.
+    me, child, gone = 1 << 30, 1 << 29, 0xFFFFFFFF
+
+    def record(kind: Record, body: bytes, ns: int, misc: int = 0, pid: int = me) -> PerfRecord:
+        return PerfRecord(kind, misc, body, pid, pid + 1, ns, 0)
+
+    records = [
+        record(Record.SWITCH, b"", 10),
+        record(Record.SWITCH, b"", 30, perf.SWITCH_OUT),
+        record(Record.SWITCH, b"", 40, perf.SWITCH_OUT, gone),
+        record(Record.COMM, struct.pack("<II8s", me, me + 1, b"worker"), 11),
+        record(Record.FORK, struct.pack("<IIIIQ", child, me, child, me, 12), 12),
+        record(Record.LOST, struct.pack("<QQ", 1, 7), 13),
+        record(Record.AUX, struct.pack("<QQQ", 0, 8, perf.AUX_TRUNCATED), 14),
+        record(Record.AUX, struct.pack("<QQQ", 8, 8, perf.AUX_PARTIAL), 15),
+    ]
+    recording = PerfRecording(GivenRecords(records), HalfNanosecondTicks(), [me], 1000)
+    assert recording.finished() and recording.exited()
+    recording.collect(tmp_path / "switches")
+    own, (stream,) = recording.own_switches(tmp_path / "switches"), recording.streams()
+    assert switch_records.parse(own.records) == [(20, 0, me, me + 1, 1), (60, 0, me, me + 1, 0)]
+    assert (own.counts.count, own.counts.dropped, own.thread_names[me + 1]) == (2, 7, "worker")
+    assert own.counts.unavailable == "core 0: KVM had the trace unit for a time"
+    assert (stream.core, stream.size_bytes, stream.buffer_bytes, stream.full) == (0, PAGE // 2, PAGE, True)
+    assert (stream.first_tsc, stream.last_tsc, stream.counters["arrivals"]) == (20, 60, 1)
+    assert recording.pids == [me, child]

@@ -9,14 +9,14 @@ from fcntl import ioctl
 
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
-from permille.controller.domain.perf_events import BACKEND, open_event
+from permille.controller.domain.perf_events import BACKEND, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page
 
 _ALL_ONES = (1 << 64) - 1
 
 
 class PerfClock:
-    """Raises NotOnThisMachine where the kernel's clock is not the TSC."""
+    """Raises NotOnThisMachine where the kernel's clock is not the TSC, and what `refused` tells."""
 
     def __init__(self) -> None:
         attr = Attr(
@@ -24,9 +24,13 @@ class PerfClock:
             config=perf.COUNT_SW_DUMMY,
             flags=AttrFlags.DISABLED | AttrFlags.EXCLUDE_KERNEL | AttrFlags.EXCLUDE_HV,
         )
-        self._fd = open_event(attr, 0, -1)
+        try:
+            self._fd = open_event(attr, 0, -1)
+        except OSError as error:
+            raise refused(error) from None
         self._page = mmap.mmap(self._fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ)
-        if not self._read().capabilities & perf.CAP_USER_TIME_ZERO:
+        self._line = self._read()
+        if not self._line.capabilities & perf.CAP_USER_TIME_ZERO:
             self.close()
             raise NotOnThisMachine(
                 BACKEND,
@@ -36,7 +40,7 @@ class PerfClock:
 
     def tsc(self, ns: int) -> int:
         """At a time of perf's; perf_event_open(2), `cap_user_time_zero`, solved for the TSC."""
-        return ticks(ns, self._read())
+        return ticks(ns, self._line)
 
     def now(self) -> tuple[int, int]:
         """TSC and unix ns. The kernel reads its clock when it updates the page, which a reset makes it do."""
