@@ -468,6 +468,20 @@ async def test_who_shows_no_certificate_or_one_of_another_authority_gets_no_conn
             await channels.close()
 
 
+async def test_probes_without_a_certificate_are_told_the_health_and_nothing_else(
+    mesh_config: MeshConfig, etcd: Etcd, authority: Path
+) -> None:
+    config = secured(mesh_config, authority, "n1").model_copy(update={"health": "127.0.0.1:0"})
+    async with allocator(config, echo):
+        endpoint = await wait_for(etcd, "allocator", timeout_s=60)
+        async with grpc.aio.insecure_channel(endpoint.metadata["health"]) as channel:
+            reply = await health_stub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await allocator_pb2_grpc.AllocatorServiceStub(channel).PlanBuffers(Request(), timeout=60)
+            assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
 async def test_metrics_are_as_closed_as_the_calls(mesh_config: MeshConfig, etcd: Etcd, authority: Path) -> None:
     config = secured(mesh_config, authority, "n1").model_copy(update={"metrics": "127.0.0.1:0"})
     async with allocator(config, echo):

@@ -71,6 +71,9 @@ class MeshConfig(BaseSettings):
     listen: str = Field(default="127.0.0.1:0", description="Where the API listens; port 0 takes a free one.")
     advertise: str = Field(default="", description="Where others reach this service; empty: where it listens.")
     metrics: str = Field(default="127.0.0.1:0", description="Where /metrics listens; `off` for none.")
+    health: str = Field(
+        default="", description="Where gRPC health, and nothing else, answers without TLS, for Kubernetes' probes."
+    )
     tls_ca: Path | None = Field(default=None, description="The authority that signed everyone's certificates.")
     tls_cert: Path | None = Field(default=None, description="This service's or user's certificate.")
     tls_key: Path | None = Field(default=None, description="The private key to tls_cert.")
@@ -101,9 +104,9 @@ class MeshConfig(BaseSettings):
     def _listen(cls, value: str) -> str:
         return _require_endpoint(value)
 
-    @field_validator("metrics")
+    @field_validator("metrics", "health")
     @classmethod
-    def _metrics(cls, value: str) -> str:
+    def _optional_endpoint(cls, value: str) -> str:
         return value if value in ("", "off") else _require_endpoint(value)
 
     @field_validator("node")

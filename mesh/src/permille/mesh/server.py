@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -152,8 +152,9 @@ async def serve(service: str, config: MeshConfig, setup: Setup, *, instance: str
         healthy = _add_standard_services(context)
         address = _listen(context.server, config)
         await context.server.start()
+        told = {"metrics": metrics_address, **await _answer_probes(context, healthy)}
         _end_on_signals(context)
-        await discovery.register(context.lease, service, name, address, {"metrics": metrics_address})
+        await discovery.register(context.lease, service, name, address, told)
         give_back()
         _log.info("ready", address=address, metrics=metrics_address, tls=config.tls)
         exit_code = await context.ended
@@ -201,23 +202,40 @@ def _listen(server: grpc.aio.Server, config: MeshConfig) -> str:
     credentials = server_credentials(config)
     if credentials is None:
         require_loopback(config.listen, what="listen on")
-    try:
-        if credentials is None:
-            port = server.add_insecure_port(config.listen)
-        else:
-            port = server.add_secure_port(config.listen, credentials)
-    except RuntimeError as error:
-        raise FailedPrecondition(
-            f"cannot listen on {config.listen}: {error}",
-            reason="PORT_IN_USE",
-            help="choose another address with --listen HOST:PORT, or port 0 for a free one",
-            metadata={"address": config.listen},
-        ) from None
+    port = _add_port(server, config.listen, credentials, "--listen")
     if config.advertise:
         return config.advertise
     host = config.listen.rpartition(":")[0]
     everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
     return f"{socket.gethostname() if everywhere else host}:{port}"
+
+
+def _add_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None, flag: str) -> int:
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise FailedPrecondition(
+            f"cannot listen on {address}: {error}",
+            reason="PORT_IN_USE",
+            help=f"choose another address with {flag} HOST:PORT, or port 0 for a free one",
+            metadata={"address": address},
+        ) from None
+
+
+async def _answer_probes(context: ServerContext, healthy: Any) -> dict[str, str]:
+    """Kubelets speak no TLS to a gRPC service that they probe. Where it answers, for discovery."""
+    address = context.config.health
+    if address in ("", "off"):
+        return {}
+    server = grpc.aio.server(options=_OPTIONS)
+    _add_health(healthy, server)
+    port = _add_port(server, address, None, "--health")
+    await server.start()
+    # Until the very end: a probe during the drain is told NOT_SERVING, and not refused.
+    context.on_shutdown(partial(server.stop, 0))
+    return {"health": f"{address.rpartition(':')[0]}:{port}"}
 
 
 def _end_on_signals(context: ServerContext) -> None:
