@@ -23,7 +23,7 @@ from permille.mesh.embedded_etcd import etcd_binary
 from tests.conftest import PATIENCE_S, await_true, free_port
 
 HERE = Path(__file__).parent
-DEPLOY = HERE.parents[1] / "deploy"
+CHART = HERE.parents[1] / "deploy" / "helm" / "permille"
 ADMIN = "admin"
 Object = dict[str, Any]
 _JSON = "application/json"
@@ -140,7 +140,7 @@ class ApiServer:
 
     def start(self) -> None:
         """Returns when it is ready."""
-        binary = built()
+        binary = built("kube-apiserver")
         key = self._folder / "service-accounts.key"
         if not key.exists():
             made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -238,16 +238,16 @@ class ApiServer:
             return subprocess.Popen([*guard, *command], stdout=log, stderr=log, env=environment)
 
 
-def built() -> Path:
-    """The binary, built now where it is not there yet."""
-    done = subprocess.run([HERE / "apiserver" / "build"], stdout=subprocess.PIPE, text=True, check=True)
+def built(tool: str) -> Path:
+    """`kube-apiserver` or `helm`, built now where it is not there yet."""
+    done = subprocess.run([HERE / "apiserver" / "build", tool], stdout=subprocess.PIPE, text=True, check=True)
     return Path(done.stdout.strip())
 
 
 def install(admin: User) -> None:
     """The CRDs, the admission policy and the roles, as an administrator does; returns when all of it is in force."""
     admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "permille"}})
-    for file in sorted((DEPLOY / "crds").glob("*.yaml")) + sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+    for file in sorted((CHART / "crds").glob("*.yaml")) + sorted((CHART / "files").glob("*.yaml")):
         admin.apply(file)
     for kind in ("TraceRequest", "TraceSession", "TracePolicy"):
         await_true(partial(_listed, admin, kind), PATIENCE_S, kind)

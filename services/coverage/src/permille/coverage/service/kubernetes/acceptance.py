@@ -46,7 +46,7 @@ async def judge(cluster: Cluster, request: Object) -> Verdict:
         return _waits(
             "AdmissionPolicyMissing",
             f"the ValidatingAdmissionPolicy {ADMISSION} and its binding are not in force, so nobody has asked whether "
-            "the user may get these pods; an administrator has to install them (deploy/kubernetes/admission.yaml)",
+            "the user may get these pods; an administrator has to install them (they are in the Helm chart)",
         )
     if metadata["creationTimestamp"] < since:
         return _fails(

@@ -1,0 +1,170 @@
+"""The Helm chart: what it renders is what Kubernetes accepts and what the services know."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from permille.controller.main import ControllerConfig
+from permille.coverage.main import CoverageConfig
+from permille.coverage.operator import OperatorConfig
+from permille.decoder.main import DecoderConfig
+from permille.mesh.config import MeshConfig, load
+from permille.mesh.embedded_etcd import etcd_binary
+
+from tests.conftest import PATIENCE_S, await_true
+from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, built
+from tests.kubernetes.chart import KMOD, NAMESPACE, PRIVILEGED, VPT, Helm, environment, pods
+
+pytestmark = pytest.mark.slow
+CONFIGS = {
+    "allocator": MeshConfig,
+    "cli": MeshConfig,
+    "controller": ControllerConfig,
+    "coverage": CoverageConfig,
+    "decoder": DecoderConfig,
+    "operator": OperatorConfig,
+}
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(built("helm"), tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server without anything of permille's."""
+    server = ApiServer(tmp_path_factory.mktemp("kubernetes"), ("alice",))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("values", [KMOD, VPT, PRIVILEGED])
+def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
+    told = helm("lint", "--strict", str(CHART), values=values)
+    assert "0 chart(s) failed" in told and "WARNING" not in told
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, "image.registry is needed"),
+        ({"image": KMOD["image"]}, "set controller.deviceResource to the resource of a device plugin"),
+        ({**KMOD, "imagee": {}}, "additional properties 'imagee' not allowed"),
+        ({**KMOD, "etcd": {"bundled": {"replicas": 2}}}, "value must be one of 1, 3, 5"),
+        ({**KMOD, "etcd": {"endpoints": ["https://etcd:2379"]}}, "at '/etcd/endpoints/0'"),
+        ({**KMOD, "store": {"url": "gs://bucket"}}, "at '/store/url'"),
+        ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
+        ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
+        ({**VPT, "controller": {"backend": "perf"}}, "at '/controller/backend'"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Helm, values: Object, told: str) -> None:
+    assert told in helm("template", str(CHART), values=values, code=1)
+
+
+@pytest.mark.parametrize("values", [KMOD, VPT])
+def test_every_setting_in_a_pod_is_one_that_its_service_knows(helm: Helm, values: Object) -> None:
+    rendered = pods(helm.rendered(values))
+    assert set(rendered) - {"permille-etcd"} == {f"permille-{name}" for name in CONFIGS}
+    for name, config_class in CONFIGS.items():
+        (container,) = rendered[f"permille-{name}"]["spec"]["containers"]
+        config = load(config_class, environment=environment(container))
+        assert config.node == "node-1" and config.tls and config.etcd_ca is not None
+        if name != "cli":
+            assert (config.advertise, config.health) == ("10.1.2.3:7600", "0.0.0.0:7602")
+            assert config.store_url == values.get("store", {}).get("url", "file:///var/lib/permille-store")
+    if values is VPT:
+        assert config.etcd == ("etcd-1:2379", "etcd-2:2379") and config.call_timeout_s == 12.5
+
+
+def test_etcd_knows_its_flags(helm: Helm) -> None:
+    (container,) = pods(helm.rendered(KMOD))["permille-etcd"]["spec"]["containers"]
+    known = subprocess.run([etcd_binary(), "--help"], capture_output=True, text=True, check=False)
+    for argument in container["args"]:
+        flag = argument.partition("=")[0]
+        assert re.search(rf"^\s+{flag}\b", known.stdout + known.stderr, re.MULTILINE), flag
+
+
+def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:
+    for values, added in (
+        (KMOD, {"SYS_PTRACE", "DAC_READ_SEARCH", "PERFMON"}),
+        (VPT, {"SYS_PTRACE", "DAC_READ_SEARCH"}),
+    ):
+        for name, pod in pods(helm.rendered(values)).items():
+            (container,) = pod["spec"]["containers"]
+            rights = container["securityContext"]
+            assert rights["readOnlyRootFilesystem"] and not rights.get("privileged"), name
+            capabilities = rights["capabilities"]
+            assert capabilities["drop"] == ["ALL"]
+            assert set(capabilities.get("add", [])) == (added if name == "permille-controller" else set())
+            assert pod["spec"]["automountServiceAccountToken"] == (name == "permille-operator")
+            # Else a Service's own variables would be taken for settings.
+            assert pod["spec"]["enableServiceLinks"] is False
+
+
+def test_each_pod_has_one_network_policy(helm: Helm) -> None:
+    objects = helm.rendered(KMOD)
+    policies = [body["spec"] for body in objects if body["kind"] == "NetworkPolicy"]
+    for name, pod in pods(objects).items():
+        labels = pod["metadata"]["labels"].items()
+        (policy,) = [one for one in policies if one["podSelector"]["matchLabels"].items() <= labels]
+        assert policy["policyTypes"] == ["Ingress"]
+        ports = {port["port"] for rule in policy.get("ingress") or [] for port in rule["ports"]}
+        expected = {"permille-etcd": {2379, 2380}, "permille-operator": set(), "permille-cli": set()}
+        assert ports == expected.get(name, {7600})
+
+
+def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: ApiServer) -> None:
+    admin = bare_server.user(ADMIN)
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    where = ["--namespace", NAMESPACE, "--kubeconfig", str(bare_server.kubeconfig(f"token-of-{ADMIN}"))]
+    told = helm("install", "permille", str(CHART), *where, values=KMOD)
+    assert "STATUS: deployed" in told and "permille-user-tls" in told
+    assert listed(admin, "apps/v1", "deployments") == {f"permille-{name}" for name in CONFIGS} - {"permille-controller"}
+    assert listed(admin, "apps/v1", "statefulsets") == {"permille-etcd"}
+    account = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/permille-operator")
+    binding = admin.call("GET", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/permille-operator")
+    assert account.status == 200 and binding.body["subjects"][0]["namespace"] == NAMESPACE
+
+    helm("upgrade", "permille", str(CHART), *where, values=VPT)
+    decoder = admin.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/permille-decoder").body
+    assert decoder["spec"]["replicas"] == 5 and listed(admin, "apps/v1", "statefulsets") == set()
+    # What was recorded outlives a change of the store, and the release.
+    assert listed(admin, "v1", "persistentvolumeclaims") == {"permille-store"}
+
+    helm("uninstall", "permille", *where)
+    assert listed(admin, "apps/v1", "deployments") == set()
+    assert listed(admin, "v1", "persistentvolumeclaims") == {"permille-store"}
+    crds = admin.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").body["items"]
+    assert {body["metadata"]["name"] for body in crds} >= {"tracerequests.permille.dev"}
+
+
+def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm: Helm, bare_server: ApiServer) -> None:
+    admin = bare_server.user(ADMIN)
+    enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": enforced}})
+    controller = pods(helm.rendered(KMOD))["permille-controller"]
+    await_true(lambda: tried(admin, controller).status == 403, PATIENCE_S, "the label to be in force")
+    for values in (KMOD, VPT):
+        for name, pod in pods(helm.rendered(values)).items():
+            answer = tried(admin, pod)
+            assert answer.status == (403 if name == "permille-controller" else 201), (name, answer.message)
+
+
+def tried(admin: User, pod: Object) -> Answer:
+    """What the server says to a pod of this template, without making it."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": pod["spec"]}
+    return admin.call("POST", "/api/v1/namespaces/restricted/pods?dryRun=All&fieldValidation=Strict", body)
+
+
+def listed(admin: User, version: str, resource: str) -> set[str]:
+    root = "/api" if version == "v1" else "/apis"
+    answer = admin.call("GET", f"{root}/{version}/namespaces/{NAMESPACE}/{resource}")
+    return {body["metadata"]["name"] for body in answer.body["items"]}
