@@ -21,7 +21,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo bench-coverage test test-all test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all test-slow test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -82,14 +82,18 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: test fuzz ## The slow suites too
+test-all: setup ## The slow suites too; what the last of them needs is built meanwhile
 	deploy/install-system test-all
+	tests/kubernetes/apiserver/beside $(MAKE) test fuzz test-slow
+	$(PYTEST) -m slow --timeout 1800 tests/kubernetes
+
+test-slow: setup
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes $(WORKERS)
 	$(MAKE) -s test-kmod
 
-test-kubernetes: setup ## permille-operator on a real API server, which is built first: six minutes on two free cores
+test-kubernetes: setup ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
 	deploy/install-system test-all
-	tests/kubernetes/apiserver/build >/dev/null
+	tests/kubernetes/apiserver/beside true
 	$(PYTEST) -m slow --timeout 1800 tests/kubernetes
 
 fuzz: setup ## One million mutated inputs into the layers that read bytes of others
