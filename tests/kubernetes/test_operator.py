@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
-import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,14 +26,13 @@ from tests.conftest import (
     assert_did_its_work,
     assert_whole,
     await_true,
+    child,
     new_mesh,
 )
 from tests.kubernetes.api_server import ApiServer, Object, User
+from tests.kubernetes.pods import running_pod
 
 pytestmark = pytest.mark.slow
-MOUNT = Path("/sys/fs/cgroup")
-# Of all v1 hierarchies the one that does nothing to whoever is in it.
-CGROUPS = MOUNT if (MOUNT / "cgroup.controllers").exists() else MOUNT / "freezer"
 NAMESPACE = "shop"
 _number = itertools.count()
 
@@ -106,68 +102,12 @@ def target(mesh: WholeMesh, busy: Path) -> Iterator[Process]:
 
 @pytest.fixture(scope="module")
 def pod(api_server: ApiServer, target: Process) -> Iterator[str]:
-    """A pod as a kubelet of this machine would report it, with the program in its container; its name."""
-    admin, name = api_server.user("admin"), "web-0"
+    """A pod of this machine with the program in its container; its name."""
+    admin = api_server.user("admin")
     if NAMESPACE not in [one["metadata"]["name"] for one in admin.list("Namespace", "")]:
         admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    container = secrets.token_hex(32)
-    made = admin.made(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "web"}},
-            "spec": {"nodeName": default_node(), "containers": [{"name": "web", "image": "web"}]},
-        }
-    )
-    status = {
-        "phase": "Running",
-        "containerStatuses": [
-            {
-                "name": "web",
-                "image": "web",
-                "imageID": "",
-                "ready": True,
-                "restartCount": 0,
-                "containerID": f"containerd://{container}",
-                "state": {"running": {}},
-            }
-        ],
-    }
-    assert admin.patch("Pod", NAMESPACE, name, {"status": status}, part="/status").status == 200
-    with within_cgroup(target.pid, made["metadata"]["uid"], container):
+    with running_pod(admin, NAMESPACE, "web-0", app="web", node=default_node(), pid=target.pid) as name:
         yield name
-
-
-@contextmanager
-def within_cgroup(pid: int, pod_uid: str, container: str) -> Iterator[None]:
-    """Puts a process where a kubelet with the cgroupfs driver and containerd have the container's processes."""
-    root = CGROUPS / f"permille-test-{secrets.token_hex(4)}"
-    folder = root / "kubepods" / f"pod{pod_uid}" / container
-    hierarchy = "" if CGROUPS == MOUNT else CGROUPS.name
-    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
-    (before,) = [path for _, controllers, path in lines if controllers == hierarchy]
-    try:
-        folder.mkdir(parents=True)
-        (folder / "cgroup.procs").write_text(str(pid))
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made at {CGROUPS}: {error}")
-    yield
-    (CGROUPS / before.lstrip("/") / "cgroup.procs").write_text(str(pid))
-    for leaf in (folder, folder.parent, folder.parent.parent, root):
-        removed(leaf)
-
-
-def removed(folder: Path) -> None:
-    """A cgroup is busy until the last process has left it."""
-    while True:
-        try:
-            folder.rmdir()
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            time.sleep(0.05)
-        else:
-            return
 
 
 def request(**spec: Any) -> Object:
@@ -240,6 +180,50 @@ def test_a_request_becomes_a_recording_of_its_pod(
     assert body["metadata"]["finalizers"] == ["permille.dev/recordings"]
     await_true(lambda: len(events_of(admin, body)) >= 2, PATIENCE_S, "events")
     assert sorted(events_of(admin, body)) == [("Normal", "Accepted"), ("Normal", "Decoded")]
+
+
+@contextmanager
+def another_node(mesh: WholeMesh, node: str, state: Path) -> Iterator[WholeMesh]:
+    """A node of the same mesh: a controller with programs of its own."""
+    etcd = (mesh.state / "etcd" / "endpoint").read_text().strip()
+    other = new_mesh(state, PERMILLE_NODE=node, PERMILLE_ETCD=etcd, PERMILLE_STORE=f"file://{mesh.state / 'store'}")
+    with ExitStack() as ended:
+        ended.callback(other.close)
+        log = ended.enter_context((state / "controller.log").open("w"))
+        controller = [str(BIN / "permille-controller"), "--state-dir", str(state)]
+        ended.enter_context(child(controller, env=other.environment, stdout=log, stderr=log))
+        yield other
+
+
+@pytest.mark.usefixtures("operator")
+def test_one_request_records_the_replicas_of_several_nodes(
+    mesh: WholeMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    known = ids(mesh)
+    with another_node(mesh, "n2", tmp_path_factory.mktemp("n2")) as second, ExitStack() as pods:
+        for number, (where, node) in enumerate(((mesh, default_node()), (second, "n2"), (second, "n2"))):
+            program = pods.enter_context(where.running(str(busy), "paced"))
+            name = f"fleet-{number}"
+            pods.enter_context(running_pod(admin, NAMESPACE, name, app="fleet", node=node, pid=program.pid))
+        selected = {"selector": {"matchLabels": {"app": "fleet"}}}
+        made = admin.made(request(target=selected, period="300ms", maxReplicas=3))
+        body = finished(admin, made["metadata"]["name"])
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    status = body["status"]
+    assert (status["replicas"], status["finishedReplicas"], status["failedReplicas"]) == (3, 3, 0)
+    assert condition(body, "Accepted")["message"] == "3 of 3 running pods on 2 nodes"
+    sessions = sessions_of(admin, body)
+    assert sorted(one["spec"]["nodeName"] for one in sessions) == sorted([default_node(), "n2", "n2"])
+    recordings = [name.rpartition("/")[2] for one in sessions for name in one["status"]["recordings"]]
+    assert len(recordings) == 3 and ids(mesh) - known == set(recordings)
+    reports = [assert_whole(mesh, recording) for recording in recordings]
+    for report in reports:
+        assert_did_its_work(report)
+    # Replicas of one build are one program: what each did adds up.
+    together = mesh.json("coverage", "show", *recordings, "--top", "1000")
+    (steps,) = [one for one in together["functions"] if one["name"] == "step_of_work"]
+    alone = [row["calls"] for report in reports for row in report["functions"] if row["name"] == "step_of_work"]
+    assert steps["sessions"] == len(alone) == 3 and steps["calls"] >= sum(alone)
 
 
 def test_what_is_not_there_is_waited_for_and_says_so(operator: Operator, admin: User, pod: str) -> None:
