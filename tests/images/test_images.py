@@ -1,0 +1,144 @@
+"""Each image is built as deploy/images/Dockerfile says, and permille runs from them as it would in containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.conftest import (
+    PATIENCE_S,
+    Process,
+    assert_did_its_work,
+    assert_whole,
+    await_true,
+    child,
+    free_port,
+    new_mesh,
+)
+from tests.images.builder import ROOT, Builder, building
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="building root file systems needs root")]
+# Those of docs/operations.md for vpt; every other image has none.
+CONTROLLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
+PLUGIN = ROOT / "services/controller/src/permille/controller/vpt/libpermille-vpt.so"
+# Not typed by its authors.
+health_stub: Callable[[grpc.Channel], Any] = health_pb2_grpc.HealthStub
+KUBECONFIG = """
+{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+ clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}], users: [{name: u, user: {token: t}}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[Builder]:
+    for tool in ("buildah", "mmdebstrap"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed: deploy/install-system test-all")
+    with building() as made:
+        yield made
+
+
+class Pods:
+    """Services from their images, on loopback; they end with the block."""
+
+    def __init__(self, folder: Path, builder: Builder, ended: ExitStack) -> None:
+        self._folder = folder
+        self._builder = builder
+        self._ended = ended
+        self.store = self.volume("store")
+        self.etcd = f"127.0.0.1:{free_port()}"
+        self.settings: dict[str, str] = {}
+
+    def volume(self, name: str) -> Path:
+        """A folder as kubelets make it for a pod whose fsGroup is 65532."""
+        folder = self._folder / name
+        folder.mkdir()
+        os.chown(folder, 0, 65532)
+        folder.chmod(0o2775)
+        return folder
+
+    def start(self, target: str, *arguments: str, capabilities: tuple[str, ...] = (), **settings: str) -> Process:
+        """One container."""
+        image = self._builder.built(target)
+        command = image.command(*arguments, capabilities=capabilities, **self.settings, **settings)
+        log = self._ended.enter_context((self._folder / f"{target}.log").open("wb"))
+        # umask: as the chart starts who uses a claim.
+        options: dict[str, Any] = {"stdout": log, "stderr": log, "umask": 0o002, "env": self.environment(target)}
+        return self._ended.enter_context(child(command, **options))
+
+    def environment(self, target: str) -> dict[str, str]:
+        return {**os.environ, "STATE": str(self.volume(target)), "STORE": str(self.store)}
+
+    def serve(self, target: str, **options: Any) -> None:
+        """A service, when gRPC health says that it serves."""
+        address = f"127.0.0.1:{free_port()}"
+        process = self.start(target, PERMILLE_HEALTH=address, **options)
+
+        def serving() -> bool:
+            assert process.poll() is None, self.log(target)
+            with grpc.insecure_channel(address) as channel:
+                try:
+                    answer = health_stub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
+                except grpc.RpcError:
+                    return False
+            return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+        await_true(serving, PATIENCE_S, f"{target} to serve")
+
+    def log(self, target: str) -> str:
+        """What a container wrote."""
+        return (self._folder / f"{target}.log").read_text()[-4000:]
+
+
+def test_permille_runs_from_its_images(
+    builder: Builder, tmp_path_factory: pytest.TempPathFactory, busy: Path, short_tmp: Path
+) -> None:
+    short_tmp.chmod(0o755)
+    with ExitStack() as ended:
+        pods = Pods(short_tmp, builder, ended)
+        url, peer = f"http://{pods.etcd}", f"http://127.0.0.1:{free_port()}"
+        urls = [f"--listen-client-urls={url}", f"--advertise-client-urls={url}", f"--listen-peer-urls={peer}"]
+        pods.start("etcd", "--data-dir=/var/lib/permille/data", *urls)
+        mesh = new_mesh(tmp_path_factory.mktemp("state"), PERMILLE_ETCD=pods.etcd)
+        ended.callback(mesh.close)
+        pods.settings = {
+            "PERMILLE_ETCD": pods.etcd,
+            "PERMILLE_STATE_DIR": "/var/lib/permille",
+            "PERMILLE_STORE": "file:///var/lib/permille-store",
+        }
+        pods.serve("allocator")
+        pods.serve("coverage")
+        pods.serve("decoder")
+        pods.serve("controller", capabilities=CONTROLLER, PERMILLE_CONTROLLER_VPT_DIR=str(mesh.vpt_dir))
+        (pods.store / "kubeconfig").write_text(KUBECONFIG)
+        pods.serve("operator", KUBECONFIG="/var/lib/permille-store/kubeconfig")
+        # `permille run` wants QEMU where the controller is, which its image leaves to the image of the program.
+        program = ["qemu-x86_64", "-plugin", f"{PLUGIN},dir={mesh.vpt_dir}", str(busy), "paced"]
+        with child(program, stdout=subprocess.DEVNULL) as process:
+            await_true(lambda: mesh.recorder(process.pid), PATIENCE_S, "the program")
+            session = mesh.trace(process.pid, "300ms")
+        assert_did_its_work(assert_whole(mesh, session))
+        # The same from the image of the command.
+        cli = builder.built("cli")
+        asked = cli.command("report", session, **pods.settings)
+        told = subprocess.run(asked, env=pods.environment("cli"), capture_output=True, text=True, check=False)
+        assert told.returncode == 0 and "piece_of_work" in told.stdout, told
+        # Its owner deletes what the others have written.
+        mesh.command("delete", session, "--yes")
+        assert not [file for file in pods.store.rglob("*") if session in str(file) and file.is_file()]
+
+
+def test_what_runs_has_nothing_to_build_with(builder: Builder) -> None:
+    for target in ("allocator", "controller"):
+        root = builder.built(target).root
+        for tool in ("gcc", "make", "pip", "pip3", "cargo", "git"):
+            assert not list(root.glob(f"usr/bin/{tool}")) and not list(root.glob(f"opt/permille/bin/{tool}")), tool
