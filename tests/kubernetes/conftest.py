@@ -1,4 +1,4 @@
-"""One API server for the tests of a module."""
+"""One API server for the tests of a module, and helm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.api_server import ADMIN, ApiServer, User, install
+from tests.kubernetes.api_server import ADMIN, ApiServer, User, built, install
+from tests.kubernetes.chart import Helm
 
 USERS = ("alice", "bob", "carol", "dave")
 
@@ -27,3 +28,9 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 def admin(api_server: ApiServer) -> User:
     """Who may everything."""
     return api_server.user(ADMIN)
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """The command."""
+    return Helm(built("helm"), tmp_path_factory.mktemp("helm"))

@@ -15,7 +15,7 @@ from permille.mesh.config import MeshConfig, load
 from permille.mesh.embedded_etcd import etcd_binary
 
 from tests.conftest import PATIENCE_S, await_true
-from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, built
+from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User
 from tests.kubernetes.chart import KMOD, NAMESPACE, PRIVILEGED, VPT, Helm, environment, pods
 
 pytestmark = pytest.mark.slow
@@ -27,11 +27,6 @@ CONFIGS = {
     "decoder": DecoderConfig,
     "operator": OperatorConfig,
 }
-
-
-@pytest.fixture(scope="module")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(built("helm"), tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")
