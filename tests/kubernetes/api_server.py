@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -131,12 +132,16 @@ class ApiServer:
     def __init__(self, folder: Path, users: Sequence[str]) -> None:
         self._folder = folder
         self._port = free_port()
-        self.url = f"https://127.0.0.1:{self._port}"
         self.ca = folder / "certs" / "apiserver.crt"
         self._tokens = {ADMIN: f"token-of-{ADMIN}"} | {user: f"token-of-{user}" for user in users}
         self._etcd: subprocess.Popen[bytes] | None = None
         self._etcd_url = f"http://127.0.0.1:{free_port()}"
         self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"https://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Returns when it is ready."""
@@ -223,6 +228,21 @@ class ApiServer:
         if self._server is not None:
             self._server.send_signal(signal.SIGKILL)
             self._server.wait()
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[User]:
+        """Nobody is at its address; another one serves the same objects. Afterwards the changes are forgotten."""
+        self.kill()
+        address, self._port = self._port, free_port()
+        self.start()
+        admin = self.user(ADMIN)
+        yield admin
+        revision = admin.call("GET", _collection("Namespace", "")).body["metadata"]["resourceVersion"]
+        etcdctl = etcd_binary().with_name("etcdctl")
+        subprocess.run([etcdctl, f"--endpoints={self._etcd_url}", "compact", revision], check=True, capture_output=True)
+        self.kill()
+        self._port = address
+        self.start()
 
     def close(self) -> None:
         """Ends both."""

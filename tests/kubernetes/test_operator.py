@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -44,24 +45,37 @@ class Operator:
     mesh: WholeMesh
     kubeconfig: Path
     process: Process | None = None
+    _keeper: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins; it may take a moment until it leads."""
+        """Begins; it may take a moment until it leads.
+
+        A kubelet starts it again when it ends by an error, as it does when a busy machine has let its lease go.
+        """
+        self._begin()
+        self._keeper = threading.Thread(target=self._keep)
+        self._keeper.start()
+
+    def kill(self) -> None:
+        """kill -9; nobody starts it again."""
+        while self.process is not None and self._keeper is not None and self._keeper.is_alive():
+            self.process.kill()
+            self._keeper.join(0.1)
+
+    def _begin(self) -> None:
         environment = {
             **self.mesh.environment,
             "KUBECONFIG": str(self.kubeconfig),
-            "PERMILLE_LEASE_TTL_S": "2",
+            "PERMILLE_LEASE_TTL_S": "5",
             "PERMILLE_METRICS": "off",
         }
         with self.log.open("a") as log:
             command = [BIN / "permille-operator"]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
 
-    def kill(self) -> None:
-        """kill -9; nobody starts it again."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+    def _keep(self) -> None:
+        while self.process is not None and self.process.wait() == 1:
+            self._begin()
 
     @property
     def log(self) -> Path:
@@ -320,6 +334,19 @@ def test_an_api_server_that_dies_changes_nothing(
     # And who was connected before takes the next request.
     known = ids(mesh)
     assert_recorded_once(mesh, admin, finished(admin, admin.made(request(period="100ms"))["metadata"]["name"]), known)
+
+
+@pytest.mark.usefixtures("operator", "pod")
+def test_what_was_made_while_the_operator_could_not_watch_is_recorded(
+    mesh: WholeMesh, api_server: ApiServer, admin: User
+) -> None:
+    known = ids(mesh)
+    # The changes are forgotten before the operator is back: it has to look at what there is.
+    with api_server.elsewhere() as other:
+        name = other.made(request(period="200ms"))["metadata"]["name"]
+        withdrawn = other.made(request(period="60s"))["metadata"]["name"]
+        assert other.delete("TraceRequest", NAMESPACE, withdrawn).status == 200
+    assert_recorded_once(mesh, admin, finished(admin, name), known)
 
 
 def recorded(mesh: WholeMesh, known: set[str]) -> bool:
