@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import urllib3
 from permille.mesh import certs
 from permille.mesh.config import MeshConfig
-from permille.mesh.embedded_etcd import etcd_binary
+from permille.mesh.embedded_etcd import EmbeddedEtcd, etcd_binary
 from permille.mesh.errors import Unavailable
 from permille.mesh.etcd import Etcd, connect
 
@@ -65,10 +66,32 @@ async def test_three_members_serve_those_with_a_certificate(helm: Helm, tmp_path
         found = await reader.get("/permille/v1/here")
         assert found is not None and found.value == b"yes"
         await reader.close()
+        assert await kept_by_a_backup(last, folder)
         stranger = client(first, issued(tmp_path / "stranger"), authority=folder)
         with pytest.raises(Unavailable):
             await stranger.get("/permille/v1/here")
         await stranger.close()
+
+
+async def kept_by_a_backup(endpoint: str, folder: Path) -> bool:
+    """Saves and restores as docs/operations.md says."""
+    tool, backup, restored = (
+        etcd_binary().parent,
+        folder / "permille.db",
+        EmbeddedEtcd(folder / "restored", durable=False),
+    )
+    names = {"--cacert": "ca.crt", "--cert": "tls.crt", "--key": "tls.key"}
+    tls = [f"{flag}={folder / name}" for flag, name in names.items()]
+    saving: list[str | Path] = [tool / "etcdctl", f"--endpoints=https://{endpoint}", *tls, "snapshot", "save", backup]
+    restoring = [tool / "etcdutl", "snapshot", "restore", backup, f"--data-dir={restored.folder / 'data'}"]
+    for command in (saving, restoring):
+        subprocess.run(command, check=True, capture_output=True)
+    await restored.start()
+    reader = connect(MeshConfig(etcd=(restored.endpoint,), etcd_timeout_s=60))
+    found = await reader.get("/permille/v1/here")
+    await reader.close()
+    await restored.stop()
+    return found is not None and found.value == b"yes"
 
 
 def healthy(url: str) -> bool:
