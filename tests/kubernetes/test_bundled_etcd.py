@@ -82,10 +82,10 @@ async def kept_by_a_backup(endpoint: str, folder: Path) -> bool:
     )
     names = {"--cacert": "ca.crt", "--cert": "tls.crt", "--key": "tls.key"}
     tls = [f"{flag}={folder / name}" for flag, name in names.items()]
-    saving: list[str | Path] = [tool / "etcdctl", f"--endpoints=https://{endpoint}", *tls, "snapshot", "save", backup]
-    restoring = [tool / "etcdutl", "snapshot", "restore", backup, f"--data-dir={restored.folder / 'data'}"]
-    for command in (saving, restoring):
-        subprocess.run(command, check=True, capture_output=True)
+    saving = ["etcdctl", f"--endpoints=https://{endpoint}", *tls, "snapshot", "save"]
+    restoring = ["etcdutl", "snapshot", "restore", f"--data-dir={restored.folder / 'data'}"]
+    for command, *arguments in (saving, restoring):
+        subprocess.run([tool / command, *arguments, backup], check=True, capture_output=True)
     await restored.start()
     reader = connect(MeshConfig(etcd=(restored.endpoint,), etcd_timeout_s=60))
     found = await reader.get("/permille/v1/here")
