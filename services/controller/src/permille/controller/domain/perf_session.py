@@ -21,7 +21,6 @@ from permille.controller.domain.perf_records import PerfRecord
 from permille.controller.domain.processes import thread_names
 from permille.mesh.errors import NotFound
 
-# Records are taken out every 10 ms: three million switches a second find room.
 RING_BYTES = 1 << 20
 CHUNK = 1 << 20
 
