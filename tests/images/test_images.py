@@ -28,7 +28,7 @@ from tests.images.builder import ROOT, Builder, building
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="building root file systems needs root")]
 # Those of docs/operations.md for vpt; every other image has none.
-CONTROLLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
+CONTROLLER = ("BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE")
 PLUGIN = ROOT / "services/controller/src/permille/controller/vpt/libpermille-vpt.so"
 # Not typed by its authors.
 health_stub: Callable[[grpc.Channel], Any] = health_pb2_grpc.HealthStub
@@ -127,6 +127,10 @@ def test_permille_runs_from_its_images(
             await_true(lambda: mesh.recorder(process.pid), PATIENCE_S, "the program")
             session = mesh.trace(process.pid, "300ms")
         assert_did_its_work(assert_whole(mesh, session))
+        if Path("/sys/kernel/btf/vmlinux").exists():
+            # Which core a call ran on is known from switch records alone.
+            (seen,) = mesh.rows(f"SELECT max(core) AS core FROM calls WHERE session_id = '{session}'")
+            assert seen["core"] >= 0, pods.log("controller")
         # The same from the image of the command.
         cli = builder.built("cli")
         asked = cli.command("report", session, **pods.settings)

@@ -27,6 +27,7 @@ VPT: Object = {
     "operator": {"replicas": 1},
     "networkPolicy": {"callers": [{"namespaceSelector": {}}], "metrics": [{"podSelector": {}}]},
 }
+PERF: Object = {**KMOD, "controller": {"backend": "perf"}}
 PRIVILEGED: Object = {**KMOD, "controller": {"privileged": True}, "cli": {"enabled": False}}
 
 

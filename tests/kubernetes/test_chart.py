@@ -16,7 +16,7 @@ from permille.mesh.embedded_etcd import etcd_binary
 
 from tests.conftest import PATIENCE_S, await_true
 from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User
-from tests.kubernetes.chart import KMOD, NAMESPACE, PRIVILEGED, VPT, Helm, environment, pods
+from tests.kubernetes.chart import KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
 
 pytestmark = pytest.mark.slow
 CONFIGS = {
@@ -40,7 +40,7 @@ def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]
         server.close()
 
 
-@pytest.mark.parametrize("values", [KMOD, VPT, PRIVILEGED])
+@pytest.mark.parametrize("values", [KMOD, PERF, VPT, PRIVILEGED])
 def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
     told = helm("lint", "--strict", str(CHART), values=values)
     assert "0 chart(s) failed" in told and "WARNING" not in told
@@ -57,14 +57,14 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "store": {"url": "gs://bucket"}}, "at '/store/url'"),
         ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
         ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
-        ({**VPT, "controller": {"backend": "perf"}}, "at '/controller/backend'"),
+        ({**VPT, "controller": {"backend": "bts"}}, "at '/controller/backend'"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, values: Object, told: str) -> None:
     assert told in helm("template", str(CHART), values=values, code=1)
 
 
-@pytest.mark.parametrize("values", [KMOD, VPT])
+@pytest.mark.parametrize("values", [KMOD, PERF, VPT])
 def test_every_setting_in_a_pod_is_one_that_its_service_knows(helm: Helm, values: Object) -> None:
     rendered = pods(helm.rendered(values))
     assert set(rendered) - {"permille-etcd"} == {f"permille-{name}" for name in CONFIGS}
@@ -89,8 +89,9 @@ def test_etcd_knows_its_flags(helm: Helm) -> None:
 
 def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:
     for values, added in (
-        (KMOD, {"SYS_PTRACE", "DAC_READ_SEARCH", "PERFMON"}),
-        (VPT, {"SYS_PTRACE", "DAC_READ_SEARCH"}),
+        (KMOD, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
+        (PERF, {"BPF", "DAC_READ_SEARCH", "IPC_LOCK", "PERFMON", "SYS_PTRACE"}),
+        (VPT, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
     ):
         for name, pod in pods(helm.rendered(values)).items():
             (container,) = pod["spec"]["containers"]
