@@ -35,7 +35,7 @@ class Target:
             raise InvalidArgument(
                 "the target names no process",
                 reason="TARGET_EMPTY",
-                help="give pids, a process name, a cgroup, a container, a pod or a label selector",
+                help="give pids or a process name (--pid or --name), or a cgroup, a container, a pod or labels",
             )
         if groups > 1 or (groups and (self.pids or self.process_name)):
             raise InvalidArgument(
