@@ -15,12 +15,12 @@ from typer.core import TyperGroup
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# On a line of its own behind a prompt, or within a text.
+# Behind a prompt on a line of its own, which may go on in the next, or within a text.
 COMMAND = re.compile(r"^\$ permille (.+)$|`permille ([a-z][^`]*)`", re.MULTILINE)
 
 
 def commands() -> list[str]:
-    found = [match for document in DOCUMENTS for match in COMMAND.findall(document.read_text())]
+    found = [match for document in DOCUMENTS for match in COMMAND.findall(document.read_text().replace("\\\n", ""))]
     return sorted({line or inline for line, inline in found})
 
 

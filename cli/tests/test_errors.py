@@ -91,7 +91,9 @@ def test_a_program_that_ends_meanwhile_is_reported_as_far_as_it_came(mesh: Mesh,
         for line in trace.stderr:
             if line.startswith("recording"):
                 break
-        time.sleep(0.3)
+        # It is told as soon as the node is asked to.
+        while not any(session["state"] == "RECORDING" for session in mesh.json("sessions")["sessions"]):
+            time.sleep(0.1)
         program.terminate()
         out, told = trace.communicate(timeout=120)
     assert trace.returncode == 0, told

@@ -30,7 +30,7 @@ def test_the_beginning_of_a_name_is_enough_where_it_is_unique() -> None:
     assert "Usage: permille upload-binary" in permille_alone("upload", "--help", COLUMNS="120").stdout
     assert permille_alone("de", "--help").returncode == 0
     ambiguous = permille_alone("s", "--help")
-    assert (ambiguous.returncode, "sessions or support-bundle" in ambiguous.stderr) == (2, True)
+    assert (ambiguous.returncode, "sessions or selftest or support-bundle" in ambiguous.stderr) == (2, True)
     assert "did you mean report" in permille_alone("reprot").stderr
 
 
