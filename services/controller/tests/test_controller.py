@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import zstandard
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import kmod_layout
+from permille.controller.domain.elf_notes import names
 from permille.controller.domain.perf_events import PMU
 from permille.controller.domain.recording import Recording
 from permille.controller.domain.switches.switch_records import parse
@@ -309,6 +311,8 @@ async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
     assert all(capabilities[name].available for name in ("qemu", "vpt", "etcd", "store"))
     assert [process.pid for process in description.processes] == [target.pid]
     assert [process.pid for process in description.other_processes] == [os.getpid()]
+    told = [process.build_id for process in (*description.processes, *description.other_processes)]
+    assert told == [names(target_program)[0], names(Path(sys.executable))[0]] and all(told)
     with subprocess.Popen([*description.launch_prefix, target_program], stdin=subprocess.PIPE) as second:
         await node.recordable(second)
         second.communicate(b"")

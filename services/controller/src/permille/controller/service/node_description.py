@@ -82,6 +82,7 @@ class NodeDescription:
             threads=process.threads,
             session=session.name if session else "",
             backend=backend_value(backend) if backend else pb.BACKEND_UNSPECIFIED,
+            build_id=process.build_id,
         )
 
     async def _capabilities(self) -> list[Capability]:

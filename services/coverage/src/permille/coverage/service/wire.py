@@ -127,8 +127,8 @@ def node_of(name: str, node: controller_pb2.Node, zone: str = "", backend: str =
 
 
 def _process(process: controller_pb2.Process) -> Process:
-    # A node does not tell the build yet; the same command is taken for the same version.
-    version = process.command_line[0] if process.command_line else ""
+    # Of a program without a build id the same command is taken for the same version.
+    version = process.build_id or next(iter(process.command_line), "")
     return Process(
         process.pid,
         process.name,
