@@ -141,7 +141,7 @@ state = "{tmp_path}/state"
 [grpc]
 address = "{socket}"
 [plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "permille/pause:1"
+sandbox_image = "localhost/permille-pause:1"
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "native"
@@ -176,7 +176,7 @@ def pause_image(folder: Path) -> Path:
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
     (folder / "config.json").write_text(json.dumps(config))
-    manifest = [{"Config": "config.json", "RepoTags": ["docker.io/permille/pause:1"], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": ["localhost/permille-pause:1"], "Layers": ["layer.tar"]}]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with tarfile.open(folder / "image.tar", "w") as image:
         for name in ("manifest.json", "config.json", "layer.tar"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from permille.controller.domain import processes
 from permille.controller.domain.kmod_device import BACKEND, KmodDevice
 from permille.controller.domain.kmod_layout import End, Flags, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
-from permille.controller.domain.process_image import ProcessImage
 from permille.controller.domain.pt_model import EMULATED, processor
 from permille.controller.domain.recording import (
     CoreBuffers,
@@ -27,11 +25,10 @@ from permille.controller.domain.recording import (
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
+from permille.controller.domain.target_images import TargetImages
 
 # They are taken out every 10 ms: more than six million switches a second find room.
 SWITCH_RECORDS = 1 << 16
-# How often it is looked what is mapped: what comes and goes in between is not seen.
-LOOK_S = 0.1
 COUNTERS = ("operations_on", "operations_off", "retargets", "arrivals", "hook_calls", "hook_ticks", "hook_ticks_max")
 _RECORD = ctypes.sizeof(kmod.Switch)
 _PID = struct.Struct("<I")
@@ -98,17 +95,15 @@ class KmodRecording:
     def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel) -> None:
         self._device = device
         self._model = model
-        self._images = {pid: ProcessImage(pid, self._now) for pid in pids}
-        self._names: dict[int, str] = {}
-        self._looked = 0.0
+        self._images = TargetImages(pids, self._now)
         self._last: kmod.SessionStatus | None = None
         self._cores: list[kmod.CoreStatus] = []
-        self._look()
+        self._images.look()
         device.start()
 
     @property
     def pids(self) -> list[int]:
-        return list(self._images)
+        return self._images.pids
 
     def finished(self) -> bool:
         if self._last is None:
@@ -133,16 +128,9 @@ class KmodRecording:
         if taken:
             with switches.open("ab") as file:
                 file.write(taken)
-        for pid in pids_of(taken) - self._images.keys():
-            # Followed from a fork: looked at as soon as it has run.
-            self._images[pid] = ProcessImage(pid, self._now)
-            self._looked = 0.0
-        if self._last is not None:
-            self._name_threads()
-            for image in self._images.values():
-                image.read_code()
-        elif time.monotonic() - self._looked > LOOK_S:
-            self._look()
+        for pid in pids_of(taken):
+            self._images.follow(pid)
+        self._images.keep_up(ended=self._last is not None)
 
     def stop(self) -> None:
         self._device.stop()
@@ -186,8 +174,7 @@ class KmodRecording:
         return self._device.packets(stream.index, stream.size_bytes)
 
     def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
-        for pid, image in self._images.items():
-            yield pid, image.changes()
+        return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
         records = in_time_order(collected.read_bytes() if collected.exists() else b"")
@@ -197,17 +184,7 @@ class KmodRecording:
             unseen=self._last.processes_missed if self._last is not None else 0,
             unavailable=ends_told(self._cores),
         )
-        return OwnSwitches(records, counts, self._names)
-
-    def _look(self) -> None:
-        self._looked = time.monotonic()
-        self._name_threads()
-        for image in self._images.values():
-            image.look()
-
-    def _name_threads(self) -> None:
-        for pid in self._images:
-            self._names.update(processes.thread_names(pid))
+        return OwnSwitches(records, counts, self._images.thread_names)
 
     def _now(self) -> int:
         return int(self._device.session().now_tsc)

@@ -17,7 +17,6 @@ from permille.controller.domain.perf_events import BACKEND, event_of, open_event
 from permille.controller.domain.perf_layout import Record
 from permille.controller.domain.perf_records import PerfRecord
 from permille.controller.domain.perf_session import PerfSession
-from permille.controller.domain.process_image import ProcessImage
 from permille.controller.domain.pt_model import processor
 from permille.controller.domain.recording import (
     CoreBuffers,
@@ -32,10 +31,9 @@ from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord
+from permille.controller.domain.target_images import TargetImages
 from permille.mesh.errors import FailedPrecondition
 
-# How often it is looked what is mapped, unless the kernel tells of a change.
-LOOK_S = 0.1
 # Whom the kernel has forgotten already.
 NOBODY = 0xFFFFFFFF
 _LOST = struct.Struct("<QQ")
@@ -98,22 +96,20 @@ class PerfRecording:
     def __init__(self, session: PerfSession, clock: PerfClock, pids: Sequence[int], period_ms: int) -> None:
         self._session = session
         self._clock = clock
-        self._images = {pid: ProcessImage(pid, self._now) for pid in pids}
-        self._names: dict[int, str] = {}
-        self._looked = 0.0
+        self._images = TargetImages(pids, self._now)
         self._ended: tuple[int, int] | None = None
         self._exited = False
         self._counted: dict[int, Counter[str]] = {core: Counter() for core in session.buffers}
         self._stays: dict[int, list[int]] = {}
         self._dropped = 0
-        self._look()
+        self._images.look()
         self._begun = clock.now()
         self._deadline = time.monotonic() + period_ms / 1000
         session.enable()
 
     @property
     def pids(self) -> list[int]:
-        return list(self._images)
+        return self._images.pids
 
     def finished(self) -> bool:
         if self._ended is None:
@@ -135,12 +131,7 @@ class PerfRecording:
         taken = list(map(self._take, self._session.take()))
         with switches.open("ab") as file:
             file.write(switch_records.pack(record for record in taken if record is not None))
-        if self._ended is not None:
-            self._name_threads()
-            for image in self._images.values():
-                image.read_code()
-        elif time.monotonic() - self._looked > LOOK_S:
-            self._look()
+        self._images.keep_up(ended=self._ended is not None)
 
     def stop(self) -> None:
         self._deadline = 0.0
@@ -185,8 +176,7 @@ class PerfRecording:
         return self._session.packets(stream.core, stream.size_bytes)
 
     def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
-        for pid, image in self._images.items():
-            yield pid, image.changes()
+        return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
         records = sorted(switch_records.parse(collected.read_bytes() if collected.exists() else b""))
@@ -197,7 +187,7 @@ class PerfRecording:
             unseen=0,
             unavailable=f"{', '.join(partial)}: KVM had the trace unit for a time" if partial else "",
         )
-        return OwnSwitches(switch_records.pack(records), counts, self._names)
+        return OwnSwitches(switch_records.pack(records), counts, self._images.thread_names)
 
     def _take(self, record: PerfRecord) -> SwitchRecord | None:
         """Counts a record; the switch record that it is."""
@@ -208,16 +198,15 @@ class PerfRecording:
             tsc, arrives = self._clock.tsc(record.time), not record.misc & perf.SWITCH_OUT
             self._stays.setdefault(record.cpu, [tsc, tsc])[1] = tsc
             counted["arrivals"] += arrives
-            self._follow(record.pid)
+            self._images.follow(record.pid)
             return SwitchRecord(tsc, record.cpu, record.pid, record.tid, int(arrives))
         if record.kind == Record.FORK:
-            self._follow(_FORK.unpack_from(record.body)[0])
+            self._images.follow(_FORK.unpack_from(record.body)[0])
         elif record.kind == Record.COMM:
-            self._names[_COMM.unpack_from(record.body)[1]] = (
-                record.body[_COMM.size :].split(b"\0")[0].decode(errors="replace")
-            )
+            name = record.body[_COMM.size :].split(b"\0")[0].decode(errors="replace")
+            self._images.thread_names[_COMM.unpack_from(record.body)[1]] = name
         elif record.kind == Record.MMAP2:
-            self._looked = 0.0
+            self._images.has_news()
         elif record.kind == Record.AUX:
             flags = _AUX.unpack_from(record.body)[2]
             counted["aux_records"] += 1
@@ -226,22 +215,6 @@ class PerfRecording:
         elif record.kind == Record.LOST:
             self._dropped += _LOST.unpack_from(record.body)[1]
         return None
-
-    def _follow(self, pid: int) -> None:
-        if pid not in self._images:
-            # Inherited by a fork: looked at as soon as it is heard of.
-            self._images[pid] = ProcessImage(pid, self._now)
-            self._looked = 0.0
-
-    def _look(self) -> None:
-        self._looked = time.monotonic()
-        self._name_threads()
-        for image in self._images.values():
-            image.look()
-
-    def _name_threads(self) -> None:
-        for pid in self._images:
-            self._names.update(processes.thread_names(pid))
 
     def _now(self) -> int:
         return self._clock.now()[0]
