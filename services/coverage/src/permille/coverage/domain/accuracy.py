@@ -26,4 +26,5 @@ def error(found: Mapping[_Key, float], truth: Mapping[_Key, float]) -> float:
 
 def accuracy(found: Mapping[_Key, float], truth: Mapping[_Key, float]) -> float:
     """(max error - error) / max error, as published for this kind of tracing: 1 is the truth, 0 has nothing of it."""
-    return (MAX_ERROR - error(found, truth)) / MAX_ERROR
+    # Sums of shares are off by some 1e-16.
+    return max(0.0, (MAX_ERROR - error(found, truth)) / MAX_ERROR)
