@@ -82,14 +82,13 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: setup ## The slow suites too; what the last of them needs is built meanwhile
+test-all: test fuzz ## The slow suites too
 	deploy/install-system test-all
-	tests/kubernetes/apiserver/beside $(MAKE) test fuzz test-slow
-	$(PYTEST) -m slow --timeout 1800 tests/kubernetes
+	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes --ignore tests/images $(WORKERS)
 
-test-slow: setup
-	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes $(WORKERS)
-	$(MAKE) -s test-kmod
+test-images: setup ## Each image is built by Debian's tools, and permille runs from them
+	deploy/install-system test-all
+	$(PYTEST) -m slow --timeout 1800 tests/images
 
 test-kubernetes: setup ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
 	deploy/install-system test-all

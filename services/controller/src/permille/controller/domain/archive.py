@@ -22,8 +22,6 @@ from permille.controller.domain.switches.switch_records import RECORD
 
 VERSION = 1
 COMPRESSION_LEVEL = 3
-# Packets are most of what a session costs its node: against level 3 a third less time for a third more bytes.
-PACKETS_LEVEL = 1
 MANIFEST = "manifest.json"
 MAPS = "maps.json"
 CODE = "code.bin.zst"
@@ -255,7 +253,7 @@ class CodeFile:
 
 def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
     digest, size = hashlib.sha256(), 0
-    compressor = zstandard.ZstdCompressor(PACKETS_LEVEL).compressobj()
+    compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
     with path.open("wb") as file:
         for piece in pieces:
             digest.update(piece)
