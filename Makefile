@@ -21,7 +21,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo bench-coverage test test-all test-slow test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
