@@ -44,6 +44,8 @@ class Cost:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="permille-bench-") as state:
         os.environ["PERMILLE_STATE_DIR"] = state
+        # A node's default, which is not that of `permille up`.
+        os.environ["PERMILLE_CONTROLLER_CPU_SHARE"] = "0.04"
         with mesh():
             service = controller()
             # What follows is what a node has all day.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Annotated
 
@@ -59,5 +60,7 @@ def up(
     async def run() -> None:
         await Supervisor(config, flags, tell).run(ready_timeout_s=ready_timeout_s)
 
+    # Somebody waits at this machine; a controller by itself spares the programs of its node instead.
+    os.environ.setdefault("PERMILLE_CONTROLLER_CPU_SHARE", "1")
     with state_lock(config.state_dir):
         asyncio.run(run())
