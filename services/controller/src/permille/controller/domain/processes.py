@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
-from permille.controller.domain import elf_notes
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.thread_usage import tasks_of
 from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, PermissionDenied
@@ -22,20 +20,11 @@ def describe(pid: int) -> RecordableProcess | None:
         with process.oneshot():
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
-            command_line = tuple(process.cmdline())
-            return RecordableProcess(pid, process.name(), command_line, process.num_threads(), "", build_id(pid))
+            return RecordableProcess(pid, process.name(), tuple(process.cmdline()), process.num_threads(), "")
     except psutil.NoSuchProcess:
         return None
     except psutil.AccessDenied:
         return RecordableProcess(pid, process.name(), (), 0, "")
-
-
-def build_id(pid: int) -> str:
-    """Of what the process executes, hex; "" for a kernel thread, or when nobody may look."""
-    try:
-        return elf_notes.names(Path(f"/proc/{pid}/exe"))[0]
-    except OSError:
-        return ""
 
 
 def named(name: str) -> list[RecordableProcess]:

@@ -18,17 +18,13 @@ from permille.controller.domain.switches.switch_records import Anchors
 
 @dataclass(frozen=True)
 class RecordableProcess:
-    """A process that could be recorded now; `session` is the id of the one recording it, or "".
-
-    `build_id`: of its executable, hex, "" as far as nobody knows.
-    """
+    """A process that could be recorded now; `session` is the id of the one recording it, or "" """
 
     pid: int
     name: str
     command_line: tuple[str, ...]
     threads: int
     session: str
-    build_id: str = ""
 
 
 @dataclass(frozen=True)

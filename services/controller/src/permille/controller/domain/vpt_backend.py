@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from permille.controller.domain import elf_notes
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.capabilities import free_bytes
 from permille.controller.domain.processes import describe, not_recordable
@@ -64,7 +63,7 @@ class VptBackend:
             process = describe(control.pid) if control.alive() else None
             if process is not None:
                 session = control.session if control.busy() else ""
-                found.append(replace(process, session=session, build_id=build_id(process)))
+                found.append(replace(process, session=session))
         return found
 
     def process(self, pid: int) -> RecordableProcess | None:
@@ -355,14 +354,6 @@ class VptRecording:
     def _stream_files(self) -> Sequence[Path]:
         files = self._control.folder.glob("stream-*.pt")
         return sorted(files, key=lambda path: int(path.stem.removeprefix("stream-")))
-
-
-def build_id(process: RecordableProcess) -> str:
-    """Of the program, which stands behind the plugin in QEMU's command line."""
-    options = [number for number, word in enumerate(process.command_line) if word == "-plugin"]
-    with suppress(OSError, IndexError):
-        return elf_notes.names(Path(f"/proc/{process.pid}/cwd") / process.command_line[options[0] + 2])[0]
-    return ""
 
 
 def stream_header(path: Path) -> vpt.StreamHeader:

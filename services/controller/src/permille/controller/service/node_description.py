@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from permille.controller.domain import capabilities, processes
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.capabilities import Capability, probed
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.program_build import build_id
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.service.session_message import backend_value
@@ -62,18 +63,20 @@ class NodeDescription:
         recordable = await asyncio.to_thread(self._backends.recordable, wanted, {process.pid for process in asked})
         known = {process.pid for process, _ in recordable}
         others = {process.pid: process for process in asked if process.pid not in known}
+        told = [*(process for process, _ in recordable), *others.values()]
+        builds = await asyncio.to_thread(lambda: {process.pid: build_id(process) for process in told})
         return pb.Node(
             name=f"nodes/{self._node}",
             cores=os.cpu_count() or 1,
             memory_bytes=psutil.virtual_memory().total,
             trace_budget_bytes=min(self._budget_bytes, capabilities.free_bytes(self._vpt_dir) // 2),
             capabilities=[capability_message(capability) for capability in await self._capabilities()],
-            processes=[self._process(process, backend.name) for process, backend in recordable],
-            other_processes=[self._process(process) for process in others.values()],
+            processes=[self._process(process, builds, backend.name) for process, backend in recordable],
+            other_processes=[self._process(process, builds) for process in others.values()],
             launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
         )
 
-    def _process(self, process: RecordableProcess, backend: str = "") -> pb.Process:
+    def _process(self, process: RecordableProcess, builds: Mapping[int, str], backend: str = "") -> pb.Process:
         session = self._registry.recording(process.pid)
         return pb.Process(
             pid=process.pid,
@@ -82,7 +85,7 @@ class NodeDescription:
             threads=process.threads,
             session=session.name if session else "",
             backend=backend_value(backend) if backend else pb.BACKEND_UNSPECIFIED,
-            build_id=process.build_id,
+            build_id=builds[process.pid],
         )
 
     async def _capabilities(self) -> list[Capability]:

@@ -46,16 +46,20 @@ class Group:
 
     @property
     def given(self) -> bool:
-        return bool(self.cgroup or self.container_id or self.pod or self.selector)
+        return self._ways > 0
 
     def require_one(self) -> None:
         """Raises InvalidArgument (TARGET_AMBIGUOUS)."""
-        if [bool(self.cgroup), bool(self.container_id), bool(self.pod), bool(self.selector)].count(True) != 1:
+        if self._ways != 1:
             raise InvalidArgument(
                 "a target is one of cgroup, container, pod and selector",
                 reason="TARGET_AMBIGUOUS",
                 help="name it in one way",
             )
+
+    @property
+    def _ways(self) -> int:
+        return sum(map(bool, (self.cgroup, self.container_id, self.pod, self.selector)))
 
 
 @dataclass(frozen=True)
