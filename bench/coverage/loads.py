@@ -44,6 +44,15 @@ http {{
   }}
 }}
 """
+# A block of pigz's at a time.
+PACED = """
+import sys, time
+data = open(sys.argv[1], "rb").read()
+while True:
+    for at in range(0, len(data), 32 << 10):
+        sys.stdout.buffer.write(data[at : at + (32 << 10)]); sys.stdout.buffer.flush()
+        time.sleep(0.03)
+"""
 MEMCACHED_LOAD = """
 import random, socket, sys, time
 dice = random.Random(int(sys.argv[2]))
@@ -113,13 +122,12 @@ def cpython(folder: Path) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def pigz(folder: Path) -> Iterator[Running]:
-    """gzip by several threads, of data without an end."""
+    """gzip by several threads, of data without an end that comes no faster than two instances can compress it here."""
     data = folder / "data"
-    data.write_bytes(b"".join(Path(name).read_bytes() for name in ("/usr/bin/python3", "/etc/services")) * 2)
-    source = ["sh", "-c", f"while cat {data}; do :; done"]
+    data.write_bytes(Path("/usr/bin/python3").read_bytes()[: 2 << 20] + Path("/etc/services").read_bytes())
     with (
-        process(source, stdout=subprocess.PIPE) as feeder,
-        recordable(["pigz", "-p", "3", "-c"], stdin=feeder.stdout) as server,
+        process([sys.executable, "-c", PACED, str(data)], stdout=subprocess.PIPE) as feeder,
+        recordable(["pigz", "-p", "3", "-b", "32", "-c"], stdin=feeder.stdout) as server,
     ):
         # It waits for what it reads and writes.
         yield Running(server.pid)
