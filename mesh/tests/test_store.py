@@ -161,6 +161,16 @@ async def test_many_writers_of_one_key_leave_one_of_theirs(url: str) -> None:
     assert await opened(url).get("a/b") in data
 
 
+async def test_s3_is_asked_for_nothing_else_while_an_object_is_read(s3_url: str) -> None:
+    store = with_small_parts(s3_url)
+    await store.put_stream("large", in_pieces(LARGE))
+    read, asked = 0, []
+    store._client.meta.events.register("before-call.s3", lambda **_: asked.append(read))
+    async for piece in store.open_read("large"):
+        read += len(piece)
+    assert asked == [0, len(LARGE)]
+
+
 async def test_two_writers_of_the_same_large_object_both_succeed(url: str) -> None:
     results = await asyncio.gather(*(opened(url).put_stream("a/b", in_pieces(LARGE)) for _ in range(2)))
     assert {result.sha256 for result in results} == {hashlib.sha256(LARGE).hexdigest()}
