@@ -27,6 +27,19 @@ VPT: Object = {
     "operator": {"replicas": 1},
     "networkPolicy": {"callers": [{"namespaceSelector": {}}], "metrics": [{"podSelector": {}}]},
 }
+# With all that is off by default.
+ALERTS: Object = {
+    **KMOD,
+    "alertmanager": {
+        "enabled": True,
+        "replicas": 2,
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "labels": {"process_name": "job"},
+        "periodMs": 200,
+        "namespace": "ops",
+    },
+    "networkPolicy": {"metrics": [{"podSelector": {}}]},
+}
 PERF: Object = {**KMOD, "controller": {"backend": "perf"}}
 PRIVILEGED: Object = {**KMOD, "controller": {"privileged": True}, "cli": {"enabled": False}}
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from permille.alertmanager.main import main as alertmanager_main
 from permille.controller.main import ControllerConfig
 from permille.coverage.main import CoverageConfig
 from permille.coverage.operator import OperatorConfig
@@ -16,7 +17,7 @@ from permille.mesh.embedded_etcd import etcd_binary
 
 from tests.conftest import PATIENCE_S, await_true
 from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User
-from tests.kubernetes.chart import KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
+from tests.kubernetes.chart import ALERTS, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
 
 pytestmark = pytest.mark.slow
 CONFIGS = {
@@ -40,7 +41,7 @@ def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]
         server.close()
 
 
-@pytest.mark.parametrize("values", [KMOD, PERF, VPT, PRIVILEGED])
+@pytest.mark.parametrize("values", [ALERTS, KMOD, PERF, VPT, PRIVILEGED])
 def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
     told = helm("lint", "--strict", str(CHART), values=values)
     assert "0 chart(s) failed" in told and "WARNING" not in told
@@ -57,6 +58,9 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "store": {"url": "gs://bucket"}}, "at '/store/url'"),
         ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
         ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
+        ({**KMOD, "alertmanager": {"enabled": True}}, "set alertmanager.from to the peers of a NetworkPolicy"),
+        ({**KMOD, "alertmanager": {"labels": {"job": "x"}}}, "at '/alertmanager/labels': additional properties 'job'"),
+        ({**KMOD, "alertmanager": {"periodMs": -1}}, "at '/alertmanager/periodMs'"),
         ({**VPT, "controller": {"backend": "bts"}}, "at '/controller/backend'"),
     ],
 )
@@ -87,8 +91,55 @@ def test_etcd_knows_its_flags(helm: Helm) -> None:
         assert re.search(rf"^\s+{flag}\b", known.stdout + known.stderr, re.MULTILINE), flag
 
 
+def test_the_webhook_of_alertmanager_knows_its_arguments_and_is_reached_where_others_look_for_it(helm: Helm) -> None:
+    assert not [body for body in helm.rendered(KMOD) if body["metadata"]["name"] == "permille-alertmanager"]
+    objects = helm.rendered(ALERTS)
+    pod = pods(objects)["permille-alertmanager"]
+    (container,) = pod["spec"]["containers"]
+    # Its usage is right where the first thing that it misses is a secret's file, and that one is mounted.
+    with pytest.raises(SystemExit, match="No such file or directory: '/etc/permille/webhook/token'"):
+        alertmanager_main(container["args"])
+    assert {volume["secret"]["secretName"] for volume in pod["spec"]["volumes"]} == {
+        "permille-alertmanager-tls",
+        "permille-alertmanager-webhook",
+    }
+    assert "--label=process_name=job" in container["args"] and "--period-ms=200" in container["args"]
+    services = {body["metadata"]["name"]: body["spec"] for body in objects if body["kind"] == "Service"}
+    assert f"--coverage=permille-coverage.{NAMESPACE}.svc:7600" in container["args"]
+    assert services["permille-coverage"]["ports"] == [{"name": "grpc", "port": 7600}]
+    for name in ("permille-coverage", "permille-alertmanager"):
+        assert services[name]["selector"].items() <= pods(objects)[name]["metadata"]["labels"].items()
+        ports = {port["containerPort"] for port in pods(objects)[name]["spec"]["containers"][0]["ports"]}
+        assert services[name]["ports"][0]["port"] in ports
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTPS"}
+
+
+def test_an_alert_comes_through_the_network_policies_to_coverage_and_no_further(helm: Helm) -> None:
+    policies = {
+        body["metadata"]["name"].removeprefix("permille-"): body["spec"]["ingress"]
+        for body in helm.rendered(ALERTS)
+        if body["kind"] == "NetworkPolicy"
+    }
+
+    def callers(component: str, port: int) -> list[Object]:
+        return [peer for rule in policies[component] if {"port": port} in rule["ports"] for peer in rule["from"]]
+
+    assert callers("alertmanager", 9095) == [*ALERTS["alertmanager"]["from"], *ALERTS["networkPolicy"]["metrics"]]
+    (ours,) = callers("coverage", 7600)
+    assert "alertmanager" in ours["podSelector"]["matchExpressions"][0]["values"]
+    for component in ("allocator", "controller", "decoder"):
+        (ours,) = callers(component, 7600)
+        assert "alertmanager" not in ours["podSelector"]["matchExpressions"][0]["values"]
+    (members,) = callers("etcd", 2379)
+    assert members["podSelector"]["matchExpressions"] == [
+        {"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["alertmanager"]}
+    ]
+
+
 def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:
     for values, added in (
+        (ALERTS, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
         (KMOD, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
         (PERF, {"BPF", "DAC_READ_SEARCH", "IPC_LOCK", "PERFMON", "SYS_PTRACE"}),
         (VPT, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
@@ -106,14 +157,19 @@ def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:
 
 
 def test_each_pod_has_one_network_policy(helm: Helm) -> None:
-    objects = helm.rendered(KMOD)
+    objects = helm.rendered({**ALERTS, "networkPolicy": {}})
     policies = [body["spec"] for body in objects if body["kind"] == "NetworkPolicy"]
     for name, pod in pods(objects).items():
         labels = pod["metadata"]["labels"].items()
         (policy,) = [one for one in policies if one["podSelector"]["matchLabels"].items() <= labels]
         assert policy["policyTypes"] == ["Ingress"]
         ports = {port["port"] for rule in policy.get("ingress") or [] for port in rule["ports"]}
-        expected = {"permille-etcd": {2379, 2380}, "permille-operator": set(), "permille-cli": set()}
+        expected = {
+            "permille-etcd": {2379, 2380},
+            "permille-operator": set(),
+            "permille-cli": set(),
+            "permille-alertmanager": {9095},
+        }
         assert ports == expected.get(name, {7600})
 
 
@@ -148,7 +204,7 @@ def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm:
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": enforced}})
     controller = pods(helm.rendered(KMOD))["permille-controller"]
     await_true(lambda: tried(admin, controller).status == 403, PATIENCE_S, "the label to be in force")
-    for values in (KMOD, VPT):
+    for values in (ALERTS, KMOD, VPT):
         for name, pod in pods(helm.rendered(values)).items():
             answer = tried(admin, pod)
             assert answer.status == (403 if name == "permille-controller" else 201), (name, answer.message)
