@@ -1,0 +1,178 @@
+"""Three replicas, killed at random until everything is done: each step was executed, and had its effect once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from permille.api.controller.v1 import controller_pb2
+from permille.api.coverage.v1 import coverage_pb2
+from permille.api.decoder.v1 import decoder_pb2
+from permille.mesh.config import MeshConfig
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.etcd import Etcd
+from permille.mesh.operation_runner import Job
+
+from .test_coverage_service import (
+    Controller,
+    Coverage,
+    Decoder,
+    Operation,
+    controller_serving,
+    decoder_serving,
+    profile_of,
+    result_of,
+    wish,
+)
+
+REPLICAS, REQUESTS, ROUNDS = 3, 30, 3
+# Every third request goes by rounds, every third is of a program on both nodes, the others are of one process.
+ROUND_TARGETS = [f"profiled-{number}" for number in range(REQUESTS // 3)]
+SPREAD_TARGETS = [f"spread-{number}" for number in range(REQUESTS // 3)]
+SINGLE_PIDS = range(5000, 5000 + REQUESTS // 3)
+WANTED_SESSIONS = REQUESTS // 3 * (ROUNDS + 2 + 1)
+# What a recording, or a decode, takes at most; and how long a replica lives.
+LONGEST_S, LONGEST_LIFE_S = 1.0, 6.0
+
+
+class SlowController(Controller):
+    """Recordings of any length up to a second."""
+
+    def __init__(self, node: str, chance: random.Random) -> None:
+        super().__init__(node)
+        self.go_on.set()
+        self._chance = chance
+
+    async def _run(self, session: controller_pb2.Session) -> None:
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+        await super()._run(session)
+
+
+class SlowDecoder(Decoder):
+    """Decodes of any length up to a second."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self.ran = self._called
+        self._chance = chance
+
+    async def work(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+        return await super().work(job)
+
+    @staticmethod
+    def _called(session: int) -> dict[str, Iterable[int]]:
+        """Always something new, so that rounds go on."""
+        return {"get": range(10), f"rare-{session}": [3], f"rarer-{session}": [8]}
+
+
+@asynccontextmanager
+async def surroundings(config: MeshConfig, chance: random.Random) -> AsyncIterator[tuple[list[Controller], Decoder]]:
+    """Two nodes and a decoder, which nobody kills here."""
+    # They are in this process, which waits for the processor as long as all that is started and killed beside it.
+    config = config.model_copy(update={"lease_ttl_s": 60})
+    nodes: list[Controller] = [SlowController(name, chance) for name in ("n1", "n2")]  # type: ignore[abstract]
+    decoder = SlowDecoder(chance)
+    nodes[0].processes = dict.fromkeys(SINGLE_PIDS, "single")
+    for number, (profiled, spread) in enumerate(zip(ROUND_TARGETS, SPREAD_TARGETS, strict=True)):
+        for side, node in enumerate(nodes):
+            first = 1000 + 100 * number + 10 * side
+            node.processes |= {first: profiled, first + 1: profiled, first + 2: spread}
+    async with AsyncExitStack() as serving:
+        for node in nodes:
+            await serving.enter_async_context(controller_serving(config, node))
+        await serving.enter_async_context(decoder_serving(config, decoder))
+        yield nodes, decoder
+
+
+def requests() -> list[coverage_pb2.StartCoverageRequest]:
+    """Thirty, of three kinds in turn."""
+    wishes = [
+        kind
+        for profiled, spread, pid in zip(ROUND_TARGETS, SPREAD_TARGETS, SINGLE_PIDS, strict=True)
+        for kind in (profile_of(profiled, limit=ROUNDS, min_gain=1e-9), wish(name=spread), wish(pids=(pid,)))
+    ]
+    return [
+        coverage_pb2.StartCoverageRequest(request_id=f"r{number}", coverage=one) for number, one in enumerate(wishes)
+    ]
+
+
+async def to_its_end(client: Coverage, request: coverage_pb2.StartCoverageRequest) -> Operation:
+    """Starts as a caller does who repeats while nobody answers, and waits."""
+    while True:
+        try:
+            started = await client._call("StartCoverage", request, coverage_pb2.StartCoverageResponse)
+            return await client.wait(started.operation.name)
+        except PermilleError as error:
+            if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+                raise
+        await asyncio.sleep(0.1)
+
+
+async def killed_and_restarted(replica: Coverage, chance: random.Random, killed: Callable[[], None]) -> None:
+    """Lives and stays away for random times, until cancelled."""
+    try:
+        while True:
+            await replica.start()
+            await asyncio.sleep(chance.uniform(0, LONGEST_LIFE_S))
+            await replica.kill()
+            killed()
+            await asyncio.sleep(chance.uniform(0, LONGEST_S))
+    finally:
+        with suppress(ProcessLookupError):
+            await replica.kill()
+        await replica.channels.close()
+
+
+@pytest.mark.timeout(900)
+async def test_replicas_that_are_killed_at_random_execute_each_step_once_and_lose_none(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
+    # pytest shows it when the test fails.
+    print(f"again: KILL_SEED={seed}")
+    kills = itertools.count()
+    client = Coverage(mesh_config, etcd, tmp_path / "none.log")
+    async with surroundings(mesh_config, random.Random(seed)) as (nodes, decoder):
+        replicas = [Coverage(mesh_config, etcd, tmp_path / f"replica-{number}.log") for number in range(REPLICAS)]
+        lives = [
+            asyncio.create_task(killed_and_restarted(replica, random.Random(f"{seed} {number}"), lambda: next(kills)))
+            for number, replica in enumerate(replicas)
+        ]
+        begun = []
+        arrivals = random.Random(f"{seed} arrivals")
+        for request in requests():
+            begun.append(asyncio.create_task(to_its_end(client, request)))
+            await asyncio.sleep(arrivals.uniform(0, LONGEST_S))
+        try:
+            everything = asyncio.gather(*begun)
+            await asyncio.wait([everything, *lives], return_when=asyncio.FIRST_COMPLETED)
+            assert not any(life.done() for life in lives), lives
+            results = [result_of(operation) for operation in await everything]
+        finally:
+            for task in (*begun, *lives):
+                task.cancel()
+            await asyncio.gather(*begun, *lives, return_exceptions=True)
+            await client.channels.close()
+    print(f"{next(kills)} kills")
+    sessions = [session for result in results for session in result.sessions]
+    assert len(sessions) == len(set(sessions)) == WANTED_SESSIONS
+    assert sum(node.starts for node in nodes) == WANTED_SESSIONS
+    assert sorted(session for node in nodes for session in node.sessions) == sorted(sessions)
+    assert sorted(decoder.decoded) == sorted(sessions)
+    assert [len(result.rounds) for result in results[::3]] == [ROUNDS] * len(ROUND_TARGETS)
+    assert [failure for result in results for failure in result.failures] == []
+    assert nodes[0].stops == nodes[1].stops == []
+    for result in results:
+        # Everybody that was meant, and nobody twice.
+        pids = [(node.node, pid) for node in result.plan.nodes for pid in node.pids]
+        assert len(pids) == len(set(pids))
+    for left in ("pending", "owners", "reservations"):
+        assert [kv for kv in await etcd.prefix(f"/permille/v1/{left}/coverage/") if not kv.key.endswith("/")] == []
