@@ -33,7 +33,15 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
     assert [replica["session"] for replica in shown["replicas"]] == told["sessions"]
     everything = mesh.json("coverage", "show", "--name", name)
     assert {"inner_work", "outer_work"} <= {row["name"] for row in everything["functions"]}
-    assert "Functions of all sessions together" in mesh.run("coverage", "show", "--name", name).stdout
+    assert [edge["callee"] for edge in everything["edges"] if edge["caller"] == "outer_work"] == ["inner_work"]
+    paths = everything["paths"]
+    inner = next(path for path in paths if path["name"] == "inner_work" and path["caller"])
+    assert (paths[inner["caller"] - 1]["name"], inner["calls"] > 1, inner["share"] <= 1) == ("outer_work", True, True)
+    text = mesh.run("coverage", "show", "--name", name).stdout
+    assert "Functions of all sessions together" in text
+    assert "outer_work > inner_work" in text
+    assert "Call paths of all sessions together" in text
+    assert mesh.json("coverage", "show", "--name", name, "--paths", "0")["paths"] == []
 
 
 def test_what_another_program_does_is_told_apart_and_the_same_is_alike(
@@ -52,9 +60,10 @@ def test_what_another_program_does_is_told_apart_and_the_same_is_alike(
     found = mesh.json("diff", session, other, "--top", "50")
     only = {row["name"]: row["only_in"] for row in found["functions"]}
     assert (only["inner_work"], only["strange_work"]) == ("a", "b")
+    assert {row["only_in"] for row in found["paths"] if row["name"] == "strange_work"} == {"b"}
     assert "only B" in mesh.run("diff", session, other).stdout
     same = mesh.json("diff", session, session)
-    assert (same["similarity"], same["functions"], same["calls"]) == (1.0, [], [])
+    assert (same["similarity"], same["functions"], same["calls"], same["paths"]) == (1.0, [], [], [])
 
 
 def test_what_cannot_be_meant_says_what_to_do(mesh: Mesh, session: str) -> None:

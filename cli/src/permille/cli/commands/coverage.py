@@ -39,9 +39,17 @@ def show(
     name: Annotated[
         str, typer.Option("--name", "-n", metavar="NAME", help="The newest sessions of programs of this name instead.")
     ] = "",
-    top: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions.")] = 15,
+    top: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions, and calls between them.")
+    ] = 15,
+    paths: Annotated[
+        int,
+        typer.Option(min=0, max=10_000, metavar="N", help="So many call paths; 0: none, which takes less time."),
+    ] = 15,
 ) -> None:
     """Show what replicas' sessions make together, and how much none of them has seen.
+
+    Call paths are each told once, with how often they were taken and in how many sessions, under their callers.
 
     `unseen` is an estimate from how many functions were in one session only and in two (Chao2): at least so many exist
     and have not run in any. `seen` is the share of what another session would run that is known already.
@@ -55,7 +63,7 @@ def show(
 
     async def work(client: MeshClient) -> coverage_pb2.GetCoverageResponse:
         of = coverage_pb2.SessionSet(target=name) if name else (await session_sets(client, which or []))[0]
-        request = coverage_pb2.GetCoverageRequest(of=of, functions=top)
+        request = coverage_pb2.GetCoverageRequest(of=of, functions=top, edges=top, paths=paths)
         return await answer((await client.coverage()).GetCoverage(request, timeout=300))
 
     found = in_mesh(invocation.config, work)

@@ -39,6 +39,10 @@ def diff(
         Measure.INSTRUCTIONS
     ),
     top: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions and calls.")] = 15,
+    paths: Annotated[
+        int,
+        typer.Option(min=0, max=10_000, metavar="N", help="So many call paths; 0: none, which takes less time."),
+    ] = 15,
 ) -> None:
     """Show what two recordings did differently, the most telling first.
 
@@ -55,7 +59,7 @@ def diff(
 
     async def work(client: MeshClient) -> coverage_pb2.DiffCoverageResponse:
         one, other = await session_sets(client, a.split(","), b.split(","))
-        request = coverage_pb2.DiffCoverageRequest(a=one, b=other, measure=_MEASURES[by], limit=top)
+        request = coverage_pb2.DiffCoverageRequest(a=one, b=other, measure=_MEASURES[by], limit=top, paths=paths)
         return await answer((await client.coverage()).DiffCoverage(request, timeout=300))
 
     found = in_mesh(invocation.config, work)

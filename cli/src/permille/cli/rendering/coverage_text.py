@@ -41,6 +41,12 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
         yield Text(f"{count(found.older_sessions)} older sessions are not looked at")
     yield ""
     yield _function_table(found)
+    if found.edges:
+        yield ""
+        yield _edge_table(found)
+    if found.paths:
+        yield ""
+        yield _path_table(found)
 
 
 def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
@@ -181,6 +187,46 @@ def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
             count(function.calls),
             count(function.self_instructions),
             share(function.share, 1).removesuffix(" %"),
+        )
+    return table
+
+
+def _edge_table(found: coverage_pb2.GetCoverageResponse) -> Table:
+    rest = found.edges_total - len(found.edges)
+    table = _titled("Calls of one function by another, of all sessions together", ("CALL", "MODULE"))
+    table.caption = f"{count(rest)} more: --top {found.edges_total}" if rest else None
+    for name in ("SESSIONS", "CALLS", "%"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for edge in found.edges:
+        table.add_row(
+            Text(f"{edge.caller} > {edge.callee}"),
+            Text(PurePath(edge.callee_module).name),
+            count(edge.sessions),
+            count(edge.calls),
+            share(edge.share, 1).removesuffix(" %"),
+        )
+    return table
+
+
+def _path_table(found: coverage_pb2.GetCoverageResponse) -> Table:
+    table = _titled("Call paths of all sessions together, the heaviest", ("PATH", "MODULE"))
+    if found.path_calls_left_out:
+        table.caption = (
+            f"{count(found.path_calls_left_out)} calls have other paths; at least"
+            f" {count(found.paths_total)} in all: --paths"
+        )
+    for name in ("SESSIONS", "CALLS", "INSN", "%"):
+        table.add_column(name, justify="right", no_wrap=True)
+    depths: list[int] = []
+    for path in found.paths:
+        depths.append(depths[path.caller - 1] + 1 if path.caller else 0)
+        table.add_row(
+            Text(" " * depths[-1] + path.name),
+            Text(PurePath(path.module).name),
+            count(path.sessions),
+            count(path.calls),
+            count(path.total_instructions),
+            share(path.share, 1).removesuffix(" %"),
         )
     return table
 

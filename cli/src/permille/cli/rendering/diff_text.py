@@ -17,7 +17,7 @@ Difference = coverage_pb2.Difference
 
 
 def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterator[RenderableType]:
-    """Who is compared, then functions, then calls."""
+    """Who is compared, then functions, then calls, then call paths where they were asked for."""
     yield Text(f"A: {', '.join(found.a)}")
     yield Text(f"B: {', '.join(found.b)}")
     yield Text(f"alike: {100 * found.similarity:.1f} % of the calls' distribution over functions")
@@ -27,6 +27,13 @@ def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterato
     ):
         yield ""
         yield _table(title, rows, total) if rows else Text(f"{title}: no difference")
+    if found.paths:
+        yield ""
+        yield _table("Call paths", found.paths, found.paths_total, more="--paths")
+    if found.paths_left_out:
+        yield Text(
+            f"{count(found.paths_left_out)} paths are left out: of the other side only the heaviest were looked at"
+        )
 
 
 def diff_json(found: coverage_pb2.DiffCoverageResponse) -> dict[str, Any]:
@@ -39,6 +46,9 @@ def diff_json(found: coverage_pb2.DiffCoverageResponse) -> dict[str, Any]:
         "calls_total": found.calls_total,
         "functions": [_row_json(row) for row in found.functions],
         "calls": [{"caller": row.caller, **_row_json(row)} for row in found.calls],
+        "paths_total": found.paths_total,
+        "paths_left_out": found.paths_left_out,
+        "paths": [{"callers": list(row.callers), **_row_json(row)} for row in found.paths],
     }
 
 
@@ -67,13 +77,13 @@ def _row_json(row: Difference) -> dict[str, Any]:
     }
 
 
-def _table(title: str, rows: Sequence[Difference], total: int) -> Table:
+def _table(title: str, rows: Sequence[Difference], total: int, *, more: str = "--top") -> Table:
     rest = total - len(rows)
     table = Table(
         title=title,
         title_justify="left",
         title_style="bold",
-        caption=f"{count(rest)} more: --top {total} shows all" if rest > 0 else None,
+        caption=f"{count(rest)} more: {more} {total} shows all" if rest > 0 else None,
         caption_justify="left",
         box=None,
         pad_edge=False,
@@ -85,7 +95,7 @@ def _table(title: str, rows: Sequence[Difference], total: int) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(f"{row.caller} > {row.name}" if row.caller else row.name),
+            Text(" > ".join(filter(None, (row.caller, *row.callers, row.name)))),
             Text(PurePath(row.module).name),
             change_text(row),
             count(row.count_a),

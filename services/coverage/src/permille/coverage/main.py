@@ -13,6 +13,7 @@ from permille.coverage.service.inventory import ControllerInventory
 from permille.coverage.service.planner import Planner
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
+from permille.coverage.service.session_paths import SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
 from permille.coverage.service.settings import CoverageSettings
@@ -39,7 +40,8 @@ async def setup(context: ServerContext) -> None:
         settings = context.config.coverage
     policy, history = settings.policy(), settings.history_sessions
     rates, stability = RateStore(context.etcd), StabilityStore(context.etcd)
-    asked = SessionProfiles(TableReader(context.channels, patience_s=QUESTION_PATIENCE_S))
+    questions = TableReader(context.channels, patience_s=QUESTION_PATIENCE_S)
+    asked = SessionProfiles(questions)
     working = SessionProfiles(TableReader(context.channels, patience_s=settings.patience_s))
     work = CoverageWork(
         Recordings(context.channels, patience_s=settings.patience_s),
@@ -51,7 +53,7 @@ async def setup(context: ServerContext) -> None:
     inventory = ControllerInventory(context.etcd, context.channels, settings.zones)
     planner = Planner(inventory, rates, stability, asked, policy, history=history)
     callers = Callers(context.operations, policy)
-    reader = CoverageReader(SessionSets(context.operations, asked, history=history), asked)
+    reader = CoverageReader(SessionSets(context.operations, asked, history=history), asked, SessionPaths(questions))
     context.add(
         coverage_pb2_grpc.add_CoverageServiceServicer_to_server,
         CoverageService(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.accuracy import accuracy
-from permille.coverage.domain.augmentation import Merged, MergedFunction, merge
+from permille.coverage.domain.augmentation import Merged, MergedEdge, MergedFunction, merge, weight
+from permille.coverage.domain.call_paths import MergedPaths
 from permille.coverage.domain.coverage_by_version import Estimate, Ledger, Seen
 from permille.coverage.domain.divergence import Divergent, Measure, Place, Way, diverge
-from permille.coverage.domain.profile import Function, Profile
+from permille.coverage.domain.path_divergence import Way as PathWay
+from permille.coverage.domain.path_divergence import diverge_paths
+from permille.coverage.domain.profile import Edge, Function, Profile
+from permille.coverage.service.session_paths import SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
 from permille.mesh.errors import InvalidArgument
@@ -24,19 +28,23 @@ _MEASURES = {
 class CoverageReader:
     """Reads the sessions' profiles, lets the domain count, and answers."""
 
-    def __init__(self, sets: SessionSets, profiles: SessionProfiles) -> None:
+    def __init__(self, sets: SessionSets, profiles: SessionProfiles, paths: SessionPaths) -> None:
         self._sets = sets
         self._profiles = profiles
+        self._paths = paths
 
     async def coverage(self, request: coverage_pb2.GetCoverageRequest) -> coverage_pb2.GetCoverageResponse:
-        """What has been seen, what is missing, and the merged functions."""
-        limit = _rows(request.functions, "functions")
+        """What has been seen, what is missing, and the merged functions, calls between them and call paths."""
+        limit, edges_limit = _rows(request.functions, "functions"), _rows(request.edges, "edges")
+        paths_limit = _rows(request.paths, "paths", default=0)
         ids, older = await self._sets.ids(request.of, "of")
         profiles = [profile async for profile in self._profiles.read(ids)]
         ledger = Ledger()
         for profile in profiles:
             ledger.add(profile)
         merged = merge(profiles)
+        paths = await self._merged_paths(profiles) if paths_limit else MergedPaths()
+        listed = _paths(paths, paths_limit)
         return coverage_pb2.GetCoverageResponse(
             versions=[version_message(seen) for seen in ledger.by_version()],
             replicas=_replicas(profiles, merged),
@@ -44,16 +52,23 @@ class CoverageReader:
             functions_total=len(merged.functions),
             edges_total=len(merged.edges),
             older_sessions=older,
+            edges=_edges(merged, edges_limit),
+            paths=listed,
+            paths_total=paths.distinct,
+            path_calls_left_out=paths.calls - sum(path.calls for path in listed),
         )
 
     async def diff(self, request: coverage_pb2.DiffCoverageRequest) -> coverage_pb2.DiffCoverageResponse:
         """What differs between two sets."""
-        limit = _rows(request.limit, "limit")
+        limit, paths_limit = _rows(request.limit, "limit"), _rows(request.paths, "paths", default=0)
         ids_a, _ = await self._sets.ids(request.a, "a")
         ids_b, _ = await self._sets.ids(request.b, "b")
         a = [profile async for profile in self._profiles.read(ids_a)]
         b = [profile async for profile in self._profiles.read(ids_b)]
         found = diverge(a, b, _MEASURES[request.measure])
+        paths, unsure = (
+            diverge_paths(await self._merged_paths(a), await self._merged_paths(b)) if paths_limit else ([], 0)
+        )
         return coverage_pb2.DiffCoverageResponse(
             a=[profile.session for profile in a],
             b=[profile.session for profile in b],
@@ -62,7 +77,16 @@ class CoverageReader:
             functions_total=len(found.functions),
             calls_total=len(found.ways),
             similarity=accuracy(_calls_by_place(a), _calls_by_place(b)),
+            paths=[_path_difference(row) for row in paths[:paths_limit]],
+            paths_total=len(paths),
+            paths_left_out=unsure,
         )
+
+    async def _merged_paths(self, profiles: list[Profile]) -> MergedPaths:
+        merged = MergedPaths()
+        for profile in profiles:
+            merged.add([part async for part in self._paths.walked(profile.session_id)], weight(profile))
+        return merged
 
 
 def version_message(seen: Seen, missing_after: float = 0.0) -> coverage_pb2.VersionCoverage:
@@ -127,6 +151,47 @@ def _functions(merged: Merged, limit: int) -> list[coverage_pb2.MergedFunction]:
     ]
 
 
+def _edges(merged: Merged, limit: int) -> list[coverage_pb2.MergedEdge]:
+    whole = sum(found.weighted for found in merged.edges.values())
+
+    def order(item: tuple[Edge, MergedEdge]) -> tuple[float, Edge]:
+        return -item[1].weighted, item[0]
+
+    return [
+        coverage_pb2.MergedEdge(
+            caller=edge.caller.name,
+            caller_module=edge.caller.module,
+            caller_build_id=edge.caller.build_id,
+            callee=edge.callee.name,
+            callee_module=edge.callee.module,
+            callee_build_id=edge.callee.build_id,
+            calls=found.count,
+            sessions=found.sessions,
+            weighted_calls=found.weighted,
+            share=found.weighted / whole if whole else 0.0,
+        )
+        for edge, found in sorted(merged.edges.items(), key=order)[:limit]
+    ]
+
+
+def _paths(merged: MergedPaths, limit: int) -> list[coverage_pb2.CallPath]:
+    whole = merged.weighted_instructions
+    return [
+        coverage_pb2.CallPath(
+            name=path.function.name,
+            module=path.function.module,
+            build_id=path.function.build_id,
+            caller=path.above + 1,
+            calls=path.calls,
+            self_instructions=path.self_instructions,
+            total_instructions=path.total_instructions,
+            sessions=path.sessions,
+            share=path.weighted / whole if whole else 0.0,
+        )
+        for path in merged.heaviest(limit)
+    ]
+
+
 def _function_difference(row: Divergent[Place]) -> coverage_pb2.Difference:
     return _difference(row, "", row.key)
 
@@ -135,7 +200,16 @@ def _way_difference(row: Divergent[Way]) -> coverage_pb2.Difference:
     return _difference(row, row.key.caller.name, row.key.callee)
 
 
-def _difference(row: Divergent[Place] | Divergent[Way], caller: str, place: Place) -> coverage_pb2.Difference:
+def _path_difference(row: Divergent[PathWay]) -> coverage_pb2.Difference:
+    *callers, place = row.key
+    found = _difference(row, "", place)
+    found.callers.extend(caller.name for caller in callers)
+    return found
+
+
+def _difference(
+    row: Divergent[Place] | Divergent[Way] | Divergent[PathWay], caller: str, place: Place
+) -> coverage_pb2.Difference:
     return coverage_pb2.Difference(
         caller=caller,
         name=place.name,
@@ -160,12 +234,12 @@ def _calls_by_place(profiles: list[Profile]) -> dict[Place, int]:
     return found
 
 
-def _rows(wanted: int, field: str) -> int:
+def _rows(wanted: int, field: str, *, default: int = _DEFAULT_ROWS) -> int:
     if wanted > _MOST_ROWS:
         raise InvalidArgument(
             f"{field} is {wanted:,}",
             reason="TOO_MANY_ROWS",
-            help=f"use 0 for {_DEFAULT_ROWS}, or at most {_MOST_ROWS:,}; `permille query` reads whole tables",
+            help=f"use 0 for {default}, or at most {_MOST_ROWS:,}; `permille query` reads whole tables",
             metadata={"field": field},
         )
-    return wanted or _DEFAULT_ROWS
+    return wanted or default
