@@ -48,7 +48,7 @@ async def test_of_fifty_concurrent_starts_with_one_request_id_one_creates(etcd: 
 
 async def test_room_is_given_away_once_and_back_at_the_end(etcd: Etcd) -> None:
     first, second = await replica(etcd), await replica(etcd)
-    assert await second.reservations() == ([], 0)
+    assert await second.reservations() == ({}, 0)
     taken, _ = await first.create(Request(), "r1", reservation=Reservation(b"one", 0))
     with pytest.raises(Aborted) as refused:
         await second.create(Request(), "r2", reservation=Reservation(b"two", 0))
@@ -56,12 +56,12 @@ async def test_room_is_given_away_once_and_back_at_the_end(etcd: Etcd) -> None:
     # The same request is no second one, whatever it has read.
     assert await second.create(Request(), "r1", reservation=Reservation(b"one", 0)) == (taken, False)
     contents, revision = await second.reservations()
-    assert contents == [b"one"]
+    assert list(contents.values()) == [b"one"]
     await second.create(Request(), "r2", reservation=Reservation(b"two", revision))
     await second.create(Request(), "r3", reservation=Reservation(b"whatever"))
-    assert sorted((await second.reservations())[0]) == [b"one", b"two", b"whatever"]
+    assert sorted((await second.reservations())[0].values()) == [b"one", b"two", b"whatever"]
     await first.fail(taken.name, NotFound("gone", reason="GONE"))
-    assert sorted((await second.reservations())[0]) == [b"two", b"whatever"]
+    assert sorted((await second.reservations())[0].values()) == [b"two", b"whatever"]
 
 
 async def test_a_request_id_cannot_be_used_for_another_request(etcd: Etcd) -> None:

@@ -175,6 +175,9 @@ def part_of(node: Any, target: Target, session: pb.Session) -> Recording:
 async def test_a_session_can_be_stopped_early(node: Any, target: Target) -> None:
     session = await node.begin(target.pid, period_ms=30_000)
     await node.until(session.name, RECORDING)
+    # Also to who asks for nothing of it.
+    described = (await (await node.controller()).GetNode(pb.GetNodeRequest())).node
+    assert list(described.recording) == [session.name]
     await (await node.controller()).StopSession(pb.StopSessionRequest(name=session.name))
     ended = await node.end_of(session.name)
     assert (ended.state, ended.stop_reason) == (STORED, "STOPPED")

@@ -27,6 +27,8 @@ from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.decoder.v1 import decoder_pb2, decoder_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
+from permille.coverage.domain.rates import Observation
+from permille.coverage.service.rate_store import RateStore
 from permille.mesh import certs, discovery
 from permille.mesh.auth import INTERNAL, Role
 from permille.mesh.channels import Channels
@@ -67,6 +69,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.sessions: dict[str, Session] = {}
         self.by_request: dict[str, str] = {}
         self.starts = 0
+        self.most_at_once = 0
         self.stops: list[str] = []
         self.changed = asyncio.Condition()
         self.go_on = asyncio.Event()
@@ -111,6 +114,8 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
             )
             session.start_time.GetCurrentTime()
             self.sessions[known] = session
+            recording = sum(one.state == Session.STATE_RECORDING for one in self.sessions.values())
+            self.most_at_once = max(self.most_at_once, recording)
             self._task = asyncio.create_task(self._run(session))
         return controller_pb2.StartSessionResponse(session=self.sessions[known])
 
@@ -443,9 +448,15 @@ async def test_a_plan_does_nothing_and_learns_from_what_was_done(
     assert (await coverage.plan(pids=(13,))).measured_sessions == 1
 
 
+async def known_as_light(etcd: Etcd, name: str) -> None:
+    """A program that writes a megabyte a second: none that a node has one session of at a time."""
+    await RateStore(etcd).learn("vpt", name, Observation(1, 1000, 1 << 20, 0, 600))
+
+
 async def test_fifty_starts_at_once_all_come_to_their_end(
-    coverage: Coverage, controller: Controller, decoder: Decoder
+    coverage: Coverage, controller: Controller, decoder: Decoder, etcd: Etcd
 ) -> None:
+    await known_as_light(etcd, "worker")
     controller.processes = dict.fromkeys(range(1000, 1050), "worker")
     controller.go_on.set()
     begun = await asyncio.gather(*(coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes))
@@ -487,6 +498,60 @@ async def test_a_quota_holds_over_all_that_is_unfinished_whichever_replica_began
         for operation in begun:
             result_of(await coverage.wait(operation.name))
         assert len((await coverage.plan(name="worker")).nodes[0].pids) == 3
+
+
+async def test_heavy_sessions_of_one_node_are_recorded_one_after_the_other_whichever_replica_began_them(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 26), "worker")
+    controller.go_on.set()
+    async with limited(mesh_config, etcd, tmp_path) as coverage:
+        begun = await asyncio.gather(*(coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes))
+        for operation in begun:
+            result_of(await coverage.wait(operation.name))
+    assert (controller.starts, controller.most_at_once) == (6, 1)
+
+
+async def test_who_was_named_waits_for_the_node_and_a_profile_is_told_to_come_again(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    decoder.go_on.clear()
+    first = await coverage.begin(pids=(11,))
+    await coverage.until(first.name, "RECORDING")
+    waiting, cancelled = await coverage.begin(pids=(12,)), await coverage.begin(pids=(13,))
+    for operation in (waiting, cancelled):
+        assert not (await coverage.until(operation.name, "WAITING")).done
+    (choice,) = (await coverage.plan(pids=(12,))).choices
+    assert choice.reason == "the target means it; it begins when the heavy session of n1 has ended"
+    await coverage.cancel(cancelled.name)
+    assert isinstance(operation_error(await coverage.wait(cancelled.name)), Cancelled)
+    profile = coverage_pb2.StartCoverageRequest(coverage=profile_of("gzip", limit=0))
+    with pytest.raises(ResourceExhausted, match="n1 has a heavy session of another request") as failure:
+        await coverage._call("StartCoverage", profile, coverage_pb2.StartCoverageResponse)
+    assert (failure.value.reason, failure.value.retry_after_s) == ("QUOTA_IN_USE", 5.0)
+    # The node is free when the recordings have ended, though they are still being decoded.
+    controller.go_on.set()
+    await coverage.until(waiting.name, "DECODING")
+    operation = (await coverage._call("StartCoverage", profile, coverage_pb2.StartCoverageResponse)).operation
+    decoder.go_on.set()
+    for one in (first, waiting, operation):
+        result_of(await coverage.wait(one.name))
+    assert (controller.starts, controller.most_at_once) == (3, 1)
+
+
+async def test_a_killed_coverage_keeps_the_node_to_its_recording(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    first = await coverage.begin(pids=(11,))
+    await coverage.until(first.name, "RECORDING")
+    second = await coverage.begin(pids=(12,))
+    await coverage.kill()
+    await coverage.start()
+    assert not (await coverage.until(second.name, "WAITING")).done
+    controller.go_on.set()
+    for operation in (first, second):
+        result_of(await coverage.wait(operation.name))
+    assert (controller.starts, controller.most_at_once) == (2, 1)
 
 
 async def test_a_caller_has_so_many_unfinished_requests_and_a_repetition_is_none(

@@ -100,11 +100,12 @@ def test_a_process_being_recorded_is_refused_with_its_session() -> None:
         plan(Wish(Target(pids=(11,))), [busy], {})
 
 
-def test_very_many_processes_become_several_sessions_that_hold_each_once() -> None:
+@pytest.mark.parametrize("purpose", [Purpose.ANOMALY, Purpose.ON_DEMAND])
+def test_a_node_has_one_session_and_what_is_beyond_its_processes_is_told(purpose: Purpose) -> None:
     crowd = Node("n1", recordable=tuple(Process(pid, "worker") for pid in range(1, 151)))
-    made = plan(Wish(Target(process_name="worker")), [crowd], {})
-    assert [len(session.pids) for session in made.nodes] == [64, 64, 22]
-    assert sorted(pid for session in made.nodes for pid in session.pids) == list(range(1, 151))
+    made = plan(Wish(Target(process_name="worker"), purpose), [crowd, N1], {})
+    assert [(session.node, session.pids) for session in made.nodes] == [("n1", tuple(range(1, 65)))]
+    assert {choice.reason for choice in made.choices[64:]} == {"a session has 64 processes, and n1 has one"}
 
 
 def test_the_estimate_follows_what_was_measured_and_says_so() -> None:

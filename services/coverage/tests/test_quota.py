@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Policy, Wish, plan
-from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.rates import Rates
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.token_bucket import TokenBucket
@@ -21,11 +21,11 @@ WISH = Wish(Target(process_name="server"), Purpose.ANOMALY)
 
 def test_what_others_take_is_not_there_and_the_caller_has_a_limit_of_its_own() -> None:
     namespace = Limit(Quota(cores=8), Usage(cores=2))
-    made = plan(WISH, NODES, RATES, limits=[namespace])
+    made = plan(WISH, NODES, RATES, room=Room([namespace]))
     assert len(made.nodes) == 3
     assert made.usage == Usage(6, 3e6, sum(session.expected_decode_ms for session in made.nodes))
     assert made.choices[3].reason == "the quota is 8 traced cores, of which other requests take 2"
-    made = plan(WISH, NODES, RATES, limits=[namespace, Limit(Quota(cores=2), owner="pager")])
+    made = plan(WISH, NODES, RATES, room=Room([namespace, Limit(Quota(cores=2), owner="pager")]))
     assert made.choices[1].reason == "the quota of pager is 2 traced cores"
 
 
@@ -33,10 +33,10 @@ def test_what_others_take_is_not_there_and_the_caller_has_a_limit_of_its_own() -
 def test_full_now_is_told_from_too_small(quota: Quota) -> None:
     full = Usage(2, 1e6, 600)
     with pytest.raises(ResourceExhausted, match="other requests take") as failure:
-        plan(WISH, NODES, RATES, limits=[Limit(quota, full)])
+        plan(WISH, NODES, RATES, room=Room([Limit(quota, full)]))
     assert failure.value.reason == "QUOTA_IN_USE"
     with pytest.raises(ResourceExhausted) as failure:
-        plan(WISH, NODES, RATES, limits=[Limit(Quota(cores=1), full)])
+        plan(WISH, NODES, RATES, room=Room([Limit(Quota(cores=1), full)]))
     assert failure.value.reason == "NOTHING_WITHIN_QUOTA"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Policy, Wish, plan
-from permille.coverage.domain.quota import Limit, Quota
+from permille.coverage.domain.quota import Limit, Quota, Room
 from permille.coverage.domain.rates import Rates
 from permille.coverage.domain.spatial_sampler import Instance, Sampling, choose, sample_size, spread
 from permille.coverage.domain.target import Target
@@ -53,7 +54,7 @@ def test_a_sample_keeps_every_limit_and_gives_each_instance_its_reason(
     all_of_them: list[Instance], priority: int, cores: int, megabytes: int
 ) -> None:
     quota = Quota(cores=cores, bytes_per_second=megabytes * 1e6)
-    found = choose(all_of_them, Purpose.PROFILING, priority, limits=[Limit(quota)], sampling=Sampling())
+    found = choose(all_of_them, Purpose.PROFILING, priority, room=Room([Limit(quota)]), sampling=Sampling())
     size, _ = sample_size(all_of_them, priority, Sampling())
     assert len(found.chosen) <= size
     assert sum(one.cores for one in found.chosen) <= cores
@@ -93,6 +94,54 @@ def test_the_square_root_at_the_threshold_all_at_the_top_and_one_of_each_version
     assert sample_size(many, 20, Sampling())[0] == 10
     assert sample_size(many, 100, Sampling())[0] == 100
     assert sample_size(many, 19, Sampling())[0] == 2
+
+
+@given(instances, st.sampled_from(Purpose), st.integers(0, 100), st.sets(st.sampled_from([f"n{n}" for n in range(6)])))
+def test_no_plan_has_two_sessions_on_a_node_nor_a_profile_a_heavy_one_where_another_records(
+    all_of_them: list[Instance], purpose: Purpose, priority: int, held: set[str]
+) -> None:
+    nodes: dict[str, list[Process]] = {}
+    for one in all_of_them:
+        nodes.setdefault(one.node.name, []).append(replace(one.process, name="server"))
+    listed = [Node(name, tuple(processes), zone=name, cores=4) for name, processes in nodes.items()]
+    wish = Wish(Target(process_name="server"), purpose, priority=priority)
+    for known in (Rates(bytes_per_second=rate, sessions=1) for rate in (0.0, 4e6, 20e6)):
+        room = Room(held=frozenset(held))
+        try:
+            made = plan(wish, listed, {"server": known}, room=room)
+        except ResourceExhausted as error:
+            assert error.reason == "QUOTA_IN_USE"
+            assert purpose is Purpose.PROFILING
+            assert held.issuperset(nodes)
+            continue
+        assert len({session.node for session in made.nodes}) == len(made.nodes)
+        heavy = {session.node for session in made.nodes if len(session.pids) * known.bytes_per_second >= 15e6}
+        assert made.heavy_nodes == heavy
+        if purpose is Purpose.PROFILING:
+            assert heavy.isdisjoint(held)
+        else:
+            assert sum(len(session.pids) for session in made.nodes) == len(all_of_them)
+            waiting = {choice.instance.node.name for choice in made.choices if "it begins when" in choice.reason}
+            assert waiting == heavy & held
+
+
+def test_sessions_of_other_programs_count_where_the_node_tells_only_the_processes_asked_for() -> None:
+    process = Process(1, "server", backend="kmod")
+    node = Node("n1", (process,), recording=("nodes/n1/sessions/s",))
+    found = choose([Instance(node, process, bytes_per_second=20e6)], Purpose.PROFILING, 50, sampling=Sampling())
+    assert found.choices[0].reason == "n1 has a session already"
+    with pytest.raises(ResourceExhausted) as failure:
+        plan(Wish(Target(process_name="server"), Purpose.PROFILING), [node], {})
+    assert (failure.value.reason, failure.value.retry_after_s) == ("QUOTA_IN_USE", 5.0)
+
+
+def test_light_processes_that_are_heavy_together_are_no_session_beside_another() -> None:
+    crowd = [Process(pid, "server") for pid in range(1, 11)]
+    node = Node("n1", tuple(crowd))
+    rows = [Instance(node, process, bytes_per_second=4e6) for process in crowd]
+    found = choose(rows, Purpose.PROFILING, 100, room=Room(held=frozenset({"n1"})), sampling=Sampling())
+    assert len(found.chosen) == 3
+    assert found.choices[3].reason == "n1 has a heavy session of another request"
 
 
 def test_a_node_that_records_anything_gets_no_heavy_session_beside_it() -> None:

@@ -129,11 +129,21 @@ class OperationStore:
             raise _changed(known_as)
         return _same_request(await self.get(_PREFIX + before.value.decode()), request), False
 
-    async def reservations(self) -> tuple[Sequence[bytes], int]:
-        """What unfinished operations have reserved, and the revision of the newest reservation."""
-        found = await self.etcd.prefix(self.keys.reservations)
-        revision = next((kv.mod_revision for kv in found if kv.key == self.keys.reservations), 0)
-        return [kv.value for kv in found if kv.key != self.keys.reservations], revision
+    async def reservations(self) -> tuple[dict[str, bytes], int]:
+        """What unfinished operations have reserved, by their ids, and the revision of the newest reservation."""
+        prefix = self.keys.reservations
+        found = {kv.key.removeprefix(prefix): kv for kv in await self.etcd.prefix(prefix)}
+        newest = found.pop("", None)
+        return {identity: kv.value for identity, kv in found.items()}, newest.mod_revision if newest else 0
+
+    async def reserve(self, name: str, reservation: Reservation) -> bool:
+        """Replaces what an operation has reserved; False when others reserved something since the revision.
+
+        Raises `Aborted` when this process is not the owner any more.
+        """
+        identity = operation_id(name)
+        free, reserve = self._reserving(identity, reservation)
+        return await self._as_owner(identity, free, reserve)
 
     async def find(self, request: Message, request_id: str) -> Operation | None:
         """The operation that this request made before, if any.

@@ -9,6 +9,7 @@ from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.coverage_service import ACCESS, CoverageService
 from permille.coverage.service.coverage_work import CoverageWork
 from permille.coverage.service.decoding import Decodings
+from permille.coverage.service.heavy_nodes import HeavyNodes
 from permille.coverage.service.inventory import ControllerInventory
 from permille.coverage.service.planner import Planner
 from permille.coverage.service.rate_store import RateStore
@@ -48,6 +49,8 @@ async def setup(context: ServerContext) -> None:
         Decodings(context.channels, patience_s=settings.patience_s),
         rates,
         AdaptiveRounds(working, settings.worth(), history=history, longest_ms=settings.longest_period_ms),
+        HeavyNodes(context.operations),
+        patience_s=settings.patience_s,
     )
     runner = OperationRunner(context.operations, coverage_pb2.StartCoverageRequest, work)
     inventory = ControllerInventory(context.etcd, context.channels, settings.zones)

@@ -18,7 +18,7 @@ from permille.controller.domain.program_build import build_id
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.service.session_message import backend_value
-from permille.controller.service.session_registry import SessionRegistry
+from permille.controller.service.session_registry import BUSY, SessionRegistry
 from permille.mesh.errors import PermilleError
 from permille.mesh.etcd import Etcd
 
@@ -73,6 +73,7 @@ class NodeDescription:
             capabilities=[capability_message(capability) for capability in await self._capabilities()],
             processes=[self._process(process, builds, backend.name) for process, backend in recordable],
             other_processes=[self._process(process, builds) for process in others.values()],
+            recording=[session.name for session in self._registry.active() if session.state in BUSY],
             launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
         )
 

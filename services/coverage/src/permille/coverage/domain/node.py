@@ -35,6 +35,8 @@ class Node:
     name: str
     recordable: tuple[Process, ...] = ()
     others: tuple[Process, ...] = ()
+    # Sessions that record there now, of whichever processes.
+    recording: tuple[str, ...] = ()
     trace_budget_bytes: int = 0
     cores: int = 0
     zone: str = ""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
-from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.rates import Rates
 from permille.coverage.domain.spatial_sampler import Choice, Instance, Sample, Sampling, choose, spread
-from permille.coverage.domain.target import MOST_PIDS, Target, match
+from permille.coverage.domain.target import Target, match
 from permille.coverage.domain.temporal_decider import Decision, Situation, Term, Weights, decide, priority_for
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
@@ -65,6 +65,8 @@ class NodePlan:
     expected_overhead: float = 0.0
     terms: tuple[Term, ...] = ()
     backend: str = "vpt"
+    # Of which its node has one at a time.
+    heavy: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class Plan:
         """Of all sessions."""
         return sum(session.expected_core_seconds for session in self.nodes)
 
+    @property
+    def heavy_nodes(self) -> frozenset[str]:
+        """Nodes that nobody else may record heavily while these sessions do."""
+        return frozenset(session.node for session in self.nodes if session.heavy)
+
 
 def plan(
     wish: Wish,
@@ -94,14 +101,14 @@ def plan(
     *,
     policy: Policy | None = None,
     issues: Mapping[str, float] | None = None,
-    limits: Sequence[Limit] | None = None,
+    room: Room | None = None,
 ) -> Plan:
     """Who records what. `rates`: what is known by process name; a name without any gets the first guesses.
 
-    `issues`: recent troubles by process name; `limits`: by default the namespace's quota, of which nobody takes
-    anything. More processes of one name on one node than a session may hold (64)
-    become several sessions. Raises what `match`, `require_period` and `priority_for` raise, `FailedPrecondition` when a
-    process is being recorded already, `ResourceExhausted` when the limits have room for none (QUOTA_IN_USE: not now).
+    `issues`: recent troubles by process name; `room`: by default the namespace's quota, of which nobody takes
+    anything. A node has one session. Raises what `match`, `require_period` and `priority_for` raise,
+    `FailedPrecondition` when a process is being recorded already, `ResourceExhausted` when there is room for none
+    (QUOTA_IN_USE: not now).
     """
     if wish.budget_bytes < 0:
         raise InvalidArgument(
@@ -117,10 +124,10 @@ def plan(
     for one in instances:
         if one.process.session and not sampled:
             raise _already_recorded(one.process)
-    limits = [Limit(policy.quota(wish.namespace))] if limits is None else limits
-    sample = _sample(wish, instances, policy, limits)
+    room = Room([Limit(policy.quota(wish.namespace))]) if room is None else room
+    sample = _sample(wish, instances, policy, room)
     if not sample.chosen:
-        alone = _sample(wish, instances, policy, [limit.untaken() for limit in limits])
+        alone = _sample(wish, [one.alone() for one in instances], policy, room.alone())
         raise _none_fits(wish, sample, in_use=bool(alone.chosen))
     adaptive = sampled and wish.rounds > 1
     first, later = (sample.chosen[:1], sample.chosen[1:]) if adaptive else (sample.chosen, [])
@@ -157,15 +164,11 @@ class _Estimator:
         return Instance(node, process, known.bytes_per_second, known.expected_decode_ms(size))
 
     def sessions(self, instances: Sequence[Instance]) -> list[NodePlan]:
-        """Those of one node together, at most 64 of them."""
+        """Those of one node together."""
         by_node: dict[str, list[Instance]] = {}
         for one in instances:
             by_node.setdefault(one.node.name, []).append(one)
-        return [
-            self._session(together[begin : begin + MOST_PIDS])
-            for together in by_node.values()
-            for begin in range(0, len(together), MOST_PIDS)
-        ]
+        return [self._session(together) for together in by_node.values()]
 
     def _session(self, part: Sequence[Instance]) -> NodePlan:
         node, first = part[0].node, part[0].process
@@ -183,6 +186,7 @@ class _Estimator:
             expected_overhead=known.bytes_per_second / self._policy.weights.reference_bytes_per_second,
             terms=decision.terms,
             backend=first.backend,
+            heavy=self._policy.sampling.is_heavy(sum(one.bytes_per_second for one in part)),
         )
 
     def _period(self, process: Process) -> Decision:
@@ -211,16 +215,16 @@ def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:
     return usage
 
 
-def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy, limits: Sequence[Limit]) -> Sample:
+def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy, room: Room) -> Sample:
     """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
     priority = priority_for(wish.purpose, wish.priority)
     named = wish.target.exact
     if wish.rounds > 1 and wish.purpose is Purpose.PROFILING and not named:
         alone = [
-            choose([one], wish.purpose, priority, limits=limits, sampling=policy.sampling) for one in spread(instances)
+            choose([one], wish.purpose, priority, room=room, sampling=policy.sampling) for one in spread(instances)
         ]
         return Sample(tuple(choice for found in alone for choice in found.choices))
-    return choose(instances, wish.purpose, priority, limits=limits, sampling=policy.sampling, named=named)
+    return choose(instances, wish.purpose, priority, room=room, sampling=policy.sampling, named=named)
 
 
 def _already_recorded(process: Process) -> FailedPrecondition:

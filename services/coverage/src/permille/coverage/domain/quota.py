@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 
@@ -73,3 +74,15 @@ class Limit:
     def _told(self, quota: str, taken: float) -> str:
         owner = f" of {self.owner}" if self.owner else ""
         return f"the quota{owner} is {quota}" + (f", of which other requests take {taken:g}" if taken else "")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What there is for one more request: limits, and the nodes on which another one's heavy session records."""
+
+    limits: Sequence[Limit] = ()
+    held: frozenset[str] = frozenset()
+
+    def alone(self) -> Room:
+        """As if there were no other requests."""
+        return Room([limit.untaken() for limit in self.limits])

@@ -2,7 +2,7 @@
 
 Replicas run the same code, so of a profile's N replicas N**exponent are looked at: the square root of them at the
 threshold of priority, all of them at the highest, one of each version below the threshold. Whatever the purpose, never
-more than the quotas leave beside what else is being recorded.
+more than the quotas leave beside what else is being recorded, and on a node one session of at most 64 processes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
-from permille.coverage.domain.quota import Limit, Usage
+from permille.coverage.domain.quota import Limit, Room, Usage
+from permille.coverage.domain.target import MOST_PIDS
 from permille.coverage.domain.temporal_decider import HIGHEST_PRIORITY, Term
 
 
@@ -30,6 +31,10 @@ class Sampling:
     # A session that writes so much is heavy: of those a node has one at a time. The first guess for a program never
     # seen (20 MB/s) is above it.
     heavy_bytes_per_second: float = 15e6
+
+    def is_heavy(self, bytes_per_second: float) -> bool:
+        """Whether a node has one such session at a time."""
+        return bytes_per_second >= self.heavy_bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,11 @@ class Instance:
     def usage(self) -> Usage:
         """Of recording it alone."""
         return Usage(self.cores, self.bytes_per_second, self.decode_ms)
+
+    def alone(self) -> Instance:
+        """As if nothing were recorded now."""
+        node = replace(self.node, recording=(), recordable=())
+        return replace(self, node=node, process=replace(self.process, session=""))
 
     @property
     def version(self) -> str:
@@ -94,18 +104,34 @@ class _Spent:
 
 @dataclass
 class _Nodes:
-    """Which nodes have a heavy session; one that runs already, of whatever, counts as heavy."""
+    """What each node's session holds so far; `busy`: nodes where others record, or are about to."""
 
-    limit: float
+    sampling: Sampling
+    busy: Mapping[str, str] = field(default_factory=dict)
+    processes: Counter[str] = field(default_factory=Counter)
+    rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     heavy: set[str] = field(default_factory=set)
 
+    def full(self, one: Instance) -> str:
+        """Why the node's session cannot have one more process; "" when it can."""
+        name = one.node.name
+        return f"a session has {MOST_PIDS} processes, and {name} has one" if self.processes[name] == MOST_PIDS else ""
+
     def refusal(self, one: Instance) -> str:
-        heavy = one.bytes_per_second >= self.limit
-        return f"{one.node.name} has a session already" if heavy and one.node.name in self.heavy else ""
+        """Also when it would make a heavy session beside another one, or be the second that is heavy by itself."""
+        name = one.node.name
+        if name in self.busy and self.sampling.is_heavy(self.rates[name] + one.bytes_per_second):
+            return self.busy[name]
+        if name in self.heavy and self.sampling.is_heavy(one.bytes_per_second):
+            return f"{name} has one of this sample already"
+        return self.full(one)
 
     def add(self, one: Instance) -> None:
-        if one.bytes_per_second >= self.limit:
-            self.heavy.add(one.node.name)
+        name = one.node.name
+        self.processes[name] += 1
+        self.rates[name] += one.bytes_per_second
+        if self.sampling.is_heavy(one.bytes_per_second):
+            self.heavy.add(name)
 
 
 def choose(
@@ -113,15 +139,19 @@ def choose(
     purpose: Purpose,
     priority: int,
     *,
-    limits: Sequence[Limit] = (),
+    room: Room | None = None,
     sampling: Sampling,
     named: bool = False,
 ) -> Sample:
-    """Every instance for an anomaly or on demand, or when each was `named`; else a sample, spread."""
+    """Every instance for an anomaly or on demand, or when each was `named`; else a sample, spread.
+
+    A sample leaves out nodes that are busy; every instance of the others is chosen, to begin when its node is free.
+    """
+    room = room or Room()
     if purpose is not Purpose.PROFILING or named:
-        return Sample(tuple(_within(instances, _Spent(limits))))
+        return Sample(tuple(_waiting(list(_within(instances, _Spent(room.limits), _Nodes(sampling))), room, sampling)))
     size, terms = sample_size(instances, priority, sampling)
-    return Sample(tuple(_sampled(list(spread(instances)), size, _Spent(limits), sampling)), terms)
+    return Sample(tuple(_sampled(list(spread(instances)), size, room, sampling)), terms)
 
 
 def sample_size(instances: Sequence[Instance], priority: int, sampling: Sampling) -> tuple[int, tuple[Term, ...]]:
@@ -171,17 +201,37 @@ def spread(instances: Sequence[Instance]) -> Iterator[Instance]:
         yield one
 
 
-def _within(instances: Sequence[Instance], spent: _Spent) -> Iterator[Choice]:
+def _within(instances: Sequence[Instance], spent: _Spent, nodes: _Nodes) -> Iterator[Choice]:
     for one in instances:
-        refusal = spent.refusal(one)
+        refusal = nodes.full(one) or spent.refusal(one)
         if not refusal:
+            nodes.add(one)
             spent.add(one)
         yield Choice(one, not refusal, refusal or "the target means it")
 
 
-def _sampled(instances: Sequence[Instance], size: int, spent: _Spent, sampling: Sampling) -> Iterator[Choice]:
-    nodes = _Nodes(sampling.heavy_bytes_per_second)
-    nodes.heavy.update(one.node.name for one in instances if any(p.session for p in one.node.recordable))
+def _waiting(choices: Sequence[Choice], room: Room, sampling: Sampling) -> Iterator[Choice]:
+    """Tells of each that its heavy session begins when another one's has ended."""
+    rates: defaultdict[str, float] = defaultdict(float)
+    for choice in choices:
+        rates[choice.instance.node.name] += choice.instance.bytes_per_second if choice.chosen else 0.0
+    for choice in choices:
+        name = choice.instance.node.name
+        if choice.chosen and name in room.held and sampling.is_heavy(rates[name]):
+            yield replace(choice, reason=f"{choice.reason}; it begins when the heavy session of {name} has ended")
+        else:
+            yield choice
+
+
+def _sampled(instances: Sequence[Instance], size: int, room: Room, sampling: Sampling) -> Iterator[Choice]:
+    # What a session that runs writes is not known here: it counts as heavy.
+    busy = {
+        one.node.name: f"{one.node.name} has a session already"
+        for one in instances
+        if one.node.recording or any(process.session for process in one.node.recordable)
+    }
+    busy |= {name: f"{name} has a heavy session of another request" for name in room.held}
+    nodes, spent = _Nodes(sampling, busy), _Spent(room.limits)
     taken = 0
     for one in instances:
         if one.process.session:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
-from permille.coverage.domain.plan import Policy
-from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Usage
+from permille.coverage.domain.plan import Plan, Policy
+from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.token_bucket import TokenBucket
+from permille.coverage.service.heavy_nodes import held
+from permille.coverage.service.wire import node_id
 from permille.mesh.auth import Caller, Role, identity_of
 from permille.mesh.call_interceptor import Context
 from permille.mesh.errors import Aborted, ResourceExhausted
@@ -18,7 +20,7 @@ from permille.mesh.operations import OperationStore
 
 # An operation takes seconds.
 _REQUESTS_AGAIN_S = 5.0
-Begin = Callable[[Sequence[Limit], int | None], Awaitable[operation_pb2.Operation]]
+Begin = Callable[[Room, int], Awaitable[operation_pb2.Operation]]
 
 
 class Callers:
@@ -52,26 +54,24 @@ class Callers:
             )
         return caller
 
-    async def limits(self, caller: Caller, namespace: str) -> list[Limit]:
+    async def room(self, caller: Caller, namespace: str) -> Room:
         """What there is for a request of this caller in this namespace."""
-        limits, _, _ = await self._present(caller, namespace)
-        return limits
+        room, _, _ = await self._present(caller, namespace)
+        return room
 
     async def start(self, caller: Caller, namespace: str, begin: Begin) -> operation_pb2.Operation:
-        """What `begin` returns for the limits as they are; again when another replica lets something begin meanwhile.
+        """What `begin` returns for the room there is; again when another replica lets something begin meanwhile.
 
         Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests.
         """
         own = self._limits_of(caller)
-        if not own.requests and not own.cores and self._policy.quota(namespace) == Quota():
-            return await begin([], None)
         async with self._one_at_a_time:
             while True:
-                limits, unfinished, revision = await self._present(caller, namespace)
+                room, unfinished, revision = await self._present(caller, namespace)
                 if own.requests and unfinished >= own.requests:
                     raise _too_many(caller, own.requests)
                 try:
-                    return await begin(limits, revision)
+                    return await begin(room, revision)
                 except Aborted as error:
                     if error.reason != "CONCURRENT_CHANGE":
                         raise
@@ -79,25 +79,28 @@ class Callers:
     def _limits_of(self, caller: Caller) -> CallerLimits:
         return CallerLimits(0, 0, 0) if caller.roles == {Role.AGENT} else self._policy.caller(caller.name)
 
-    async def _present(self, caller: Caller, namespace: str) -> tuple[list[Limit], int, int]:
+    async def _present(self, caller: Caller, namespace: str) -> tuple[Room, int, int]:
         contents, revision = await self._operations.reservations()
-        reserved = [coverage_pb2.Reservation.FromString(content) for content in contents]
+        reserved = [coverage_pb2.Reservation.FromString(content) for content in contents.values()]
         of_caller = [one for one in reserved if one.caller == caller.name]
         limits = [
             Limit(self._policy.quota(namespace), _sum(one for one in reserved if one.namespace == namespace)),
             Limit(Quota(cores=self._limits_of(caller).cores), _sum(of_caller), owner=caller.name),
         ]
-        return limits, len(of_caller), revision
+        nodes = frozenset(map(node_id, held(contents.values())))
+        return Room(limits, nodes), len(of_caller), revision
 
 
-def reservation(caller: Caller, namespace: str, usage: Usage) -> bytes:
-    """What an operation takes, as it is kept."""
+def reservation(caller: Caller, namespace: str, made: Plan, room: Room) -> bytes:
+    """What an operation takes, as it is kept; nodes that others have it waits for."""
+    usage, nodes = made.usage, made.heavy_nodes
     return coverage_pb2.Reservation(
         namespace=namespace,
         caller=caller.name,
         cores=usage.cores,
         bytes_per_second=usage.bytes_per_second,
         decode_ms=usage.decode_ms,
+        nodes=sorted(f"nodes/{node}" for node in nodes) if nodes.isdisjoint(room.held) else (),
     ).SerializeToString(deterministic=True)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
-from permille.coverage.domain.quota import Limit
+from permille.coverage.domain.quota import Room
 from permille.coverage.service.callers import Callers, reservation
 from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.planner import Planner
@@ -59,7 +58,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         """What StartCoverage would do, at which cost."""
         caller = self._callers.counted(context)
         found = await self._planner.survey(request.coverage)
-        planned, _ = self._planner.plan(found, await self._callers.limits(caller, found.wish.namespace))
+        planned, _ = self._planner.plan(found, await self._callers.room(caller, found.wish.namespace))
         if request.outlook:
             await self._planner.add_outlook(planned)
         return coverage_pb2.PlanCoverageResponse(plan=planned)
@@ -101,9 +100,9 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
     async def _begun(self, request: coverage_pb2.StartCoverageRequest, caller: Caller) -> operation_pb2.Operation:
         planned = coverage_pb2.Plan()
 
-        async def begin(limits: Sequence[Limit], revision: int | None) -> operation_pb2.Operation:
+        async def begin(room: Room, revision: int) -> operation_pb2.Operation:
             nonlocal planned
-            planned, usage = self._planner.plan(found, limits)
+            planned, made = self._planner.plan(found, room)
             state = coverage_pb2.CoverageState(plan=_briefly(planned))
             return await self._runner.start(
                 request,
@@ -111,7 +110,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
                 operation_pb2.Progress(stage="PLANNING"),
                 checkpoint=state.SerializeToString(deterministic=True),
                 caller=caller.name,
-                reservation=Reservation(reservation(caller, found.wish.namespace, usage), revision),
+                reservation=Reservation(reservation(caller, found.wish.namespace, made, room), revision),
             )
 
         try:

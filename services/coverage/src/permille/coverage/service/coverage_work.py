@@ -16,10 +16,12 @@ from permille.coverage.domain.rates import Observation
 from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, present_round, skip
 from permille.coverage.service.decoding import Decodings
 from permille.coverage.service.group_commit import GroupCommit
+from permille.coverage.service.heavy_nodes import HeavyNodes, busy
 from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
 from permille.coverage.service.wire import backend_word, node_failure
+from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import operation_id
@@ -33,18 +35,29 @@ _PROGRESS_S = 0.25
 # Each is asked after until it is done: a thousand that wait for their turn would be asked after for as long.
 _DECODES_AT_ONCE = 64
 _AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
-# Why a later round's process is passed over: it ended, or somebody else records it.
-_PASSED_OVER = (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
+# Why a later round's process is passed over: it ended, somebody else records it, or heavily on its node.
+_PASSED_OVER = (Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED)
 
 
 class CoverageWork:
     """Called by the operation runner for each operation, perhaps again after a crash."""
 
-    def __init__(self, recordings: Recordings, decodings: Decodings, rates: RateStore, rounds: AdaptiveRounds) -> None:
+    def __init__(
+        self,
+        recordings: Recordings,
+        decodings: Decodings,
+        rates: RateStore,
+        rounds: AdaptiveRounds,
+        nodes: HeavyNodes,
+        *,
+        patience_s: float,
+    ) -> None:
         self._recordings = recordings
         self._decodings = decodings
         self._rates = rates
         self._rounds = rounds
+        self._nodes = nodes
+        self._patience_s = patience_s
 
     async def __call__(self, job: CoverageJob) -> coverage_pb2.CoverageResult:
         """Runs one operation to its end; a part that fails after it has begun is told in the result, others go on.
@@ -61,6 +74,8 @@ class CoverageWork:
                 continue
             # After a crash also those of earlier rounds, which are stored and decoded: that is soon said.
             stored, lost = await self._tolerant(job, state, self._record(job, state, _open(state, sessions, failed)))
+            if _heavy(state):
+                await self._nodes.take(job.name, ())
             done, undecoded = await self._tolerant(job, state, self._decode(job, stored))
             sessions |= {index: stored[index] for index in done}
             decoded |= done
@@ -130,6 +145,8 @@ class CoverageWork:
         if job.cancel_requested.is_set() and not any(index in state.sessions for index in present):
             raise _cancelled([name for _, name in sorted(state.sessions.items())])
         missing = [index for index in present if index not in state.sessions]
+        if missing and _heavy(state):
+            await self._take_nodes(job, state)
         results = await asyncio.gather(
             *(begin(index, state.plan.nodes[index]) for index in missing), return_exceptions=True
         )
@@ -141,6 +158,18 @@ class CoverageWork:
         if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors.values()):
             await self._stop(state.sessions[index] for index in present if index in state.sessions)
         raise next(iter(refused or errors.values()))
+
+    async def _take_nodes(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
+        """Waits until no other heavy session is on a node where one is to begin; a later round does not wait."""
+        pauses, clock = Backoff(0.1, 1.0), asyncio.get_running_loop().time
+        since_s = clock()
+        while node := await self._nodes.take(job.name, _heavy(state)):
+            if state.rounds or clock() - since_s > self._patience_s:
+                raise busy(node)
+            if job.cancel_requested.is_set():
+                raise _cancelled([])
+            await job.progress("WAITING")
+            await pauses.pause()
 
     async def _record(
         self, job: CoverageJob, state: coverage_pb2.CoverageState, wanted: Iterable[int]
@@ -222,6 +251,11 @@ def _open(
 ) -> set[int]:
     """Sessions that have begun and of which the end is not known here."""
     return set(state.sessions) - set(sessions) - set(failed)
+
+
+def _heavy(state: coverage_pb2.CoverageState) -> set[str]:
+    """Nodes that the present round needs for itself."""
+    return {plan.node for plan in map(state.plan.nodes.__getitem__, present_round(state)) if plan.heavy}
 
 
 async def _save(job: CoverageJob, state: coverage_pb2.CoverageState) -> None:

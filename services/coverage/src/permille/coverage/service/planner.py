@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.coverage_by_version import Ledger
 from permille.coverage.domain.node import Listing
-from permille.coverage.domain.plan import Policy, Wish, plan
-from permille.coverage.domain.quota import Limit, Usage
+from permille.coverage.domain.plan import Plan, Policy, Wish, plan
+from permille.coverage.domain.quota import Room
 from permille.coverage.domain.rates import Rates
 from permille.coverage.service.coverage_reader import version_message
 from permille.coverage.service.inventory import Inventory
@@ -65,12 +65,10 @@ class Planner:
             rates |= await self._rates.of(backend, names)
         return Survey(wish, listing, rates, await self._stability.of(names))
 
-    def plan(self, found: Survey, limits: Sequence[Limit]) -> tuple[coverage_pb2.Plan, Usage]:
-        """What a start would do, and what it would take. Raises what the domain's `plan` raises."""
-        made = plan(
-            found.wish, found.listing.nodes, found.rates, policy=self._policy, issues=found.issues, limits=limits
-        )
-        return plan_message(made, found.listing.unreachable), made.usage
+    def plan(self, found: Survey, room: Room) -> tuple[coverage_pb2.Plan, Plan]:
+        """What a start would do, as it is told and as it is meant. Raises what the domain's `plan` raises."""
+        made = plan(found.wish, found.listing.nodes, found.rates, policy=self._policy, issues=found.issues, room=room)
+        return plan_message(made, found.listing.unreachable), made
 
     async def add_outlook(self, planned: coverage_pb2.Plan) -> None:
         """What has been seen of the plan's programs and what will probably be missing, where that can be had."""

@@ -119,6 +119,7 @@ def node_of(name: str, node: controller_pb2.Node, zone: str = "", backend: str =
         way_out=why_not.fix if why_not else "",
         recordable=tuple(_process(process) for process in node.processes),
         others=tuple(Process(p.pid, p.name) for p in node.other_processes),
+        recording=tuple(node.recording),
         trace_budget_bytes=node.trace_budget_bytes,
         cores=node.cores,
         zone=zone,
@@ -165,6 +166,7 @@ def _session_message(session: NodePlan) -> coverage_pb2.NodePlan:
         period_terms=[_term_message(term) for term in session.terms],
         expected_core_seconds=session.expected_core_seconds,
         expected_overhead=session.expected_overhead,
+        heavy=session.heavy,
     )
 
 
