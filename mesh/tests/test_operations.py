@@ -59,6 +59,12 @@ async def test_room_is_given_away_once_and_back_at_the_end(etcd: Etcd) -> None:
     assert list(contents.values()) == [b"one"]
     await second.create(Request(), "r2", reservation=Reservation(b"two", revision))
     await second.create(Request(), "r3", reservation=Reservation(b"whatever"))
+    # Nor is it changed by who has not seen the newest, or is not its owner.
+    assert not await first.reserve(taken.name, Reservation(b"more", revision))
+    assert await first.reserve(taken.name, Reservation(b"more", (await first.reservations())[1]))
+    with pytest.raises(Aborted):
+        await second.reserve(taken.name, Reservation(b"stolen"))
+    assert await first.reserve(taken.name, Reservation(b"one"))
     assert sorted((await second.reservations())[0].values()) == [b"one", b"two", b"whatever"]
     await first.fail(taken.name, NotFound("gone", reason="GONE"))
     assert sorted((await second.reservations())[0].values()) == [b"two", b"whatever"]

@@ -349,6 +349,16 @@ class Coverage:
                     return reply.operation
             await asyncio.sleep(0.02)
 
+    async def operations(self) -> list[Operation]:
+        """All that there are, by pages of one."""
+        request, found = operation_pb2.ListOperationsRequest(page_size=1), list[Operation]()
+        while True:
+            answer = await self._call("ListOperations", request, operation_pb2.ListOperationsResponse)
+            found += answer.operations
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
     async def cancel(self, name: str) -> Operation:
         request = operation_pb2.CancelOperationRequest(name=name)
         return (await self._call("CancelOperation", request, operation_pb2.CancelOperationResponse)).operation
@@ -364,10 +374,12 @@ class Coverage:
 
 
 def wish(
-    *, pids: tuple[int, ...] = (), name: str = "", node: str = "", period_ms: int = 100
+    *, pids: tuple[int, ...] = (), name: str = "", node: str = "", period_ms: int = 100, namespace: str = ""
 ) -> coverage_pb2.CoverageRequest:
     target = coverage_pb2.Target(node=node, pids=pids, process_name=name)
-    return coverage_pb2.CoverageRequest(target=target, purpose=coverage_pb2.PURPOSE_ON_DEMAND, period_ms=period_ms)
+    return coverage_pb2.CoverageRequest(
+        target=target, purpose=coverage_pb2.PURPOSE_ON_DEMAND, period_ms=period_ms, namespace=namespace
+    )
 
 
 def result_of(operation: Operation) -> coverage_pb2.CoverageResult:
@@ -554,6 +566,20 @@ async def test_a_killed_coverage_keeps_the_node_to_its_recording(
     assert (controller.starts, controller.most_at_once) == (2, 1)
 
 
+async def test_no_invented_namespace_has_more_than_the_cluster(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    await known_as_light(etcd, "worker")
+    controller.processes = dict.fromkeys(range(20, 26), "worker")
+    async with limited(mesh_config, etcd, tmp_path, "--coverage-cluster-cores", "2") as coverage:
+        starts = (coverage.begin(pids=(pid,), namespace=f"made-up-{pid}") for pid in controller.processes)
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        assert sum(isinstance(answer, Operation) for answer in answers) == 2
+        refused = [answer for answer in answers if isinstance(answer, ResourceExhausted)]
+        assert {error.reason for error in refused} == {"QUOTA_IN_USE"}
+        assert "the quota of the cluster is 2 traced cores" in refused[0].message
+
+
 async def test_a_caller_has_so_many_unfinished_requests_and_a_repetition_is_none(
     mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
 ) -> None:
@@ -611,7 +637,8 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
 
     node, decoder = Controller("n1"), Decoder()  # type: ignore[abstract]
     node.go_on.set()
-    service = Coverage(secured("n1"), etcd, tmp_path / "coverage.log")
+    callers = ("--coverage-callers", '{"external": {"namespaces": ["shop"]}}')
+    service = Coverage(secured("n1"), etcd, tmp_path / "coverage.log", *callers)
     async with controller_serving(secured("n1"), node), decoder_serving(secured("n1"), decoder):
         await service.start()
         operator, viewer, external = (
@@ -625,8 +652,18 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
         # What is done stays as it is, whoever asks for its end.
         with pytest.raises(PermissionDenied, match="operator started it"):
             await external.cancel(operation.name)
-        own = await external.begin(pids=(13,))
+        # It asks for its own namespace, and sees what it has started.
+        for refused in (external.begin(pids=(13,)), external.plan(pids=(13,), namespace="bank")):
+            with pytest.raises(PermissionDenied, match="only for shop") as denied:
+                await refused
+            assert denied.value.reason == "NAMESPACE_NOT_ALLOWED"
+        for look in (external.wait(operation.name), external.until(operation.name, "")):
+            with pytest.raises(PermissionDenied, match="may not see"):
+                await look
+        own = await external.begin(pids=(13,), namespace="shop")
         assert own.caller == "external"
+        assert [one.name for one in await external.operations()] == [own.name]
+        assert [one.name for one in await viewer.operations()] == [own.name, operation.name]
         assert (await external.cancel(own.name)).name == (await operator.cancel(own.name)).name
         assert await service.stop() == 0
     for client in (service, operator, viewer, external):

@@ -11,7 +11,7 @@ from permille.coverage.domain.plan import Policy, Wish, plan
 from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.rates import Rates
 from permille.coverage.domain.target import Target
-from permille.coverage.domain.token_bucket import TokenBucket
+from permille.coverage.domain.token_bucket import TokenBucket, TokenBuckets
 from permille.mesh.errors import ResourceExhausted
 
 NODES = [Node(f"n{n}", (Process(n + 1, "server", threads=2),), cores=4) for n in range(4)]
@@ -45,6 +45,31 @@ def test_rounds_take_what_their_largest_takes_for_one_runs_at_a_time() -> None:
     assert plan(wish, NODES, RATES).usage.cores == 2
 
 
+def test_the_clusters_quota_holds_whatever_the_namespace() -> None:
+    cluster = Limit(Quota(cores=6), Usage(cores=2), owner="the cluster")
+    made = plan(WISH, NODES, RATES, room=Room([Limit(Quota(cores=100)), cluster]))
+    assert len(made.nodes) == 2
+    assert made.choices[2].reason == "the quota of the cluster is 6 traced cores, of which other requests take 2"
+
+
+@pytest.mark.parametrize(
+    ("listed", "trusted", "allowed"),
+    [
+        (None, False, {"default"}),
+        (None, True, {"default", "shop", "bank"}),
+        (("shop",), False, {"shop"}),
+        (("shop",), True, {"shop"}),
+        (("*",), False, {"default", "shop", "bank"}),
+        ((), True, set()),
+    ],
+)
+def test_a_caller_asks_for_its_namespaces_and_another_system_for_default_unless_told(
+    listed: tuple[str, ...] | None, trusted: bool, allowed: set[str]
+) -> None:
+    limits = CallerLimits(namespaces=listed)
+    assert {name for name in ("default", "shop", "bank") if limits.allows(name, trusted=trusted)} == allowed
+
+
 def test_who_has_no_limits_has_those_of_default() -> None:
     policy = Policy(callers={"default": CallerLimits(60), "pager": CallerLimits(6, cores=4)})
     assert (policy.caller("pager").cores, policy.caller("other").calls_per_minute) == (4, 60)
@@ -63,6 +88,16 @@ def test_never_more_calls_than_allowed_and_after_the_wait_there_is_one(per_minut
             now += wait + 1e-6
             assert bucket.wait_s(now) == 0.0
             granted += 1
+
+
+def test_callers_who_were_quiet_are_forgotten_and_others_are_not() -> None:
+    buckets = TokenBuckets(0.0)
+    for number in range(1000):
+        assert buckets.wait_s(f"caller-{number}", 1, 0.0) == 0.0
+    assert buckets.wait_s("busy", 1, 59.0) == 0.0
+    assert len(buckets) == 1001
+    assert buckets.wait_s("busy", 1, 60.0) == pytest.approx(59.0)
+    assert len(buckets) == 1
 
 
 def test_a_quiet_minute_gives_a_minutes_calls() -> None:

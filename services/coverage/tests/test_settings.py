@@ -22,6 +22,9 @@ zones = { n1 = "a", n2 = "b" }
 [coverage.quotas.shop]
 cores = 8
 bytes_per_second = 1e8
+
+[coverage.callers.pager]
+namespaces = ["shop"]
 """
 
 
@@ -33,6 +36,7 @@ def test_weights_zones_and_quotas_come_from_the_file(tmp_path: Path) -> None:
     assert (policy.weights.priority, settings.zones) == (2.5, {"n1": "a", "n2": "b"})
     assert policy.quota("shop") == Quota(cores=8, bytes_per_second=1e8)
     assert policy.quota("other") == Quota()
+    assert (policy.caller("pager").namespaces, policy.caller("other").namespaces) == (("shop",), None)
 
 
 def test_a_variable_or_a_flag_is_json() -> None:
@@ -50,9 +54,11 @@ def test_what_is_no_json_or_no_quota_is_refused_with_the_setting() -> None:
         load(CoverageConfig, environment={}, overrides={"coverage": {"quotas": '{"default": {"core": 5}}'}})
 
 
-def test_without_any_setting_nothing_is_limited_and_the_documented_weights_hold() -> None:
+def test_without_any_setting_the_cluster_alone_is_limited_and_the_documented_weights_hold() -> None:
     policy = CoverageSettings().policy()
     assert policy.quota("any") == Quota()
+    assert policy.cluster == Quota(cores=4_000, bytes_per_second=40e9, decode_ms=3_600_000)
+    assert CoverageSettings(cluster_cores=0, cluster_decode_ms=1).policy().cluster == Quota(0, 40e9, 1)
     assert (policy.weights.priority, policy.weights.complexity, policy.weights.stability) == (0.5, 0.3, 0.2)
 
 

@@ -93,6 +93,23 @@ def identity_of(context: Context) -> Caller:
     return Caller(host or context.peer(), frozenset(Role))
 
 
+def sees_all(caller: Caller) -> bool:
+    """Whether it may see what others started; another system may not."""
+    return bool(caller.roles & {Role.VIEWER, Role.OPERATOR, Role.AGENT})
+
+
+def require_visible(caller: Caller, owner: str, what: str) -> None:
+    """Raises `PermissionDenied` when another system would look at what it did not start."""
+    if sees_all(caller) or caller.name == owner:
+        return
+    raise PermissionDenied(
+        f"{caller.name} may not see {what}: {owner or 'another caller'} started it",
+        reason="NOT_YOURS",
+        help="with the role external one sees what one has started; a viewer sees everything",
+        metadata={"caller": caller.name, "owner": owner},
+    )
+
+
 def require_own(caller: Caller, owner: str, what: str) -> None:
     """Raises `PermissionDenied` when another system would end what it did not start."""
     if caller.roles & {Role.OPERATOR, Role.AGENT} or caller.name == owner:

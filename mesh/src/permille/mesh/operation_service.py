@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from permille.api.operation.v1 import operation_pb2
-from permille.mesh.auth import identity_of, require_own
+from permille.mesh.auth import identity_of, require_own, require_visible, sees_all
 from permille.mesh.operations import OperationStore
 
 # So much before its deadline a waiting call answers, so that the answer arrives.
@@ -22,20 +22,27 @@ class OperationMethods:
     async def GetOperation(  # noqa: N802
         self, request: operation_pb2.GetOperationRequest, context: Any
     ) -> operation_pb2.GetOperationResponse:
-        """One operation as it is now."""
-        return operation_pb2.GetOperationResponse(operation=await self._operations.get(request.name))
+        """One operation as it is now; an external system sees its own ones alone."""
+        operation = await self._operations.get(request.name)
+        require_visible(identity_of(context), operation.caller, request.name)
+        return operation_pb2.GetOperationResponse(operation=operation)
 
     async def ListOperations(  # noqa: N802
         self, request: operation_pb2.ListOperationsRequest, context: Any
     ) -> operation_pb2.ListOperationsResponse:
-        """The newest operations first."""
-        page, token = await self._operations.list(request.page_size, request.page_token)
+        """The newest operations first; of an external system its own ones."""
+        caller = identity_of(context)
+        owner = None if sees_all(caller) else caller.name
+        page, token = await self._operations.list(request.page_size, request.page_token, caller=owner)
         return operation_pb2.ListOperationsResponse(operations=page, next_page_token=token)
 
     async def WaitOperation(  # noqa: N802
         self, request: operation_pb2.WaitOperationRequest, context: Any
     ) -> operation_pb2.WaitOperationResponse:
         """The operation when it is done, was changed after `newer_than`, or the time is over."""
+        caller = identity_of(context)
+        if not sees_all(caller):
+            require_visible(caller, (await self._operations.get(request.name)).caller, request.name)
         newer_than_ns = request.newer_than.ToNanoseconds() if request.HasField("newer_than") else 0
         timeout_s = _wait_s(request.timeout_ms, context.time_remaining())
         operation = await self._operations.wait(request.name, timeout_s, newer_than_ns)

@@ -159,10 +159,13 @@ class OperationStore:
         """The operation as it is now. Raises `InvalidArgument` for a malformed name, `NotFound`, `Unavailable`."""
         return _operation(await self._record(operation_id(name)), name)
 
-    async def list(self, page_size: int = 0, page_token: str = "") -> tuple[list[Operation], str]:
+    async def list(
+        self, page_size: int = 0, page_token: str = "", *, caller: str | None = None
+    ) -> tuple[list[Operation], str]:
         """The newest operations first, and the token of the next page ("" after the last).
 
-        `page_size` 0: 50; at most 1,000. Raises `InvalidArgument` for a negative size or a foreign token.
+        `caller`: only of this one. `page_size` 0: 50; at most 1,000. Raises `InvalidArgument` for a negative size or a
+        foreign token.
         """
         if page_size < 0:
             raise InvalidArgument(
@@ -170,10 +173,16 @@ class OperationStore:
             )
         size = min(page_size or DEFAULT_PAGE_SIZE, MOST_PAGE_SIZE)
         before = self.keys.records + _read_token(page_token) if page_token else ""
-        found = await self.etcd.prefix(self.keys.records, limit=size + 1, before=before, newest_first=True)
-        page = [Operation.FromString(kv.value) for kv in found[:size]]
-        more = len(found) > size
-        return page, _token(page[-1].name.removeprefix(_PREFIX)) if more else ""
+        found: list[Operation] = []
+        while len(found) <= size:
+            keys = await self.etcd.prefix(self.keys.records, limit=size + 1, before=before, newest_first=True)
+            some = [Operation.FromString(kv.value) for kv in keys]
+            found += [operation for operation in some if caller is None or operation.caller == caller]
+            if len(keys) <= size:
+                break
+            before = keys[-1].key
+        page = found[:size]
+        return page, _token(page[-1].name.removeprefix(_PREFIX)) if len(found) > size else ""
 
     async def wait(self, name: str, timeout_s: float | None = None, newer_than_ns: int = 0) -> Operation:
         """The operation when it is done, or was changed after `newer_than_ns` (0: only done counts), or at the timeout.

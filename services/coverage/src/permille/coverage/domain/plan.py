@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
-from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
+from permille.coverage.domain.quota import CLUSTER, DEFAULT, CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.rates import Rates
 from permille.coverage.domain.spatial_sampler import Choice, Instance, Sample, Sampling, choose, spread
 from permille.coverage.domain.target import Target, match
 from permille.coverage.domain.temporal_decider import Decision, Situation, Term, Weights, decide, priority_for
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-
-DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class Policy:
     sampling: Sampling = field(default_factory=Sampling)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     callers: Mapping[str, CallerLimits] = field(default_factory=dict)
+    # Of all namespaces together.
+    cluster: Quota = CLUSTER
 
     def quota(self, namespace: str) -> Quota:
         """Of the unfinished requests of this namespace."""

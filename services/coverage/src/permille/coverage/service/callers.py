@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.plan import Plan, Policy
-from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
-from permille.coverage.domain.token_bucket import TokenBucket
+from permille.coverage.domain.quota import DEFAULT, CallerLimits, Limit, Quota, Room, Usage
+from permille.coverage.domain.token_bucket import TokenBuckets
 from permille.coverage.service.heavy_nodes import held
 from permille.coverage.service.wire import node_id
-from permille.mesh.auth import Caller, Role, identity_of
+from permille.mesh.auth import Caller, Role, identity_of, sees_all
 from permille.mesh.call_interceptor import Context
-from permille.mesh.errors import Aborted, ResourceExhausted
+from permille.mesh.errors import Aborted, PermissionDenied, ResourceExhausted
 from permille.mesh.operations import OperationStore
 
 # An operation takes seconds.
@@ -33,7 +33,7 @@ class Callers:
         self._operations = operations
         self._policy = policy
         self._clock = clock
-        self._buckets: dict[str, TokenBucket] = {}
+        self._buckets = TokenBuckets(clock())
         self._one_at_a_time = asyncio.Lock()
 
     def counted(self, context: Context) -> Caller:
@@ -42,8 +42,7 @@ class Callers:
         allowed = self._limits_of(caller).calls_per_minute
         if not allowed:
             return caller
-        now_s = self._clock()
-        wait_s = self._buckets.setdefault(caller.name, TokenBucket(allowed, now_s)).wait_s(now_s)
+        wait_s = self._buckets.wait_s(caller.name, allowed, self._clock())
         if wait_s:
             raise ResourceExhausted(
                 f"{caller.name} calls more often than {allowed} times a minute",
@@ -55,15 +54,21 @@ class Callers:
         return caller
 
     async def room(self, caller: Caller, namespace: str) -> Room:
-        """What there is for a request of this caller in this namespace."""
+        """What there is for a request of this caller in this namespace.
+
+        Raises `PermissionDenied` (NAMESPACE_NOT_ALLOWED) for one that it may not ask for.
+        """
+        self._require_namespace(caller, namespace)
         room, _, _ = await self._present(caller, namespace)
         return room
 
     async def start(self, caller: Caller, namespace: str, begin: Begin) -> operation_pb2.Operation:
         """What `begin` returns for the room there is; again when another replica lets something begin meanwhile.
 
-        Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests.
+        Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests, and what `room`
+        raises.
         """
+        self._require_namespace(caller, namespace)
         own = self._limits_of(caller)
         async with self._one_at_a_time:
             while True:
@@ -79,12 +84,24 @@ class Callers:
     def _limits_of(self, caller: Caller) -> CallerLimits:
         return CallerLimits(0, 0, 0) if caller.roles == {Role.AGENT} else self._policy.caller(caller.name)
 
+    def _require_namespace(self, caller: Caller, namespace: str) -> None:
+        limits = self._limits_of(caller)
+        if not limits.allows(namespace, trusted=sees_all(caller)):
+            raise PermissionDenied(
+                f"{caller.name} may not ask for the namespace {namespace}, only for"
+                f" {', '.join(limits.namespaces or (DEFAULT,))}",
+                reason="NAMESPACE_NOT_ALLOWED",
+                help="leave the namespace out, or have it added to the caller's `namespaces` ([coverage] callers)",
+                metadata={"caller": caller.name, "namespace": namespace},
+            )
+
     async def _present(self, caller: Caller, namespace: str) -> tuple[Room, int, int]:
         contents, revision = await self._operations.reservations()
         reserved = [coverage_pb2.Reservation.FromString(content) for content in contents.values()]
         of_caller = [one for one in reserved if one.caller == caller.name]
         limits = [
             Limit(self._policy.quota(namespace), _sum(one for one in reserved if one.namespace == namespace)),
+            Limit(self._policy.cluster, _sum(reserved), owner="the cluster"),
             Limit(Quota(cores=self._limits_of(caller).cores), _sum(of_caller), owner=caller.name),
         ]
         nodes = frozenset(map(node_id, held(contents.values())))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from permille.coverage.domain.period import LONGEST_MS, SHORTEST_MS
 from permille.coverage.domain.plan import Policy
-from permille.coverage.domain.quota import CallerLimits, Quota
+from permille.coverage.domain.quota import CLUSTER, CallerLimits, Quota
 from permille.coverage.domain.rounds import Worth
 from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.domain.temporal_decider import Weights
@@ -42,6 +42,7 @@ class CallerSettings(BaseModel):
     calls_per_minute: int = Field(default=_CALLER.calls_per_minute, ge=0)
     requests: int = Field(default=_CALLER.requests, ge=0)
     cores: int = Field(default=_CALLER.cores, ge=0)
+    namespaces: tuple[str, ...] | None = Field(default=None, description='Those it may ask for; "*": all.')
 
 
 class CoverageSettings(BaseModel):
@@ -105,10 +106,19 @@ class CoverageSettings(BaseModel):
         description='By namespace, as JSON: {"default": {"cores": 64, "bytes_per_second": 1e9, "decode_ms": 600000}}.',
     )
 
+    cluster_cores: int = Field(
+        default=CLUSTER.cores, ge=0, description="Cores traced at once over all namespaces; 0: no limit."
+    )
+    cluster_bytes_per_second: float = Field(
+        default=CLUSTER.bytes_per_second, ge=0, description="Trace written over all namespaces; 0: no limit."
+    )
+    cluster_decode_ms: int = Field(
+        default=CLUSTER.decode_ms, ge=0, description="Decoding to be done over all namespaces; 0: no limit."
+    )
     callers: Annotated[dict[str, CallerSettings], BeforeValidator(_parsed)] = Field(
         default={},
         description="By the name in the certificate (without TLS: the address), as JSON: "
-        '{"default": {"calls_per_minute": 600, "requests": 200, "cores": 0}}.',
+        '{"default": {"calls_per_minute": 600, "requests": 200, "cores": 0, "namespaces": ["shop"]}}.',
     )
 
     def policy(self) -> Policy:
@@ -126,6 +136,7 @@ class CoverageSettings(BaseModel):
             Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second),
             {name: Quota(**quota.model_dump()) for name, quota in self.quotas.items()},
             {name: CallerLimits(**limits.model_dump()) for name, limits in self.callers.items()},
+            Quota(self.cluster_cores, self.cluster_bytes_per_second, self.cluster_decode_ms),
         )
 
     def worth(self) -> Worth:

@@ -9,7 +9,8 @@ from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import GroupOnNode, Node, Process
 from permille.coverage.domain.period import Purpose
-from permille.coverage.domain.plan import DEFAULT, NodePlan, Plan, Wish
+from permille.coverage.domain.plan import NodePlan, Plan, Wish
+from permille.coverage.domain.quota import DEFAULT
 from permille.coverage.domain.rounds import MOST_ROUNDS
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
