@@ -958,6 +958,16 @@ async def test_rounds_go_to_another_replica_while_new_functions_come_and_end_whe
     assert len(result.sessions) == len(result.rounds) == controller.starts == len(decoder.decoded)
 
 
+async def test_rounds_of_named_processes_are_refused_before_anything_begins(
+    coverage: Coverage, controller: Controller
+) -> None:
+    request = profile_of("", limit=3)
+    request.target.pids.extend((11, 12))
+    with pytest.raises(InvalidArgument, match="the target is pids") as refused:
+        await start_profile(coverage, request)
+    assert (refused.value.reason, controller.plans) == ("ROUNDS_TARGET", 0)
+
+
 async def test_no_more_rounds_are_made_than_asked_for(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.node import GroupOnNode, Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
-from permille.coverage.domain.plan import Policy, Wish, plan
+from permille.coverage.domain.plan import NodePlan, Policy, Wish, plan
 from permille.coverage.domain.rates import DECODE_FLOOR_MS, Observation, Rates
 from permille.coverage.domain.target import MOST_PIDS, Target, match
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -148,7 +148,7 @@ def test_whatever_was_seen_an_estimate_is_finite_and_within_the_budget(
         rates = rates.after(seen)
     expected = rates.expected_bytes(3, period_ms, budget)
     assert 0 <= expected <= budget
-    assert rates.expected_decode_ms(expected) >= DECODE_FLOOR_MS
+    assert rates.decoding_ms(expected) >= 0
 
 
 @given(st.integers(1, 60_000), st.integers(1 << 20, 1 << 36))
@@ -163,6 +163,40 @@ def test_a_session_is_recorded_by_what_its_node_says_of_its_process() -> None:
     node = Node("n3", recordable=(Process(31, "nginx", backend="kmod"),))
     found = plan(Wish(Target(process_name="nginx"), period_ms=100), [node], {})
     assert [session.backend for session in found.nodes] == ["kmod"]
+
+
+def test_a_session_of_different_programs_is_decided_and_estimated_from_all_of_them() -> None:
+    small = Process(1, "shell")
+    large, troubled = Process(2, "java", backend="kmod"), Process(3, "proxy")
+    rates = {
+        "shell": Rates(1e6, 10e6, sessions=4, functions=10),
+        "java": Rates(60e6, 20e6, sessions=4, functions=10_000),
+        "proxy": Rates(2e6, 10e6, sessions=2, functions=100),
+    }
+    group = GroupOnNode(frozenset({1, 2, 3}), "0123456789ab")
+
+    def session(*processes: Process) -> NodePlan:
+        node = Node("n1", processes, cores=4, group=group)
+        wish = Wish(Target(container_id="0123456789ab"))
+        (found,) = plan(wish, [node], rates, issues={"proxy": 5}).nodes
+        return found
+
+    first, other_order = session(small, large, troubled), session(troubled, large, small)
+    assert (first.period_ms, first.terms, first.backend) == (other_order.period_ms, other_order.terms, "kmod")
+    told = {term.name: term for term in first.terms}
+    assert (told["complexity"].value, told["stability"].value, told["overhead"].value) == (1.0, 1.0, 1.2)
+    assert first.expected_bytes == 63_000 * first.period_ms
+    assert first.expected_decode_ms == DECODE_FLOOR_MS + int((60e6 / 20e6 + 3e6 / 10e6) * first.period_ms)
+    assert first.expected_overhead == 60e6 / 50e6
+    assert session(small).period_ms < session(small, large).period_ms < first.period_ms
+
+
+def test_rounds_among_processes_that_were_named_are_refused() -> None:
+    for target in (Target(pids=(11, 12)), Target(container_id="0123456789ab")):
+        with pytest.raises(InvalidArgument, match="3 rounds go from one process of a name to another") as refused:
+            Wish(target, Purpose.PROFILING, rounds=3)
+        assert refused.value.reason == "ROUNDS_TARGET"
+    assert Wish(Target(pids=(11,)), Purpose.PROFILING, rounds=1).rounds == 1
 
 
 def test_a_back_end_that_no_node_has_is_refused_with_the_reason() -> None:

@@ -9,7 +9,7 @@ from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Policy, Wish, plan
 from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usage
-from permille.coverage.domain.rates import Rates
+from permille.coverage.domain.rates import DECODE_FLOOR_MS, Rates
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.token_bucket import TokenBucket, TokenBuckets
 from permille.mesh.errors import ResourceExhausted
@@ -43,6 +43,22 @@ def test_full_now_is_told_from_too_small(quota: Quota) -> None:
 def test_rounds_take_what_their_largest_takes_for_one_runs_at_a_time() -> None:
     wish = Wish(Target(process_name="server"), Purpose.PROFILING, rounds=4)
     assert plan(wish, NODES, RATES).usage.cores == 2
+
+
+@pytest.mark.parametrize(
+    ("period_ms", "longest_ms", "longest_round_ms"), [(100, 60_000, 2000), (100, 400, 400), (5000, 60_000, 5000)]
+)
+def test_rounds_reserve_the_decoding_of_the_longest_that_one_may_become(
+    period_ms: int, longest_ms: int, longest_round_ms: int
+) -> None:
+    rates = {"server": Rates(bytes_per_second=10e6, decoded_bytes_per_second=5e6, sessions=3)}
+    wish = Wish(Target(process_name="server"), Purpose.PROFILING, rounds=4, period_ms=period_ms)
+    policy = Policy(longest_ms=longest_ms)
+    made = plan(wish, NODES, rates, policy=policy)
+    assert made.usage.decode_ms == DECODE_FLOOR_MS + 2 * longest_round_ms
+    assert made.nodes[0].expected_decode_ms == DECODE_FLOOR_MS + 2 * period_ms
+    with pytest.raises(ResourceExhausted, match="ms of decoding"):
+        plan(wish, NODES, rates, policy=policy, room=Room([Limit(Quota(decode_ms=made.usage.decode_ms - 1))]))
 
 
 def test_the_clusters_quota_holds_whatever_the_namespace() -> None:

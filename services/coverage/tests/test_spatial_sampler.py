@@ -174,7 +174,7 @@ def test_with_rounds_one_is_planned_and_the_others_may_follow_in_spread_order() 
 
 
 def test_named_processes_are_all_recorded_whatever_for() -> None:
-    made = plan(Wish(Target(pids=(1,)), Purpose.PROFILING, priority=0, rounds=5), NODES[:1], LIGHT)
+    made = plan(Wish(Target(pids=(1,)), Purpose.PROFILING, priority=0), NODES[:1], LIGHT)
     assert (len(made.nodes), len(made.later)) == (1, 0)
 
 

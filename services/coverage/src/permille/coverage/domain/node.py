@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# By which processes record themselves, those that were started so.
+OWN_RECORDER = "vpt"
+
 
 @dataclass(frozen=True)
 class Process:
@@ -15,7 +18,7 @@ class Process:
     threads: int = 1
     version: str = ""
     # By which it would be recorded.
-    backend: str = "vpt"
+    backend: str = OWN_RECORDER
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from permille.coverage.domain.node import Node, Process
+from permille.coverage.domain.node import OWN_RECORDER, Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
 from permille.coverage.domain.quota import CLUSTER, DEFAULT, CallerLimits, Limit, Quota, Room, Usage
-from permille.coverage.domain.rates import Rates
+from permille.coverage.domain.rates import DECODE_FLOOR_MS, Rates
+from permille.coverage.domain.rounds import longest_round_ms
 from permille.coverage.domain.spatial_sampler import Choice, Instance, Sample, Sampling, choose, spread
 from permille.coverage.domain.target import Target, match
-from permille.coverage.domain.temporal_decider import Decision, Situation, Term, Weights, decide, priority_for
+from permille.coverage.domain.temporal_decider import (
+    Decision,
+    Situation,
+    Term,
+    Weights,
+    complexity,
+    decide,
+    priority_for,
+)
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
 
@@ -28,6 +38,26 @@ class Wish:
     rounds: int = 0
     # In place of the policy's, by their names in `Weights`.
     weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises `InvalidArgument` (ROUNDS_TARGET) for rounds among processes that were named one by one."""
+        if self.rounds > 1 and self.target.exact:
+            raise InvalidArgument(
+                f"{self.rounds} rounds go from one process of a name to another, and the target is"
+                f" {self.target.group or 'pids'}",
+                reason="ROUNDS_TARGET",
+                help="give the process name for rounds, or leave rounds out: what is named is recorded at once",
+            )
+
+    @property
+    def sampled(self) -> bool:
+        """Whether as many of the processes are recorded as are worth it, and not all."""
+        return self.purpose is Purpose.PROFILING and not self.target.exact
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether one is recorded after the other."""
+        return self.sampled and self.rounds > 1
 
 
 @dataclass(frozen=True)
@@ -120,17 +150,15 @@ def plan(
     estimator = _Estimator(wish, rates, policy, issues or {})
     matches = match(wish.target, nodes)
     instances = [estimator.instance(found.node, process) for found in matches for process in found.processes]
-    sampled = wish.purpose is Purpose.PROFILING and not wish.target.exact
     for one in instances:
-        if one.process.session and not sampled:
+        if one.process.session and not wish.sampled:
             raise _already_recorded(one.process)
     room = Room([Limit(policy.quota(wish.namespace))]) if room is None else room
     sample = _sample(wish, instances, policy, room)
     if not sample.chosen:
         alone = _sample(wish, [one.alone() for one in instances], policy, room.alone())
         raise _none_fits(wish, sample, in_use=bool(alone.chosen))
-    adaptive = sampled and wish.rounds > 1
-    first, later = (sample.chosen[:1], sample.chosen[1:]) if adaptive else (sample.chosen, [])
+    first, later = (sample.chosen[:1], sample.chosen[1:]) if wish.adaptive else (sample.chosen, [])
     sessions = tuple(estimator.sessions(first))
     return Plan(
         sessions,
@@ -140,7 +168,7 @@ def plan(
         sample.choices,
         sample.terms,
         tuple(session for one in later for session in estimator.sessions([one])),
-        _usage(sample.chosen, together=not adaptive),
+        _usage(sample.chosen, together=not wish.adaptive),
     )
 
 
@@ -158,10 +186,12 @@ class _Estimator:
             require_period(wish.period_ms, longest_ms=policy.longest_ms)
 
     def instance(self, node: Node, process: Process) -> Instance:
-        """A process with what recording it alone is expected to take."""
-        known = self._known(process)
-        size = known.expected_bytes(1, self._period(process).period_ms, self._budget(node))
-        return Instance(node, process, known.bytes_per_second, known.expected_decode_ms(size))
+        """A process with what recording it alone is expected to take, with rounds for as long as one may be."""
+        period_ms = self._period([process]).period_ms
+        if self._wish.adaptive:
+            period_ms = max(period_ms, longest_round_ms(self._policy.longest_ms))
+        _, decode_ms = self._cost(node, [process], period_ms)
+        return Instance(node, process, self._known(process).bytes_per_second, decode_ms)
 
     def sessions(self, instances: Sequence[Instance]) -> list[NodePlan]:
         """Those of one node together."""
@@ -171,9 +201,12 @@ class _Estimator:
         return [self._session(together) for together in by_node.values()]
 
     def _session(self, part: Sequence[Instance]) -> NodePlan:
-        node, first = part[0].node, part[0].process
-        known, decision = self._known(first), self._period(first)
-        expected = known.expected_bytes(len(part), decision.period_ms, self._budget(node))
+        node, processes = part[0].node, [one.process for one in part]
+        decision = self._period(processes)
+        expected, decode_ms = self._cost(node, processes, decision.period_ms)
+        fastest = max(one.bytes_per_second for one in part)
+        # One that was made ready for a recorder of its own can be recorded by the kernel's too, not the other way.
+        backend = next((process.backend for process in processes if process.backend != OWN_RECORDER), OWN_RECORDER)
         cores = sum(one.cores for one in part)
         return NodePlan(
             node.name,
@@ -181,31 +214,47 @@ class _Estimator:
             decision.period_ms,
             self._wish.budget_bytes,
             expected,
-            expected_decode_ms=known.expected_decode_ms(expected),
+            expected_decode_ms=decode_ms,
             expected_core_seconds=(min(cores, node.cores) if node.cores else cores) * decision.period_ms / 1000,
-            expected_overhead=known.bytes_per_second / self._policy.weights.reference_bytes_per_second,
+            expected_overhead=fastest / self._policy.weights.reference_bytes_per_second,
             terms=decision.terms,
-            backend=first.backend,
+            backend=backend,
             heavy=self._policy.sampling.is_heavy(sum(one.bytes_per_second for one in part)),
         )
 
-    def _period(self, process: Process) -> Decision:
+    def _cost(self, node: Node, processes: Sequence[Process], period_ms: int) -> tuple[int, int]:
+        """Bytes that a session of these will write, and the time that decoding them will take."""
+        by_rates = Counter(map(self._known, processes))
+        sizes = {known: known.expected_bytes(number, period_ms, 0) for known, number in by_rates.items()}
+        written, budget = sum(sizes.values()), self._wish.budget_bytes or node.trace_budget_bytes
+        expected = min(written, budget) if budget else written
+        kept = expected / written if written else 0.0
+        work_ms = sum(known.decoding_ms(size * kept) for known, size in sizes.items())
+        return expected, DECODE_FLOOR_MS + int(work_ms)
+
+    def _period(self, processes: Sequence[Process]) -> Decision:
+        """That of the most complex, the most troubled and the most that one of them writes."""
         if self._wish.period_ms:
             return Decision(self._wish.period_ms)
-        known = self._known(process)
-        situation = Situation(
-            self._priority,
-            functions=known.functions,
-            issues=self._issues.get(process.name, 0.0),
-            bytes_per_second=known.bytes_per_second,
+        each = {
+            Situation(
+                self._priority,
+                functions=known.functions,
+                issues=self._issues.get(process.name, 0.0),
+                bytes_per_second=known.bytes_per_second,
+            )
+            for process in processes
+            for known in (self._known(process),)
+        }
+        most = replace(
+            max(each, key=lambda one: complexity(one, self._weights)),
+            issues=max(one.issues for one in each),
+            bytes_per_second=max(one.bytes_per_second for one in each),
         )
-        return decide(situation, self._weights, longest_ms=self._policy.longest_ms)
+        return decide(most, self._weights, longest_ms=self._policy.longest_ms)
 
     def _known(self, process: Process) -> Rates:
         return self._rates.get(process.name, Rates())
-
-    def _budget(self, node: Node) -> int:
-        return self._wish.budget_bytes or node.trace_budget_bytes
 
 
 def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:
@@ -218,13 +267,12 @@ def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:
 def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy, room: Room) -> Sample:
     """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
     priority = priority_for(wish.purpose, wish.priority)
-    named = wish.target.exact
-    if wish.rounds > 1 and wish.purpose is Purpose.PROFILING and not named:
+    if wish.adaptive:
         alone = [
             choose([one], wish.purpose, priority, room=room, sampling=policy.sampling) for one in spread(instances)
         ]
         return Sample(tuple(choice for found in alone for choice in found.choices))
-    return choose(instances, wish.purpose, priority, room=room, sampling=policy.sampling, named=named)
+    return choose(instances, wish.purpose, priority, room=room, sampling=policy.sampling, named=wish.target.exact)
 
 
 def _already_recorded(process: Process) -> FailedPrecondition:

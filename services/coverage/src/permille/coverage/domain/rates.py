@@ -65,6 +65,6 @@ class Rates:
         expected = int(self.bytes_per_second * processes * period_ms / 1000)
         return min(expected, budget_bytes) if budget_bytes else expected
 
-    def expected_decode_ms(self, size_bytes: int) -> int:
-        """Time that decoding so many bytes will take."""
-        return DECODE_FLOOR_MS + int(size_bytes * 1000 / max(self.decoded_bytes_per_second, 1.0))
+    def decoding_ms(self, size_bytes: float) -> float:
+        """Time that decoding so many bytes will take, above the floor that every decode takes."""
+        return size_bytes * 1000 / max(self.decoded_bytes_per_second, 1.0)

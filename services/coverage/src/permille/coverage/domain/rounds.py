@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from permille.coverage.domain.temporal_decider import LONGEST_DECIDED_MS
 from permille.coverage.domain.unseen import Incidence, expected_new, unseen
 
 _MIB = 1 << 20
@@ -22,6 +23,11 @@ class Action(StrEnum):
     REPLICA = "REPLICA"
     LONGER = "LONGER"
     STOP = "STOP"
+
+
+def longest_round_ms(longest_ms: int) -> int:
+    """To which the period is doubled at most, where a recording may have so long."""
+    return min(longest_ms, LONGEST_DECIDED_MS)
 
 
 @dataclass(frozen=True)

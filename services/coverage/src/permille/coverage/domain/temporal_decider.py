@@ -115,6 +115,11 @@ def decide(situation: Situation, weights: Weights, *, longest_ms: int = LONGEST_
     return Decision(max(1, min(period_ms, LONGEST_DECIDED_MS, longest_ms)), tuple(terms))
 
 
+def complexity(situation: Situation, weights: Weights) -> float:
+    """0 to 1."""
+    return _complexity(situation, weights)[0]
+
+
 def _complexity(situation: Situation, weights: Weights) -> tuple[float, float, str]:
     functions, said = situation.functions, f"{situation.functions:.0f} functions seen"
     if not functions:

@@ -9,8 +9,7 @@ from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.coverage_by_version import Ledger
 from permille.coverage.domain.profile import Profile
-from permille.coverage.domain.rounds import Action, Evidence, Verdict, Worth, next_round
-from permille.coverage.domain.temporal_decider import LONGEST_DECIDED_MS
+from permille.coverage.domain.rounds import Action, Evidence, Verdict, Worth, longest_round_ms, next_round
 from permille.coverage.service.session_profiles import SessionProfiles
 
 Round = coverage_pb2.Round
@@ -28,7 +27,7 @@ class AdaptiveRounds:
         self._profiles = profiles
         self._worth = worth
         self._history = history
-        self._longest_ms = min(longest_ms, LONGEST_DECIDED_MS)
+        self._longest_ms = longest_round_ms(longest_ms)
 
     async def judge(
         self,
