@@ -6,6 +6,10 @@ import csv
 import gzip
 import io
 import json
+import os
+import pty
+import re
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -50,6 +54,26 @@ def test_trace_tells_the_cost_first_then_each_stage_then_what_to_type_next(
     session = done.stdout.splitlines()[0].removeprefix("session ")
     assert session.startswith("nodes/")
     assert done.stdout.splitlines()[1] == f"next: permille report {session.rpartition('/')[2]}"
+
+
+def test_on_a_terminal_trace_shows_how_full_the_buffers_are(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    ours, theirs = pty.openpty()
+    trace = mesh.popen("trace", "--pid", str(busy.pid), "--for", "60s", stderr=theirs, stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    told, wanted = b"", re.compile(rb"recording [^\r]* in \d+ buffers?, (thread \d+ is \d+ % full|\d+ full)")
+    try:
+        while not wanted.search(told):
+            told += os.read(ours, 4096)
+        # The recording ends, and what was recorded is kept.
+        trace.send_signal(signal.SIGINT)
+        while os.read(ours, 4096):
+            pass
+    except OSError:
+        # The terminal has no other side any more.
+        assert wanted.search(told), told
+    finally:
+        os.close(ours)
+        assert trace.wait() != 0
 
 
 def test_a_dry_run_records_nothing(mesh: Mesh, busy: subprocess.Popen[str]) -> None:

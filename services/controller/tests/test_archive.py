@@ -23,6 +23,7 @@ from permille.controller.domain.archive import (
 )
 from permille.controller.domain.journal import Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.recording import ImageChange, PtModel, Stream
 from permille.controller.domain.session import Session, State
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
@@ -46,6 +47,9 @@ class Recorded:
 
     def exited(self) -> bool:
         return False
+
+    def progress(self) -> Sequence[BufferProgress]:
+        return []
 
     def stop(self) -> None: ...
 

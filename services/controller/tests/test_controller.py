@@ -172,6 +172,56 @@ def part_of(node: Any, target: Target, session: pb.Session) -> Recording:
     return recording
 
 
+async def test_a_watcher_learns_how_far_each_thread_is_while_it_records(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=30_000)
+    controller = await node.controller()
+    seen: list[pb.Session] = []
+    stopped = False
+    async for change in controller.WatchSession(pb.WatchSessionRequest(name=session.name)):
+        seen.append(change.session)
+        written = {sum(core.written_bytes for core in one.cores) for one in seen if one.cores}
+        if len(written) > 3 and not stopped:
+            stopped = True
+            await controller.StopSession(pb.StopSessionRequest(name=session.name))
+    recording = [one for one in seen if one.state == RECORDING and one.cores]
+    for one in recording:
+        assert 0 < one.remaining_ms <= 30_000
+        assert len(one.cores) >= 3 and {core.unit for core in one.cores} == {pb.BUFFER_UNIT_THREAD}
+        assert all(0 <= core.written_bytes <= core.buffer_bytes for core in one.cores)
+    remaining = [one.remaining_ms for one in recording]
+    assert remaining == sorted(remaining, reverse=True)
+    # The last one says what is in the archive.
+    last = seen[-1]
+    assert (last.state, last.remaining_ms) == (STORED, 0)
+    segments = manifest_of(node, last)["segments"]
+    assert {core.number: core.written_bytes for core in last.cores} == {
+        segment["tid"]: segment["size_bytes"] for segment in segments
+    }
+    assert not (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session.cores
+
+
+async def test_who_wants_changes_only_hears_of_nothing_else(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=1000)
+    request = pb.WatchSessionRequest(name=session.name, changes_only=True)
+    seen = [change.session async for change in (await node.controller()).WatchSession(request)]
+    assert seen[-1].state == STORED and not any(one.cores for one in seen)
+
+
+async def test_a_buffer_that_is_full_says_so_while_it_records_and_afterwards(node: Any, target: Target) -> None:
+    # The smallest buffers there are.
+    session = await node.begin(target.pid, period_ms=60_000, budget_bytes=2 << 20)
+    controller = await node.controller()
+    stopped = False
+    async for change in controller.WatchSession(pb.WatchSessionRequest(name=session.name)):
+        full = [core for core in change.session.cores if core.full]
+        if full and not stopped:
+            assert all(core.stopped for core in full)
+            stopped = True
+            await controller.StopSession(pb.StopSessionRequest(name=session.name))
+    ended = (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session
+    assert ended.full_buffers == sum(segment["full"] for segment in manifest_of(node, ended)["segments"]) >= 1
+
+
 async def test_a_session_can_be_stopped_early(node: Any, target: Target) -> None:
     session = await node.begin(target.pid, period_ms=30_000)
     await node.until(session.name, RECORDING)

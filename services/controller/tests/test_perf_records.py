@@ -297,3 +297,6 @@ def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp
     assert (stream.core, stream.size_bytes, stream.buffer_bytes, stream.full) == (0, PAGE // 2, PAGE, True)
     assert (stream.first_tsc, stream.last_tsc, stream.counters["arrivals"]) == (20, 60, 1)
     assert recording.pids == [me, child]
+    (progress,) = recording.progress()
+    assert (progress.core, progress.size_bytes, progress.lost_records) == (0, PAGE // 2, 7)
+    assert progress.full and progress.stopped

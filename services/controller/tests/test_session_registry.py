@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from permille.controller.domain.progress import BufferProgress, Progress
 from permille.controller.domain.session import Session, State
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.embedded_etcd import EmbeddedEtcd
@@ -108,6 +109,41 @@ async def test_a_watcher_sees_every_state_until_the_last(registry: SessionRegist
         seen.append(change.state)
         following.get(change.state, lambda: None)()
     assert seen == [State.PREPARING, State.RECORDING, State.STORING, State.STORED]
+
+
+async def test_how_far_a_session_is_is_told_to_its_watchers_and_not_to_etcd(
+    registry: SessionRegistry, etcd: Etcd
+) -> None:
+    one, _ = await created(registry, session(1))
+    before = await etcd.get(KEY + one.id)
+    told = [Progress([BufferProgress(size, 100, full=False, stopped=False, core=3)], 9 - size) for size in range(3)]
+    left = list(told)
+    assert not registry.watched(one.id)
+    seen = []
+    async for _, progress in registry.watch_progress(one.name):
+        assert registry.watched(one.id)
+        seen.append(progress)
+        if left:
+            registry.progressed(one.id, left.pop(0))
+        else:
+            assert await etcd.get(KEY + one.id) == before
+            registry.publish(one.changed(state=State.FAILED))
+    # What was reached is told with the end, too.
+    assert seen == [None, *told, told[-1]]
+    assert not registry.watched(one.id)
+
+
+async def test_of_another_controllers_session_the_changes_are_told(registry: SessionRegistry, etcd: Etcd) -> None:
+    async with registry_of(etcd, "n2") as other:
+        one, _ = await created(other, session(1, node="n2"))
+        seen = []
+        async for change, progress in registry.watch_progress(one.name):
+            assert progress is None
+            seen.append(change.state)
+            other.progressed(one.id, Progress([], 5))
+            if not change.state.final:
+                other.publish(one.changed(state=State.FAILED))
+        assert seen == [State.PREPARING, State.FAILED]
 
 
 async def test_etcd_away_refuses_new_work_and_learns_the_end_of_the_running_when_it_is_back(

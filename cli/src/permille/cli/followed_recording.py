@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import AsyncExitStack
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.invocation import Invocation
+from permille.cli.live_buffers import buffers_told
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.recording_trouble import trouble_told
@@ -30,7 +32,10 @@ async def recorded(
     with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
         following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
         nodes = sorted({node.node for node in (*plan.nodes, *plan.later)})
-        async with trouble_told(client, started.name, nodes, display.trouble):
+        async with AsyncExitStack() as told:
+            await told.enter_async_context(trouble_told(client, started.name, nodes, display.trouble))
+            if display.moves:
+                await told.enter_async_context(buffers_told(client, started.name, nodes, display.buffers))
             return await following.follow(started)
 
 

@@ -22,7 +22,7 @@ class ProgressDisplay:
         self._bar = (
             Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}{task.fields[buffers]}"),
                 BarColumn(),
                 TimeElapsedColumn(),
                 console=console,
@@ -31,7 +31,7 @@ class ProgressDisplay:
             if console.is_terminal and not silent
             else None
         )
-        self._task = self._bar.add_task("", total=None) if self._bar else None
+        self._task = self._bar.add_task("", total=None, buffers="") if self._bar else None
 
     def __enter__(self) -> ProgressDisplay:
         if self._bar:
@@ -44,6 +44,16 @@ class ProgressDisplay:
         if self._bar:
             self._bar.stop()
 
+    @property
+    def moves(self) -> bool:
+        """Whether it can show what changes several times a second."""
+        return self._bar is not None
+
+    def buffers(self, text: str) -> None:
+        """How full the trace buffers are, beside the stage in which they are filled."""
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, buffers=f", {text}" if text else "")
+
     def tell(self, progress: operation_pb2.Progress) -> None:
         """How far it is now."""
         self._absent = ""
@@ -52,6 +62,8 @@ class ProgressDisplay:
             self._bar.update(
                 self._task, description=stage_text(progress), completed=progress.completed if total else 0, total=total
             )
+            if progress.stage != "RECORDING":
+                self.buffers("")
         elif progress.stage != self._stage and not self._silent:
             self._console.print(stage_text(progress))
         self._stage = progress.stage

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from google.protobuf.json_format import MessageToDict
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
@@ -82,6 +84,27 @@ def stage_text(progress: operation_pb2.Progress) -> str:
         case _:
             text, whole = f"{done} {progress.unit}".strip(), str(total)
     return f"{word} {text} of {whole}" if total else f"{word} {text}"
+
+
+def buffers_text(sessions: Iterable[controller_pb2.Session]) -> str:
+    """How far the buffers of sessions are that record: `12.3 MiB in 4 buffers, core 2 is 80 % full`; "" without any."""
+    buffers = [buffer for session in sessions for buffer in session.cores]
+    if not buffers:
+        return ""
+    number = len(buffers)
+    text = f"{size(sum(buffer.written_bytes for buffer in buffers))} in {number} buffer{'s' if number > 1 else ''}"
+    full = sum(buffer.full for buffer in buffers)
+    lost = sum(buffer.lost_bytes for buffer in buffers)
+    if full:
+        return f"{text}, {full} full" + (f", {size(lost)} lost" if lost else "")
+    fullest = max(buffers, key=lambda buffer: share_of(buffer.written_bytes, buffer.buffer_bytes))
+    unit = "core" if fullest.unit == controller_pb2.BUFFER_UNIT_CORE else "thread"
+    part = share_of(fullest.written_bytes, fullest.buffer_bytes)
+    return f"{text}, {unit} {fullest.number} is {part * 100:.0f} % full"
+
+
+def share_of(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def failure_lines(result: coverage_pb2.CoverageResult) -> list[str]:

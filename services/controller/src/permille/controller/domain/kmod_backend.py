@@ -12,6 +12,7 @@ from permille.controller.domain import processes
 from permille.controller.domain.kmod_device import BACKEND, KmodDevice
 from permille.controller.domain.kmod_layout import End, Flags, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.pt_model import EMULATED, processor
 from permille.controller.domain.recording import (
     CoreBuffers,
@@ -30,6 +31,8 @@ from permille.controller.domain.target_images import TargetImages
 # They are taken out every 10 ms: more than six million switches a second find room.
 SWITCH_RECORDS = 1 << 16
 COUNTERS = ("operations_on", "operations_off", "retargets", "arrivals", "hook_calls", "hook_ticks", "hook_ticks_max")
+# Ends of a core's part before those of the others.
+_ENDED_EARLY = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "refused an access to its trace unit"}
 _RECORD = ctypes.sizeof(kmod.Switch)
 _PID = struct.Struct("<I")
 _TSC = struct.Struct("<Q")
@@ -131,6 +134,19 @@ class KmodRecording:
         for pid in pids_of(taken):
             self._images.follow(pid)
         self._images.keep_up(ended=self._last is not None)
+
+    def progress(self) -> list[BufferProgress]:
+        return [
+            BufferProgress(
+                size_bytes=core.trace_bytes,
+                buffer_bytes=self._device.buffer_bytes(core.index),
+                full=bool(core.full),
+                stopped=bool(core.full) or core.end in _ENDED_EARLY,
+                lost_records=core.records_dropped,
+                core=core.cpu,
+            )
+            for core in self._cores or self._device.cores()
+        ]
 
     def stop(self) -> None:
         self._device.stop()
@@ -234,6 +250,5 @@ def in_time_order(records: bytes) -> bytes:
 
 def ends_told(cores: Sequence[kmod.CoreStatus]) -> str:
     """Why cores ended before the period was over, for people; "" where none did."""
-    why = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "refused an access to its trace unit"}
-    told = [f"core {core.cpu} {why[End(core.end)]}" for core in cores if core.end in why]
+    told = [f"core {core.cpu} {_ENDED_EARLY[End(core.end)]}" for core in cores if core.end in _ENDED_EARLY]
     return "; ".join(told)

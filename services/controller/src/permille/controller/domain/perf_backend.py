@@ -17,6 +17,7 @@ from permille.controller.domain.perf_events import BACKEND, event_of, open_event
 from permille.controller.domain.perf_layout import Record
 from permille.controller.domain.perf_records import PerfRecord
 from permille.controller.domain.perf_session import PerfSession
+from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.pt_model import processor
 from permille.controller.domain.recording import (
     CoreBuffers,
@@ -101,7 +102,6 @@ class PerfRecording:
         self._exited = False
         self._counted: dict[int, Counter[str]] = {core: Counter() for core in session.buffers}
         self._stays: dict[int, list[int]] = {}
-        self._dropped = 0
         self._images.look()
         self._begun = clock.now()
         self._deadline = time.monotonic() + period_ms / 1000
@@ -133,6 +133,20 @@ class PerfRecording:
             file.write(switch_records.pack(record for record in taken if record is not None))
         self._images.keep_up(ended=self._ended is not None)
 
+    def progress(self) -> list[BufferProgress]:
+        """As the driver told when a target last left each core."""
+        return [
+            BufferProgress(
+                size_bytes=self._session.written(core),
+                buffer_bytes=size,
+                full=self._full(core, size),
+                stopped=self._full(core, size),
+                lost_records=self._counted[core]["lost_records"],
+                core=core,
+            )
+            for core, size in self._session.buffers.items()
+        ]
+
     def stop(self) -> None:
         self._deadline = 0.0
 
@@ -158,8 +172,7 @@ class PerfRecording:
                 thread_name="",
                 size_bytes=self._session.written(core),
                 buffer_bytes=size,
-                # The driver does not always say so (pt_handle_status: where the unit's pointer has gone on).
-                full=self._counted[core]["truncated"] > 0 or self._session.written(core) == size,
+                full=self._full(core, size),
                 lost_bytes=0,
                 lost_blocks=0,
                 first_tsc=self._stays.get(core, [0])[0],
@@ -183,7 +196,7 @@ class PerfRecording:
         partial = [f"core {core}" for core, counted in self._counted.items() if counted["partial"]]
         counts = SwitchCounts(
             count=len(records),
-            dropped=self._dropped,
+            dropped=sum(counted["lost_records"] for counted in self._counted.values()),
             unseen=0,
             unavailable=f"{', '.join(partial)}: KVM had the trace unit for a time" if partial else "",
         )
@@ -213,8 +226,12 @@ class PerfRecording:
             counted["truncated"] += bool(flags & perf.AUX_TRUNCATED)
             counted["partial"] += bool(flags & perf.AUX_PARTIAL)
         elif record.kind == Record.LOST:
-            self._dropped += _LOST.unpack_from(record.body)[1]
+            counted["lost_records"] += _LOST.unpack_from(record.body)[1]
         return None
+
+    def _full(self, core: int, size: int) -> bool:
+        # The driver does not always say so (pt_handle_status: where the unit's pointer has gone on).
+        return self._counted[core]["truncated"] > 0 or self._session.written(core) == size
 
     def _now(self) -> int:
         return self._clock.now()[0]

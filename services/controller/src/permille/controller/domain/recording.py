@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
@@ -138,6 +139,10 @@ class Recording(Protocol):
 
         Switch records of its own are appended to the file.
         """
+        ...
+
+    def progress(self) -> Sequence[BufferProgress]:
+        """How far each buffer is, while it records and when it has finished."""
         ...
 
     def stop(self) -> None:

@@ -83,6 +83,9 @@ class Session:
     stored_bytes: int = 0
     lost_bytes: int = 0
     segments: int = 0
+    # Buffers that were full before the end, and switch records that found no room.
+    full_buffers: int = 0
+    lost_records: int = 0
     # As in the API, in small letters; what was imported is listed like what was recorded.
     backend: str = "vpt"
     error_reason: str = ""

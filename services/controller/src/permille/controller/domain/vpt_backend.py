@@ -17,6 +17,7 @@ from pathlib import Path
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.capabilities import free_bytes
 from permille.controller.domain.processes import describe, not_recordable
+from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.recording import (
     ImageChange,
     OwnSwitches,
@@ -283,12 +284,20 @@ class VptRecording:
         return Anchors(begin.tsc, begin.monotonic_ns, end.tsc, end.monotonic_ns)
 
     def streams(self) -> list[Stream]:
-        streams = []
-        for path in self._stream_files():
-            header = stream_header(path)
-            if header.tid:
-                streams.append(self._stream(header))
-        return streams
+        return [self._stream(header) for header in self._headers()]
+
+    def progress(self) -> list[BufferProgress]:
+        return [
+            BufferProgress(
+                size_bytes=size_of(header),
+                buffer_bytes=header.size_bytes,
+                full=bool(header.full),
+                stopped=bool(header.full),
+                lost_bytes=lost_bytes(header),
+                tid=header.tid,
+            )
+            for header in self._headers()
+        ]
 
     def packets(self, stream: Stream) -> Iterator[bytes]:
         with (self._control.folder / f"stream-{stream.index}.pt").open("rb") as file:
@@ -306,15 +315,14 @@ class VptRecording:
         yield from sorted(changes, key=lambda change: change.epoch)
 
     def _stream(self, header: vpt.StreamHeader) -> Stream:
-        lost = round(header.written_bytes / header.blocks * header.lost_blocks) if header.blocks else 0
         return Stream(
             index=header.index,
             tid=header.tid,
             thread_name=bytes(header.name).split(b"\0", 1)[0].decode(errors="replace"),
-            size_bytes=min(header.written_bytes, header.size_bytes),
+            size_bytes=size_of(header),
             buffer_bytes=header.size_bytes,
             full=bool(header.full),
-            lost_bytes=lost,
+            lost_bytes=lost_bytes(header),
             lost_blocks=header.lost_blocks,
             first_tsc=header.first_tsc,
             last_tsc=header.last_tsc,
@@ -326,7 +334,7 @@ class VptRecording:
         if end.tsc > begin.tsc:
             return begin, end
         # A process that was killed left no second anchor: the nominal frequency leads to its last packet.
-        last = max((stream.last_tsc for stream in self.streams()), default=0)
+        last = max((header.last_tsc for header in self._headers()), default=0)
         ticks = max(last - begin.tsc, 1_000_000)
         ns = ticks * 1_000_000_000 // (self._control.page.nominal_ratio * BUS_HZ or 1_000_000_000)
         return begin, vpt.Anchor(begin.tsc + ticks, begin.realtime_ns + ns, begin.monotonic_ns + ns)
@@ -351,14 +359,25 @@ class VptRecording:
                     return
                 yield record.kind, record.tsc, body
 
-    def _stream_files(self) -> Sequence[Path]:
+    def _headers(self) -> list[vpt.StreamHeader]:
+        """Of the streams that a thread took."""
         files = self._control.folder.glob("stream-*.pt")
-        return sorted(files, key=lambda path: int(path.stem.removeprefix("stream-")))
+        headers = map(stream_header, sorted(files, key=lambda path: int(path.stem.removeprefix("stream-"))))
+        return [header for header in headers if header.tid]
 
 
 def stream_header(path: Path) -> vpt.StreamHeader:
     with path.open("rb") as file:
         return vpt.StreamHeader.from_buffer_copy(file.read(ctypes.sizeof(vpt.StreamHeader)))
+
+
+def size_of(header: vpt.StreamHeader) -> int:
+    return min(int(header.written_bytes), int(header.size_bytes))
+
+
+def lost_bytes(header: vpt.StreamHeader) -> int:
+    """What the blocks without room would have written, being like the others."""
+    return round(header.written_bytes / header.blocks * header.lost_blocks) if header.blocks else 0
 
 
 def image_change(kind: int, tsc: int, body: bytes) -> ImageChange | None:

@@ -44,8 +44,13 @@ class ControllerService(rpc.ControllerServiceServicer):
     async def WatchSession(  # noqa: N802
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
-        async for session in self._sessions.registry.watch(request.name):
-            yield pb.WatchSessionResponse(session=to_message(session))
+        registry = self._sessions.registry
+        if request.changes_only:
+            async for session in registry.watch(request.name):
+                yield pb.WatchSessionResponse(session=to_message(session))
+            return
+        async for session, progress in registry.watch_progress(request.name):
+            yield pb.WatchSessionResponse(session=to_message(session, progress))
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Any) -> pb.GetNodeResponse:  # noqa: N802
         if request.name not in ("", f"nodes/{self._node}"):

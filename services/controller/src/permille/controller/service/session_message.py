@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from permille.api.controller.v1 import controller_pb2 as pb
+from permille.controller.domain.progress import BufferProgress, Progress
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.session_request import SessionRequest
 from permille.mesh.errors import InvalidArgument
@@ -11,7 +12,7 @@ from permille.mesh.errors import InvalidArgument
 RECORDING = (pb.BACKEND_VPT, pb.BACKEND_KMOD, pb.BACKEND_PERF)
 
 
-def to_message(session: Session) -> pb.Session:
+def to_message(session: Session, progress: Progress | None = None) -> pb.Session:
     return pb.Session(
         name=session.name,
         state=pb.Session.State.Value(f"STATE_{session.state}"),
@@ -36,6 +37,24 @@ def to_message(session: Session) -> pb.Session:
         error_reason=session.error_reason,
         error_message=session.error_message,
         error_help=session.error_help,
+        full_buffers=session.full_buffers,
+        lost_records=session.lost_records,
+        cores=[core_message(buffer) for buffer in progress.buffers] if progress else (),
+        remaining_ms=progress.remaining_ms if progress else 0,
+    )
+
+
+def core_message(buffer: BufferProgress) -> pb.CoreProgress:
+    by_core = buffer.core >= 0
+    return pb.CoreProgress(
+        unit=pb.BUFFER_UNIT_CORE if by_core else pb.BUFFER_UNIT_THREAD,
+        number=buffer.core if by_core else buffer.tid,
+        written_bytes=buffer.size_bytes,
+        buffer_bytes=buffer.buffer_bytes,
+        lost_bytes=buffer.lost_bytes,
+        lost_records=buffer.lost_records,
+        full=buffer.full,
+        stopped=buffer.stopped,
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import structlog
+from permille.controller.domain.progress import Progress
 from permille.controller.domain.session import Session, State, from_json, parse_name, to_json
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, PermilleError, Unavailable
 from permille.mesh.etcd import Delete, Etcd, Get, KeyValue, Put, missing, value_is
@@ -48,6 +50,9 @@ class SessionRegistry:
         self._lease = lease
         self._active: dict[str, Session] = {}
         self._written: dict[str, Written] = {}
+        # Of what records here. Nothing of it goes to etcd.
+        self._progress: dict[str, Progress] = {}
+        self._watchers: Counter[str] = Counter()
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._creating = asyncio.Lock()
@@ -93,6 +98,15 @@ class SessionRegistry:
         self._active[session.id] = session
         self._notify()
 
+    def progressed(self, session_id: str, progress: Progress) -> None:
+        """How far a session is; nobody but its watchers learns it."""
+        self._progress[session_id] = progress
+        self._tell_watchers()
+
+    def watched(self, session_id: str) -> bool:
+        """Whether somebody wants to know how far a session is."""
+        return self._watchers[session_id] > 0
+
     async def settled(self, session_id: str) -> None:
         """Returns when a final session is in etcd."""
         while session_id in self._active:
@@ -120,6 +134,28 @@ class SessionRegistry:
                 metadata={"session": name},
             )
         return from_json(stored.value)
+
+    async def watch_progress(self, name: str) -> AsyncIterator[tuple[Session, Progress | None]]:
+        """As `watch`, and whenever it is known how far a session is that is recorded here."""
+        node, session_id = parse_name(name)
+        if node != self._node or session_id not in self._active:
+            async for session in self.watch(name):
+                yield session, None
+            return
+        self._watchers[session_id] += 1
+        last: tuple[Session, Progress | None] | None = None
+        try:
+            while last is None or not last[0].state.final:
+                changed = self._changed
+                seen = await self.get(name), self._progress.get(session_id)
+                if seen == last:
+                    await changed.wait()
+                else:
+                    yield seen
+                    last = seen
+        finally:
+            self._watchers -= Counter([session_id])
+            self._forget(session_id)
 
     async def watch(self, name: str) -> AsyncIterator[Session]:
         """The session now and at every change, until it is final."""
@@ -209,6 +245,11 @@ class SessionRegistry:
             await self._etcd.revoke(day)
         return done.succeeded
 
+    def _forget(self, session_id: str) -> None:
+        """How far it came, when nobody will ask any more."""
+        if session_id not in self._active and not self.watched(session_id):
+            self._progress.pop(session_id, None)
+
     def _refuse_busy(self, session: Session) -> None:
         for pid in session.pids:
             other = self.recording(pid)
@@ -216,9 +257,12 @@ class SessionRegistry:
                 raise already_traced(pid, other.name)
 
     def _notify(self) -> None:
+        self._tell_watchers()
+        self._wake.set()
+
+    def _tell_watchers(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-        self._wake.set()
 
     async def _mirror(self) -> None:
         away = False
@@ -248,6 +292,7 @@ class SessionRegistry:
                 self._written[session.id] = wanted
             if session.state.final and self._active.get(session.id) == session:
                 del self._active[session.id], self._written[session.id]
+                self._forget(session.id)
                 self._notify()
 
     @staticmethod

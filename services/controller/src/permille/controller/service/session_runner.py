@@ -7,7 +7,7 @@ import contextlib
 import errno
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -16,6 +16,7 @@ from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.pace import Pace
+from permille.controller.domain.progress import Progress
 from permille.controller.domain.recording import (
     Backend,
     CoreBuffers,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 POLL_S = 0.01
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_BACKOFF_S = 30.0
+# How often a watcher learns how far a recording is.
+PROGRESS_S = 0.25
 # A process that was asked to end its recording does within a ms, unless it is itself stopped.
 STOP_S = 5.0
 # Packets of a session are written in seconds; a disk that is full takes for ever.
@@ -80,6 +83,8 @@ class SessionRunner:
         self._archived = asyncio.Event()
         # CLOCK_MONOTONIC, s; 0: not known, perhaps long ago.
         self._ends = 0.0
+        # CLOCK_MONOTONIC, s: when watchers are told next.
+        self._told = 0.0
         self._pace = Pace(parts.cpu_share)
         # Of a plan by cores.
         self._notes: tuple[str, ...] = ()
@@ -171,6 +176,8 @@ class SessionRunner:
         if not self._recordings:
             raise lost(self._session, self._backend)
         ended_alone = all(recording.finished() for recording in self._recordings)
+        begun_ns = min(recording.realtime().ns0 for recording in self._recordings)
+        self._ends = time.monotonic() + self._session.period_ms / 1e3 - (time.time_ns() - begun_ns) / 1e9
         await self._until_finished(entry, self._recordings)
         self._counts = SwitchCounts(0, 0, 0, LOST_SWITCHES)
         if self._session.state == State.PREPARING:
@@ -186,6 +193,7 @@ class SessionRunner:
                 for recording in recordings:
                     recording.stop()
             await self._collect(entry, recordings)
+            await self._tell_watchers(recordings)
             await self._pause(min(recording.pause_s for recording in recordings))
         await self._collect(entry, recordings)
 
@@ -204,6 +212,16 @@ class SessionRunner:
             for recording in recordings:
                 await asyncio.to_thread(recording.collect, entry.raw_switches)
 
+    async def _tell_watchers(self, recordings: Sequence[Recording]) -> None:
+        registry, now = self._parts.registry, time.monotonic()
+        if now >= self._told and registry.watched(self._session.id):
+            self._told = now + PROGRESS_S
+            registry.progressed(self._session.id, await asyncio.to_thread(self._progress, recordings))
+
+    def _progress(self, recordings: Sequence[Recording]) -> Progress:
+        buffers = tuple(buffer for recording in recordings for buffer in recording.progress())
+        return Progress(buffers, max(0, round((self._ends - time.monotonic()) * 1e3)))
+
     @property
     def _backend(self) -> Backend:
         return self._parts.backends.of(self._session.backend)
@@ -216,6 +234,8 @@ class SessionRunner:
     def _storing(self, entry: Entry, recordings: Sequence[Recording], reason: StopReason) -> None:
         clocks = [recording.realtime() for recording in recordings]
         streams = [stream for recording in recordings for stream in recording.streams()]
+        progress = replace(self._progress(recordings), remaining_ms=0)
+        self._parts.registry.progressed(self._session.id, progress)
         self._publish(
             self._session.advanced(
                 State.STORING,
@@ -225,6 +245,8 @@ class SessionRunner:
                 raw_bytes=sum(stream.size_bytes for stream in streams),
                 lost_bytes=sum(stream.lost_bytes for stream in streams),
                 segments=len(streams),
+                full_buffers=sum(buffer.full for buffer in progress.buffers),
+                lost_records=self._counts.dropped + sum(buffer.lost_records for buffer in progress.buffers),
             )
         )
         entry.save(self._session)

@@ -61,7 +61,8 @@ class Recordings:
             changed(session)
             if session.state in _FINAL:
                 return session
-            async for update in stub.WatchSession(controller_pb2.WatchSessionRequest(name=name), timeout=_WATCH_S):
+            request = controller_pb2.WatchSessionRequest(name=name, changes_only=True)
+            async for update in stub.WatchSession(request, timeout=_WATCH_S):
                 patience.rewarded()
                 changed(update.session)
                 session = update.session
