@@ -18,6 +18,8 @@ from permille.controller.domain.archive import (
     SourceBinary,
     SwitchesOfSession,
     archive_files,
+    pack,
+    spool,
     write_archive,
     write_whole,
 )
@@ -27,7 +29,8 @@ from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.recording import ImageChange, PtModel, Stream
 from permille.controller.domain.session import Session, State
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
-from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, pack, parse
+from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, parse
+from permille.controller.domain.switches.switch_records import pack as packed
 
 SESSION = Session("n1", "s1", "r1", (7,), "ON_DEMAND", 500, 1 << 20, target_name="x", command_line=("/bin/x", "-v"))
 
@@ -84,7 +87,7 @@ class Recorded:
 
 
 def switches(*records: SwitchRecord) -> SwitchesOfSession:
-    return SwitchesOfSession(pack(records), SwitchCounts(len(records), 3, 1, ""))
+    return SwitchesOfSession(packed(records), SwitchCounts(len(records), 3, 1, ""))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -154,6 +157,18 @@ def test_the_manifest_is_uploaded_last_and_is_the_sign_of_a_whole_archive(tmp_pa
     assert entry.archived
     files = archive_files(entry.folder)
     assert files[-1].name == "manifest.json" and all(file.exists() for file in files)
+
+
+def test_what_was_spooled_becomes_an_archive_without_the_recorder(tmp_path: Path) -> None:
+    entry = Journal(tmp_path).open(SESSION)
+    contents = [b"x" * 9_000_000, b"y"]
+    spool(entry.folder, SESSION, [Recorded(contents)], switches(), lambda *_: None)
+    assert entry.spooled and not entry.archived
+    manifest = pack(entry.folder)
+    assert entry.spooled and entry.archived
+    assert [segment["sha256"] for segment in manifest["segments"]] == [hashlib.sha256(c).hexdigest() for c in contents]
+    # Nothing is kept twice.
+    assert not [file.name for file in entry.folder.iterdir() if file.suffix == ".raw" or file.name == "spooled.json"]
 
 
 def test_a_full_disk_leaves_no_manifest(tmp_path: Path) -> None:

@@ -371,6 +371,41 @@ async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
         second.communicate(b"")
 
 
+async def test_a_target_is_given_back_before_its_packets_are_packed_and_the_next_controller_packs_them(
+    node: Any, target: Target
+) -> None:
+    await node.kill("controller")
+    # Which takes longer than anybody waits.
+    node.settings = ["--controller-cpu-share", "0.00001"]
+    await node.start("controller")
+    first = await node.begin(target.pid)
+    while True:
+        try:
+            second = await node.begin(target.pid)
+            break
+        except FailedPrecondition as error:
+            # Until what was recorded is on disk.
+            assert error.reason == "ALREADY_TRACED" and first.name in error.message
+            await asyncio.sleep(0.01)
+    both = [first, second]
+    for session in both:
+        await node.until(session.name, STORING)
+    folders = [node.config.state_dir / "controller" / node.config.node / "sessions" / session_id(one) for one in both]
+    while not all((folder / "spooled.json").exists() for folder in folders):
+        await asyncio.sleep(0.01)
+    assert not any((folder / "manifest.json").exists() for folder in folders)
+    await node.kill("controller")
+    node.settings = []
+    await node.start("controller")
+    for session in [await node.end_of(session.name) for session in both]:
+        assert (session.state, session.stop_reason) == (STORED, "PERIOD")
+        segments = manifest_of(node, session)["segments"]
+        assert sum(segment["size_bytes"] for segment in segments) == session.raw_bytes > 10_000
+        for segment in segments:
+            raw = decompressed(node, segment["key"])
+            assert hashlib.sha256(raw).hexdigest() == segment["sha256"] and raw.startswith(PSB)
+
+
 async def test_two_targets_are_recorded_at_once(node: Any, target: Target, target_program: Path) -> None:
     with node.running(target_program) as other:
         await node.recordable(other)

@@ -84,6 +84,13 @@ async def test_a_target_is_free_again_when_its_recording_is_over(registry: Sessi
     assert new and second.id == "s002"
 
 
+async def test_a_target_that_the_recorder_still_holds_is_not_free(registry: SessionRegistry) -> None:
+    first, _ = await created(registry, session(1))
+    registry.publish(first.changed(state=State.STORING, holds=True))
+    with pytest.raises(FailedPrecondition, match=first.name):
+        await created(registry, session(2))
+
+
 async def test_an_active_session_is_under_a_lease_and_a_finished_one_is_not(
     registry: SessionRegistry, etcd: Etcd
 ) -> None:

@@ -1,6 +1,7 @@
 """The session archive, written into a local folder: segments, maps, code, switches, and the manifest that names them.
 
-The format is described in docs/design/0002-session-archive.md. A folder with a manifest is complete.
+The format is described in docs/design/0002-session-archive.md. A folder with a manifest is complete. It is written in
+two steps: `spool` is as fast as the disk and all that needs the recorder, `pack` is what takes long.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import zstandard
 from permille.controller.domain.pace import AT_ONCE, Pace
@@ -26,8 +27,11 @@ MANIFEST = "manifest.json"
 MAPS = "maps.json"
 CODE = "code.bin.zst"
 SWITCHES = "switches.bin"
-# Not part of the archive: where the binaries are on this machine.
+# Not part of the archive: where the binaries are on this machine, and the manifest before its segments are packed.
 BINARIES = "binaries.json"
+SPOOLED = "spooled.json"
+CHUNK = 1 << 20
+SYNC_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,21 @@ def write_archive(
     pace: Pace = AT_ONCE,
 ) -> dict[str, Any]:
     """Writes everything, the manifest last; returns the manifest. Raises OSError, for example when the disk is full."""
-    segments = list(write_segments(folder, session, recordings, pace))
+    spool(folder, session, recordings, switches, find_binary)
+    return pack(folder, pace=pace)
+
+
+def spool(
+    folder: Path,
+    session: Session,
+    recordings: Sequence[Recording],
+    switches: SwitchesOfSession,
+    find_binary: FindBinary,
+) -> None:
+    """Writes all that the recorder has, packets as they are: afterwards it is not needed any more. Raises OSError."""
+    streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
+    for index, (recording, stream) in enumerate(streams):
+        write_raw(folder / raw_file(index), recording.packets(stream))
     maps, code, binaries = write_maps(folder, session, recordings, find_binary)
     manifest = {
         "version": VERSION,
@@ -104,7 +122,7 @@ def write_archive(
         "stop_reason": session.stop_reason,
         "clock": asdict(recordings[0].realtime()),
         "pt": packet_options(session, recordings[0]),
-        "segments": segments,
+        "segments": [segment(session, index, *stream) for index, stream in enumerate(streams)],
         "switches": write_switches(folder, session, switches),
         "notes": [*switches.notes],
         "threads": [{"tid": tid, "name": name} for tid, name in switches.thread_names.items()],
@@ -112,32 +130,35 @@ def write_archive(
         "code": code,
     }
     write_whole(folder / BINARIES, json.dumps(binaries).encode())
+    write_whole(folder / SPOOLED, json.dumps(manifest).encode())
+
+
+def pack(folder: Path, *, pace: Pace = AT_ONCE) -> dict[str, Any]:
+    """Makes the archive of what was spooled, also by another controller; returns its manifest. Raises OSError."""
+    manifest: dict[str, Any] = json.loads((folder / SPOOLED).read_bytes())
+    raw = [folder / raw_file(entry["index"]) for entry in manifest["segments"]]
+    for entry, path in zip(manifest["segments"], raw, strict=True):
+        entry.update(asdict(write_compressed(folder / segment_file(entry["index"]), pace(pieces_of(path)))))
     write_whole(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    for path in (*raw, folder / SPOOLED):
+        path.unlink()
     return manifest
 
 
-def write_segments(
-    folder: Path, session: Session, recordings: Sequence[Recording], pace: Pace
-) -> Iterator[dict[str, Any]]:
-    streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
-    for index, (recording, stream) in enumerate(streams):
-        file = f"segment-{index}.pt.zst"
-        written = write_compressed(folder / file, pace(recording.packets(stream)))
-        yield {
-            "index": index,
-            "key": raw_key(session, file),
-            **whose(recording, stream),
-            "size_bytes": written.size_bytes,
-            "stored_bytes": written.stored_bytes,
-            "sha256": written.sha256,
-            "buffer_bytes": stream.buffer_bytes,
-            "full": stream.full,
-            "lost_bytes": stream.lost_bytes,
-            "lost_blocks": stream.lost_blocks,
-            "epochs": [list(epoch) for epoch in stream.epochs],
-            "first_tsc": stream.first_tsc,
-            "last_tsc": stream.last_tsc,
-        }
+def segment(session: Session, index: int, recording: Recording, stream: Stream) -> dict[str, Any]:
+    """Its entry in the manifest, but for what packing tells."""
+    return {
+        "index": index,
+        "key": raw_key(session, segment_file(index)),
+        **whose(recording, stream),
+        "buffer_bytes": stream.buffer_bytes,
+        "full": stream.full,
+        "lost_bytes": stream.lost_bytes,
+        "lost_blocks": stream.lost_blocks,
+        "epochs": [list(epoch) for epoch in stream.epochs],
+        "first_tsc": stream.first_tsc,
+        "last_tsc": stream.last_tsc,
+    }
 
 
 def whose(recording: Recording, stream: Stream) -> dict[str, Any]:
@@ -251,6 +272,31 @@ class CodeFile:
             self._file.write(self._compressor.flush())
 
 
+def write_raw(path: Path, pieces: Iterable[bytes]) -> None:
+    """To the disk itself: the memory that the recorder gives back for it is not taken again by the page cache."""
+    with path.open("wb") as file:
+        waiting = 0
+        for piece in pieces:
+            file.write(piece)
+            waiting += len(piece)
+            if waiting >= SYNC_BYTES:
+                to_disk(file)
+                waiting = 0
+        to_disk(file)
+
+
+def to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fdatasync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
 def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
     digest, size = hashlib.sha256(), 0
     compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
@@ -271,6 +317,14 @@ def write_whole(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def raw_file(index: int) -> str:
+    return f"stream-{index}.raw"
+
+
+def segment_file(index: int) -> str:
+    return f"segment-{index}.pt.zst"
 
 
 def raw_key(session: Session, file: str) -> str:

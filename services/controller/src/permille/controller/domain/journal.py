@@ -1,7 +1,7 @@
 """What a controller must not forget: one folder per session that is not finished, on disk.
 
 `session.json` is the session as it was last; `switches.raw` the switch records as the kernel stamped them; when the
-recording has been read out, the whole archive beside them. A session whose folder is gone is finished.
+recording has been read out, all of it beside them, at last as an archive. A session whose folder is gone is finished.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from permille.controller.domain.archive import MANIFEST, write_whole
+from permille.controller.domain.archive import MANIFEST, SPOOLED, write_whole
 from permille.controller.domain.session import Session, from_json, to_json
 
 SESSION = "session.json"
@@ -27,8 +27,13 @@ class Entry:
         return self.folder / "switches.raw"
 
     @property
+    def spooled(self) -> bool:
+        """Whether all of the recording is here, so that the recorder's own memory is not needed any more."""
+        return (self.folder / SPOOLED).exists() or self.archived
+
+    @property
     def archived(self) -> bool:
-        """Whether the archive is complete, so that the recorder's own memory is not needed any more."""
+        """Whether the archive is complete."""
         return (self.folder / MANIFEST).exists()
 
     def save(self, session: Session) -> None:

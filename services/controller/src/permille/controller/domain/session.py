@@ -86,6 +86,8 @@ class Session:
     # Buffers that were full before the end, and switch records that found no room.
     full_buffers: int = 0
     lost_records: int = 0
+    # While STORING: the recorder has not given its processes back yet.
+    holds: bool = False
     # As in the API, in small letters; what was imported is listed like what was recorded.
     backend: str = "vpt"
     error_reason: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
-from permille.controller.domain.node_use.core_observations import CoreWritten, observations
+from permille.controller.domain.node_use.core_observations import CoreObservation, CoreWritten, observations
 from permille.controller.domain.node_use.placement import placement
 from permille.controller.domain.recording import CoreBuffers
 from permille.controller.domain.switches import switch_records
@@ -67,14 +67,20 @@ async def plan_cores(channels: Channels, rates: CoreRates, session: Session, swi
     return CorePlan(CoreBuffers(sizes), plan.expected_bytes, binary, notes)
 
 
-async def learn(rates: CoreRates, session: Session, recording: Recording, records: bytes, binary: str) -> None:
-    """Keeps what the session's cores wrote; a session whose lesson is lost is a good one nevertheless."""
+def observed(recording: Recording, records: bytes) -> Sequence[CoreObservation]:
+    """What the cores of a finished recording wrote, with its switch records."""
     clock = recording.realtime()
     written = {stream.core: CoreWritten(stream.size_bytes, stream.full) for stream in recording.streams()}
     ticks_per_ms = (clock.tsc1 - clock.tsc0) / max(1, clock.ns1 - clock.ns0) * 1e6
-    if not binary or not written or ticks_per_ms <= 0:
+    if not written or ticks_per_ms <= 0:
+        return ()
+    return observations(written, switch_records.parse(records), clock.tsc0, clock.tsc1, ticks_per_ms=ticks_per_ms)
+
+
+async def learn(rates: CoreRates, session: Session, seen: Sequence[CoreObservation], binary: str) -> None:
+    """Keeps what the session's cores wrote; a session whose lesson is lost is a good one nevertheless."""
+    if not binary or not seen:
         return
-    seen = observations(written, switch_records.parse(records), clock.tsc0, clock.tsc1, ticks_per_ms=ticks_per_ms)
     try:
         await rates.learn(session.backend, binary, seen)
     except PermilleError as error:

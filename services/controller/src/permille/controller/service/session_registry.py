@@ -27,7 +27,6 @@ SYNC_S = 1.0
 REQUEST_TTL_S = 24 * 3600
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-# While these last, nobody else can record the target.
 BUSY = (State.PREPARING, State.RECORDING)
 
 _log = structlog.get_logger(__name__)
@@ -114,8 +113,8 @@ class SessionRegistry:
             await changed.wait()
 
     def recording(self, pid: int) -> Session | None:
-        """The session that records a process now."""
-        return next((s for s in self._active.values() if pid in s.pids and s.state in BUSY), None)
+        """The session for which nobody else can record a process now."""
+        return next((s for s in self._active.values() if pid in s.pids and (s.state in BUSY or s.holds)), None)
 
     def active(self) -> list[Session]:
         return list(self._active.values())

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from permille.controller.domain.archive import SWITCHES, SwitchesOfSession, write_archive
+from permille.controller.domain.archive import SWITCHES, SwitchesOfSession, pack, spool
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
+from permille.controller.domain.node_use.core_observations import CoreObservation
 from permille.controller.domain.pace import Pace
 from permille.controller.domain.progress import Progress
 from permille.controller.domain.recording import (
@@ -24,13 +25,13 @@ from permille.controller.domain.recording import (
     RecordingConfig,
     ThreadBuffers,
 )
-from permille.controller.domain.session import Session, State, StopReason
+from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.buffer_planner import plan_buffers
-from permille.controller.service.core_planner import learn, plan_cores
+from permille.controller.service.core_planner import learn, observed, plan_cores
 from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
@@ -51,6 +52,8 @@ STOP_S = 5.0
 # Packets of a session are written in seconds; a disk that is full takes for ever.
 LEAVE_S = 10.0
 LOST_SWITCHES = "the controller ended during the session; records until then are kept"
+
+_T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
 
@@ -80,7 +83,7 @@ class SessionRunner:
         self._resumed = resumed
         self._stop = asyncio.Event()
         self._recordings: Sequence[Recording] = ()
-        self._archived = asyncio.Event()
+        self._spooled = asyncio.Event()
         # CLOCK_MONOTONIC, s; 0: not known, perhaps long ago.
         self._ends = 0.0
         # CLOCK_MONOTONIC, s: when watchers are told next.
@@ -103,7 +106,7 @@ class SessionRunner:
             self.stop()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
-                    await self._archived.wait()
+                    await self._spooled.wait()
 
     async def run(self) -> None:
         """Returns when the session is stored or has failed and etcd knows it."""
@@ -125,12 +128,21 @@ class SessionRunner:
         await asyncio.to_thread(give_back)
 
     async def _live(self, entry: Entry) -> None:
-        if not entry.archived:
+        seen: Sequence[CoreObservation] = ()
+        if not entry.spooled:
             recordings = await self._record(entry)
-            await self._archive(entry, recordings)
-            self._archived.set()
-            await self._learn(entry, recordings)
-            await self._release(entry)
+            await self._until_written(lambda: self._spool(entry, recordings))
+            if self._backend.by_core:
+                seen = await asyncio.to_thread(observed, recordings[0], (entry.folder / SWITCHES).read_bytes())
+        self._spooled.set()
+        await self._release(entry)
+        if not entry.archived:
+            self._publish(self._session.changed(holds=False, **NO_ERROR))
+            await learn(self._parts.rates, self._session, seen, self._binary)
+            manifest = await self._until_written(lambda: pack(entry.folder, pace=self._pace))
+            stored = sum(segment["stored_bytes"] for segment in manifest["segments"])
+            self._publish(self._session.changed(stored_bytes=stored))
+            entry.save(self._session)
         await self._upload(entry)
 
     async def _record(self, entry: Entry) -> Sequence[Recording]:
@@ -245,32 +257,26 @@ class SessionRunner:
                 raw_bytes=sum(stream.size_bytes for stream in streams),
                 lost_bytes=sum(stream.lost_bytes for stream in streams),
                 segments=len(streams),
+                holds=True,
                 full_buffers=sum(buffer.full for buffer in progress.buffers),
                 lost_records=self._counts.dropped + sum(buffer.lost_records for buffer in progress.buffers),
             )
         )
         entry.save(self._session)
 
-    async def _archive(self, entry: Entry, recordings: Sequence[Recording]) -> None:
-        """Into the journal's folder, again and again while the disk is full: the recorder keeps its data."""
+    async def _until_written(self, write: Callable[[], _T]) -> _T:
+        """In a thread, again and again while the disk is full: what is to be written is kept where it is."""
         pauses = Backoff(most_s=MOST_BACKOFF_S)
         while True:
             try:
-                manifest = await asyncio.to_thread(self._write_archive, entry, recordings)
+                return await asyncio.to_thread(write)
             except OSError as error:
                 self._wait_for(disk_error(error))
                 await pauses.pause()
-                continue
-            stored = sum(segment["stored_bytes"] for segment in manifest["segments"])
-            self._publish(self._session.changed(stored_bytes=stored))
-            entry.save(self._session)
-            return
 
-    def _write_archive(self, entry: Entry, recordings: Sequence[Recording]) -> dict[str, Any]:
+    def _spool(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         switches = self._switches(entry, recordings[0])
-        return write_archive(
-            entry.folder, self._session, recordings, switches, self._parts.binaries.find, pace=self._pace
-        )
+        spool(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
 
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
@@ -281,11 +287,6 @@ class SessionRunner:
         except FileNotFoundError:
             raw = b""
         return SwitchesOfSession(switch_records.to_tsc(raw, recording.monotonic()), self._counts)
-
-    async def _learn(self, entry: Entry, recordings: Sequence[Recording]) -> None:
-        if self._backend.by_core:
-            records = (entry.folder / SWITCHES).read_bytes()
-            await learn(self._parts.rates, self._session, recordings[0], records, self._binary)
 
     async def _upload(self, entry: Entry) -> None:
         pauses = Backoff(most_s=MOST_BACKOFF_S)
