@@ -10,6 +10,7 @@ from permille.coverage.service.kubernetes.cluster import Cluster, configured
 from permille.coverage.service.kubernetes.handlers import registry, settings
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.request_work import RequestWork
+from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.config import MeshConfig
 from permille.mesh.election import Election
 from permille.mesh.errors import Aborted
@@ -45,22 +46,26 @@ async def setup(context: ServerContext) -> None:
         await election.won()
         _log.info("leads")
         cluster = Cluster(configuration)
-        work = RequestWork(cluster, Operations(context.channels, patience_s=chosen.patience_s))
+        watched = Watched(cluster)
+        work = RequestWork(cluster, watched, Operations(context.channels, patience_s=chosen.patience_s))
         operator = asyncio.create_task(
             kopf.operator(registry=registry(work), settings=settings(), standalone=True, clusterwide=True)
         )
         lost = asyncio.create_task(election.lost())
+        watching = asyncio.create_task(watched.run())
         try:
-            await asyncio.wait({operator, lost}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({operator, lost, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
             if not operator.done():
                 raise Aborted("another operator leads", reason="LEADERSHIP_LOST", help="it is started again by itself")
             operator.result()
             # kopf has seen SIGTERM or SIGINT.
             context.end(0)
         finally:
-            for task in (operator, lost):
+            for task in (operator, lost, watching):
                 task.cancel()
-            await asyncio.gather(operator, lost, return_exceptions=True)
+            await asyncio.gather(operator, lost, watching, return_exceptions=True)
             await cluster.close()
 
     context.spawn(lead())

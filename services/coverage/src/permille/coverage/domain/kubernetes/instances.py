@@ -1,84 +1,100 @@
-"""Which containers of which pods a TraceRequest means, and which of them are recorded."""
+"""Which containers of which pods a target means, as the inventory's nodes and processes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+from permille.coverage.domain.kubernetes.pods import Pod
+from permille.coverage.domain.node import GroupOnNode, Listing, Node, Process
+from permille.coverage.domain.spatial_sampler import Instance
+from permille.mesh.errors import NotFound
+
+_MOST_TOLD = 5
 
 
 @dataclass(frozen=True)
-class Instance:
-    """One running container of one pod. `container_id` is without the runtime's name."""
+class Container(Process):
+    """A running container, of which the API server knows no processes.
 
-    pod: str
-    pod_uid: str
-    node: str
-    container: str
-    container_id: str
-
-
-def instances(pods: Iterable[Mapping[str, Any]], container: str = "") -> tuple[list[Instance], list[str]]:
-    """The running containers among pods (as the API server gives them), and why the other pods have none.
-
-    `container` "": the pod's default container (kubectl.kubernetes.io/default-container), else its first one.
+    `pid`: its place in the order of pods' names; `name`: what its replicas have in common; `version`: that and the
+    image's digest, else the revision of the pod's template; `session`: the TraceSession recording it now.
     """
-    found: list[Instance] = []
+
+    pod: str = ""
+    pod_uid: str = ""
+    container: str = ""
+    container_id: str = ""
+
+
+def listing(
+    pods: Iterable[Pod], zones: Mapping[str, str], recorded: Mapping[str, tuple[str, str]], *, container: str = ""
+) -> Listing:
+    """The nodes with the running containers among pods, and with whatever else is being recorded on them.
+
+    `container` "": the pod's default container. `zones`: by node. `recorded`: node and TraceSession by container id.
+    Raises `NotFound` (TARGET_NOT_FOUND), with the reasons, when none is running.
+    """
+    found: dict[str, list[Container]] = defaultdict(list)
     without: list[str] = []
-    for pod in pods:
-        answer = _instance(pod, container)
-        if isinstance(answer, Instance):
-            found.append(answer)
+    ids: set[str] = set()
+    for number, pod in enumerate(sorted(pods, key=lambda one: (one.name, one.uid))):
+        answer = _container(pod, container, number + 1, recorded)
+        if isinstance(answer, Container):
+            found[pod.node].append(answer)
+            ids.add(answer.container_id)
         else:
-            without.append(f"pod {pod['metadata']['name']} {answer}")
-    return found, without
-
-
-def spread(candidates: Sequence[Instance], at_most: int) -> list[Instance]:
-    """At most so many of them, as few as possible on one node; the same of the same candidates, in whatever order."""
-    left = sorted(candidates, key=lambda one: (one.pod, one.pod_uid))
-    taken: Counter[str] = Counter()
-    chosen: list[Instance] = []
-    while left and len(chosen) < at_most:
-        next_one = min(left, key=lambda one: (taken[one.node], one.pod, one.pod_uid))
-        left.remove(next_one)
-        taken[next_one.node] += 1
-        chosen.append(next_one)
-    return chosen
-
-
-def label_selector(selector: Mapping[str, Any]) -> str:
-    """A LabelSelector as the API server's query parameter labelSelector takes it."""
-    terms = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
-    for expression in selector.get("matchExpressions") or []:
-        key, values = expression["key"], ",".join(expression.get("values") or [])
-        terms.append(
-            {
-                "In": f"{key} in ({values})",
-                "NotIn": f"{key} notin ({values})",
-                "Exists": key,
-                "DoesNotExist": f"!{key}",
-            }[expression["operator"]]
+            without.append(f"pod {pod.name} {answer}")
+    if not found:
+        raise NotFound(
+            "; ".join(without[:_MOST_TOLD]) or "no such pod is in this namespace",
+            reason="TARGET_NOT_FOUND",
+            help="check the name or the labels, and whether the pods run",
         )
-    return ",".join(terms)
+    others: dict[str, list[Process]] = defaultdict(list)
+    for identity, (node, session) in recorded.items():
+        if identity not in ids:
+            others[node].append(Process(0, "", session))
+    return Listing(
+        tuple(
+            Node(
+                node,
+                recordable=(*own, *others[node]),
+                zone=zones.get(node, ""),
+                group=GroupOnNode(frozenset(one.pid for one in own), found="pods"),
+            )
+            for node, own in sorted(found.items())
+        )
+    )
 
 
-def _instance(pod: Mapping[str, Any], wanted: str) -> Instance | str:
-    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    if metadata.get("deletionTimestamp"):
+def instances(found: Listing) -> list[Instance]:
+    """The containers that a listing's target means."""
+    return [
+        Instance(node, process) for node in found.nodes for process in node.recordable if process.pid in node.group.pids
+    ]
+
+
+def _container(pod: Pod, wanted: str, number: int, recorded: Mapping[str, tuple[str, str]]) -> Container | str:
+    if pod.deleted:
         return "is being deleted"
-    node = spec.get("nodeName")
-    if not node:
+    if not pod.node:
         return "is not on a node yet"
-    names = [container["name"] for container in spec.get("containers") or []]
-    name = wanted or (metadata.get("annotations") or {}).get(_DEFAULT_CONTAINER) or names[0]
-    if name not in names:
-        return f"has no container {name}, only {', '.join(names)}"
-    for container in status.get("containerStatuses") or []:
-        identity = str(container.get("containerID") or "").partition("://")[2]
-        if container["name"] == name and identity and "running" in (container.get("state") or {}):
-            return Instance(metadata["name"], metadata["uid"], node, name, identity)
-    return f"has no running container {name}"
+    name = wanted or pod.default_container
+    if name not in pod.containers:
+        return f"has no container {name}, only {', '.join(pod.containers)}"
+    running = pod.running.get(name)
+    if running is None:
+        return f"has no running container {name}"
+    owner = pod.owner or f"container {name}"
+    return Container(
+        number,
+        owner,
+        recorded.get(running.identity, ("", ""))[1],
+        version=f"{owner} {running.image or pod.revision}".strip(),
+        pod=pod.name,
+        pod_uid=pod.uid,
+        container=name,
+        container_id=running.identity,
+    )

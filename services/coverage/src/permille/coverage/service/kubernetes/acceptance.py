@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,18 +12,22 @@ from permille.coverage.domain.kubernetes.conditions import (
     ACCEPTED,
     FAILED,
     camel_case,
-    is_finished,
-    is_true,
     timestamp,
     with_condition,
 )
-from permille.coverage.domain.kubernetes.instances import Instance, instances, label_selector, spread
-from permille.coverage.domain.kubernetes.wish import Wish, policy_of, wish_of
+from permille.coverage.domain.kubernetes.instances import Container, instances
+from permille.coverage.domain.kubernetes.labels import label_selector
+from permille.coverage.domain.kubernetes.wish import Policy, Wish, policy_of, wish_of
+from permille.coverage.domain.spatial_sampler import Instance, spread
+from permille.coverage.domain.target import Target
+from permille.coverage.service.inventory import Inventory
 from permille.coverage.service.kubernetes.cluster import ADMISSION, POLICIES, REQUESTS, Cluster, Object
-from permille.mesh.errors import PermilleError
+from permille.coverage.service.kubernetes.pod_inventory import PodInventory
+from permille.coverage.service.kubernetes.watched import Watched, known
+from permille.mesh.errors import NotFound, PermilleError, Unavailable
 
+ADMISSION_MISSING = "AdmissionPolicyMissing"
 _POLICY = "default"
-_MOST_TOLD = 5
 _LONGEST_NAME = 240
 
 
@@ -37,14 +41,14 @@ class Verdict:
     decided: Mapping[str, Any]
 
 
-async def judge(cluster: Cluster, request: Object) -> Verdict:
+async def judge(cluster: Cluster, watched: Watched, request: Object) -> Verdict:
     """Looks at the rights, the quota and the pods. Raises what `Cluster` raises."""
     metadata = request["metadata"]
     namespace = metadata["namespace"]
     since = await cluster.admission_since()
     if not since:
         return _waits(
-            "AdmissionPolicyMissing",
+            ADMISSION_MISSING,
             f"the ValidatingAdmissionPolicy {ADMISSION} and its binding are not in force, so nobody has asked whether "
             "the user may get these pods; an administrator has to install them (they are in the Helm chart)",
         )
@@ -52,27 +56,42 @@ async def judge(cluster: Cluster, request: Object) -> Verdict:
         return _fails(
             "NotChecked", "made before the admission policy that checks the user's rights; make the request again"
         )
-    policy_object = await cluster.get(POLICIES, namespace, _POLICY)
-    policy = policy_of(policy_object["spec"] if policy_object else None)
+    policy = await cluster.get(POLICIES, namespace, _POLICY)
+    others = [known(one) for one in await cluster.all_of(REQUESTS, namespace)]
+    active = sum(one.active and one.uid != metadata["uid"] for one in others)
+    return await _decided(watched, request, policy_of(policy["spec"] if policy else None), active)
+
+
+async def look(watched: Watched, request: Object) -> Verdict:
+    """What `judge` would probably say, from what is known: it costs no call."""
+    metadata = request["metadata"]
+    namespace = metadata["namespace"]
+    policy = watched.policies.of(namespace).get(_POLICY, Policy())
+    return await _decided(watched, request, policy, watched.active(namespace, metadata["uid"]))
+
+
+async def _decided(watched: Watched, request: Object, policy: Policy, active: int) -> Verdict:
+    metadata, target = request["metadata"], request["spec"]["target"]
     try:
         wish = wish_of(request["spec"], policy)
     except PermilleError as error:
         return _fails(camel_case(error.reason), f"{error.message}; {error.help}")
-    active = [one for one in await cluster.all_of(REQUESTS, namespace) if _is_active(one, metadata["uid"])]
-    if len(active) >= policy.active_requests:
+    if active >= policy.active_requests:
         return _waits(
             "QuotaActiveRequests",
-            f"{len(active)} requests of this namespace are active, as many as its TracePolicy allows; "
+            f"{active} requests of this namespace are active, as many as its TracePolicy allows; "
             "this one begins when one of them ends",
         )
-    target = request["spec"]["target"]
-    found, without = instances(await _pods(cluster, namespace, target), target.get("container", ""))
-    if not found:
-        told = "; ".join(without[:_MOST_TOLD]) or "no such pod is in this namespace"
-        return _waits("NoInstance", f"nothing to record yet: {told}")
-    chosen = spread(found, wish.replicas)
-    message = f"{len(chosen)} of {len(found)} running pods on {len({one.node for one in chosen})} nodes"
-    return Verdict(ACCEPTED, "Accepted", message, _decided(metadata, wish, chosen))
+    inventory: Inventory = PodInventory(watched, metadata["namespace"], target.get("container", ""))
+    try:
+        found = instances(await inventory.nodes(_target(metadata["namespace"], target)))
+    except NotFound as error:
+        return _waits("NoInstance", f"nothing to record yet: {error.message}")
+    except Unavailable as error:
+        return _waits(camel_case(error.reason), error.message)
+    chosen = [one for one, _ in zip(spread(found), range(wish.replicas), strict=False)]
+    message = f"{len(chosen)} of {len(found)} running pods on {len({one.node.name for one in chosen})} nodes"
+    return Verdict(ACCEPTED, "Accepted", message, _status(metadata, wish, chosen))
 
 
 def status_of(verdict: Verdict, request: Object, now: datetime) -> Object:
@@ -99,19 +118,13 @@ def status_of(verdict: Verdict, request: Object, now: datetime) -> Object:
     return {**written, "conditions": conditions}
 
 
-def _is_active(request: Object, but: str) -> bool:
-    status = request.get("status")
-    return request["metadata"]["uid"] != but and is_true(status, ACCEPTED) and not is_finished(status)
-
-
-async def _pods(cluster: Cluster, namespace: str, target: Mapping[str, Any]) -> list[Object]:
+def _target(namespace: str, target: Mapping[str, Any]) -> Target:
     if "podName" in target:
-        pod = await cluster.pod(namespace, target["podName"])
-        return [pod] if pod else []
-    return await cluster.pods(namespace, label_selector(target["selector"]))
+        return Target(pod=f"{namespace}/{target['podName']}")
+    return Target(selector=label_selector(target["selector"]))
 
 
-def _decided(metadata: Mapping[str, Any], wish: Wish, chosen: list[Instance]) -> Object:
+def _status(metadata: Mapping[str, Any], wish: Wish, chosen: Sequence[Instance]) -> Object:
     return {
         "replicas": len(chosen),
         "finishedReplicas": 0,
@@ -124,19 +137,20 @@ def _decided(metadata: Mapping[str, Any], wish: Wish, chosen: list[Instance]) ->
         },
         "sessions": [
             {
-                "name": _session_name(metadata, one),
-                "podName": one.pod,
-                "podUID": one.pod_uid,
-                "nodeName": one.node,
-                "container": one.container,
-                "containerID": one.container_id,
+                "name": _session_name(metadata, container),
+                "podName": container.pod,
+                "podUID": container.pod_uid,
+                "nodeName": one.node.name,
+                "container": container.container,
+                "containerID": container.container_id,
             }
             for one in chosen
+            if isinstance(container := one.process, Container)
         ],
     }
 
 
-def _session_name(metadata: Mapping[str, Any], one: Instance) -> str:
+def _session_name(metadata: Mapping[str, Any], one: Container) -> str:
     """Another one for another request of the same name."""
     digest = hashlib.sha256(f"{metadata['uid']}/{one.pod_uid}".encode()).hexdigest()[:10]
     return f"{metadata['name'][:_LONGEST_NAME]}-{digest}"

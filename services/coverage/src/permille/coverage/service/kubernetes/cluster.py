@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -18,8 +19,12 @@ Object = dict[str, Any]
 AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 # Not typed by its authors.
 _in_cluster: Callable[..., None] = config.load_incluster_config
-_NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
+_OK, _NOT_FOUND, _CONFLICT, _TOO_MANY = 200, 404, 409, 429
+_MOST_TOLD = 1000
 _ANSWER_S = 30.0
+# The server ends a watch after so long; it sends a bookmark each minute, so that silence means that it is gone.
+_WATCH_S = 300
+_SILENT_S = 150.0
 
 
 async def configured() -> client.Configuration:
@@ -67,7 +72,9 @@ class Cluster:
 
     async def all_of(self, plural: str, namespace: str) -> list[Object]:
         """All of permille's objects of a kind in a namespace."""
-        return await self._items(_path(plural, namespace), {})
+        answer = await self._call("GET", _path(plural, namespace))
+        items: list[Object] = answer["items"]
+        return items
 
     async def create(self, plural: str, namespace: str, body: Object) -> Object | None:
         """Creates an object; None when one of that name exists."""
@@ -100,13 +107,32 @@ class Cluster:
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise
 
-    async def pod(self, namespace: str, name: str) -> Object | None:
-        """A pod, or None."""
-        return await self._found(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    async def page(self, path: str, limit: int, after: str) -> Object:
+        """So many objects of a list; `after`: the `continue` of the page before."""
+        return await self._call("GET", path, query={"limit": str(limit), **({"continue": after} if after else {})})
 
-    async def pods(self, namespace: str, selector: str) -> list[Object]:
-        """The pods of a namespace that a label selector selects."""
-        return await self._items(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": selector})
+    @asynccontextmanager
+    async def watching(self, path: str, version: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of a watch that begins at this resourceVersion; they end when the server ends it."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        answer = await self._api.call_api(
+            path,
+            "GET",
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _request_timeout=aiohttp.ClientTimeout(sock_connect=_ANSWER_S, sock_read=_SILENT_S),
+        )
+        async with answer:
+            if answer.status != _OK:
+                raise client.ApiException(status=answer.status, reason=(await answer.text())[:_MOST_TOLD])
+            yield answer.content
 
     async def admission_since(self) -> str:
         """Since when (RFC 3339) the policy that asks for the user's rights is bound and denies; "": it is not."""
@@ -130,11 +156,6 @@ class Cluster:
                 raise
             return None
 
-    async def _items(self, path: str, query: dict[str, str]) -> list[Object]:
-        answer = await self._call("GET", path, query=query)
-        items: list[Object] = answer["items"]
-        return items
-
     async def _call(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None
     ) -> Object:
@@ -157,6 +178,11 @@ def _narrowed(spec: Mapping[str, Any]) -> bool:
     resources = spec.get("matchResources") or {}
     narrow = ("namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules")
     return bool(spec.get("paramRef")) or any(resources.get(key) for key in narrow)
+
+
+def everywhere(plural: str) -> str:
+    """The path of all of permille's objects of a kind."""
+    return f"/apis/{GROUP}/{VERSION}/{plural}"
 
 
 def _path(plural: str, namespace: str, name: str = "") -> str:

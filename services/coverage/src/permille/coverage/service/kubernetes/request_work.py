@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,15 +20,17 @@ from permille.coverage.domain.kubernetes.conditions import (
     timestamp,
     with_condition,
 )
-from permille.coverage.service.kubernetes.acceptance import judge, status_of
+from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Verdict, judge, look, status_of
 from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.session_work import Outcome, SessionWork
+from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.backoff import Backoff
 
 _log = structlog.get_logger(__name__)
-# How often somebody looks whether a request that has to wait may go on.
-_LOOK_S = 2.0
+# How often at most it is looked whether a request that has to wait may go on, and when the server is asked in any case.
+_LOOK_S = 1.0
+_AGAIN_S = 60.0
 Tell = Callable[[str, str, str], None]
 
 
@@ -38,12 +41,15 @@ def _now() -> datetime:
 class RequestWork:
     """Follows TraceRequests, each in one task at a time."""
 
-    def __init__(self, cluster: Cluster, operations: Operations, *, now: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self, cluster: Cluster, watched: Watched, operations: Operations, *, now: Callable[[], datetime] = _now
+    ) -> None:
         self._cluster = cluster
+        self._watched = watched
         self._operations = operations
         self._sessions = SessionWork(cluster, operations, now)
         self._now = now
-        self._accepting = asyncio.Lock()
+        self._accepting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._following: dict[str, asyncio.Task[None]] = {}
 
     async def follow(self, namespace: str, name: str, uid: str, tell: Tell) -> None:
@@ -97,9 +103,9 @@ class RequestWork:
 
     async def _accept(self, request: Object, tell: Tell) -> None:
         metadata = request["metadata"]
-        # One after the other: each counts those that were accepted before.
-        async with self._accepting:
-            verdict = await judge(self._cluster, request)
+        # One after the other in a namespace: each counts those that were accepted before.
+        async with self._accepting[metadata["namespace"]]:
+            verdict = await judge(self._cluster, self._watched, request)
             before = [one for one in (request.get("status") or {}).get("conditions") or [] if one["type"] == ACCEPTED]
             news = [(one["reason"], one["message"]) for one in before] != [(verdict.reason, verdict.message)]
             if news:
@@ -111,7 +117,19 @@ class RequestWork:
         if news:
             tell("Normal" if verdict.kind == ACCEPTED else "Warning", verdict.reason, verdict.message)
         if not verdict.kind:
+            await self._wait(request, verdict)
+
+    async def _wait(self, request: Object, verdict: Verdict) -> None:
+        """Returns when the verdict may be another one by now."""
+        end = asyncio.get_running_loop().time() + _AGAIN_S
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            # However much changes in the cluster, nobody looks more often.
             await asyncio.sleep(_LOOK_S)
+            news = self._watched.news
+            if verdict.reason == ADMISSION_MISSING or await look(self._watched, request) != verdict:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), left)
 
     async def _record(self, request: Object, tell: Tell) -> None:
         outcomes: list[Outcome] = []
