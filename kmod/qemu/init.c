@@ -32,6 +32,9 @@ static const struct {
 	{ "perf", test_perf },
 	{ "mesh", test_mesh },
 	{ "selftest", test_selftest },
+	{ "memory", test_memory },
+	{ "neighbours", test_neighbours },
+	{ "kexec", test_kexec },
 };
 
 static void mount_all(void)

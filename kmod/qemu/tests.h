@@ -18,5 +18,8 @@ void test_traced(void);
 void test_perf(void);
 void test_mesh(void);
 void test_selftest(void);
+void test_memory(void);
+void test_neighbours(void);
+void test_kexec(void);
 
 #endif
