@@ -10,6 +10,7 @@ from permille.controller.domain.backends import Backends
 from permille.controller.domain.kmod_backend import in_time_order
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.recording import RecordableProcess, Recording, RecordingConfig
+from permille.controller.domain.session_budget import SessionBudget
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 ME = os.getpid()
@@ -18,9 +19,11 @@ ME = os.getpid()
 class Known:
     """A back end that records those processes, or any where none is named."""
 
-    def __init__(self, name: str, pids: Sequence[int] = (), *, by_core: bool = False, why_not: str = "") -> None:
+    def __init__(
+        self, name: str, pids: Sequence[int] = (), *, by_core: bool = False, why_not: str = "", free: int = 0
+    ) -> None:
         self.name, self.by_core = name, by_core
-        self._pids, self._why_not = pids, why_not
+        self._pids, self._why_not, self._free = pids, why_not, free
 
     def require(self) -> None:
         if self._why_not:
@@ -39,7 +42,8 @@ class Known:
         return []
 
     def free_bytes(self) -> int:
-        return 0
+        self.require()
+        return self._free
 
     def collect_garbage(self, sessions: Collection[str]) -> None: ...
 
@@ -85,6 +89,21 @@ def test_a_node_lists_what_was_made_ready_and_what_is_asked_for() -> None:
     assert listed(both(), "kmod") == {7: "kmod", 8: "kmod"}
     assert listed(both(why_not="away"), "") == {7: "vpt"}
     assert listed(both(why_not="away"), "kmod") == {}
+
+
+def test_a_budget_that_nobody_names_leaves_half_of_what_the_back_end_has() -> None:
+    vpt, kmod = Known("vpt", [7], free=3 << 20), Known("kmod", by_core=True, free=1 << 40)
+    assert SessionBudget(256 << 20).of(vpt) == 3 << 19
+    assert SessionBudget(256 << 20).of(kmod) == 256 << 20
+    assert SessionBudget(256 << 20).of(Known("kmod", by_core=True, why_not="away")) == 256 << 20
+
+
+def test_without_a_process_the_node_has_what_works_on_it() -> None:
+    assert both().usual("").name == "vpt"
+    assert both("kmod").usual("").name == both().usual("kmod").name == "kmod"
+    away = Backends([Known("kmod", by_core=True, why_not="away"), Known("vpt")])
+    assert away.usual("").name == "vpt"
+    assert [backend.name for backend in away.by_preference()] == ["vpt", "kmod"]
 
 
 def test_the_records_of_several_cores_become_one_list() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -22,7 +23,7 @@ from permille.controller.service.buffer_planner import plan_cores
 from permille.controller.service.core_rates import CoreRates, binary_of
 from permille.controller.service.core_target import Confines, confines, core_target
 from permille.mesh.channels import Channels
-from permille.mesh.errors import InvalidArgument, NotFound, ResourceExhausted
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from permille.mesh.interceptor import from_rpc_error
 
 MIB = 1 << 20
@@ -135,10 +136,44 @@ async def test_a_session_that_was_not_begun_says_how_it_would_divide_its_memory_
     (traced,) = [buffer for buffer in plan.buffers if buffer.size_bytes]
     assert traced.unit == max(os.sched_getaffinity(0)) and traced.reason
     assert (plan.unit, plan.budget_bytes, plan.reserve) == (pb.BUFFER_UNIT_CORE, 64 * MIB, 0)
-    request.unit = pb.BUFFER_UNIT_UNSPECIFIED
+    request.unit = pb.BUFFER_UNIT_THREAD
     by_thread = await controller.PlanSession(request)
     assert by_thread.unit == pb.BUFFER_UNIT_THREAD
     assert [buffer.unit for buffer in by_thread.buffers] == [busy_process] and by_thread.reserve > 0
+
+
+async def test_what_nobody_specifies_is_planned_as_it_would_be_recorded(
+    node: Any, target: subprocess.Popen[bytes], busy_process: int
+) -> None:
+    controller = await node.controller()
+    plan = await controller.PlanSession(pb.PlanSessionRequest(pids=[target.pid], period_ms=300))
+    session = await node.trace(target.pid)
+    assert (session.backend, plan.unit) == (pb.BACKEND_VPT, pb.BUFFER_UNIT_THREAD)
+    assert plan.budget_bytes == session.budget_bytes
+    assert {buffer.unit for buffer in plan.buffers} == {
+        int(task.name) for task in Path(f"/proc/{target.pid}/task").iterdir()
+    }
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await controller.PlanSession(pb.PlanSessionRequest(pids=[busy_process], period_ms=300))
+    with pytest.raises(FailedPrecondition) as not_begun:
+        await node.begin(busy_process)
+    assert from_rpc_error(refused.value).reason == not_begun.value.reason == "NOT_RECORDABLE"
+
+
+async def test_a_dry_run_knows_what_earlier_sessions_wrote(node: Any, channels: Channels, busy_process: int) -> None:
+    controller = await node.controller()
+    request = pb.PlanSessionRequest(
+        pids=[busy_process], period_ms=1000, budget_bytes=500 * MIB, unit=pb.BUFFER_UNIT_CORE, backend=pb.BACKEND_KMOD
+    )
+    assumed = await controller.PlanSession(request)
+    seen = [CoreObservation(0, 100.0, 2 * MIB, full=False)]
+    await CoreRates(node.etcd, channels).learn("kmod", await binary_of(busy_process), seen)
+    known = await controller.PlanSession(request)
+    largest = [max(buffer.size_bytes for buffer in plan.buffers) for plan in (known, assumed)]
+    assert largest[0] <= 24 * MIB < largest[1]
+    request.unit = pb.BUFFER_UNIT_THREAD
+    with pytest.raises(grpc.aio.AioRpcError, match="kmod has no such buffers"):
+        await controller.PlanSession(request)
 
 
 async def test_a_plan_without_a_meaning_is_refused(node: Any) -> None:

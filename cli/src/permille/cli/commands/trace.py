@@ -255,12 +255,11 @@ def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:
 
 async def _memory(client: MeshClient, node: coverage_pb2.NodePlan) -> controller_pb2.PlanSessionResponse:
     controller = await client.controller(node.node.removeprefix("nodes/"))
-    by_thread = node.backend == controller_pb2.BACKEND_VPT
     request = controller_pb2.PlanSessionRequest(
         pids=node.pids,
         period_ms=node.period_ms,
         budget_bytes=node.budget_bytes,
-        unit=controller_pb2.BUFFER_UNIT_THREAD if by_thread else controller_pb2.BUFFER_UNIT_CORE,
+        backend=node.backend,
     )
     return await answer(controller.PlanSession(request))
 

@@ -13,12 +13,14 @@ from permille.controller.domain.journal import Journal
 from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.perf_backend import PerfBackend
+from permille.controller.domain.session_budget import SessionBudget
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.service.container_runtime import ContainerRuntime
 from permille.controller.service.controller_service import ControllerService
 from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.node_description import NodeDescription
+from permille.controller.service.session_planner import SessionPlanner
 from permille.controller.service.session_registry import SessionRegistry
 from permille.controller.service.session_runner import Parts
 from permille.controller.service.sessions import Sessions
@@ -82,21 +84,23 @@ async def setup(context: ServerContext) -> None:
     registry = SessionRegistry(context.etcd, context.lease, config.node)
     backends = Backends([VptBackend(settings.vpt_dir), KmodBackend(), PerfBackend()], settings.backend)
     switches = SwitchRecorder(enabled=settings.switches)
+    rates = CoreRates(context.etcd, context.channels)
+    budget = SessionBudget(settings.budget_bytes)
     parts = Parts(
         registry=registry,
         journal=Journal(config.state_dir / "controller" / config.node / "sessions"),
         backends=backends,
         switches=switches,
-        rates=CoreRates(context.etcd, context.channels),
+        rates=rates,
         binaries=MappedBinaries(),
-        channels=context.channels,
+        planner=SessionPlanner(context.channels, rates, switches),
         store=context.store,
         cpu_share=settings.cpu_share,
     )
     sessions = Sessions(
         parts,
         config.node,
-        default_budget_bytes=settings.budget_bytes,
+        budget=budget,
         max_period_ms=settings.max_period_ms,
         spool_budget_bytes=settings.spool_budget_bytes,
     )
@@ -104,7 +108,7 @@ async def setup(context: ServerContext) -> None:
         config.node,
         plugin=PLUGIN,
         vpt_dir=settings.vpt_dir,
-        budget_bytes=settings.budget_bytes,
+        budget=budget,
         backends=backends,
         registry=registry,
         switches=switches,

@@ -34,6 +34,15 @@ class Backends:
             )
         return found
 
+    def by_preference(self) -> list[Backend]:
+        """Those that work here first."""
+        return sorted(self, key=lambda backend: not works(backend))
+
+    def usual(self, wanted: str) -> Backend:
+        """What records where nobody names a process: what is asked for or set, else the first that works."""
+        named = wanted if wanted not in ("", AUTO) else self._preferred
+        return self.of(named) if named != AUTO else self.by_preference()[0]
+
     def choose(self, wanted: str, pids: Sequence[int]) -> Backend:
         """`wanted` "" or "auto" leaves it to this node.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 from permille.controller.domain.node_use.core_observations import CoreObservation, CoreWritten, observations
 from permille.controller.domain.node_use.placement import placement
+from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.recording import CoreBuffers
 from permille.controller.domain.switches import switch_records
 from permille.controller.service import buffer_planner
@@ -33,38 +34,48 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class CorePlan:
-    """`notes`: what the recording will not have, for whoever reads it. `binary`: what the target executes."""
+    """`planned`: all cores that the target may run on. `binary`: what it executes."""
 
     buffers: CoreBuffers
+    planned: tuple[PlannedBuffer, ...]
     expected_bytes: int
     binary: str = ""
-    notes: tuple[str, ...] = field(default=())
 
 
-async def plan_cores(channels: Channels, rates: CoreRates, session: Session, switches: SwitchRecorder) -> CorePlan:
+async def plan_cores(
+    channels: Channels,
+    rates: CoreRates,
+    switches: SwitchRecorder,
+    backend: str,
+    pids: Sequence[int],
+    *,
+    budget_bytes: int,
+    period_ms: int,
+) -> CorePlan:
     """The allocator's plan; equal buffers on all cores that the processes may run on where it has no answer.
 
     Raises NotFound (NO_SUCH_PROCESS), ResourceExhausted (BUDGET_TOO_SMALL).
     """
-    binary = await binary_of(session.pids[0])
+    binary = await binary_of(pids[0])
     try:
         plan = await buffer_planner.plan_cores(
             channels,
-            session.pids,
-            budget_bytes=session.budget_bytes,
-            period_ms=session.period_ms,
-            learned=await _known(rates, session.backend, binary),
+            pids,
+            budget_bytes=budget_bytes,
+            period_ms=period_ms,
+            learned=await _known(rates, backend, binary),
             switches=switches,
         )
     except PermilleError as error:
         if error.code not in _NO_ANSWER:
             raise
         _log.warning("the allocator has no plan for the cores; all get the same", error=error.message)
-        allowed = await asyncio.to_thread(allowed_cores, session.pids)
-        return equal_split(sorted(allowed), session.budget_bytes, binary)
+        allowed = await asyncio.to_thread(allowed_cores, pids)
+        return equal_split(sorted(allowed), budget_bytes, binary)
     sizes = {core: whole_pages(size) for core, size in plan.buffers.items()}
-    notes = tuple(f"core {core} was not recorded: {reason}" for core, reason in sorted(plan.left_out.items()))
-    return CorePlan(CoreBuffers(sizes), plan.expected_bytes, binary, notes)
+    why = {**plan.reasons, **plan.left_out}
+    planned = tuple(PlannedBuffer(core, sizes.get(core, 0), why[core]) for core in sorted(why))
+    return CorePlan(CoreBuffers(sizes), planned, plan.expected_bytes, binary)
 
 
 def observed(recording: Recording, records: bytes) -> Sequence[CoreObservation]:
@@ -109,7 +120,8 @@ def equal_split(cores: Sequence[int], budget_bytes: int, binary: str = "") -> Co
             metadata={"budget_bytes": str(budget_bytes), "cores": str(len(cores))},
         )
     size = whole_pages(budget_bytes // max(1, len(cores)))
-    return CorePlan(CoreBuffers(dict.fromkeys(cores, size)), size * len(cores), binary)
+    planned = tuple(PlannedBuffer(core, size, "an equal part: the allocator does not answer") for core in cores)
+    return CorePlan(CoreBuffers(dict.fromkeys(cores, size)), planned, size * len(cores), binary)
 
 
 def whole_pages(size: int) -> int:

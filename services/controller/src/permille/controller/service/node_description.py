@@ -16,6 +16,7 @@ from permille.controller.domain.capabilities import Capability, probed
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.program_build import build_id
 from permille.controller.domain.recording import RecordableProcess
+from permille.controller.domain.session_budget import SessionBudget
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
 from permille.controller.service.session_message import backend_value
 from permille.controller.service.session_registry import BUSY, SessionRegistry
@@ -35,7 +36,7 @@ class NodeDescription:
         *,
         plugin: Path,
         vpt_dir: Path,
-        budget_bytes: int,
+        budget: SessionBudget,
         backends: Backends,
         registry: SessionRegistry,
         switches: SwitchRecorder,
@@ -46,7 +47,7 @@ class NodeDescription:
         self._node = node
         self._plugin = plugin
         self._vpt_dir = vpt_dir
-        self._budget_bytes = budget_bytes
+        self._budget = budget
         self._backends = backends
         self._registry = registry
         self._switches = switches
@@ -69,7 +70,7 @@ class NodeDescription:
             name=f"nodes/{self._node}",
             cores=os.cpu_count() or 1,
             memory_bytes=psutil.virtual_memory().total,
-            trace_budget_bytes=min(self._budget_bytes, capabilities.free_bytes(self._vpt_dir) // 2),
+            trace_budget_bytes=self._budget.of(recordable[0][1] if recordable else self._backends.usual(wanted)),
             capabilities=[capability_message(capability) for capability in await self._capabilities()],
             processes=[self._process(process, builds, backend.name) for process, backend in recordable],
             other_processes=[self._process(process, builds) for process in others.values()],

@@ -1,52 +1,51 @@
-"""What a session would get: the allocator's plan and its reasons, for whoever asks before beginning."""
+"""What a session would get, for whoever asks before beginning."""
 
 from __future__ import annotations
 
 from permille.api.controller.v1 import controller_pb2 as pb
-from permille.controller.service.buffer_planner import plan_buffers, plan_cores
-from permille.mesh.channels import Channels
+from permille.controller.domain.backends import Backends
+from permille.controller.domain.planned_buffer import PlannedBuffer
+from permille.controller.domain.recording import Backend, ThreadBuffers
+from permille.controller.service.session_message import backend_name
+from permille.controller.service.session_planner import SessionPlan
 from permille.mesh.errors import InvalidArgument
 
-
-async def planned(channels: Channels, request: pb.PlanSessionRequest, budget_bytes: int) -> pb.PlanSessionResponse:
-    """The plan for a request that was checked. Raises what the planners raise, InvalidArgument for an unknown unit."""
-    match request.unit:
-        case pb.BUFFER_UNIT_CORE:
-            return await by_core(channels, request, budget_bytes)
-        case pb.BUFFER_UNIT_UNSPECIFIED | pb.BUFFER_UNIT_THREAD:
-            return await by_thread(channels, request, budget_bytes)
-    raise InvalidArgument(
-        f"unit is {request.unit}",
-        reason="INVALID_SESSION_REQUEST",
-        help="leave it out, or say BUFFER_UNIT_CORE or BUFFER_UNIT_THREAD",
-        metadata={"field": "unit"},
-    )
+UNITS = {True: pb.BUFFER_UNIT_CORE, False: pb.BUFFER_UNIT_THREAD}
 
 
-async def by_core(channels: Channels, request: pb.PlanSessionRequest, budget_bytes: int) -> pb.PlanSessionResponse:
-    plan = await plan_cores(channels, request.pids, budget_bytes=budget_bytes, period_ms=request.period_ms)
-    why = {**plan.reasons, **plan.left_out}
+def backend_of(request: pb.PlanSessionRequest, backends: Backends) -> Backend:
+    """What would record. Where a unit is asked for it need not work on this machine.
+
+    Raises InvalidArgument for an unknown unit, or one that the back end does not attach buffers to, and what choosing
+    raises.
+    """
+    wanted = backend_name(request.backend)
+    if request.unit == pb.BUFFER_UNIT_UNSPECIFIED:
+        return backends.choose(wanted, request.pids)
+    candidates = [backends.of(wanted)] if wanted else backends.by_preference()
+    fitting = (backend for backend in candidates if UNITS[backend.by_core] == request.unit)
+    found = next(fitting, None)
+    if found is None:
+        raise InvalidArgument(
+            f"unit is {request.unit}" + (f", and {wanted} has no such buffers" if wanted else ""),
+            reason="INVALID_SESSION_REQUEST",
+            help="leave it out, or say BUFFER_UNIT_CORE (kmod, perf) or BUFFER_UNIT_THREAD (vpt)",
+            metadata={"field": "unit"},
+        )
+    return found
+
+
+def plan_message(plan: SessionPlan, budget_bytes: int) -> pb.PlanSessionResponse:
+    threads = plan.buffers if isinstance(plan.buffers, ThreadBuffers) else None
     return pb.PlanSessionResponse(
-        unit=pb.BUFFER_UNIT_CORE,
-        buffers=[
-            pb.PlannedBuffer(unit=core, size_bytes=plan.buffers.get(core, 0), reason=why[core]) for core in sorted(why)
-        ],
+        unit=UNITS[threads is None],
+        buffers=map(buffer_message, plan.planned),
+        reserve=threads.reserve * len(threads.sizes) if threads else 0,
+        reserve_buffer_bytes=threads.reserve_buffer_bytes if threads else 0,
         expected_bytes=plan.expected_bytes,
         budget_bytes=budget_bytes,
     )
 
 
-async def by_thread(channels: Channels, request: pb.PlanSessionRequest, budget_bytes: int) -> pb.PlanSessionResponse:
-    plan = await plan_buffers(channels, request.pids, budget_bytes=budget_bytes, period_ms=request.period_ms)
-    return pb.PlanSessionResponse(
-        unit=pb.BUFFER_UNIT_THREAD,
-        buffers=[
-            pb.PlannedBuffer(unit=tid, size_bytes=size, reason=plan.reasons[tid])
-            for threads in plan.buffers.values()
-            for tid, size in threads.items()
-        ],
-        reserve=plan.reserve * len(request.pids),
-        reserve_buffer_bytes=plan.reserve_buffer_bytes,
-        expected_bytes=plan.expected_bytes,
-        budget_bytes=budget_bytes,
-    )
+def buffer_message(planned: PlannedBuffer) -> pb.PlannedBuffer:
+    return pb.PlannedBuffer(unit=planned.unit, size_bytes=planned.size_bytes, reason=planned.reason)

@@ -20,22 +20,19 @@ from permille.controller.domain.pace import Pace
 from permille.controller.domain.progress import Progress
 from permille.controller.domain.recording import (
     Backend,
-    CoreBuffers,
     Recording,
     RecordingConfig,
-    ThreadBuffers,
 )
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
-from permille.controller.service.buffer_planner import plan_buffers
-from permille.controller.service.core_planner import learn, observed, plan_cores
+from permille.controller.service.core_planner import learn, observed
 from permille.controller.service.core_rates import CoreRates
+from permille.controller.service.session_planner import SessionPlanner
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
-from permille.mesh.channels import Channels
 from permille.mesh.errors import FailedPrecondition, Internal, PermilleError, ResourceExhausted, Unavailable
 from permille.mesh.memory import give_back
 
@@ -68,7 +65,7 @@ class Parts:
     switches: SwitchRecorder
     rates: CoreRates
     binaries: MappedBinaries
-    channels: Channels
+    planner: SessionPlanner
     store: ObjectStore
     # Of one core, for packing what was recorded.
     cpu_share: float
@@ -149,8 +146,14 @@ class SessionRunner:
         if self._resumed:
             return await self._take_over(entry)
         backend = self._backend
-        buffers, expected_bytes = await self._plan(backend)
-        self._publish(self._session.changed(expected_bytes=expected_bytes))
+        plan = await self._parts.planner.plan(
+            backend, self._session.pids, budget_bytes=self._session.budget_bytes, period_ms=self._session.period_ms
+        )
+        self._binary = plan.binary
+        if backend.by_core:
+            left_out = (core for core in plan.planned if not core.size_bytes)
+            self._notes = tuple(f"core {core.unit} was not recorded: {core.reason}" for core in left_out)
+        self._publish(self._session.changed(expected_bytes=plan.expected_bytes))
         no_switches = ""
         if not backend.by_core:
             no_switches = await self._parts.switches.begin(self._session.id, self._session.pids, entry.raw_switches)
@@ -158,7 +161,7 @@ class SessionRunner:
             # Before the recorder begins: whoever finds the journal has to look for data.
             entry.save(self._session.changed(state=State.RECORDING))
             config = RecordingConfig(
-                self._session.id, self._session.pids, self._session.period_ms, self._session.options, buffers
+                self._session.id, self._session.pids, self._session.period_ms, self._session.options, plan.buffers
             )
             self._recordings = await asyncio.to_thread(backend.begin, config)
             self._ends = time.monotonic() + self._session.period_ms / 1e3
@@ -170,18 +173,6 @@ class SessionRunner:
                 self._counts = await self._parts.switches.end(self._session.id)
         self._storing(entry, self._recordings, self._stop_reason(self._recordings))
         return self._recordings
-
-    async def _plan(self, backend: Backend) -> tuple[ThreadBuffers | CoreBuffers, int]:
-        """The buffers and the bytes that are expected."""
-        session, channels = self._session, self._parts.channels
-        if backend.by_core:
-            cores = await plan_cores(channels, self._parts.rates, session, self._parts.switches)
-            self._notes, self._binary = cores.notes, cores.binary
-            return cores.buffers, cores.expected_bytes
-        plan = await plan_buffers(
-            channels, session.pids, budget_bytes=session.budget_bytes, period_ms=session.period_ms
-        )
-        return ThreadBuffers(plan.buffers, plan.reserve, plan.reserve_buffer_bytes), plan.expected_bytes
 
     async def _take_over(self, entry: Entry) -> Sequence[Recording]:
         self._recordings = self._backend.find(self._session.pids, self._session.id)

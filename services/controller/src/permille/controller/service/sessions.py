@@ -12,8 +12,9 @@ from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import processes, session_request
 from permille.controller.domain.recording import Backend, RecordableProcess
 from permille.controller.domain.session import Session, State, parse_name
+from permille.controller.domain.session_budget import SessionBudget
 from permille.controller.domain.session_request import SessionRequest
-from permille.controller.service.session_plan import planned
+from permille.controller.service.session_plan import backend_of, plan_message
 from permille.controller.service.session_registry import SessionRegistry, already_traced
 from permille.controller.service.session_runner import Parts, SessionRunner
 from permille.mesh.errors import FailedPrecondition
@@ -25,11 +26,11 @@ class Sessions:
     """The node's sessions as things that can be started and stopped."""
 
     def __init__(
-        self, parts: Parts, node: str, *, default_budget_bytes: int, max_period_ms: int, spool_budget_bytes: int
+        self, parts: Parts, node: str, *, budget: SessionBudget, max_period_ms: int, spool_budget_bytes: int
     ) -> None:
         self._parts = parts
         self._node = node
-        self._default_budget_bytes = default_budget_bytes
+        self._budget = budget
         self._max_period_ms = max_period_ms
         self._spool_budget_bytes = spool_budget_bytes
         self._runners: dict[str, SessionRunner] = {}
@@ -56,16 +57,15 @@ class Sessions:
         return session
 
     async def plan(self, request: pb.PlanSessionRequest) -> pb.PlanSessionResponse:
-        """How a session would divide its memory. Raises InvalidArgument, NotFound, Unavailable, ResourceExhausted."""
+        """How a session would divide its memory. Raises what `start` raises for its target, and what planning does."""
         session_request.check(
             SessionRequest("", list(request.pids), request.period_ms, budget_bytes=request.budget_bytes),
             max_period_ms=self._max_period_ms,
         )
-        return await planned(
-            self._parts.channels,
-            request,
-            request.budget_bytes or self._default_budget(self._parts.backends.of("vpt").free_bytes()),
-        )
+        backend = backend_of(request, self._parts.backends)
+        budget = request.budget_bytes or self._budget.of(backend)
+        plan = await self._parts.planner.plan(backend, request.pids, budget_bytes=budget, period_ms=request.period_ms)
+        return plan_message(plan, budget)
 
     async def stop(self, name: str) -> Session:
         """Ends a recording before its period is over; a session past its recording is left as it is."""
@@ -109,7 +109,7 @@ class Sessions:
         backend = self._parts.backends.choose(request.backend, request.pids)
         targets = self._targets(backend, request.pids)
         free = backend.free_bytes()
-        budget = request.budget_bytes or self._default_budget(free)
+        budget = request.budget_bytes or self._budget.of(backend)
         session_request.check_memory(budget, free, by_core=backend.by_core)
         now = time.time()
         return Session(
@@ -127,9 +127,6 @@ class Sessions:
             create_ns=int(now * 1e9),
             backend=backend.name,
         )
-
-    def _default_budget(self, free_bytes: int) -> int:
-        return min(self._default_budget_bytes, free_bytes // 2)
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:
         targets = []
