@@ -99,6 +99,20 @@ async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, tar
     assert (await node.trace(target.pid)).state == STORED
 
 
+async def test_a_session_keeps_how_its_memory_was_divided_and_why(node: Any, target: Target) -> None:
+    session = await node.trace(target.pid)
+    controller = await node.controller()
+    kept = (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session
+    assert kept.unit == pb.BUFFER_UNIT_THREAD
+    planned = {buffer.unit: (buffer.size_bytes, buffer.reason) for buffer in kept.plan}
+    assert len(planned) >= 3 and all(size and reason for size, reason in planned.values())
+    manifest = manifest_of(node, session)
+    assert {buffer["unit"]: (buffer["size_bytes"], buffer["reason"]) for buffer in manifest["plan"]} == planned
+    assert {segment["tid"] for segment in manifest["segments"]} <= set(planned)
+    # A page of sessions would be too large with them.
+    assert not (await controller.ListSessions(pb.ListSessionsRequest())).sessions[0].plan
+
+
 async def test_switch_records_are_of_the_target_and_lie_in_the_session(node: Any, target: Target) -> None:
     session = await node.trace(target.pid)
     manifest = manifest_of(node, session)

@@ -17,6 +17,8 @@ def test_equal_parts_are_whole_pages_within_the_budget() -> None:
     plan = equal_split([0, 3, 5], 1_000_000)
     assert plan.buffers.sizes == {0: 331_776, 3: 331_776, 5: 331_776}
     assert plan.expected_bytes <= 1_000_000
+    assert [(buffer.unit, buffer.size_bytes) for buffer in plan.planned] == list(plan.buffers.sizes.items())
+    assert all("allocator" in buffer.reason for buffer in plan.planned)
 
 
 def test_no_core_gets_more_than_the_module_takes() -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import session as sessions
+from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.session import FOLLOWERS, Session, State, TraceOptions
 from permille.controller.domain.session_request import SessionRequest, check, check_memory, check_repeated
 from permille.mesh.errors import AlreadyExists, Internal, InvalidArgument, ResourceExhausted, Unavailable
@@ -21,6 +22,7 @@ SESSIONS = st.builds(
     state=st.sampled_from(State),
     target_name=st.text(),
     command_line=st.lists(st.text()).map(tuple),
+    plan=st.lists(st.builds(PlannedBuffer)).map(tuple),
 )
 ONE = Session("n1", "s1", "r1", (7,), "ON_DEMAND", 500, 1 << 20)
 
@@ -35,6 +37,10 @@ def test_a_session_comes_back_from_its_text(session: Session) -> None:
 def test_text_that_is_no_session_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         sessions.from_json(text)
+
+
+def test_a_session_of_before_plans_were_kept_has_none() -> None:
+    assert sessions.from_json(sessions.to_json(ONE).replace(b'"plan":[],', b"")) == ONE
 
 
 def test_a_field_of_a_newer_version_does_no_harm() -> None:

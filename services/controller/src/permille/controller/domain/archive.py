@@ -122,6 +122,7 @@ def spool(
         "stop_reason": session.stop_reason,
         "clock": asdict(recordings[0].realtime()),
         "pt": packet_options(session, recordings[0]),
+        "plan": [asdict(buffer) for buffer in session.plan],
         "segments": [segment(session, index, *stream) for index, stream in enumerate(streams)],
         "switches": write_switches(folder, session, switches),
         "notes": [*switches.notes],

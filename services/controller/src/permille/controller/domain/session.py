@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.mesh.errors import Internal, InvalidArgument, PermilleError
 
 NAME = re.compile(r"nodes/([a-z0-9.-]{1,63})/sessions/([a-z0-9-]{1,63})")
@@ -88,6 +89,8 @@ class Session:
     lost_records: int = 0
     # While STORING: the recorder has not given its processes back yet.
     holds: bool = False
+    # Of each core that the target may run on, or of each of its threads.
+    plan: tuple[PlannedBuffer, ...] = ()
     # As in the API, in small letters; what was imported is listed like what was recorded.
     backend: str = "vpt"
     error_reason: str = ""
@@ -136,6 +139,7 @@ def from_json(text: bytes) -> Session:
         values["command_line"] = tuple(values["command_line"])
         values["state"] = State(values["state"])
         values["options"] = TraceOptions(**values["options"])
+        values["plan"] = tuple(PlannedBuffer(**buffer) for buffer in values.get("plan", ()))
         return Session(**values)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a session: {error}") from None

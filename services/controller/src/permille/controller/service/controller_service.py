@@ -10,7 +10,7 @@ from permille.api.controller.v1 import controller_pb2_grpc as rpc
 from permille.controller.service.container_runtime import ContainerRuntime
 from permille.controller.service.group_message import group_on_node
 from permille.controller.service.node_description import NodeDescription
-from permille.controller.service.session_message import backend_name, from_message, to_message
+from permille.controller.service.session_message import backend_name, from_message, listed_message, to_message
 from permille.controller.service.sessions import Sessions
 from permille.mesh.errors import NotFound
 
@@ -39,7 +39,7 @@ class ControllerService(rpc.ControllerServiceServicer):
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:  # noqa: N802
         page, token = await self._sessions.registry.page(request.parent, request.page_size, request.page_token)
-        return pb.ListSessionsResponse(sessions=[to_message(session) for session in page], next_page_token=token)
+        return pb.ListSessionsResponse(sessions=[listed_message(session) for session in page], next_page_token=token)
 
     async def WatchSession(  # noqa: N802
         self, request: pb.WatchSessionRequest, context: Any

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from permille.api.controller.v1 import controller_pb2 as pb
+from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.progress import BufferProgress, Progress
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.session_request import SessionRequest
 from permille.mesh.errors import InvalidArgument
 
+# Others record by core.
+BY_THREAD = ("vpt",)
 RECORDING = (pb.BACKEND_VPT, pb.BACKEND_KMOD, pb.BACKEND_PERF)
 
 
@@ -38,10 +41,27 @@ def to_message(session: Session, progress: Progress | None = None) -> pb.Session
         error_message=session.error_message,
         error_help=session.error_help,
         full_buffers=session.full_buffers,
+        unit=unit_of(session),
+        plan=map(planned_message, session.plan),
         lost_records=session.lost_records,
         cores=[core_message(buffer) for buffer in progress.buffers] if progress else (),
         remaining_ms=progress.remaining_ms if progress else 0,
     )
+
+
+def listed_message(session: Session) -> pb.Session:
+    """Without what is large."""
+    return to_message(session.changed(plan=()))
+
+
+def unit_of(session: Session) -> pb.BufferUnit.ValueType:
+    if not session.plan:
+        return pb.BUFFER_UNIT_UNSPECIFIED
+    return pb.BUFFER_UNIT_THREAD if session.backend in BY_THREAD else pb.BUFFER_UNIT_CORE
+
+
+def planned_message(planned: PlannedBuffer) -> pb.PlannedBuffer:
+    return pb.PlannedBuffer(unit=planned.unit, size_bytes=planned.size_bytes, reason=planned.reason)
 
 
 def core_message(buffer: BufferProgress) -> pb.CoreProgress:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain.backends import Backends
-from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.recording import Backend, ThreadBuffers
-from permille.controller.service.session_message import backend_name
+from permille.controller.service.session_message import backend_name, planned_message
 from permille.controller.service.session_planner import SessionPlan
 from permille.mesh.errors import InvalidArgument
 
@@ -39,13 +38,9 @@ def plan_message(plan: SessionPlan, budget_bytes: int) -> pb.PlanSessionResponse
     threads = plan.buffers if isinstance(plan.buffers, ThreadBuffers) else None
     return pb.PlanSessionResponse(
         unit=UNITS[threads is None],
-        buffers=map(buffer_message, plan.planned),
+        buffers=map(planned_message, plan.planned),
         reserve=threads.reserve * len(threads.sizes) if threads else 0,
         reserve_buffer_bytes=threads.reserve_buffer_bytes if threads else 0,
         expected_bytes=plan.expected_bytes,
         budget_bytes=budget_bytes,
     )
-
-
-def buffer_message(planned: PlannedBuffer) -> pb.PlannedBuffer:
-    return pb.PlannedBuffer(unit=planned.unit, size_bytes=planned.size_bytes, reason=planned.reason)

@@ -153,7 +153,7 @@ class SessionRunner:
         if backend.by_core:
             left_out = (core for core in plan.planned if not core.size_bytes)
             self._notes = tuple(f"core {core.unit} was not recorded: {core.reason}" for core in left_out)
-        self._publish(self._session.changed(expected_bytes=plan.expected_bytes))
+        self._publish(self._session.changed(expected_bytes=plan.expected_bytes, plan=plan.planned))
         no_switches = ""
         if not backend.by_core:
             no_switches = await self._parts.switches.begin(self._session.id, self._session.pids, entry.raw_switches)
