@@ -98,6 +98,11 @@ def test_a_budget_that_nobody_names_leaves_half_of_what_the_back_end_has() -> No
     assert SessionBudget(256 << 20).of(Known("kmod", by_core=True, why_not="away")) == 256 << 20
 
 
+def test_without_a_setting_cores_have_more_than_threads() -> None:
+    assert SessionBudget().of(Known("kmod", by_core=True, free=1 << 30)) == 500 << 20
+    assert SessionBudget().of(Known("vpt", [7], free=1 << 30)) == 256 << 20
+
+
 def test_without_a_process_the_node_has_what_works_on_it() -> None:
     assert both().usual("").name == "vpt"
     assert both("kmod").usual("").name == both().usual("kmod").name == "kmod"

@@ -51,7 +51,11 @@ class ControllerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budget_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Memory for the trace buffers of one session.")
+    budget_bytes: int | None = Field(
+        default=None,
+        ge=1 << 20,
+        description="Memory for the trace buffers of one session; unset: 500 MiB where cores record, 256 MiB with vpt.",
+    )
     max_period_ms: int = Field(default=60_000, ge=1, description="The longest recording that may be asked for.")
     spool_budget_bytes: int = Field(
         default=4 << 30, ge=0, description="Recordings on disk that wait for the object store; more are refused."
