@@ -125,6 +125,17 @@ def test_the_text_has_the_facts_the_functions_and_every_loss_with_its_knob() -> 
         assert part in shown
 
 
+def test_what_the_kernel_module_did_is_a_fact_of_the_session() -> None:
+    counters = {"operations_on": 2, "operations_off": 2, "retargets": 1, "arrivals": 250, "hook_calls": 500,
+                "hook_ticks": 100_000, "hook_ticks_max": 900, "records": 480, "records_dropped": 20}  # fmt: skip
+    kmod = replace(REPORT, session=replace(SESSION, backend="kmod", counters=counters))
+    shown = " ".join(text(kmod).split())
+    assert "4 control operations for 250 arrivals of the target, 1 moves of the filter" in shown
+    assert "500 hook calls, 200 TSC ticks each; 20 switch records dropped" in shown
+    assert report_json(kmod, Order.SELF, 1)["session"]["counters"] == counters
+    assert "control operations" not in text(REPORT)
+
+
 def test_categories_are_summed_over_their_functions() -> None:
     rows = [(row.category, row.functions, row.calls, row.self_instructions) for row in categories(REPORT)]
     assert rows == [("pricing", 1, 100, 700_000), ("other", 2, 20, 300_000)]

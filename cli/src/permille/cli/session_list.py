@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from permille.api.controller.v1 import controller_pb2
@@ -44,6 +45,8 @@ class ListedSession:
     calls: int = 0
     error_message: str = ""
     error_help: str = ""
+    # What the recorder counted of its own work, as in the API; empty where its controller is not asked.
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def session_id(self) -> str:
@@ -72,7 +75,8 @@ async def list_sessions(client: MeshClient) -> SessionList:
         gaps.append(error)
     try:
         for row in (await query(client, _DECODED, 1_000_000)).rows:
-            sessions[row["session"]] = _decoded(row)
+            known = sessions.get(row["session"])
+            sessions[row["session"]] = replace(_decoded(row), counters=known.counters if known else {})
         asked += 1
     except PermilleError as error:
         gaps.append(error)
@@ -114,6 +118,7 @@ def _listed(session: controller_pb2.Session) -> ListedSession:
         lost_bytes=session.lost_bytes,
         error_message=session.error_message,
         error_help=session.error_help,
+        counters=dict(session.counters),
     )
 
 

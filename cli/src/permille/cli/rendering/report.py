@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -36,6 +36,8 @@ class SessionFacts(Protocol):
     def stored_bytes(self) -> int: ...
     @property
     def lost_bytes(self) -> int: ...
+    @property
+    def counters(self) -> Mapping[str, int]: ...
     @property
     def instructions(self) -> int: ...
     @property
@@ -272,6 +274,7 @@ def report_json(report: Report, order: Order, limit: int) -> dict[str, Any]:
             "raw_bytes": session.raw_bytes,
             "stored_bytes": session.stored_bytes,
             "lost_bytes": session.lost_bytes,
+            "counters": dict(session.counters),
             "instructions": session.instructions,
             "calls": session.calls,
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from permille.cli.rendering.report import CategoryRow, FunctionRow, Order, Report, categories, notes, top
@@ -68,12 +68,28 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("back end", backend_text(session.backend)),
         ("trace", f"{size(raw)} of packets, {size(session.stored_bytes)} stored{per_instruction}"),
         ("lost", lost_text(session.lost_bytes, raw)),
+        *((("recorder", work),) if (work := recorder_text(session.counters)) else ()),
         (
             "executed",
             f"{count(session.instructions)} instructions, {count(session.calls)} calls,"
             f" {count(len(report.functions))} functions",
         ),
     ]
+
+
+def recorder_text(counters: Mapping[str, int]) -> str:
+    """What the kernel module did for the recording; "" of others, which count no control operations."""
+    if "operations_on" not in counters:
+        return ""
+    operations = counters["operations_on"] + counters.get("operations_off", 0)
+    calls = counters.get("hook_calls", 0)
+    hook = f", {counters.get('hook_ticks', 0) / calls:.0f} TSC ticks each" if calls else ""
+    dropped = counters.get("records_dropped", 0)
+    return (
+        f"{count(operations)} control operations for {count(counters.get('arrivals', 0))} arrivals of the target,"
+        f" {count(counters.get('retargets', 0))} moves of the filter; {count(calls)} hook calls{hook}"
+        + (f"; {count(dropped)} switch records dropped" if dropped else "")
+    )
 
 
 def asked_text(report: Report) -> str:

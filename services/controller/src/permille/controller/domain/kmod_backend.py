@@ -30,7 +30,10 @@ from permille.controller.domain.target_images import TargetImages
 
 # They are taken out every 10 ms: more than six million switches a second find room.
 SWITCH_RECORDS = 1 << 16
-COUNTERS = ("operations_on", "operations_off", "retargets", "arrivals", "hook_calls", "hook_ticks", "hook_ticks_max")
+COUNTERS = (
+    *("operations_on", "operations_off", "retargets", "arrivals"),
+    *("records", "records_dropped", "hook_calls", "hook_ticks", "hook_ticks_max"),
+)
 # Ends of a core's part before those of the others.
 _ENDED_EARLY = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "refused an access to its trace unit"}
 _RECORD = ctypes.sizeof(kmod.Switch)

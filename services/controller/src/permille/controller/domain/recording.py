@@ -113,6 +113,16 @@ class OwnSwitches:
     thread_names: Mapping[int, str] = field(default_factory=dict)
 
 
+def counters_of(streams: Iterable[Stream]) -> dict[str, int]:
+    """Over all streams; of what is a maximum already (`…_max`), the largest."""
+    total: dict[str, int] = {}
+    for stream in streams:
+        for name, value in stream.counters.items():
+            before = total.get(name, 0)
+            total[name] = max(before, value) if name.endswith("_max") else before + value
+    return total
+
+
 class Recording(Protocol):
     """A running or finished session, or one process's part of it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -91,6 +92,8 @@ class Session:
     holds: bool = False
     # Of each core that the target may run on, or of each of its threads.
     plan: tuple[PlannedBuffer, ...] = ()
+    # Of the recorder's own work.
+    counters: Mapping[str, int] = field(default_factory=dict)
     # As in the API, in small letters; what was imported is listed like what was recorded.
     backend: str = "vpt"
     error_reason: str = ""

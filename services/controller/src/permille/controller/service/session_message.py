@@ -43,6 +43,7 @@ def to_message(session: Session, progress: Progress | None = None) -> pb.Session
         full_buffers=session.full_buffers,
         unit=unit_of(session),
         plan=map(planned_message, session.plan),
+        counters=session.counters,
         lost_records=session.lost_records,
         cores=[core_message(buffer) for buffer in progress.buffers] if progress else (),
         remaining_ms=progress.remaining_ms if progress else 0,

@@ -22,6 +22,7 @@ from permille.controller.domain.recording import (
     Backend,
     Recording,
     RecordingConfig,
+    counters_of,
 )
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
@@ -249,6 +250,7 @@ class SessionRunner:
                 lost_bytes=sum(stream.lost_bytes for stream in streams),
                 segments=len(streams),
                 holds=True,
+                counters=counters_of(streams),
                 full_buffers=sum(buffer.full for buffer in progress.buffers),
                 lost_records=self._counts.dropped + sum(buffer.lost_records for buffer in progress.buffers),
             )
