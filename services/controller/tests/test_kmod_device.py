@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import kmod_layout as kmod
-from permille.controller.domain.kmod_device import KmodDevice, refused, take
-from permille.controller.domain.kmod_layout import Refusal
+from permille.controller.domain.kmod_backend import offered
+from permille.controller.domain.kmod_device import KmodDevice, not_begun, refused, take
+from permille.controller.domain.kmod_layout import Refusal, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
-from permille.mesh.errors import FailedPrecondition, NotFound, ResourceExhausted
+from permille.mesh.errors import FailedPrecondition, Internal, NotFound, ResourceExhausted
 
 
 def test_a_machine_without_the_module_is_told_so_and_how_to_get_it(tmp_path: Path) -> None:
@@ -62,6 +63,28 @@ def test_what_a_machine_lacks_is_told_from_what_is_busy_now() -> None:
     assert isinstance(refused(Refusal.PROCESS, 12, failed), NotFound)
     # A number that only a newer module knows.
     assert "99" in refused(99, 0, failed).message
+
+
+def test_a_start_that_fails_is_told_by_its_number(tmp_path: Path) -> None:
+    online = tmp_path / "online"
+    online.write_text("0-2,5\n")
+    sleeping, offline, other = (
+        not_begun(OSError(number, "no"), [1, 3, 5], online) for number in (errno.EBUSY, errno.ENODEV, errno.EIO)
+    )
+    assert isinstance(sleeping, FailedPrecondition) and "about to sleep" in sleeping.message
+    assert isinstance(offline, FailedPrecondition) and "core 3 is offline" in offline.message
+    assert sleeping.retry_after_s and offline.retry_after_s
+    # What is neither is not guessed.
+    assert isinstance(other, Internal) and other.metadata == {"errno": str(errno.EIO)}
+
+
+def test_a_module_that_was_loaded_for_tests_or_comparison_is_not_for_recording() -> None:
+    offered(kmod.Info(backend=Unit.MSR))
+    with pytest.raises(NotOnThisMachine, match="model=1"):
+        offered(kmod.Info(backend=Unit.MODEL))
+    with pytest.raises(NotOnThisMachine, match="per_switch=1, which is for comparison only") as refused_one:
+        offered(kmod.Info(backend=Unit.MSR, per_switch=1))
+    assert "without per_switch" in refused_one.value.help
 
 
 @given(st.lists(st.integers(0, 8), max_size=20), st.integers(0, 1 << 40))

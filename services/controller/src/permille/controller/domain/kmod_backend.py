@@ -210,12 +210,19 @@ class KmodRecording:
 
 
 def offered(info: kmod.Info) -> None:
-    """Raises NotOnThisMachine where what the module drives writes no packets of programs."""
+    """Raises NotOnThisMachine for a module that was loaded for tests or for comparison."""
     if info.backend == Unit.MODEL:
         raise NotOnThisMachine(
             BACKEND,
             "its module was loaded with model=1, a trace unit for tests",
             "sudo rmmod permille, and load it anew",
+        )
+    if info.per_switch:
+        raise NotOnThisMachine(
+            BACKEND,
+            "its module was loaded with per_switch=1, which is for comparison only: it stops and starts the trace unit"
+            " at every switch of a target",
+            "sudo rmmod permille, and load it anew without per_switch",
         )
 
 

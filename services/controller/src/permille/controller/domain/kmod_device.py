@@ -14,11 +14,13 @@ from pathlib import Path
 
 from permille.controller.domain import kmod_layout as kmod
 from permille.controller.domain.kmod_layout import Refusal
+from permille.controller.domain.node_use import cpu_list
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, PermilleError, ResourceExhausted
 
 BACKEND = "kmod"
 CHUNK = 1 << 20
+ONLINE = Path("/sys/devices/system/cpu/online")
 _U64 = struct.Struct("<Q")
 _TAIL = kmod.Ring.tail.offset
 _WHY_NOT = {
@@ -80,7 +82,7 @@ class KmodDevice:
         try:
             fcntl.ioctl(self._fd, kmod.IOC_START)
         except OSError as error:
-            raise refused(Refusal.SLEEPING if error.errno == errno.EBUSY else Refusal.NOT, 0, error) from None
+            raise not_begun(error, [core.cpu for core in self._cores]) from None
 
     def stop(self) -> None:
         """Ends the session before its period is over; any number of times."""
@@ -149,6 +151,21 @@ def take(ring: mmap.mmap) -> bytes:
         taken = ring[at + begin * size : at + capacity * size] + ring[at : at + end * size]
     _U64.pack_into(ring, _TAIL, head)
     return taken
+
+
+def not_begun(error: OSError, cores: Sequence[int], online: Path = ONLINE) -> PermilleError:
+    """What it means that START failed: it has no refusal, only an error number, and each of these has one meaning."""
+    if error.errno == errno.EBUSY:
+        return refused(Refusal.SLEEPING, 0, error)
+    if error.errno == errno.ENODEV:
+        there = cpu_list.parse(online.read_text())
+        return refused(Refusal.CORE, next((core for core in cores if core not in there), cores[0]), error)
+    return Internal(
+        f"the kernel module does not start the session: {error.strerror}",
+        reason="RECORDER_REFUSED",
+        help="see `dmesg`, and `permille support-bundle`",
+        metadata={"errno": str(error.errno)},
+    )
 
 
 def refused(refusal: int, value: int, error: OSError) -> PermilleError:
