@@ -378,8 +378,12 @@ async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
     assert all(capabilities[name].available for name in ("qemu", "vpt", "etcd", "store"))
     assert [process.pid for process in description.processes] == [target.pid]
     assert [process.pid for process in description.other_processes] == [os.getpid()]
-    told = [process.build_id for process in (*description.processes, *description.other_processes)]
-    assert told == [names(target_program)[0], names(Path(sys.executable))[0]] and all(told)
+    told = [
+        (process.build_id, process.binary_bytes) for process in (*description.processes, *description.other_processes)
+    ]
+    programs = (target_program, Path(sys.executable))
+    assert told == [(names(program)[0], program.stat().st_size) for program in programs]
+    assert all(build_id for build_id, _ in told)
     with subprocess.Popen([*description.launch_prefix, target_program], stdin=subprocess.PIPE) as second:
         await node.recordable(second)
         second.communicate(b"")

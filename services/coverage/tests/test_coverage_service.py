@@ -1091,6 +1091,27 @@ async def test_sessions_that_are_not_there_or_not_said_are_refused(
         await ask(coverage_pb2.SessionSet(operation="operations/000000000000-00000000"))
 
 
+async def test_complexity_counts_what_all_sessions_have_seen_together(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = {11: "redis-server"}
+    decoder.ran = with_rare
+
+    async def complexity() -> str:
+        (node,) = (await coverage.plan(pids=(11,), period_ms=0)).nodes
+        return next(term.detail for term in node.period_terms if term.name == "complexity")
+
+    assert await complexity() == "never seen running"
+    # Main, three others, and two that only this session ran.
+    for told in ("6 functions seen", "8 functions seen"):
+        controller.go_on.clear()
+        operation = await coverage.begin(pids=(11,))
+        await coverage.until(operation.name, "RECORDING")
+        controller.go_on.set()
+        result_of(await coverage.wait(operation.name))
+        assert await complexity() == told
+
+
 async def test_troubles_make_later_periods_longer(coverage: Coverage, controller: Controller, decoder: Decoder) -> None:
     controller.go_on.set()
     before = (await coverage.plan(pids=(13,), period_ms=0)).nodes[0]

@@ -11,12 +11,14 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Wish, plan
+from permille.coverage.domain.rates import Observation, Rates
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.temporal_decider import (
     LONGEST_DECIDED_MS,
     PRIORITY_OF,
     SHORTEST_DECIDED_MS,
     Situation,
+    Term,
     Weights,
     decide,
     priority_for,
@@ -28,7 +30,7 @@ amounts = st.floats(0, 1e12, allow_nan=False)
 situations = st.builds(
     Situation,
     priority=st.integers(0, 100),
-    functions=st.floats(1, 1e7),
+    functions=st.floats(0, 1e7),
     binary_bytes=st.integers(0, 1 << 40),
     issues=st.floats(0, 1e6),
     bytes_per_second=amounts,
@@ -60,6 +62,19 @@ def test_more_of_a_reason_never_means_less_time(situation: Situation, weights: W
     assert decide(larger, weights).period_ms >= decide(situation, weights).period_ms
 
 
+def test_the_size_of_a_binary_that_nobody_has_seen_run_is_what_its_node_says() -> None:
+    def period_ms(size: int | None, known: Rates) -> int:
+        node = Node("n1", (Process(1, "server", binary_bytes=size),))
+        return plan(Wish(Target(process_name="server")), [node], {"server": known}).nodes[0].period_ms
+
+    seen = Rates().after(Observation(1, 100, 1 << 20, 0, 600, functions=3))
+    assert period_ms(10_000, Rates()) < period_ms(None, Rates()) < period_ms(10_000_000, Rates())
+    assert period_ms(100_000, seen) == period_ms(10_000_000, seen)
+    # A session of which nothing could be decoded changes nothing.
+    assert seen.after(Observation(1, 100, 0, 1 << 20, 600)).functions == 3
+    assert Rates().after(Observation(1, 100, 0, 1 << 20, 600)).functions is None
+
+
 def test_a_request_may_bring_its_own_weights() -> None:
     nodes = [Node("n1", (Process(1, "server"),))]
 
@@ -84,9 +99,31 @@ def test_a_weight_that_cannot_be_is_refused(weight: float) -> None:
 def test_a_larger_binary_never_means_less_time_while_nobody_has_seen_it_run(
     situation: Situation, weights: Weights, more: int
 ) -> None:
-    unseen = replace(situation, functions=0, binary_bytes=max(1, situation.binary_bytes))
-    larger = replace(unseen, binary_bytes=unseen.binary_bytes + more)
+    unseen = replace(situation, functions=None)
+    larger = replace(unseen, binary_bytes=(situation.binary_bytes or 0) + more)
     assert decide(larger, weights).period_ms >= decide(unseen, weights).period_ms
+
+
+@given(situations, weightings)
+def test_none_known_is_the_least_and_unknown_lies_between_none_and_full(situation: Situation, weights: Weights) -> None:
+    none = replace(situation, functions=0)
+    unknown = replace(situation, functions=None, binary_bytes=None)
+    full = replace(situation, functions=weights.full_functions)
+    for other in (situation, unknown, replace(situation, functions=None), full):
+        assert decide(none, weights).period_ms <= decide(other, weights).period_ms
+    assert decide(replace(unknown, binary_bytes=0), weights).period_ms == decide(none, weights).period_ms
+    assert decide(unknown, weights).period_ms <= decide(full, weights).period_ms
+
+
+def test_nothing_known_is_told_from_known_to_be_nothing() -> None:
+    def complexity(**known: int) -> Term:
+        return next(term for term in decide(Situation(50, **known), Weights()).terms if term.name == "complexity")
+
+    assert (complexity().value, complexity().detail) == (0.5, "never seen running")
+    assert complexity(functions=0).value == complexity(binary_bytes=0).value == 0
+    assert complexity(functions=0, binary_bytes=1 << 30).value == 0
+    large = complexity(binary_bytes=10_000_000)
+    assert (large.value, large.detail) == (1.0, "a binary of 10000000 bytes, never seen running")
 
 
 @given(situations, weightings, amounts)
@@ -98,7 +135,7 @@ def test_what_costs_its_target_more_is_never_looked_at_for_longer(
 
 
 def test_the_extremes_reach_the_ends_of_the_range() -> None:
-    assert decide(Situation(0, functions=1e-9), Weights()).period_ms == SHORTEST_DECIDED_MS
+    assert decide(Situation(0, functions=0), Weights()).period_ms == SHORTEST_DECIDED_MS
     assert decide(Situation(100, functions=10_000, issues=5), Weights()).period_ms == LONGEST_DECIDED_MS
     troubled = Situation(100, functions=10_000, issues=5, bytes_per_second=100e6)
     assert decide(troubled, Weights()).period_ms == SHORTEST_DECIDED_MS + (2000 - SHORTEST_DECIDED_MS) // 2

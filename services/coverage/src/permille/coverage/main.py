@@ -48,8 +48,10 @@ async def setup(context: ServerContext) -> None:
         Recordings(context.channels, patience_s=settings.patience_s),
         Decodings(context.channels, patience_s=settings.patience_s),
         rates,
-        AdaptiveRounds(working, settings.worth(), history=history, longest_ms=settings.longest_period_ms),
-        HeavyNodes(context.operations),
+        rounds=AdaptiveRounds(working, settings.worth(), history=history, longest_ms=settings.longest_period_ms),
+        nodes=HeavyNodes(context.operations),
+        profiles=working,
+        history=history,
         patience_s=settings.patience_s,
     )
     runner = OperationRunner(context.operations, coverage_pb2.StartCoverageRequest, work)

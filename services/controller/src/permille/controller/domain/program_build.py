@@ -1,4 +1,4 @@
-"""Which build of a program a process runs."""
+"""Which build of a program a process runs, and how large it is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ def build_id(process: RecordableProcess) -> str:
         return elf_notes.names(program(process))[0]
     except OSError:
         return ""
+
+
+def size_bytes(process: RecordableProcess) -> int:
+    """Of its file; 0 for a kernel thread, or when nobody may look."""
+    try:
+        return program(process).stat().st_size
+    except OSError:
+        return 0
+
+
+def build_and_size(process: RecordableProcess) -> tuple[str, int]:
+    """Both."""
+    return build_id(process), size_bytes(process)
 
 
 def program(process: RecordableProcess) -> Path:

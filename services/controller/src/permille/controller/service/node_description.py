@@ -14,7 +14,7 @@ from permille.controller.domain import capabilities, processes
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.capabilities import Capability, probed
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
-from permille.controller.domain.program_build import build_id
+from permille.controller.domain.program_build import build_and_size
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.session_budget import SessionBudget
 from permille.controller.domain.switches.switch_recorder import SwitchRecorder
@@ -25,6 +25,9 @@ from permille.mesh.etcd import Etcd
 
 if TYPE_CHECKING:
     from permille.mesh.store import ObjectStore
+
+# Build id and size of the executable, by pid.
+_Builds = Mapping[int, tuple[str, int]]
 
 
 class NodeDescription:
@@ -65,7 +68,7 @@ class NodeDescription:
         known = {process.pid for process, _ in recordable}
         others = {process.pid: process for process in asked if process.pid not in known}
         told = [*(process for process, _ in recordable), *others.values()]
-        builds = await asyncio.to_thread(lambda: {process.pid: build_id(process) for process in told})
+        builds = await asyncio.to_thread(lambda: {process.pid: build_and_size(process) for process in told})
         return pb.Node(
             name=f"nodes/{self._node}",
             cores=os.cpu_count() or 1,
@@ -78,7 +81,7 @@ class NodeDescription:
             launch_prefix=[capabilities.QEMU, "-plugin", f"{self._plugin},dir={self._vpt_dir}"],
         )
 
-    def _process(self, process: RecordableProcess, builds: Mapping[int, str], backend: str = "") -> pb.Process:
+    def _process(self, process: RecordableProcess, builds: _Builds, backend: str = "") -> pb.Process:
         session = self._registry.recording(process.pid)
         return pb.Process(
             pid=process.pid,
@@ -87,7 +90,8 @@ class NodeDescription:
             threads=process.threads,
             session=session.name if session else "",
             backend=backend_value(backend) if backend else pb.BACKEND_UNSPECIFIED,
-            build_id=builds[process.pid],
+            build_id=builds[process.pid][0],
+            binary_bytes=builds[process.pid][1],
         )
 
     async def _capabilities(self) -> list[Capability]:

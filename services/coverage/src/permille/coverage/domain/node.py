@@ -19,6 +19,8 @@ class Process:
     version: str = ""
     # By which it would be recorded.
     backend: str = OWN_RECORDER
+    # Of its executable; None: unknown.
+    binary_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,7 @@ class _Estimator:
             Situation(
                 self._priority,
                 functions=known.functions,
+                binary_bytes=process.binary_bytes,
                 issues=self._issues.get(process.name, 0.0),
                 bytes_per_second=known.bytes_per_second,
             )

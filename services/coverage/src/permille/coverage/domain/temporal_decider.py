@@ -50,11 +50,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of the target. `functions` 0: nobody has seen it run; `binary_bytes` 0: unknown."""
+    """What is known of the target. `functions` None: nobody has seen it run; `binary_bytes` None: unknown."""
 
     priority: int
-    functions: float = 0.0
-    binary_bytes: int = 0
+    functions: float | None = None
+    binary_bytes: int | None = None
     issues: float = 0.0
     bytes_per_second: float = 0.0
 
@@ -121,11 +121,12 @@ def complexity(situation: Situation, weights: Weights) -> float:
 
 
 def _complexity(situation: Situation, weights: Weights) -> tuple[float, float, str]:
-    functions, said = situation.functions, f"{situation.functions:.0f} functions seen"
-    if not functions:
+    if situation.functions is not None:
+        functions, said = situation.functions, f"{situation.functions:.0f} functions seen"
+    elif situation.binary_bytes is not None:
         functions = situation.binary_bytes / weights.bytes_per_function
         said = f"a binary of {situation.binary_bytes} bytes, never seen running"
-    if not functions:
+    else:
         return UNKNOWN_COMPLEXITY, weights.complexity, "never seen running"
     # By orders of magnitude: from ten functions to a hundred is as far as from a thousand to ten thousand.
     value = min(1.0, math.log1p(functions) / math.log1p(weights.full_functions))

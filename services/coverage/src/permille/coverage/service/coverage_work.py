@@ -20,6 +20,7 @@ from permille.coverage.service.heavy_nodes import HeavyNodes, busy
 from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
+from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.wire import backend_word, node_failure
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, Code, PermilleError
@@ -47,9 +48,11 @@ class CoverageWork:
         recordings: Recordings,
         decodings: Decodings,
         rates: RateStore,
+        *,
         rounds: AdaptiveRounds,
         nodes: HeavyNodes,
-        *,
+        profiles: SessionProfiles,
+        history: int,
         patience_s: float,
     ) -> None:
         self._recordings = recordings
@@ -57,6 +60,8 @@ class CoverageWork:
         self._rates = rates
         self._rounds = rounds
         self._nodes = nodes
+        self._profiles = profiles
+        self._history = history
         self._patience_s = patience_s
 
     async def __call__(self, job: CoverageJob) -> coverage_pb2.CoverageResult:
@@ -223,6 +228,10 @@ class CoverageWork:
         sessions: Mapping[int, Session],
         decoded: Mapping[int, decoder_pb2.DecodeResult],
     ) -> None:
+        known: dict[str, int] = {}
+        for name in {session.target_name for session in sessions.values()}:
+            with suppress(PermilleError):
+                known[name] = await self._profiles.functions_seen(name, self._history)
         for index, session in sessions.items():
             recorded_ms = (session.end_time.ToNanoseconds() - session.start_time.ToNanoseconds()) // 1_000_000
             seen = Observation(
@@ -231,7 +240,8 @@ class CoverageWork:
                 raw_bytes=session.raw_bytes,
                 lost_bytes=session.lost_bytes,
                 decode_ms=decoded[index].decode_ms,
-                functions=decoded[index].functions,
+                # Of a recording in which nothing could be decoded nothing is known.
+                functions=max(decoded[index].functions, known.get(session.target_name, 0)) or None,
             )
             # An estimate is not worth a failed operation.
             with suppress(PermilleError):

@@ -35,6 +35,10 @@ WITH bounds AS (SELECT start_ns, greatest(end_ns - start_ns, 1) AS length FROM s
  counted AS (SELECT function, count(DISTINCT part) AS parts FROM found GROUP BY function)
 SELECT parts, count(*) AS functions FROM counted GROUP BY parts
 """  # noqa: S608 - numbers of this module's own
+_SEEN = """
+SELECT count(DISTINCT (module, coalesce(nullif(name, ''), CAST(address AS VARCHAR)))) AS functions FROM functions
+WHERE session_id IN (SELECT session_id FROM sessions WHERE target = $target ORDER BY start_ns DESC LIMIT $most)
+"""
 _COST = """
 SELECT CAST(sum(greatest(last_ns - first_ns, 0)) AS BIGINT) AS traced_ns, CAST(sum(decode_ms) AS BIGINT) AS decode_ms
 FROM segments WHERE session_id = $session
@@ -78,6 +82,12 @@ class SessionProfiles:
         """Functions of a session by the number of its ten windows in which a call of them began."""
         rows = await self._ask(_WINDOWS, session_id)
         return Incidence(WINDOWS, {row["parts"]: row["functions"] for row in rows})
+
+    async def functions_seen(self, target: str, most: int) -> int:
+        """Different functions in the newest sessions of a program together; a rebuilt one counts once, by its name."""
+        sql = _SEEN.replace("$target", text_literal(target)).replace("$most", str(most))
+        (row,) = await self._tables.rows(sql, patience_s=0)
+        return int(row["functions"])
 
     async def core_seconds(self, session_id: str) -> float:
         """What it took to record and decode: its streams' lengths and its decode together."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
-from permille.coverage.domain.node import GroupOnNode, Node, Process
+from permille.coverage.domain.node import OWN_RECORDER, GroupOnNode, Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import NodePlan, Plan, Wish
 from permille.coverage.domain.quota import DEFAULT
@@ -137,7 +137,8 @@ def _process(process: controller_pb2.Process) -> Process:
         process.session,
         max(process.threads, 1),
         version,
-        backend_word(process.backend) or "vpt",
+        backend_word(process.backend) or OWN_RECORDER,
+        process.binary_bytes or None,
     )
 
 
