@@ -1125,3 +1125,29 @@ async def test_troubles_make_later_periods_longer(coverage: Coverage, controller
         return next(term.contribution for term in node.period_terms if term.name == "stability")
 
     assert (stability(before), stability(after) > 0) == (0, True)
+
+
+async def test_one_anomaly_is_one_trouble_however_many_requests_are_about_it(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 24), "server")
+    controller.go_on.set()
+
+    async def begin(request_id: str, pid: int, cause: str = "") -> Operation:
+        request = coverage_pb2.StartCoverageRequest(request_id=request_id, coverage=wish(pids=(pid,)))
+        request.coverage.purpose, request.coverage.cause = coverage_pb2.PURPOSE_ANOMALY, cause
+        return (await coverage._call("StartCoverage", request, coverage_pb2.StartCoverageResponse)).operation
+
+    async def troubles() -> str:
+        (node,) = (await coverage.plan(pids=(20,), period_ms=0)).nodes
+        return next(term.detail for term in node.period_terms if term.name == "stability")
+
+    # One after the other and at the same time.
+    starts = (begin("same", 20) for _ in range(5))
+    same = {operation.name for operation in (*await asyncio.gather(*starts), await begin("same", 20))}
+    assert (len(same), await troubles()) == (1, "1.0 recent troubles")
+    result_of(await coverage.wait(same.pop()))
+    pods = [await begin(f"uid.{pid}", pid, cause="uid") for pid in controller.processes]
+    assert await troubles() == "2.0 recent troubles"
+    for operation in pods:
+        result_of(await coverage.wait(operation.name))

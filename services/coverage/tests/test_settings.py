@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.coverage.domain.quota import Quota
-from permille.coverage.domain.stability import HALF_LIFE_S, Stability
+from permille.coverage.domain.stability import HALF_LIFE_S, MOST_CAUSES, Stability
 from permille.coverage.main import CoverageConfig
 from permille.coverage.service.settings import CoverageSettings
 from permille.mesh.config import load
@@ -63,14 +63,29 @@ def test_without_any_setting_the_cluster_alone_is_limited_and_the_documented_wei
 
 
 def test_a_trouble_counts_half_after_a_week() -> None:
-    once = Stability().after_trouble(1000.0)
+    once = Stability().after_trouble(1000.0, "a")
     assert once.now(1000.0 + HALF_LIFE_S) == pytest.approx(0.5)
-    assert once.after_trouble(1000.0 + HALF_LIFE_S).issues == pytest.approx(1.5)
+    assert once.after_trouble(1000.0 + HALF_LIFE_S, "b").issues == pytest.approx(1.5)
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=200))
+def test_a_cause_counts_once_however_often_it_is_told(causes: list[str]) -> None:
+    stability = Stability()
+    for cause in causes:
+        stability = stability.after_trouble(1000.0, cause)
+    assert stability.issues == len(set(causes))
+
+
+def test_only_so_many_causes_are_kept() -> None:
+    stability = Stability()
+    for number in range(MOST_CAUSES + 1):
+        stability = stability.after_trouble(1000.0, str(number))
+    assert (stability.issues, len(stability.causes)) == (MOST_CAUSES + 1, MOST_CAUSES)
 
 
 @given(st.lists(st.floats(0, 1e10), max_size=20), st.floats(0, 1e10))
 def test_troubles_only_fade_whatever_the_clock_does(times: list[float], later: float) -> None:
     stability = Stability()
-    for moment in times:
-        stability = stability.after_trouble(moment)
+    for number, moment in enumerate(times):
+        stability = stability.after_trouble(moment, str(number))
     assert 0 <= stability.now(stability.at_s + later) <= stability.issues <= len(times)

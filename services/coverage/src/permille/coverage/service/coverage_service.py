@@ -123,14 +123,15 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
                 raise
             return known
         if request.coverage.purpose == coverage_pb2.PURPOSE_ANOMALY:
-            await self._remember_trouble(planned)
+            # The operation may be one that was begun before, and then counts no more.
+            await self._remember_trouble(planned, request.coverage.cause or operation.name)
         return operation
 
-    async def _remember_trouble(self, plan: coverage_pb2.Plan) -> None:
+    async def _remember_trouble(self, plan: coverage_pb2.Plan, cause: str) -> None:
         for name in {choice.process_name for choice in plan.choices}:
             # It only makes later periods better.
             with suppress(PermilleError):
-                await self._stability.trouble(name)
+                await self._stability.trouble(name, cause)
 
 
 def _briefly(plan: coverage_pb2.Plan) -> coverage_pb2.Plan:

@@ -15,7 +15,7 @@ _PREFIX = "/permille/v1/coverage/stability/"
 
 
 class StabilityStore:
-    """Troubles by process name: each start for an anomaly is one."""
+    """Troubles by process name, each cause once."""
 
     def __init__(self, etcd: Etcd, clock_s: Callable[[], float] = time.time) -> None:
         self._etcd = etcd
@@ -27,12 +27,12 @@ class StabilityStore:
         known = await self._etcd.prefix(_PREFIX) if wanted else []
         return {wanted[kv.key]: _stability(kv.value).now(self._clock_s()) for kv in known if kv.key in wanted}
 
-    async def trouble(self, name: str) -> None:
-        """One more. Raises `Unavailable`."""
+    async def trouble(self, name: str, cause: str) -> None:
+        """One more, unless its cause has been counted. Raises `Unavailable`."""
 
         async def after(before: bytes | None) -> bytes:
             known = _stability(before) if before else Stability()
-            return json.dumps(asdict(known.after_trouble(self._clock_s()))).encode()
+            return json.dumps(asdict(known.after_trouble(self._clock_s(), cause))).encode()
 
         await self._etcd.replace(_key(name), after)
 
@@ -42,4 +42,5 @@ def _key(name: str) -> str:
 
 
 def _stability(value: bytes) -> Stability:
-    return Stability(**json.loads(value))
+    known = json.loads(value)
+    return Stability(**known | {"causes": tuple(known.get("causes", ()))})

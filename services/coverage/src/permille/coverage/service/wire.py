@@ -24,6 +24,7 @@ _PURPOSES = {
     coverage_pb2.PURPOSE_ON_DEMAND: Purpose.ON_DEMAND,
 }
 _NODES = "nodes/"
+_LONGEST_CAUSE = 128
 
 
 def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
@@ -58,6 +59,12 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             f"rounds are for PROFILING, not for {purpose}",
             reason="ROUNDS_PURPOSE",
             help="leave rounds out: what an anomaly concerns is recorded at once",
+        )
+    if len(request.cause) > _LONGEST_CAUSE:
+        raise InvalidArgument(
+            f"the cause has {len(request.cause)} characters",
+            reason="CAUSE_TOO_LONG",
+            help=f"use an identifier of at most {_LONGEST_CAUSE}",
         )
     return Wish(
         target,

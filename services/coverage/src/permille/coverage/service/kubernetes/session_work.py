@@ -141,6 +141,8 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         period_ms=spec["periodMilliseconds"],
         budget_bytes=spec["budgetBytes"],
         namespace=namespace,
+        # All pods of one request are about one thing.
+        cause=spec["requestUID"],
         weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
     )
 
