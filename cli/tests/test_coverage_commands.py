@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -44,6 +45,44 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
     assert mesh.json("coverage", "show", "--name", name, "--paths", "0")["paths"] == []
 
 
+def test_an_operation_is_begun_listed_shown_waited_for_and_cancelled(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    wish = ("--pid", str(busy.pid), "--purpose", "anomaly")
+    begun = mesh.json("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "looked-at")["operation"]
+    name = begun["name"]
+    newest = mesh.json("coverage", "list", "--limit", "1")["operations"][0]
+    assert (newest["name"], newest["target"], newest["purpose"]) == (name, f"pid {busy.pid}", "anomaly")
+    assert newest["state"] == "RUNNING"
+    assert f"pid {busy.pid}" in mesh.run("coverage", "get", name).stdout
+    with mesh.popen("coverage", "wait", name, stderr=subprocess.PIPE) as waiting:
+        assert mesh.json("coverage", "cancel", name)["operation"]["name"] == name
+        _, error = waiting.communicate(timeout=120)
+    assert (waiting.returncode, "was cancelled" in error) == (130, True)
+    # By its id alone, too.
+    ended = mesh.json("coverage", "get", name.removeprefix("operations/"))["operation"]
+    assert (ended["state"], ended["error"]["reason"]) == ("CANCELLED", "OPERATION_CANCELLED")
+    assert "cancelled" in mesh.run("coverage", "list", "--limit", "3").stdout
+
+    done = mesh.json("coverage", "start", *wish, "--for", "50ms", "--no-wait")["operation"]["name"]
+    waited = mesh.json("coverage", "wait", done)
+    assert mesh.json("coverage", "get", done)["sessions"] == waited["sessions"] != []
+    assert waited["sessions"][0] in mesh.run("coverage", "get", done).stdout
+    assert "no operation" in mesh.run("coverage", "get", "operations/000000000000-00000000", code=3).stderr
+
+
+def test_ctrl_c_stops_waiting_and_the_operation_goes_on(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    begun = mesh.json("coverage", "start", "--pid", str(busy.pid), "--for", "50s", "--no-wait")["operation"]["name"]
+    with mesh.popen("coverage", "wait", begun, stderr=subprocess.PIPE) as waiting:
+        assert waiting.stderr is not None
+        # Its first word of how far the operation is: from now on it heeds Ctrl-C.
+        assert waiting.stderr.read(1)
+        waiting.send_signal(signal.SIGINT)
+        _, error = waiting.communicate(timeout=120)
+    assert (waiting.returncode, "goes on" in error) == (130, True)
+    assert mesh.json("coverage", "get", begun)["operation"]["state"] == "RUNNING"
+    mesh.run("coverage", "cancel", begun)
+    mesh.run("coverage", "wait", begun, code=130)
+
+
 def test_what_another_program_does_is_told_apart_and_the_same_is_alike(
     mesh: Mesh, busy: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -68,6 +107,6 @@ def test_what_another_program_does_is_told_apart_and_the_same_is_alike(
 
 def test_what_cannot_be_meant_says_what_to_do(mesh: Mesh, session: str) -> None:
     assert "give either" in mesh.run("coverage", "show", code=2).stderr
-    assert "give either --pid or --name" in mesh.run("coverage", "plan", code=2).stderr
+    assert "give one of --pid, --name" in mesh.run("coverage", "plan", code=2).stderr
     done = mesh.run("diff", session, "nothing-there", code=3)
     assert "there is no session nothing-there" in done.stderr

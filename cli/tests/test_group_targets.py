@@ -103,6 +103,14 @@ def test_the_process_is_found_by_its_cgroup_its_container_and_its_pod(
     assert pids(mesh, "--pod", pod.uid) == [contained.pid]
 
 
+def test_coverage_takes_the_same_targets(mesh: Mesh, contained: subprocess.Popen[str], pod: Pod) -> None:
+    for target in (("--cgroup", str(pod.folder.parent)), ("--container", pod.container), ("--pod", pod.uid)):
+        choices = mesh.json("coverage", "plan", *target)["choices"]
+        assert [(choice["pid"], choice["chosen"]) for choice in choices] == [(contained.pid, True)]
+    failed = mesh.run("coverage", "start", "--selector", "app in (web)", code=None)
+    assert failed.returncode != 0 and "app in (web)" in failed.stderr
+
+
 def test_a_container_is_recorded(mesh: Mesh, pod: Pod) -> None:
     (session,) = mesh.json("trace", "--container", pod.container[:12], "--for", "100ms")["sessions"]
     mine = next(one for one in mesh.json("sessions", "--limit", "0")["sessions"] if one["name"] == session)

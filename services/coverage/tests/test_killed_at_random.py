@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from permille.api.controller.v1 import controller_pb2
@@ -116,7 +117,7 @@ async def to_its_end(client: Coverage, request: coverage_pb2.StartCoverageReques
         await asyncio.sleep(0.1)
 
 
-async def killed_and_restarted(replica: Coverage, chance: random.Random, killed: Callable[[], None]) -> None:
+async def killed_and_restarted(replica: Coverage, chance: random.Random, killed: Callable[[], object]) -> None:
     """Lives and stays away for random times, until cancelled."""
     try:
         while True:
@@ -153,7 +154,8 @@ async def test_replicas_that_are_killed_at_random_execute_each_step_once_and_los
             await asyncio.sleep(arrivals.uniform(0, LONGEST_S))
         try:
             everything = asyncio.gather(*begun)
-            await asyncio.wait([everything, *lives], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [everything, *lives]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             assert not any(life.done() for life in lives), lives
             results = [result_of(operation) for operation in await everything]
         finally:

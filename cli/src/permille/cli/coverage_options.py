@@ -11,25 +11,17 @@ import typer
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.commands.trace import Purpose, purpose_value
 from permille.cli.rendering.units import parse_duration_ms, parse_size
-from permille.mesh.errors import InvalidArgument
+from permille.cli.target_options import Cgroup, Container, Name, NodeName, Pids, Pod, Selector, target_of
 
 # Each with its default.
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "name": (
-        Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name.")],
-        "",
-    ),
-    "pid": (
-        Annotated[
-            list[int] | None,
-            typer.Option("--pid", "-p", min=1, max=1 << 22, metavar="PID", help="A process; may be repeated."),
-        ],
-        None,
-    ),
-    "node": (
-        Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")],
-        "",
-    ),
+    "name": (Name, ""),
+    "pid": (Pids, None),
+    "cgroup": (Cgroup, ""),
+    "container": (Container, ""),
+    "pod": (Pod, ""),
+    "selector": (Selector, ""),
+    "node": (NodeName, ""),
     "period": (
         Annotated[str, typer.Option("--for", "-f", metavar="TIME", help="How long. Default: it is decided.")],
         "",
@@ -96,6 +88,10 @@ def _wish(
     *,
     name: str,
     pid: list[int] | None,
+    cgroup: str,
+    container: str,
+    pod: str,
+    selector: str,
     node: str,
     period: str,
     buffer: str,
@@ -105,15 +101,16 @@ def _wish(
     rounds: int,
     min_gain: float,
 ) -> coverage_pb2.CoverageRequest:
-    if bool(pid) == bool(name):
-        raise InvalidArgument(
-            "give either --pid or --name",
-            reason="TARGET",
-            help="permille coverage plan --name NAME; `permille doctor` lists what can be recorded now",
-        )
     wish = coverage_pb2.CoverageRequest(
-        target=coverage_pb2.Target(
-            node=f"nodes/{node.removeprefix('nodes/')}" if node else "", pids=pid or (), process_name=name
+        target=target_of(
+            pid=pid,
+            name=name,
+            cgroup=cgroup,
+            container=container,
+            pod=pod,
+            selector=selector,
+            node=node,
+            example="permille coverage plan --name NAME",
         ),
         purpose=purpose_value(purpose),
         period_ms=parse_duration_ms(period) if period else 0,

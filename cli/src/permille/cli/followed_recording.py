@@ -26,9 +26,7 @@ async def recorded(
     patience_s: float,
 ) -> operation_pb2.Operation:
     """The finished operation. Raises its error."""
-    coverage = await client.coverage()
-    request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
-    started = (await answer(coverage.StartCoverage(request))).operation
+    started = await begun(client, wish, request_id)
     with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
         following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
         nodes = sorted({node.node for node in (*plan.nodes, *plan.later)})
@@ -37,6 +35,12 @@ async def recorded(
             if display.moves:
                 await told.enter_async_context(buffers_told(client, started.name, nodes, display.buffers))
             return await following.follow(started)
+
+
+async def begun(client: MeshClient, wish: coverage_pb2.CoverageRequest, request_id: str) -> operation_pb2.Operation:
+    """The operation, or the one that the same request_id began before. Raises the service's error."""
+    request = coverage_pb2.StartCoverageRequest(request_id=request_id or secrets.token_hex(16), coverage=wish)
+    return (await answer((await client.coverage()).StartCoverage(request))).operation
 
 
 def result_of(done: operation_pb2.Operation) -> coverage_pb2.CoverageResult:

@@ -26,6 +26,7 @@ class OperationProgress:
     """`stub` gives the service's stub anew for each call; it has WaitOperation and CancelOperation.
 
     `tell` gets each progress, `away` why nobody answers now; after `patience_s` without an answer it gives up.
+    `cancels`: whether Ctrl-C asks for the operation's end, or only stops waiting for it.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class OperationProgress:
         tell: Callable[[operation_pb2.Progress], None],
         away: Callable[[PermilleError], None],
         patience_s: float,
+        cancels: bool = True,
     ) -> None:
         self._stub = stub
         self._tell = tell
         self._away = away
         self._patience_s = patience_s
+        self._cancels = cancels
         self._interrupted = asyncio.Event()
         self._interrupts = 0
 
@@ -54,7 +57,7 @@ class OperationProgress:
         def interrupt() -> None:
             self._interrupts += 1
             self._interrupted.set()
-            if self._interrupts > 1 and task is not None:
+            if (self._interrupts > 1 or not self._cancels) and task is not None:
                 task.cancel()
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -62,7 +65,7 @@ class OperationProgress:
         try:
             done = await self._until_done(operation)
         except asyncio.CancelledError:
-            raise _left_alone(operation) from None
+            raise (_left_alone if self._cancels else _goes_on)(operation) from None
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
@@ -137,5 +140,14 @@ def _left_alone(operation: Operation) -> Cancelled:
         f"{operation.name} was asked to end and is still ending",
         reason="INTERRUPTED",
         help="`permille sessions` shows what came of it",
+        metadata={"operation": operation.name},
+    )
+
+
+def _goes_on(operation: Operation) -> Cancelled:
+    return Cancelled(
+        f"{operation.name} goes on",
+        reason="INTERRUPTED",
+        help=f"`permille coverage get {operation.name}` shows how far it is; `permille coverage cancel` ends it",
         metadata={"operation": operation.name},
     )

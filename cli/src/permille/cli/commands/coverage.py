@@ -8,10 +8,12 @@ import typer
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.commands import coverage_operations
+from permille.cli.commands.coverage_operations import show_operation, tell_done
 from permille.cli.coverage_options import wishing
-from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
+from permille.cli.followed_recording import begun, recorded
 from permille.cli.invocation import Invocation, command
-from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json, rounds_text
+from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json
 from permille.cli.rendering.trace_lines import estimate_line, plan_json
 from permille.cli.session_set import session_sets
 from permille.mesh.errors import InvalidArgument
@@ -23,9 +25,12 @@ app = typer.Typer(
     help="""What has been seen of a program, what is probably missing, and recordings that stop when that is enough.
 
     [bold]show[/bold] puts the sessions of a program's replicas together, [bold]plan[/bold] says who would be recorded,
-    for how long, at which cost and why, [bold]start[/bold] records. Each prints JSON with --json.
+    for how long, at which cost and why, [bold]start[/bold] records. [bold]list[/bold], [bold]get[/bold],
+    [bold]wait[/bold] and [bold]cancel[/bold] are about operations: what a start, or another system's, has begun.
+    Each prints JSON with --json.
     """,
 )
+app.add_typer(coverage_operations.app)
 
 
 @app.command()
@@ -109,6 +114,10 @@ def start(
         float,
         typer.Option("--patience", min=1, metavar="SECONDS", help="How long to wait for a mesh that does not answer."),
     ] = 120.0,
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Only begin, and print the operation: `permille coverage wait` follows it."),
+    ] = False,
 ) -> None:
     """Record by the plan, decode, and with --rounds go on while another replica shows enough that is new.
 
@@ -120,15 +129,8 @@ def start(
         planned = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
         if not invocation.as_json:
             invocation.notes.print(estimate_line(planned), markup=False)
+        if no_wait:
+            return await begun(client, wish, request_id)
         return await recorded(invocation, client, wish, planned, request_id=request_id, patience_s=patience_s)
 
-    done = in_mesh(invocation.config, work)
-    result = result_of(done)
-    if invocation.as_json:
-        invocation.print_json({**result_json(done, result), **rounds_json(result)})
-        return
-    for part in rounds_text(result):
-        invocation.console.print(part)
-    tell_result(invocation, result)
-    if len(result.sessions) > 1:
-        invocation.console.print(f"together: permille coverage show {done.name}", markup=False, soft_wrap=True)
+    (show_operation if no_wait else tell_done)(invocation, in_mesh(invocation.config, work))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from permille.cli.followed_recording import recorded, result_json, result_of, te
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.trace_lines import estimate_line, memory_json, memory_lines, plan_json, unreachable_line
 from permille.cli.rendering.units import parse_duration_ms, parse_size
+from permille.cli.target_options import Cgroup, Container, Name, NodeName, Pids, Pod, Selector, target_of
 from permille.mesh.errors import InvalidArgument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -24,7 +24,6 @@ _SMALLEST_PSB_BYTES, _LARGEST_PSB_BYTES = 2 << 10, 64 << 20
 _DEFAULTS = controller_pb2.TraceOptions(psb_freq=3, mtc_freq=3, tsc=True, mtc=True, cyc=True, return_compression=True)
 # A clock packet every 2^15 ticks at most: the field has four bits.
 _LARGEST_MTC_FREQ = 15
-_GROUPS = "Instead of --pid or --name"
 
 
 class Purpose(StrEnum):
@@ -67,44 +66,17 @@ def purpose_value(purpose: Purpose) -> coverage_pb2.Purpose.ValueType:
 def trace(
     invocation: Invocation,
     *,
-    pid: Annotated[
-        list[int] | None,
-        typer.Option("--pid", "-p", min=1, max=1 << 22, metavar="PID", help="A process; may be repeated."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
-    ] = "",
-    cgroup: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH", help="All processes of this cgroup, as in /proc/PID/cgroup.", rich_help_panel=_GROUPS
-        ),
-    ] = "",
-    container: Annotated[
-        str,
-        typer.Option(
-            metavar="ID", help="All processes of this container: 12 digits of its id, or all.", rich_help_panel=_GROUPS
-        ),
-    ] = "",
-    pod: Annotated[
-        str,
-        typer.Option(metavar="NAMESPACE/NAME", help="All processes of this pod; or its UID.", rich_help_panel=_GROUPS),
-    ] = "",
-    selector: Annotated[
-        str,
-        typer.Option(
-            "--selector",
-            "-l",
-            metavar="LABELS",
-            help="All processes of the pods with these labels: app=web,tier!=front.",
-            rich_help_panel=_GROUPS,
-        ),
-    ] = "",
+    pid: Pids = None,
+    name: Name = "",
+    cgroup: Cgroup = "",
+    container: Container = "",
+    pod: Pod = "",
+    selector: Selector = "",
     period: Annotated[
         str, typer.Option("--for", "-f", metavar="TIME", help="How long: 500ms, 2s. Default: it is decided.")
     ] = "",
     purpose: Annotated[Purpose, typer.Option(help="Why; decides the default of --for.")] = Purpose.ON_DEMAND,
-    node: Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")] = "",
+    node: NodeName = "",
     buffer: Annotated[
         str,
         typer.Option(
@@ -180,15 +152,15 @@ def trace(
 
       permille trace --container 4f1c9a0b77de --for 500ms
     """
-    _check_target(
-        {
-            "--pid": pid,
-            "--name": name,
-            "--cgroup": cgroup,
-            "--container": container,
-            "--pod": pod,
-            "--selector": selector,
-        }
+    target = target_of(
+        pid=pid,
+        name=name,
+        cgroup=cgroup,
+        container=container,
+        pod=pod,
+        selector=selector,
+        node=node,
+        example="permille trace --pid PID --for 500ms",
     )
     options = controller_pb2.TraceOptions(
         psb_freq=_psb_freq(psb_period),
@@ -199,15 +171,7 @@ def trace(
         return_compression=return_compression,
     )
     wish = coverage_pb2.CoverageRequest(
-        target=coverage_pb2.Target(
-            node=f"nodes/{node.removeprefix('nodes/')}" if node else "",
-            pids=pid or (),
-            process_name=name,
-            cgroup=cgroup,
-            container_id=container,
-            pod=pod,
-            selector=selector,
-        ),
+        target=target,
         purpose=_PURPOSES[purpose],
         period_ms=parse_duration_ms(period) if period else 0,
         budget_bytes=parse_size(buffer) if buffer else 0,
@@ -231,17 +195,6 @@ def trace(
         tell_result(invocation, result)
 
     in_mesh(invocation.config, work)
-
-
-def _check_target(ways: Mapping[str, object]) -> None:
-    given = [way for way, value in ways.items() if value]
-    if len(given) == 1:
-        return
-    raise InvalidArgument(
-        f"{' and '.join(given)} exclude each other" if given else f"give one of {', '.join(ways)}",
-        reason="TARGET",
-        help="permille trace --pid PID --for 500ms; `permille doctor` lists what can be recorded now",
-    )
 
 
 def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:
