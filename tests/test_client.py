@@ -16,7 +16,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from permille.client import AsyncClient, Cancelled, Client, FailedPrecondition, NotFound, wish
+from permille.client import AsyncClient, Cancelled, Client, FailedPrecondition, NotFound, session_set, wish
 
 from tests.conftest import WholeMesh
 
@@ -57,6 +57,10 @@ def test_a_start_that_is_repeated_records_once_and_its_progress_is_told(
         seen = client.coverage(sessions=[session])
         assert {"step_of_work", "piece_of_work"} <= {function.name for function in seen.functions}
         assert [replica.session for replica in seen.replicas] == [session]
+        walked = client.coverage(operation=first.name, edges=1, paths=3)
+        assert (len(walked.edges), 0 < len(walked.paths) <= 3) == (1, True)
+        same = client.diff(session_set([session]), session_set(operation=first.name), measure="calls", paths=3)
+        assert (same.similarity, list(same.functions), list(same.paths)) == (1.0, [], [])
     assert [one["state"] for one in mesh.sessions() if session.endswith(one["session_id"])] == ["DECODED"]
 
 
@@ -81,6 +85,8 @@ async def test_one_task_waits_while_another_one_cancels(address: str, program: i
         assert session.startswith("nodes/")
         with pytest.raises(NotFound, match="no recordable process is named 'nobody'"):
             await client.start(wish(process_name="nobody"))
+        with pytest.raises(FailedPrecondition, match="session nobody is not decoded"):
+            await client.diff(session_set(["nobody"]), session_set(["nobody"]))
 
 
 def test_the_example_records_and_prints_what_it_saw(address: str, program: int) -> None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from inspect import signature
+from typing import Any, get_args
 
 import pytest
+from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
-from permille.client import DeadlineExceeded, InvalidArgument, NotFound, ResourceExhausted, Unavailable, wish
+from permille.client import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    session_set,
+    wish,
+)
 from permille.client.conversations import Call, Conversation, Manner, Pause
 from permille.client.errors import PermilleError
+from permille.client.wishes import Backend
 
 Operation = operation_pb2.Operation
 BUSY = ResourceExhausted("too often", reason="CALL_RATE", retry_after_s=7.5)
@@ -114,3 +125,38 @@ def test_waiting_ends_at_its_limit_and_names_what_goes_on() -> None:
     with pytest.raises(DeadlineExceeded, match="RECORDING") as failure:
         held([], "wait", changed("RECORDING").operation, None, 0.0)
     assert failure.value.metadata == {"operation": "operations/1"}
+
+
+def test_a_wish_has_every_target_weight_gain_and_back_end_of_the_api() -> None:
+    asked = wish(
+        selector="app=web", purpose="profiling", rounds=5, min_gain=2.0, min_gain_per_core_second=0.5,
+        weights={"priority": 2.0, "stability": 1.0}, backend="perf",
+    )  # fmt: skip
+    assert asked.target == coverage_pb2.Target(selector="app=web")
+    assert asked.rounds == coverage_pb2.AdaptiveRounds(limit=5, min_gain=2.0, min_gain_per_core_second=0.5)
+    assert asked.weights == coverage_pb2.Weights(priority=2.0, stability=1.0)
+    assert asked.backend == controller_pb2.BACKEND_PERF
+    assert not wish(pids=[1]).HasField("weights")
+    with pytest.raises(InvalidArgument, match="a gain is wanted of rounds"):
+        wish(process_name="a", min_gain=1.0)
+
+
+def test_every_back_end_and_target_of_the_api_can_be_wished_for() -> None:
+    backends = {f"BACKEND_{word.upper() or 'UNSPECIFIED'}" for word in get_args(Backend)}
+    # What was recorded elsewhere nobody records.
+    assert backends == set(controller_pb2.Backend.keys()) - {"BACKEND_IMPORTED"}
+    assert {field.name for field in coverage_pb2.Target.DESCRIPTOR.fields} <= set(signature(wish).parameters)
+
+
+def test_coverage_and_diff_ask_for_as_much_as_was_said_and_wait_longer() -> None:
+    _, talk = held([coverage_pb2.GetCoverageResponse()], "coverage", session_set(target="a"), 5, 6, 7)
+    assert talk.calls == [
+        coverage_pb2.GetCoverageRequest(of=coverage_pb2.SessionSet(target="a"), functions=5, edges=6, paths=7)
+    ]
+    one, other = session_set(["nodes/n/sessions/s"]), session_set(operation="operations/1")
+    found = coverage_pb2.DiffCoverageResponse(similarity=0.5)
+    answer, talk = held([AWAY, found], "diff", one, other, "calls", 3, 4)
+    assert (answer, len(talk.calls)) == (found, 2)
+    assert talk.calls[0] == coverage_pb2.DiffCoverageRequest(
+        a=one, b=other, measure=coverage_pb2.DiffCoverageRequest.MEASURE_CALLS, limit=3, paths=4
+    )

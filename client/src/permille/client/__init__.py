@@ -14,7 +14,7 @@ from permille.client.errors import (
     Unavailable,
 )
 from permille.client.synchronous import Client
-from permille.client.wishes import wish
+from permille.client.wishes import session_set, wish
 
 __all__ = [
     "AsyncClient",
@@ -29,5 +29,6 @@ __all__ = [
     "ResourceExhausted",
     "Unauthenticated",
     "Unavailable",
+    "session_set",
     "wish",
 ]

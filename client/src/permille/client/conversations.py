@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.client.errors import DeadlineExceeded, PermilleError, Unavailable, error_of_operation
+from permille.client.wishes import Measure, measure_value
 
 Operation = operation_pb2.Operation
 Tell = Callable[[operation_pb2.Progress], None]
@@ -24,6 +25,8 @@ _T = TypeVar("_T")
 # One call waits so long for news of an operation, and its answer may take a little longer.
 _NEWS_MS = 20_000
 _LATE_S = 10.0
+# Reading what many sessions did takes as long as there is to read.
+_TABLES_S = 300.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 
@@ -79,10 +82,16 @@ class Manner:
         return self._answered("ListOperations", operation_pb2.ListOperationsRequest(page_size=size, page_token=token))
 
     def coverage(
-        self, sessions: Sequence[str], operation: str, target: str, functions: int
+        self, of: coverage_pb2.SessionSet, functions: int, edges: int, paths: int
     ) -> Conversation[coverage_pb2.GetCoverageResponse]:
-        of = coverage_pb2.SessionSet(sessions=sessions, operation=operation, target=target)
-        return self._answered("GetCoverage", coverage_pb2.GetCoverageRequest(of=of, functions=functions))
+        request = coverage_pb2.GetCoverageRequest(of=of, functions=functions, edges=edges, paths=paths)
+        return self._answered("GetCoverage", request, timeout_s=self._tables_s)
+
+    def diff(
+        self, a: coverage_pb2.SessionSet, b: coverage_pb2.SessionSet, measure: Measure, limit: int, paths: int
+    ) -> Conversation[coverage_pb2.DiffCoverageResponse]:
+        request = coverage_pb2.DiffCoverageRequest(a=a, b=b, measure=measure_value(measure), limit=limit, paths=paths)
+        return self._answered("DiffCoverage", request, timeout_s=self._tables_s)
 
     def wait(
         self, operation: Operation | str, tell: Tell | None, limit_s: float | None
@@ -108,6 +117,10 @@ class Manner:
         result = coverage_pb2.CoverageResult()
         now.response.Unpack(result)
         return result
+
+    @property
+    def _tables_s(self) -> float:
+        return max(self.timeout_s, _TABLES_S)
 
     def _answered(self, method: str, request: Message, *, timeout_s: float = 0.0) -> Conversation[Any]:
         """Repeats the call after the delay that the server names, or while nobody answers, within `patience_s`."""

@@ -12,6 +12,7 @@ from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.client.connection import Connection
 from permille.client.conversations import Call, Conversation, Manner, Operation, Pause, Tell
 from permille.client.errors import PermilleError, Unavailable, error_of_call
+from permille.client.wishes import Measure, session_set
 
 _T = TypeVar("_T")
 
@@ -89,10 +90,37 @@ class Client:
         return self._held(self._manner.cancel(name))
 
     def coverage(
-        self, *, sessions: Sequence[str] = (), operation: str = "", target: str = "", functions: int = 20
+        self,
+        *,
+        sessions: Sequence[str] = (),
+        operation: str = "",
+        target: str = "",
+        functions: int = 20,
+        edges: int = 20,
+        paths: int = 0,
     ) -> coverage_pb2.GetCoverageResponse:
-        """What has been seen by these sessions, by an operation, or of programs of a name; and what is missing."""
-        return self._held(self._manner.coverage(sessions, operation, target, functions))
+        """What has been seen by these sessions, by an operation, or of programs of a name; and what is missing.
+
+        So many functions, calls of one by another, and call paths; paths take a walk through every call.
+        """
+        of = session_set(sessions, operation=operation, target=target)
+        return self._held(self._manner.coverage(of, functions, edges, paths))
+
+    def diff(
+        self,
+        a: coverage_pb2.SessionSet,
+        b: coverage_pb2.SessionSet,
+        *,
+        measure: Measure = "instructions",
+        limit: int = 20,
+        paths: int = 0,
+    ) -> coverage_pb2.DiffCoverageResponse:
+        """What two sets of sessions (`session_set`) did differently, the most telling first.
+
+        `measure`: what a function's share is a share of; `limit`: so many functions, and calls of one by another;
+        `paths`: so many call paths, which take a walk through every call.
+        """
+        return self._held(self._manner.diff(a, b, measure, limit, paths))
 
     def _held(self, conversation: Conversation[_T]) -> _T:
         try:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypedDict
 
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
+from permille.client.errors import InvalidArgument
 
 Purpose = Literal["anomaly", "profiling", "on_demand"]
+Backend = Literal["", "vpt", "kmod", "perf"]
+Measure = Literal["instructions", "calls"]
+
+
+class Weights(TypedDict, total=False):
+    """Of what a decided period is a mean of; only their ratios count, and one that is left out is zero."""
+
+    priority: float
+    complexity: float
+    stability: float
 
 
 def wish(
@@ -18,6 +29,7 @@ def wish(
     pod: str = "",
     container_id: str = "",
     cgroup: str = "",
+    selector: str = "",
     node: str = "",
     purpose: Purpose = "on_demand",
     period_ms: int = 0,
@@ -25,13 +37,26 @@ def wish(
     priority: int | None = None,
     namespace: str = "",
     rounds: int = 0,
-    backend: Literal["", "vpt", "kmod"] = "",
+    min_gain: float = 0.0,
+    min_gain_per_core_second: float = 0.0,
+    weights: Weights | None = None,
+    backend: Backend = "",
 ) -> coverage_pb2.CoverageRequest:
     """A target, named in one way, why it is recorded, and limits; what is left out the service decides.
 
-    `pod`: `namespace/name` or UID; `node`: without `nodes/`, all nodes for ""; `namespace`: whose quota it counts
-    against; `rounds`: of profiling, at most so many replicas one after the other.
+    `pod`: `namespace/name` or UID; `selector`: labels of pods, `app=web,tier!=front`; `node`: without `nodes/`, all
+    nodes for ""; `namespace`: whose quota it counts against; `weights`: in place of the service's.
+    `rounds`: of profiling, at most so many replicas one after the other, while the next one is expected to show
+    `min_gain` new functions for each MiB of trace and `min_gain_per_core_second`; 0: the service's settings.
+
+    Raises `InvalidArgument` for a gain without rounds.
     """
+    if (min_gain or min_gain_per_core_second) and not rounds:
+        raise InvalidArgument(
+            "a gain is wanted of rounds, and there are none",
+            reason="ROUNDS_MISSING",
+            help="give rounds: how many there may be at most",
+        )
     return coverage_pb2.CoverageRequest(
         target=coverage_pb2.Target(
             node=f"nodes/{node}" if node else "",
@@ -40,12 +65,28 @@ def wish(
             pod=pod,
             container_id=container_id,
             cgroup=cgroup,
+            selector=selector,
         ),
         purpose=coverage_pb2.Purpose.Value(f"PURPOSE_{purpose.upper()}"),
         period_ms=period_ms,
         budget_bytes=budget_bytes,
         priority=priority,
         namespace=namespace,
-        rounds=coverage_pb2.AdaptiveRounds(limit=rounds) if rounds else None,
+        rounds=coverage_pb2.AdaptiveRounds(
+            limit=rounds, min_gain=min_gain, min_gain_per_core_second=min_gain_per_core_second
+        )
+        if rounds
+        else None,
+        weights=coverage_pb2.Weights(**weights) if weights is not None else None,
         backend=controller_pb2.Backend.Value(f"BACKEND_{backend.upper() or 'UNSPECIFIED'}"),
     )
+
+
+def session_set(sessions: Sequence[str] = (), *, operation: str = "", target: str = "") -> coverage_pb2.SessionSet:
+    """Which sessions are meant: these, or what an operation recorded, or the newest of programs of this name."""
+    return coverage_pb2.SessionSet(sessions=sessions, operation=operation, target=target)
+
+
+def measure_value(measure: Measure) -> coverage_pb2.DiffCoverageRequest.Measure.ValueType:
+    """As the API has it."""
+    return coverage_pb2.DiffCoverageRequest.Measure.Value(f"MEASURE_{measure.upper()}")
