@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def test_the_source_is_found_beside_the_command_or_where_it_is_named(tmp_path: P
     assert "--kmod FOLDER" in raised.value.help
 
 
+def test_the_source_that_dkms_has_is_enough_to_build_the_test(tmp_path: Path) -> None:
+    version = subprocess.run([KMOD / "package" / "source", tmp_path], capture_output=True, text=True, check=True).stdout
+    folder = source_tree(tmp_path / f"permille-{version.strip()}")
+    build(folder, ["selftest-hardware"])
+    assert os.access(folder / "build" / "selftest-hardware", os.X_OK)
+
+
 def test_everything_that_is_missing_is_told_at_once() -> None:
     assert any("only root" in why for why in missing(1000))
     assert not any("only root" in why for why in missing(0))
@@ -49,11 +57,12 @@ def test_a_machine_without_intel_pt_is_told_so() -> None:
 @pytest.mark.skipif(LOADED.exists(), reason="the module is loaded here")
 def test_without_a_module_that_loads_nothing_is_tested(tmp_path: Path) -> None:
     build(KMOD, ["selftest-hardware"])
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build" / "selftest-hardware").symlink_to(KMOD / "build" / "selftest-hardware")
-    (tmp_path / "Makefile").write_text("module selftest-hardware:\n")
+    (tmp_path / "Makefile").write_text(
+        f"module:\nselftest-hardware:\n\tmkdir build && cp {KMOD}/build/selftest-hardware build\n"
+    )
     test = HardwareSelftest(tmp_path)
     (check,) = test.checks()
+    assert [file.name for file in tmp_path.iterdir()] == ["Makefile"], "the source is left as it is"
     assert check.result == "not possible" and "the module does not load" in check.text
     assert test.exit_code == 2
 

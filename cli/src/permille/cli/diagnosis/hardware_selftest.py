@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ LOADED = Path("/sys/module/permille")
 # DKMS keeps a module's source there.
 DKMS = Path("/usr/src")
 NOTHING_TESTED = 2
+_BUILT = shutil.ignore_patterns("build", "*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd")
 _RESULTS = {"ok": "ok", "FAILED": "failed", "-": "not possible"}
 
 
@@ -87,10 +89,16 @@ class HardwareSelftest:
 
     def checks(self) -> Iterator[HardwareCheck]:
         """Each as soon as it is known. A module that is loaded already is tested as it is."""
+        with tempfile.TemporaryDirectory(prefix="permille-selftest-") as place:
+            # DKMS would take what is built in its source for part of it.
+            folder = Path(shutil.copytree(self._folder, Path(place) / "kmod", ignore=_BUILT))
+            yield from self._checks(folder)
+
+    def _checks(self, folder: Path) -> Iterator[HardwareCheck]:
         loaded = LOADED.exists()
-        build(self._folder, ["selftest-hardware"] if loaded else ["module", "selftest-hardware"])
-        command: list[str | Path] = [self._folder / "build" / "selftest-hardware"]
-        command += [] if loaded else [self._folder / "build" / "permille.ko"]
+        build(folder, ["selftest-hardware"] if loaded else ["module", "selftest-hardware"])
+        command: list[str | Path] = [folder / "build" / "selftest-hardware"]
+        command += [] if loaded else [folder / "build" / "permille.ko"]
         command += ["--suspend"] if self._suspend else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as running:
             for line in running.stdout or ():
