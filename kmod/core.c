@@ -98,10 +98,15 @@ static void count_hook(struct permille_core *core, u64 begin)
 	core->status.hook_ticks_max = max(core->status.hook_ticks_max, ticks);
 }
 
-/* Another task than a target costs the look into a table whose place for it is empty. */
+static bool is_target(const struct permille_core *core, const struct task_struct *task)
+{
+	return !(task->flags & PF_KTHREAD) && targets_have(&core->session->targets, task->tgid);
+}
+
+/* Another task than a target costs the look into one line of a table. */
 void core_switch(struct permille_core *core, struct task_struct *next)
 {
-	bool target = !(next->flags & PF_KTHREAD) && targets_have(&core->session->targets, next->tgid);
+	bool target = is_target(core, next);
 	u64 begin;
 
 	if (!target && !core->tid)
@@ -140,6 +145,15 @@ void core_init(struct permille_core *core, struct permille_session *session, u32
 	core->timer.function = period_over;
 }
 
+/* Who is on the core came without a switch that would tell: before the session, or before it was a target. */
+void core_look(void *data)
+{
+	struct permille_core *core = data;
+
+	if (this_cpu_read(permille_active_core) == core && !core->tid && is_target(core, current))
+		arrive(core, current, rdtsc_ordered());
+}
+
 void core_begin(void *data)
 {
 	struct permille_core *core = data;
@@ -154,8 +168,7 @@ void core_begin(void *data)
 	}
 	hrtimer_start(&core->timer, core->session->end, HRTIMER_MODE_ABS_PINNED_HARD);
 	this_cpu_write(permille_active_core, core);
-	if (!(current->flags & PF_KTHREAD) && targets_have(&core->session->targets, current->tgid))
-		arrive(core, current, rdtsc_ordered());
+	core_look(core);
 }
 
 void core_measure(struct permille_core *core)

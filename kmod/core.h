@@ -37,8 +37,9 @@ extern bool permille_per_switch;
 
 void core_init(struct permille_core *core, struct permille_session *session, u32 index, u32 cpu);
 
-/* On the core, interrupts off. The first is for smp_call_function_single. */
+/* On the core, interrupts off. The first two are for smp_call_function_single. */
 void core_begin(void *core);
+void core_look(void *core);
 void core_end(struct permille_core *core, u32 reason);
 void core_switch(struct permille_core *core, struct task_struct *next);
 void core_exec(struct permille_core *core, struct task_struct *task);

@@ -2,8 +2,6 @@
 /* How a session comes to be: validated, cores claimed, memory taken; and how it gives all back. */
 #include <linux/cpu.h>
 #include <linux/mm.h>
-#include <linux/pid.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -35,6 +33,7 @@ static struct permille_session *allocate(const struct permille_setup *setup)
 	session->flags = setup->flags;
 	session->core_count = setup->core_count;
 	session->period_ns = setup->period_ns;
+	targets_init(&session->targets);
 	init_waitqueue_head(&session->ended);
 	init_irq_work(&session->ended_work, wake);
 	INIT_LIST_HEAD(&session->list);
@@ -47,6 +46,7 @@ void session_destroy(struct permille_session *session)
 	u32 i;
 
 	session_stop(session, PERMILLE_END_STOPPED);
+	session_delist(session);
 	for (i = 0; i < session->core_count; i++) {
 		struct permille_core *core = &session->cores[i];
 
@@ -60,27 +60,25 @@ void session_destroy(struct permille_session *session)
 	atomic_dec(&count);
 }
 
-static bool is_process(u32 pid)
+static int enlist(struct permille_session *session, struct permille_setup *setup)
 {
-	bool is;
+	int failed = session_enlist(session);
 
-	rcu_read_lock();
-	is = pid && pid <= INT_MAX && pid_task(find_vpid(pid), PIDTYPE_TGID);
-	rcu_read_unlock();
-	return is;
+	return failed == -EBUSY ? refuse(setup, PERMILLE_REFUSED_SLEEPING, 0, failed) : failed;
 }
 
 static int add_processes(struct permille_session *session, struct permille_setup *setup)
 {
 	const u32 __user *pids = u64_to_user_ptr(setup->processes);
 	u32 i, pid;
+	int failed;
 
 	for (i = 0; i < setup->process_count; i++) {
 		if (get_user(pid, pids + i))
 			return -EFAULT;
-		if (!is_process(pid))
-			return refuse(setup, PERMILLE_REFUSED_PROCESS, pid, -ESRCH);
-		targets_add(&session->targets, pid);
+		failed = session_add_process(session, pid);
+		if (failed)
+			return refuse(setup, refusal_of_process(failed), pid, failed);
 	}
 	return 0;
 }
@@ -109,6 +107,11 @@ static int fill_core(struct permille_session *session, struct permille_setup *se
 		failed = ring_allocate(&core->ring, plan->switch_records, node);
 	if (failed)
 		return refuse(setup, PERMILLE_REFUSED_MEMORY, session->memory >> 20, failed);
+	/* A processor with a single region takes less than it was offered. */
+	memory_give(plan->buffer_bytes - core->topa.size);
+	session->memory -= plan->buffer_bytes - core->topa.size;
+	core->status.buffer_bytes = core->topa.size;
+	core->status.regions = core->topa.region_count;
 	core->ctl = rtit_ctl(setup->flags, setup->psb_freq, setup->mtc_freq, setup->cyc_threshold);
 	return 0;
 }
@@ -135,6 +138,8 @@ static int build(struct permille_session *session, struct permille_setup *setup,
 
 	for (i = 0; i < setup->core_count && !failed; i++)
 		failed = validate_core(setup, &plans[i]);
+	if (!failed)
+		failed = enlist(session, setup);
 	if (!failed)
 		failed = add_processes(session, setup);
 	if (!failed)

@@ -84,6 +84,23 @@ static long setup(struct opened *opened, void __user *user)
 	return result;
 }
 
+static long add_process(struct permille_session *session, void __user *user)
+{
+	struct permille_process process;
+	long result;
+
+	if (!perfmon_capable())
+		return -EPERM;
+	if (!session)
+		return -ENODATA;
+	if (copy_from_user(&process, user, sizeof(process)))
+		return -EFAULT;
+	result = session_join(session, &process);
+	if (copy_to_user(user, &process, sizeof(process)))
+		return -EFAULT;
+	return result;
+}
+
 static long session_info(const struct permille_session *session, void __user *user)
 {
 	struct permille_session_status status = {};
@@ -131,6 +148,8 @@ static long control(struct opened *opened, unsigned int command, void __user *us
 		return session_info(opened->session, user);
 	case PERMILLE_IOC_CORE:
 		return core_info(opened->session, user);
+	case PERMILLE_IOC_ADD_PROCESS:
+		return add_process(opened->session, user);
 	}
 	return -ENOTTY;
 }

@@ -25,6 +25,10 @@ static unsigned int model_cr3_mismatches;
 module_param(model_cr3_mismatches, uint, 0444);
 MODULE_PARM_DESC(model_cr3_mismatches, "model only: how often a task ran with another CR3 than the filter would hold");
 
+static bool model_one_region;
+module_param(model_one_region, bool, 0444);
+MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as Broadwell's does");
+
 struct model_core {
 	u64 ctl, status, base, mask, match;
 	u64 cr3;	/* of the user code that runs; 0: none */
@@ -41,6 +45,8 @@ static void model_cpuid(u32 subleaf, u32 regs[4])
 	};
 
 	memcpy(regs, leaf[subleaf & 1], sizeof(leaf[0]));
+	if (!(subleaf & 1) && model_one_region)
+		regs[2] &= ~BIT(1);
 }
 
 static int model_claim(int cpu, u32 *refusal)
@@ -85,7 +91,7 @@ static void output(struct model_core *core, const u8 *bytes, u32 count)
 	while (count && !(core->status & RTIT_STATUS_STOPPED)) {
 		u64 entry = *entry_of(core);
 		u32 offset = core->mask >> 32;
-		u32 size = PAGE_SIZE << topa_order(entry), part = min(count, size - offset);
+		u32 size = topa_bytes_of(entry), part = min(count, size - offset);
 
 		memcpy(phys_to_virt((entry & TOPA_ADDRESS) + offset), bytes, part);
 		set_position(core, (u32)core->mask >> 7, offset + part);

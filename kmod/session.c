@@ -2,6 +2,7 @@
 #include <linux/cpu.h>
 #include <linux/mutex.h>
 #include <linux/rculist.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/timekeeping.h>
@@ -12,7 +13,7 @@
 #include "session.h"
 
 static DEFINE_MUTEX(sessions_lock);
-static LIST_HEAD(sessions);		/* started ones; readers by RCU */
+static LIST_HEAD(sessions);		/* from setup to close; readers by RCU */
 static bool paused;
 
 struct end_call {
@@ -75,25 +76,37 @@ static int begin_cores(struct permille_session *session)
 	return 0;
 }
 
-static int start_locked(struct permille_session *session)
+/* -EBUSY while the machine is about to sleep or to stop */
+int session_enlist(struct permille_session *session)
 {
 	int failed;
 
+	mutex_lock(&sessions_lock);
+	failed = paused ? -EBUSY : probes_attach();
+	if (!failed)
+		list_add_tail_rcu(&session->list, &sessions);
+	mutex_unlock(&sessions_lock);
+	return failed;
+}
+
+/* Afterwards no tracepoint looks at it. */
+void session_delist(struct permille_session *session)
+{
+	mutex_lock(&sessions_lock);
+	if (!list_empty(&session->list)) {
+		list_del_rcu(&session->list);
+		synchronize_rcu();
+	}
+	mutex_unlock(&sessions_lock);
+}
+
+static int start_locked(struct permille_session *session)
+{
 	if (session->started)
 		return -EALREADY;
 	if (paused)
 		return -EBUSY;
-	failed = probes_attach();
-	if (failed)
-		return failed;
-	list_add_tail_rcu(&session->list, &sessions);
-	failed = begin_cores(session);
-	if (failed) {
-		list_del_rcu(&session->list);
-		synchronize_rcu();
-		INIT_LIST_HEAD(&session->list);
-	}
-	return failed;
+	return begin_cores(session);
 }
 
 int session_start(struct permille_session *session)
@@ -110,12 +123,8 @@ int session_start(struct permille_session *session)
 void session_stop(struct permille_session *session, u32 reason)
 {
 	mutex_lock(&sessions_lock);
-	if (!list_empty(&session->list)) {
+	if (session->started)
 		end_cores(session, reason);
-		list_del_rcu(&session->list);
-		synchronize_rcu();
-		INIT_LIST_HEAD(&session->list);
-	}
 	mutex_unlock(&sessions_lock);
 	irq_work_sync(&session->ended_work);
 }
@@ -127,7 +136,8 @@ void sessions_pause(u32 reason)
 	mutex_lock(&sessions_lock);
 	paused = true;
 	list_for_each_entry(session, &sessions, list)
-		end_cores(session, reason);
+		if (session->started)
+			end_cores(session, reason);
 	mutex_unlock(&sessions_lock);
 }
 
@@ -155,13 +165,51 @@ void session_status(const struct permille_session *session, struct permille_sess
 {
 	status->state = session_state(session);
 	status->core_count = session->core_count;
-	status->processes = atomic_read(&session->targets.count);
-	status->processes_missed = atomic_read(&session->targets.missed);
+	status->processes = READ_ONCE(session->targets.count);
+	status->processes_missed = READ_ONCE(session->targets.missed);
 	status->start_tsc = session->start_tsc;
 	status->start_ns = session->start_ns;
 	status->now_tsc = rdtsc_ordered();
 	status->now_ns = ktime_get_real_ns();
 	status->end_ns = ktime_to_ns(session->end);
+}
+
+/* Whether it has a thread that is not about to be gone */
+static bool is_alive(u32 pid)
+{
+	const struct task_struct *task;
+	bool is;
+
+	rcu_read_lock();
+	task = pid && pid <= INT_MAX ? pid_task(find_vpid(pid), PIDTYPE_TGID) : NULL;
+	is = task && atomic_read(&task->signal->live);
+	rcu_read_unlock();
+	return is;
+}
+
+/*
+ * A process that ends is taken out by sessions_exit when it has no live thread any more. It is put in first and
+ * looked at then, so that one that ends meanwhile is taken out here or there.
+ */
+int session_add_process(struct permille_session *session, u32 pid)
+{
+	u32 i;
+
+	if (!is_alive(pid))
+		return -ESRCH;
+	if (targets_have(&session->targets, pid))
+		return 0;
+	if (!targets_add(&session->targets, pid))
+		return -ENOSPC;
+	smp_mb();	/* before the look at its threads; with the count of them in do_exit */
+	if (!is_alive(pid)) {
+		targets_remove(&session->targets, pid);
+		return -ESRCH;
+	}
+	/* It may be on a core already, and stay there for long. */
+	for (i = 0; session->started && i < session->core_count; i++)
+		smp_call_function_single(session->cores[i].cpu, core_look, &session->cores[i], 1);
+	return 0;
 }
 
 static void measure_here(void *data)

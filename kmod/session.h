@@ -24,12 +24,19 @@ struct permille_session {
 	atomic_t active_cores;
 	struct irq_work ended_work;	/* wakes who polls: the hook and the timer may not */
 	wait_queue_head_t ended;
-	struct list_head list;		/* in sessions, from start to stop */
+	struct list_head list;		/* in sessions, from setup to close */
 	struct rcu_head rcu;
 	struct permille_core cores[];
 };
 
 struct permille_session *session_create(struct permille_setup *setup);
+/* From here on forks and ends of its processes are followed. */
+int session_enlist(struct permille_session *session);
+void session_delist(struct permille_session *session);
+/* 0, also for one that it has; -ESRCH, -ENOSPC */
+int session_add_process(struct permille_session *session, u32 pid);
+/* Fails with process->refusal telling why. */
+int session_join(struct permille_session *session, struct permille_process *process);
 int session_start(struct permille_session *session);
 void session_stop(struct permille_session *session, u32 reason);
 void session_destroy(struct permille_session *session);

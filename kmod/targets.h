@@ -1,41 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The processes of a session: open addressing, looked up by every switch of its cores without a lock,
- * changed by compare-and-exchange where processes are forked and end.
+ * The processes of a session. A process can be in one line of the table only, and stays where it is, so that a
+ * switch of the session's cores looks through one cache line without a lock, whatever has come and gone before.
  */
 #ifndef PERMILLE_TARGETS_H
 #define PERMILLE_TARGETS_H
 
-#include <linux/atomic.h>
-#include <linux/bits.h>
+#include <linux/cache.h>
 #include <linux/hash.h>
+#include <linux/spinlock.h>
 #include <linux/types.h>
 
-#define TARGETS_BITS	10
-#define TARGETS_SLOTS	BIT(TARGETS_BITS)
-#define TARGETS_MAX	(TARGETS_SLOTS / 2)
-#define TARGETS_GONE	(~0u)		/* a slot that had one */
+#define TARGETS_BITS	8
+#define TARGETS_LINES	BIT(TARGETS_BITS)
+#define TARGETS_LINE	16
 
 struct targets {
-	u32 slots[TARGETS_SLOTS];	/* tgid; 0: never used */
-	atomic_t count;
-	atomic_t missed;
+	u32 lines[TARGETS_LINES][TARGETS_LINE] ____cacheline_aligned;	/* tgid; 0: free */
+	raw_spinlock_t lock;	/* of who changes it: process context */
+	u32 count;
+	u32 missed;
 };
 
+void targets_init(struct targets *targets);
+/* Whether it is one now; false, and counted, when its line is full. */
 bool targets_add(struct targets *targets, u32 tgid);
 void targets_remove(struct targets *targets, u32 tgid);
 
 static inline bool targets_have(const struct targets *targets, u32 tgid)
 {
-	u32 at = hash_32(tgid, TARGETS_BITS), steps, slot;
+	const u32 *line = targets->lines[hash_32(tgid, TARGETS_BITS)];
+	u32 i;
 
-	for (steps = 0; steps < TARGETS_SLOTS; steps++) {
-		slot = READ_ONCE(targets->slots[(at + steps) & (TARGETS_SLOTS - 1)]);
-		if (slot == tgid)
+	for (i = 0; i < TARGETS_LINE; i++)
+		if (READ_ONCE(line[i]) == tgid)
 			return true;
-		if (!slot)
-			return false;
-	}
 	return false;
 }
 

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The tables are their own list of the regions: the entries tell address and size. Regions are as large as the
- * page allocator gives them, so that a table is rarely left.
+ * Blocks as large as the page allocator gives them, in the order of their addresses: those that lie side by side
+ * are one region, so that a table is rarely left.
  */
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/set_memory.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 
 #include "memory.h"
 #include "rtit.h"
 #include "topa.h"
 
 /* Largest block of the page allocator: 4 MiB */
-#define MAX_REGION_ORDER 10u
+#define MAX_BLOCK_ORDER 10u
+/* Largest region that an entry can tell: 128 MiB */
+#define MAX_REGION_ORDER 15u
 
 static unsigned int region_order = MAX_REGION_ORDER;
 module_param(region_order, uint, 0444);
-MODULE_PARM_DESC(region_order, "no region is larger than 4096 << region_order bytes (at most 10)");
+MODULE_PARM_DESC(region_order, "no region is larger than 4096 << region_order bytes (at most 15)");
 
 static u64 *add_table(struct topa *topa, int node)
 {
@@ -42,7 +45,7 @@ static u64 *add_table(struct topa *topa, int node)
 	return table;
 }
 
-static struct page *allocate_region(int node, u64 size, u32 *order)
+static struct page *allocate_block(int node, u64 size, u32 *order)
 {
 	u32 wanted = min_t(u32, *order, ilog2(size >> PAGE_SHIFT));
 	struct page *page;
@@ -60,83 +63,134 @@ static struct page *allocate_region(int node, u64 size, u32 *order)
 	return page;
 }
 
-static int add_region(u64 *entry, u64 size, int node, bool write_combining, u32 *order)
+static int add_block(struct topa *topa, u64 size, int node, u32 *order)
 {
-	struct page *page = allocate_region(node, size, order);
+	struct page *page = allocate_block(node, size, order);
 	int failed;
 
 	if (!page)
 		return -ENOMEM;
-	if (write_combining) {
+	if (topa->write_combining) {
 		failed = set_memory_wc((unsigned long)page_address(page), 1 << *order);
 		if (failed) {
 			__free_pages(page, *order);
 			return failed;
 		}
 	}
-	*entry = page_to_phys(page) | (u64)*order << TOPA_SIZE_SHIFT;
+	topa->blocks[topa->block_count++] = page_to_phys(page) | (u64)*order << TOPA_SIZE_SHIFT;
+	topa->size += PAGE_SIZE << *order;
 	return 0;
 }
 
-/* Size: a multiple of the page size. A processor with a single region gets the power of two below. */
+/* A processor with a single region gets the power of two below the size. */
+static int add_blocks(struct topa *topa, u64 size, int node)
+{
+	u32 order = min3(region_order, MAX_REGION_ORDER, MAX_BLOCK_ORDER);
+	int failed = 0;
+
+	topa->blocks = kvcalloc(size >> PAGE_SHIFT, sizeof(*topa->blocks), GFP_KERNEL_ACCOUNT);
+	if (!topa->blocks)
+		return -ENOMEM;
+	do
+		failed = add_block(topa, size - topa->size, node, &order);
+	while (!failed && topa->size < size && rtit_caps.many_regions);
+	return failed;
+}
+
+static int by_address(const void *one, const void *other)
+{
+	u64 a = *(const u64 *)one, b = *(const u64 *)other;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Whether both are the halves of an aligned block */
+static bool are_halves(u64 one, u64 other)
+{
+	return topa_order(one) == topa_order(other) && topa_order(one) < min(region_order, MAX_REGION_ORDER) &&
+	       (other & TOPA_ADDRESS) == ((one & TOPA_ADDRESS) | topa_bytes_of(one));
+}
+
+/* Of blocks in the order of their addresses; returns how many regions they are. */
+static u32 unite(u64 *regions, const u64 *blocks, u32 count)
+{
+	u32 i, n = 0;
+
+	for (i = 0; i < count; i++) {
+		regions[n++] = blocks[i];
+		while (n > 1 && are_halves(regions[n - 2], regions[n - 1])) {
+			regions[n - 2] += 1 << TOPA_SIZE_SHIFT;
+			n--;
+		}
+	}
+	return n;
+}
+
+static int fill_tables(struct topa *topa, const u64 *regions, int node)
+{
+	u64 *table = NULL;
+	u32 i;
+
+	for (i = 0; i < topa->region_count; i++) {
+		if (i % (TOPA_ENTRIES - 1) == 0) {
+			table = add_table(topa, node);
+			if (!table)
+				return -ENOMEM;
+		}
+		table[i % (TOPA_ENTRIES - 1)] = regions[i];
+	}
+	i = (topa->region_count - 1) % (TOPA_ENTRIES - 1);
+	table[i] |= TOPA_STOP;
+	table[i + 1] = topa->base | TOPA_END;
+	return 0;
+}
+
+static int add_regions(struct topa *topa, int node)
+{
+	u64 *regions = kvcalloc(topa->block_count, sizeof(*regions), GFP_KERNEL_ACCOUNT);
+	int failed;
+
+	if (!regions)
+		return -ENOMEM;
+	sort(topa->blocks, topa->block_count, sizeof(*topa->blocks), by_address, NULL);
+	topa->region_count = unite(regions, topa->blocks, topa->block_count);
+	failed = fill_tables(topa, regions, node);
+	kvfree(regions);
+	return failed;
+}
+
+/* Size: a multiple of the page size. What it got is topa->size. */
 int topa_allocate(struct topa *topa, u64 size, int node, bool write_combining)
 {
-	u32 order = min(region_order, MAX_REGION_ORDER), entry = 0;
-	u64 *table = add_table(topa, node);
 	int failed;
 
 	topa->write_combining = write_combining;
-	if (!table)
-		return -ENOMEM;
-	while (topa->size < size) {
-		if (entry == TOPA_ENTRIES - 1) {
-			table = add_table(topa, node);
-			entry = 0;
-			if (!table)
-				goto no_memory;
-		}
-		failed = add_region(&table[entry], size - topa->size, node, write_combining, &order);
-		if (failed) {
-			topa_free(topa);
-			return failed;
-		}
-		topa->size += PAGE_SIZE << order;
-		entry++;
-		if (!rtit_caps.many_regions)
-			break;
-	}
-	table[entry - 1] |= TOPA_STOP;
-	table[entry] = topa->base | TOPA_END;
-	return 0;
-
-no_memory:
-	topa_free(topa);
-	return -ENOMEM;
+	failed = add_blocks(topa, size, node);
+	if (!failed)
+		failed = add_regions(topa, node);
+	if (failed)
+		topa_free(topa);
+	return failed;
 }
 
-static void free_region(const struct topa *topa, u64 entry)
+static void free_block(const struct topa *topa, u64 block)
 {
-	u64 address = entry & TOPA_ADDRESS;
+	u64 address = block & TOPA_ADDRESS;
 
 	if (topa->write_combining)
-		set_memory_wb((unsigned long)phys_to_virt(address), 1 << topa_order(entry));
-	__free_pages(pfn_to_page(address >> PAGE_SHIFT), topa_order(entry));
+		set_memory_wb((unsigned long)phys_to_virt(address), 1 << topa_order(block));
+	__free_pages(pfn_to_page(address >> PAGE_SHIFT), topa_order(block));
 }
 
 void topa_free(struct topa *topa)
 {
-	u32 table, entry;
+	u32 i;
 
-	for (table = 0; table < topa->table_count; table++) {
-		for (entry = 0; entry < TOPA_ENTRIES - 1; entry++) {
-			u64 value = topa->tables[table][entry];
-
-			if (!value || (value & TOPA_END))
-				break;
-			free_region(topa, value);
-		}
-		free_page((unsigned long)topa->tables[table]);
-	}
+	for (i = 0; i < topa->block_count; i++)
+		free_block(topa, topa->blocks[i]);
+	for (i = 0; i < topa->table_count; i++)
+		free_page((unsigned long)topa->tables[i]);
+	kvfree(topa->blocks);
 	kfree(topa->tables);
 	memset(topa, 0, sizeof(*topa));
 }
@@ -155,7 +209,7 @@ u64 topa_bytes(const struct topa *topa, u64 table, u32 entry, u32 offset)
 				return min(bytes + offset, topa->size);
 			if (!value || (value & TOPA_END))
 				break;
-			bytes += PAGE_SIZE << topa_order(value);
+			bytes += topa_bytes_of(value);
 		}
 	}
 	return 0;
@@ -171,7 +225,7 @@ int topa_mmap(const struct topa *topa, struct vm_area_struct *vma)
 	for (t = 0; t < topa->table_count; t++) {
 		for (e = 0; e < TOPA_ENTRIES - 1 && at < vma->vm_end; e++) {
 			u64 value = topa->tables[t][e];
-			unsigned long size = PAGE_SIZE << topa_order(value);
+			unsigned long size = topa_bytes_of(value);
 			int failed;
 
 			if (!value || (value & TOPA_END))

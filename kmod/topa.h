@@ -17,7 +17,8 @@ struct vm_area_struct;
 struct topa {
 	u64 base;		/* physical address of the first table */
 	u64 size;
-	u32 table_count;
+	u32 block_count, region_count, table_count;
+	u64 *blocks;		/* of the page allocator, written as regions are */
 	u64 **tables;
 	bool write_combining;
 };
@@ -30,6 +31,11 @@ int topa_mmap(const struct topa *topa, struct vm_area_struct *vma);
 static inline u32 topa_order(u64 entry)
 {
 	return (entry >> TOPA_SIZE_SHIFT) & TOPA_SIZE_MASK;
+}
+
+static inline u64 topa_bytes_of(u64 entry)
+{
+	return 4096ull << topa_order(entry);
 }
 
 #endif

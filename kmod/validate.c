@@ -42,6 +42,16 @@ static int validate_frequencies(struct permille_setup *setup)
 	return 0;
 }
 
+bool sees_all_processes(void)
+{
+	return task_active_pid_ns(current) == &init_pid_ns;
+}
+
+u32 refusal_of_process(int failed)
+{
+	return failed == -ENOSPC ? PERMILLE_REFUSED_ROOM : PERMILLE_REFUSED_PROCESS;
+}
+
 int validate_setup(struct permille_setup *setup)
 {
 	setup->refusal = PERMILLE_REFUSED_NOT;
@@ -52,7 +62,7 @@ int validate_setup(struct permille_setup *setup)
 		return refuse(setup, PERMILLE_REFUSED_RESERVED, setup->reserved, -EINVAL);
 	if (setup->flags & ~offered())
 		return refuse(setup, PERMILLE_REFUSED_FLAGS, setup->flags & ~offered(), -EOPNOTSUPP);
-	if (task_active_pid_ns(current) != &init_pid_ns)
+	if (!sees_all_processes())
 		return refuse(setup, PERMILLE_REFUSED_NAMESPACE, 0, -EPERM);
 	if (setup->period_ns < PERMILLE_MIN_PERIOD_NS || setup->period_ns > PERMILLE_MAX_PERIOD_NS)
 		return refuse(setup, PERMILLE_REFUSED_PERIOD, 0, -EINVAL);

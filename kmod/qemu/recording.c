@@ -40,7 +40,15 @@ int set_up(struct recording *r)
 	r->fd = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC);
 	if (r->fd < 0 || ioctl(r->fd, PERMILLE_IOC_SETUP, &r->setup))
 		return errno;
+	for (unsigned int i = 0; i < r->setup.core_count; i++)
+		r->plans[i].buffer_bytes = core_status(r, i).buffer_bytes;
 	return 0;
+}
+
+int add_process(struct recording *r, struct permille_process *process)
+{
+	process->version = process->version ? process->version : PERMILLE_UAPI_VERSION;
+	return ioctl(r->fd, PERMILLE_IOC_ADD_PROCESS, process) ? errno : 0;
 }
 
 int start(struct recording *r)
@@ -90,7 +98,7 @@ void wait_end(struct recording *r)
 {
 	struct pollfd one = { .fd = r->fd, .events = POLLIN };
 
-	check(poll(&one, 1, -1) == 1 && one.revents == POLLIN, "the session does not end: %x", one.revents);
+	check(poll(&one, 1, 2 * PERMILLE_MAX_PERIOD_NS / 1000000) == 1 && one.revents == POLLIN, "the session does not end: %x", one.revents);
 }
 
 void close_recording(struct recording *r)
@@ -116,7 +124,7 @@ struct permille_core_status core_status(const struct recording *r, unsigned int 
 
 struct permille_session_status session_status(const struct recording *r)
 {
-	struct permille_session_status status;
+	struct permille_session_status status = {};
 
 	check(!ioctl(r->fd, PERMILLE_IOC_SESSION, &status), "status: %s", strerror(errno));
 	return status;
@@ -157,8 +165,6 @@ int unload_module(void)
 {
 	return syscall(SYS_delete_module, "permille", O_NONBLOCK) ? errno : 0;
 }
-
-#define KTHREADD 2
 
 void attach_probes(void)
 {

@@ -11,6 +11,7 @@
 #include <permille.h>
 
 #define CORES 2
+#define KTHREADD 2	/* a process that lives and has no user code */
 
 struct recording {
 	int fd;
@@ -23,8 +24,10 @@ struct recording {
 
 /* A plan that is right: `count` cores from `first` on, 1 MiB and 64 Ki records each, and the longest period. */
 void propose(struct recording *r, pid_t pid, unsigned int first, unsigned int count);
-/* 0 or an errno; the refusal is in r->setup. The file stays open until close_recording. */
+/* 0 or an errno; the refusal is in r->setup, and what the buffers got in r->plans. The file stays open until close_recording. */
 int set_up(struct recording *r);
+/* The same, of a process that is no target yet; version 0: the right one. */
+int add_process(struct recording *r, struct permille_process *process);
 int start(struct recording *r);
 void map(struct recording *r);
 /* Both of these must work. */

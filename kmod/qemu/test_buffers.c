@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "load.h"
 #include "recording.h"
@@ -10,8 +11,8 @@
 
 #define MODEL_BYTES "/sys/module/permille/parameters/model_bytes"
 
-/* Records until the buffer is full; what is behind the last STOP is nobody's. */
-static void fill(uint64_t size, unsigned int flags)
+/* Records until the buffer is full; what is behind the last STOP is nobody's. Returns of how many regions it is. */
+static unsigned int fill(uint64_t size, unsigned int flags)
 {
 	struct load load = load_begin(2, 1);
 	struct permille_core_status core;
@@ -21,6 +22,7 @@ static void fill(uint64_t size, unsigned int flags)
 	r.plans[0].buffer_bytes = size;
 	r.setup.flags |= flags;
 	record_rounds(&r, &load, 200);
+	size = r.plans[0].buffer_bytes;
 	core = core_status(&r, 0);
 	check(core.full && core.trace_bytes == size, "%lu: full %u, %llu bytes", size, core.full, core.trace_bytes);
 	check(core.arrivals > 200 && core.records > 200, "%llu arrivals", core.arrivals);
@@ -36,6 +38,7 @@ static void fill(uint64_t size, unsigned int flags)
 	      core.operations_off);
 	close_recording(&r);
 	load_kill(&load);
+	return core.regions;
 }
 
 static void stops_when_full(void)
@@ -50,6 +53,38 @@ static void stops_when_full(void)
 	result("a full buffer stops the core: every byte is used, none is written twice, records go on");
 }
 
+/* The largest that a core can have is filled to its last byte across the ends of its regions. */
+static void largest(void)
+{
+	write_text(MODEL_BYTES, "1048576");
+	note("128 MiB are %u regions", fill(PERMILLE_MAX_BUFFER, 0));
+	reload_module("model=1 region_order=10 model_bytes=1048576");
+	check(fill(PERMILLE_MAX_BUFFER, 0) >= 32, "a region is larger than 4 MiB");
+	reload_module("model=1");
+	result("128 MiB a core are filled across the ends of their regions");
+}
+
+/* A power of two is all that such a processor has; the rest of the wish is not charged. */
+static void one_region(void)
+{
+	struct recording r;
+
+	reload_module("model=1 model_one_region=1 model_bytes=65536");
+	check(module_info().regions == 1, "%u regions", module_info().regions);
+	check(fill(20 << 10, 0) == 1, "more than one region");
+	check(fill(9 << 20, 0) == 1, "more than one region");
+	propose(&r, 1, 1, 1);
+	r.plans[0].buffer_bytes = 20 << 10;
+	check(!set_up(&r), "setup");
+	check(r.plans[0].buffer_bytes == 16 << 10, "%llu bytes of 20 KiB", r.plans[0].buffer_bytes);
+	check(module_info().memory_used_bytes == (16 << 10) + PERMILLE_RING_RECORDS + (1 << 16) * sizeof(struct permille_switch),
+	      "%llu bytes are charged", module_info().memory_used_bytes);
+	check(mmap(NULL, 20 << 10, PROT_READ, MAP_SHARED, r.fd, 0) == MAP_FAILED, "more is mapped than there is");
+	close_recording(&r);
+	reload_module("model=1");
+	result("a processor with a single region gets one, and says how large");
+}
+
 static void write_combining(void)
 {
 	write_text(MODEL_BYTES, "65536");
@@ -61,7 +96,7 @@ static void write_combining(void)
 static void many_tables(void)
 {
 	reload_module("model=1 region_order=0 model_bytes=65536");
-	fill(5 << 20, 0);
+	check(fill(5 << 20, 0) == 5 << 8, "regions are larger than a page");
 	fill(511 * 4096, 0);
 	fill(512 * 4096, 0);
 	fill(510 * 4096, PERMILLE_WRITE_COMBINING);
@@ -127,6 +162,8 @@ void test_buffers(void)
 	stops_when_full();
 	write_combining();
 	many_tables();
+	largest();
+	one_region();
 	zeroed_and_given_back();
 	mapping_outlives_the_file();
 }

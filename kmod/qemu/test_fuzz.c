@@ -67,8 +67,9 @@ static void any_call(int *fd, pid_t target)
 {
 	static const unsigned long commands[] = {
 		PERMILLE_IOC_INFO, PERMILLE_IOC_SETUP, PERMILLE_IOC_START, PERMILLE_IOC_STOP, PERMILLE_IOC_SESSION,
-		PERMILLE_IOC_CORE,
+		PERMILLE_IOC_CORE, PERMILLE_IOC_ADD_PROCESS,
 	};
+	struct permille_process process;
 	uint64_t bytes[32];
 
 	switch (any() % 16) {
@@ -91,12 +92,16 @@ static void any_call(int *fd, pid_t target)
 		ioctl(*fd, any(), any());
 		break;
 	case 7:
-		ioctl(*fd, commands[any() % 6], any());
+		ioctl(*fd, commands[any() % 7], any());
+		break;
+	case 8:
+		process = (struct permille_process) { .version = PERMILLE_UAPI_VERSION, .pid = any() % 2 ? (uint32_t)target : any() % 400 };
+		ioctl(*fd, PERMILLE_IOC_ADD_PROCESS, &process);
 		break;
 	default:
 		for (unsigned int i = 0; i < 32; i++)
 			bytes[i] = any() & (any() % 2 ? ~0ull : 3);
-		ioctl(*fd, commands[any() % 6], bytes);
+		ioctl(*fd, commands[any() % 7], bytes);
 	}
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 #define _GNU_SOURCE
+#include <errno.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,17 +87,16 @@ static void run_five_threads(void)
 /* How many processes, or threads, the records of the first core tell of */
 static unsigned int different(const struct recording *r, bool threads)
 {
-	uint32_t seen[16];
-	unsigned int count = 0, i;
+	static bool seen[1 << 22];	/* by the largest number that a process can have */
+	unsigned int count = 0;
 
-	for (uint64_t at = 0; at < r->rings[0]->head && count < 16; at++) {
+	memset(seen, 0, sizeof(seen));
+	for (uint64_t at = 0; at < r->rings[0]->head; at++) {
 		const struct permille_switch *one = switch_at(r, 0, at);
 		uint32_t number = threads ? one->tid : one->pid;
 
-		for (i = 0; i < count && seen[i] != number; i++)
-			;
-		if (i == count)
-			seen[count++] = number;
+		count += !seen[number];
+		seen[number] = true;
 	}
 	return count;
 }
@@ -126,6 +128,231 @@ static void follows_forks(void)
 		end_child(&r, pid);
 	}
 	result("forked processes are followed where asked for, and forgotten when they end");
+}
+
+#define MANY 3000
+
+static void fork_many(void)
+{
+	for (int i = 0; i < MANY; i++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+	}
+	raise(SIGSTOP);
+	fork_five();
+}
+
+/* The many come before the start: a period is too short for them where a machine has no time for this one. */
+static void follows_however_many_came_before(void)
+{
+	pid_t pid = waiting_child(fork_many);
+	struct recording r;
+
+	propose(&r, pid, 1, 1);
+	r.setup.flags |= PERMILLE_FOLLOW_FORK;
+	check(!set_up(&r), "setup");
+	map(&r);
+	kill(pid, SIGUSR1);
+	wait_done(pid);
+	check(!start(&r), "start");
+	kill(pid, SIGCONT);
+	wait_done(pid);
+	stop(&r);
+	check(pids_in(&r) == 6, "%u processes recorded", pids_in(&r));
+	check(session_status(&r).processes == 1 && !session_status(&r).processes_missed, "%u processes, %u missed",
+	      session_status(&r).processes, session_status(&r).processes_missed);
+	end_child(&r, pid);
+	result("thousands of short children leave room for later ones");
+}
+
+/* A child with that number, which must be free. What it does there it does for ever. */
+static pid_t child_numbered(pid_t number, void (*what)(void))
+{
+	struct clone_args arguments = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+	pid_t pid = syscall(SYS_clone3, &arguments, sizeof(arguments));
+
+	if (!pid)
+		for (;;)
+			what();
+	check(pid == number, "no process %d: %s", number, strerror(errno));
+	return pid;
+}
+
+static void rest(void)
+{
+	pause();
+}
+
+static void end_process(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* The line of the module's table that a process can be in: hash_32(pid, TARGETS_BITS) of targets.h */
+static unsigned int line_of(uint32_t pid)
+{
+	return pid * 0x61c88647u >> 24;
+}
+
+#define LINE 16
+
+/* This program forks one process more than a line has room for, and then another when one of them has ended. */
+static void counts_who_finds_no_room(void)
+{
+	struct permille_process beyond = {};
+	struct recording r;
+	pid_t pids[LINE + 2], pid = 20000;
+	int failed;
+
+	for (int i = 0; i < LINE + 2; pids[i++] = pid++)
+		while (line_of(pid) != line_of(20000))
+			pid++;
+	propose(&r, getpid(), 0, 1);
+	r.setup.flags |= PERMILLE_FOLLOW_FORK;
+	check(!set_up(&r) && !start(&r), "no session");
+	for (int i = 0; i <= LINE; i++)
+		child_numbered(pids[i], rest);
+	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 1, "%u processes, %u missed",
+	      session_status(&r).processes, session_status(&r).processes_missed);
+	beyond.pid = pids[LINE];
+	failed = add_process(&r, &beyond);
+	check(failed == ENOSPC && beyond.refusal == PERMILLE_REFUSED_ROOM && beyond.refused_value == beyond.pid,
+	      "%s, refusal %u for %u", strerror(failed), beyond.refusal, beyond.refused_value);
+	end_process(pids[0]);
+	child_numbered(pids[LINE + 1], rest);
+	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 2, "%u processes, %u missed",
+	      session_status(&r).processes, session_status(&r).processes_missed);
+	for (int i = 1; i < LINE + 2; i++)
+		end_process(pids[i]);
+	check(session_status(&r).processes == 1, "%u processes are alive", session_status(&r).processes);
+	close_recording(&r);
+	result("a process that finds no room is counted, and the place of one that ended is used again");
+}
+
+static void run_on_core_1(void)
+{
+	cpu_set_t core;
+
+	CPU_ZERO(&core);
+	CPU_SET(1, &core);
+	sched_setaffinity(0, sizeof(core), &core);
+	for (volatile unsigned int step = 0; ; step++)
+		;
+}
+
+/* Waits until a process is on the core of the session, as what its records tell of it last. */
+static bool comes(const struct recording *r, pid_t pid)
+{
+	for (uint64_t at = 0; ; at++) {
+		while (at >= __atomic_load_n(&r->rings[0]->head, __ATOMIC_ACQUIRE)) {
+			if (session_status(r).state != PERMILLE_ACTIVE)
+				return false;
+			usleep(1000);
+		}
+		if (switch_at(r, 0, at)->pid == (uint32_t)pid)
+			return true;
+	}
+}
+
+static bool is_recorded(const struct recording *r, pid_t pid)
+{
+	for (uint64_t at = 0; at < r->rings[0]->head; at++)
+		if (switch_at(r, 0, at)->pid == (uint32_t)pid)
+			return true;
+	return false;
+}
+
+static void follows_from_setup_on(void)
+{
+	pid_t pid = waiting_child(fork_five), gone = child_numbered(21000, rest), again;
+	struct recording r;
+
+	propose(&r, pid, 1, 1);
+	r.pids[1] = gone;
+	r.setup.process_count = 2;
+	r.setup.flags |= PERMILLE_FOLLOW_FORK;
+	check(!set_up(&r), "setup");
+	map(&r);
+	check(session_status(&r).processes == 2, "%u processes", session_status(&r).processes);
+	end_process(gone);
+	check(session_status(&r).processes == 1, "%u processes after one ended", session_status(&r).processes);
+	/* Another process comes to its number, and runs on the core of the session. */
+	again = child_numbered(gone, run_on_core_1);
+	check(!start(&r), "start");
+	kill(pid, SIGUSR1);
+	wait_done(pid);
+	stop(&r);
+	check(pids_in(&r) == 6 && !is_recorded(&r, again), "%u processes recorded", pids_in(&r));
+	end_process(again);
+	end_child(&r, pid);
+	result("from setup on a target that ends is none, whoever comes to its number");
+}
+
+static void forks_before_start(void)
+{
+	static int begun[2], go[2];
+	struct recording r;
+	char byte = 0;
+	pid_t pid;
+
+	check(!pipe(begun) && !pipe(go), "no pipe");
+	pid = fork();
+	if (!pid) {
+		if (read(go[0], &byte, 1) == 1 && !fork())
+			run_on_core_1();
+		if (write(begun[1], &byte, 1) == 1)
+			pause();
+	}
+	propose(&r, pid, 1, 1);
+	r.setup.flags |= PERMILLE_FOLLOW_FORK;
+	check(!set_up(&r), "setup");
+	map(&r);
+	check(write(go[1], &byte, 1) == 1 && read(begun[0], &byte, 1) == 1, "it does not fork");
+	check(session_status(&r).processes == 2, "%u processes", session_status(&r).processes);
+	check(!start(&r), "start");
+	while (!core_status(&r, 0).arrivals)
+		usleep(1000);
+	stop(&r);
+	check(pids_in(&r) == 1 && !is_recorded(&r, pid), "%u processes recorded", pids_in(&r));
+	for (int i = 0; i < 2; i++) {
+		close(begun[i]);
+		close(go[i]);
+	}
+	kill(switch_at(&r, 0, 0)->pid, SIGKILL);
+	end_child(&r, pid);
+	result("what a target forks between setup and start is recorded");
+}
+
+/* Nothing else wants core 1, so that a process that is added stays there: only the module can see that it is there already. */
+static void joins(void)
+{
+	struct load load = load_begin(2, 0);
+	pid_t early = child_numbered(22000, run_on_core_1), late;
+	struct permille_process one = { .pid = early };
+	struct recording r;
+
+	propose(&r, load.pid, 1, 1);
+	check(!set_up(&r), "setup");
+	map(&r);
+	check(!add_process(&r, &one) && session_status(&r).processes == 2, "refusal %u", one.refusal);
+	check(!add_process(&r, &one) && session_status(&r).processes == 2, "twice it is another one");
+	check(!start(&r), "start");
+	check(comes(&r, early), "what was added before the start is not recorded");
+	end_process(early);
+	late = child_numbered(22001, run_on_core_1);
+	one.pid = late;
+	check(!is_recorded(&r, late), "it is recorded before it is added");
+	check(!add_process(&r, &one) && comes(&r, late), "what was added later is not recorded");
+	check(core_status(&r, 0).trace_bytes > 0 && !core_status(&r, 0).faults, "%llu bytes", core_status(&r, 0).trace_bytes);
+	stop(&r);
+	one.pid = load.pid;
+	check(add_process(&r, &one) == EALREADY && one.refusal == PERMILLE_REFUSED_ENDED, "refusal %u", one.refusal);
+	end_process(late);
+	conclude(&r, &load, "a process that joins is recorded from then on, and no session that is over takes one");
 }
 
 static void follows_exec(void)
@@ -229,6 +456,11 @@ void test_processes(void)
 	later_threads_belong_to_it();
 	several_processes();
 	follows_forks();
+	follows_however_many_came_before();
+	counts_who_finds_no_room();
+	follows_from_setup_on();
+	forks_before_start();
+	joins();
 	follows_exec();
 	target_that_ends();
 }

@@ -29,7 +29,7 @@ struct wrong {
 
 static const struct wrong wrongs[] = {
 	{ "version 0", SETUP(version), 0, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
-	{ "version 2", SETUP(version), 2, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
+	{ "version 1", SETUP(version), 1, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
 	{ "unknown flag", SETUP(flags), 1u << 31, EOPNOTSUPP, PERMILLE_REFUSED_FLAGS, 1u << 31 },
 	{ "kernel code", SETUP(flags), PERMILLE_KERNEL, EOPNOTSUPP, PERMILLE_REFUSED_FLAGS, PERMILLE_KERNEL },
 	{ "reserved", SETUP(reserved), 1, EINVAL, PERMILLE_REFUSED_RESERVED, 1 },
@@ -76,19 +76,96 @@ static void refuses_each_wrong_field(void)
 	result("every wrong field is refused, and the refusal names it and its value");
 }
 
-static void refuses_dead_process(void)
+static pid_t dead_process(void)
 {
-	struct recording r;
 	pid_t pid = fork();
 
 	if (!pid)
 		_exit(0);
 	waitpid(pid, NULL, 0);
+	return pid;
+}
+
+static void refuses_dead_process(void)
+{
+	struct recording r;
+	pid_t pid = dead_process();
+
 	propose(&r, pid, 0, 1);
 	check(set_up(&r) == ESRCH && r.setup.refusal == PERMILLE_REFUSED_PROCESS && r.setup.refused_value == (uint32_t)pid,
 	      "refusal %u for %u", r.setup.refusal, r.setup.refused_value);
 	close_recording(&r);
 	result("a process that is gone is refused");
+}
+
+static int add_as_nobody(const struct recording *r)
+{
+	struct permille_process own = { .version = PERMILLE_UAPI_VERSION, .pid = getpid() };
+
+	if (setgid(65534) || setuid(65534))
+		return -1;
+	return ioctl(r->fd, PERMILLE_IOC_ADD_PROCESS, &own) ? errno : 0;
+}
+
+static int add_in_pid_namespace(struct recording *r)
+{
+	struct permille_process first = { .pid = 1 };
+	int status;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID))
+		return -1;
+	pid = fork();
+	if (!pid)
+		_exit(add_process(r, &first) == EPERM ? first.refusal : 0);
+	waitpid(pid, &status, 0);
+	return WEXITSTATUS(status);
+}
+
+static void refuses_to_add(void)
+{
+	const struct {
+		struct permille_process process;
+		int error;
+		uint32_t refusal, refused;
+	} wrongs[] = {
+		{ { .version = 1, .pid = getpid() }, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
+		{ { .pid = getpid(), .reserved = 7 }, EINVAL, PERMILLE_REFUSED_RESERVED, 7 },
+		{ { .pid = 0 }, ESRCH, PERMILLE_REFUSED_PROCESS, 0 },
+		{ { .pid = ~0u }, ESRCH, PERMILLE_REFUSED_PROCESS, ~0u },
+	};
+	struct permille_process process = { .pid = getpid() };
+	struct recording r = { .fd = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC) };
+	int status;
+	pid_t pid;
+
+	check(add_process(&r, &process) == ENODATA, "before setup");
+	close(r.fd);
+	propose(&r, KTHREADD, 0, 1);
+	check(!set_up(&r), "setup");
+	for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
+		int failed;
+
+		process = wrongs[i].process;
+		failed = add_process(&r, &process);
+		check(failed == wrongs[i].error && process.refusal == wrongs[i].refusal &&
+		      process.refused_value == wrongs[i].refused, "%zu: %s, refusal %u for %u", i, strerror(failed),
+		      process.refusal, process.refused_value);
+	}
+	process = (struct permille_process) { .pid = dead_process() };
+	check(add_process(&r, &process) == ESRCH && process.refusal == PERMILLE_REFUSED_PROCESS, "refusal %u", process.refusal);
+	check(ioctl(r.fd, PERMILLE_IOC_ADD_PROCESS, 0x10) < 0 && errno == EFAULT, "a process nowhere: %s", strerror(errno));
+	for (int namespace = 0; namespace < 2; namespace++) {
+		pid = fork();
+		if (!pid)
+			_exit(namespace ? add_in_pid_namespace(&r) : add_as_nobody(&r));
+		waitpid(pid, &status, 0);
+		check(WEXITSTATUS(status) == (namespace ? PERMILLE_REFUSED_NAMESPACE : EPERM), "%s: %d",
+		      namespace ? "another pid namespace" : "no privilege", WEXITSTATUS(status));
+	}
+	check(session_status(&r).processes == 1, "%u processes", session_status(&r).processes);
+	close_recording(&r);
+	result("whoever may not set up may not add either, and what is no process is not added");
 }
 
 static void refuses_beyond_the_budget(void)
@@ -203,6 +280,7 @@ void test_refusals(void)
 {
 	refuses_each_wrong_field();
 	refuses_dead_process();
+	refuses_to_add();
 	refuses_beyond_the_budget();
 	refuses_before_setup();
 	refuses_mappings();

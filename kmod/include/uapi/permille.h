@@ -6,6 +6,9 @@
  * PERMILLE_IOC_CORE, read the mappings, close. The session ends by its own period; STOP, close and the
  * death of the owner end it earlier. Needs CAP_PERFMON in the initial user namespace.
  *
+ * From SETUP on a process that ends is no target any more, what a target forks becomes one where asked for,
+ * and PERMILLE_IOC_ADD_PROCESS adds others.
+ *
  * All integers are little-endian (x86), all reserved fields must be zero.
  */
 #ifndef _UAPI_PERMILLE_H
@@ -14,10 +17,10 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define PERMILLE_UAPI_VERSION	1
+#define PERMILLE_UAPI_VERSION	2
 #define PERMILLE_DEVICE		"/dev/permille"
 
-#define PERMILLE_MAX_PROCESSES	64u
+#define PERMILLE_MAX_PROCESSES	64u	/* of SETUP */
 #define PERMILLE_MIN_PERIOD_NS	100000ull
 #define PERMILLE_MAX_PERIOD_NS	60000000000ull
 #define PERMILLE_MIN_BUFFER	4096ull
@@ -42,7 +45,7 @@ enum permille_backend {
 	PERMILLE_BACKEND_EMULATED = 3,
 };
 
-/* Why SETUP or START said no; setup.refused_value is the value it means */
+/* Why SETUP or ADD_PROCESS said no; refused_value is the value it means */
 enum permille_refusal {
 	PERMILLE_REFUSED_NOT = 0,
 	PERMILLE_REFUSED_VERSION,	/* the version that the module speaks */
@@ -62,7 +65,9 @@ enum permille_refusal {
 	PERMILLE_REFUSED_PROCESS,	/* no such process: the pid */
 	PERMILLE_REFUSED_NAMESPACE,	/* the caller does not see the host's pids */
 	PERMILLE_REFUSED_MEMORY,	/* beyond memory_limit_mb, or not to be had: the MiB asked for */
-	PERMILLE_REFUSED_SLEEPING,	/* the machine is about to sleep or to stop */
+	PERMILLE_REFUSED_SLEEPING,	/* the machine is about to sleep or to stop; START then says EBUSY */
+	PERMILLE_REFUSED_ROOM,		/* too many targets: the pid */
+	PERMILLE_REFUSED_ENDED,		/* the session is over */
 };
 
 struct permille_info {
@@ -72,7 +77,7 @@ struct permille_info {
 	__u32 psb_freqs;		/* bit n: 2^(n+11) bytes */
 	__u32 mtc_freqs;		/* bit n: 2^n crystal clocks */
 	__u32 cyc_thresholds;		/* bit n */
-	__u32 regions;			/* 1: one contiguous region per core, else any number */
+	__u32 regions;			/* 1: one region per core, a power of two up to 4 MiB; else any number */
 	__u32 per_switch;		/* the comparison variant is on: never for production */
 	__u64 memory_limit_bytes;
 	__u64 memory_used_bytes;
@@ -83,7 +88,7 @@ struct permille_info {
 struct permille_core_plan {
 	__u32 cpu;
 	__u32 switch_records;		/* capacity of the ring, a power of two */
-	__u64 buffer_bytes;		/* a multiple of 4096 */
+	__u64 buffer_bytes;		/* a multiple of 4096; what it got is in permille_core_status */
 };
 
 struct permille_setup {
@@ -102,6 +107,14 @@ struct permille_setup {
 	__u32 refused_value;		/* out */
 };
 
+struct permille_process {
+	__u32 version;
+	__u32 pid;			/* process id (tgid) */
+	__u32 reserved;
+	__u32 refusal;			/* out: enum permille_refusal */
+	__u32 refused_value;		/* out */
+};
+
 enum permille_state {
 	PERMILLE_NEW = 0,
 	PERMILLE_READY,
@@ -113,7 +126,7 @@ struct permille_session_status {
 	__u32 state;
 	__u32 core_count;
 	__u32 processes;		/* targets alive */
-	__u32 processes_missed;		/* followed ones that found no room */
+	__u32 processes_missed;		/* that found no room */
 	__u64 start_tsc, start_ns;	/* ns: CLOCK_REALTIME */
 	__u64 now_tsc, now_ns;
 	__u64 end_ns;			/* CLOCK_MONOTONIC at which the timers end it */
@@ -145,6 +158,9 @@ struct permille_core_status {
 	__u64 hook_ticks;		/* TSC ticks in all of them */
 	__u64 hook_ticks_max;
 	__u64 first_tsc, last_tsc;	/* TraceEn on and off */
+	__u64 buffer_bytes;		/* at most what was asked for: info.regions */
+	__u32 regions;			/* that the buffer consists of */
+	__u32 reserved;
 };
 
 struct permille_switch {
@@ -180,5 +196,6 @@ struct permille_ring {
 #define PERMILLE_IOC_STOP	_IO('p', 0xa3)
 #define PERMILLE_IOC_SESSION	_IOR('p', 0xa4, struct permille_session_status)
 #define PERMILLE_IOC_CORE	_IOWR('p', 0xa5, struct permille_core_status)
+#define PERMILLE_IOC_ADD_PROCESS	_IOWR('p', 0xa6, struct permille_process)
 
 #endif

@@ -48,6 +48,7 @@ def test_every_refusal_names_its_value_and_a_way_out(refusal: Refusal) -> None:
     assert any(value in error.message for value in ("4711", hex(4711))) or refusal in (
         Refusal.SLEEPING,
         Refusal.NAMESPACE,
+        Refusal.ENDED,
     )
 
 

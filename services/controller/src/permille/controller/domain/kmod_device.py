@@ -62,7 +62,10 @@ class KmodDevice:
         return info
 
     def set_up(self, setup: kmod.Setup, cores: Sequence[kmod.CorePlan], pids: Sequence[int]) -> None:
-        """Takes the cores and the memory, and maps it. Raises what `refused` tells."""
+        """Takes the cores and the memory, and maps it; from here on what the processes fork is followed.
+
+        Raises what `refused` tells.
+        """
         plans = (kmod.CorePlan * len(cores))(*cores)
         processes = (ctypes.c_uint32 * len(pids))(*pids)
         setup.version = kmod.VERSION
@@ -74,9 +77,19 @@ class KmodDevice:
             raise refused(setup.refusal, setup.refused_value, error) from None
         self._cores = list(plans)
         for index, core in enumerate(plans):
+            # A processor with a single region gives less than it was asked for.
+            core.buffer_bytes = self._core(index).buffer_bytes
             self._traces.append(self._map(core.buffer_bytes, mmap.PROT_READ, kmod.mmap_trace(index)))
             writable = mmap.PROT_READ | mmap.PROT_WRITE
             self._rings.append(self._map(kmod.ring_bytes(core.switch_records), writable, kmod.mmap_switches(index)))
+
+    def add(self, pid: int) -> None:
+        """The process is a target from now on; nothing changes if it was one. Raises what `refused` tells."""
+        process = kmod.Process(version=kmod.VERSION, pid=pid)
+        try:
+            self._control(kmod.IOC_ADD_PROCESS, process)
+        except OSError as error:
+            raise refused(process.refusal, process.refused_value, error) from None
 
     def start(self) -> None:
         try:
@@ -232,5 +245,7 @@ _NOT_NOW = {
     Refusal.CORE_BUSY: ("another session records on core {}", "wait until that session ends, or stop it"),
     Refusal.PERF: ("perf records with intel_pt on core {}", "wait until perf ends, or end it"),
     Refusal.FOREIGN: ("somebody else's trace runs on core {}", "find who writes IA32_RTIT_CTL, and end it"),
+    Refusal.ROOM: ("it has no room for process {} beside so many others", "record fewer processes"),
+    Refusal.ENDED: ("it is over", "start another one"),
     Refusal.SLEEPING: ("the machine is about to sleep or to stop", "try again when it is awake"),
 }

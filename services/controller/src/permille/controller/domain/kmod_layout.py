@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_uint32, c_uint64
 from enum import IntEnum, IntFlag
 
-VERSION = 1
+VERSION = 2
 DEVICE = "/dev/permille"
 
 MIN_PERIOD_NS, MAX_PERIOD_NS = 100_000, 60_000_000_000
@@ -38,7 +38,7 @@ class Unit(IntEnum):
 
 
 class Refusal(IntEnum):
-    """Why SETUP or START said no."""
+    """Why SETUP or ADD_PROCESS said no."""
 
     NOT = 0
     VERSION = 1
@@ -59,6 +59,8 @@ class Refusal(IntEnum):
     NAMESPACE = 16
     MEMORY = 17
     SLEEPING = 18
+    ROOM = 19
+    ENDED = 20
 
 
 class State(IntEnum):
@@ -126,6 +128,18 @@ class Setup(ctypes.Structure):
     )
 
 
+class Process(ctypes.Structure):
+    """struct permille_process"""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("pid", c_uint32),
+        ("reserved", c_uint32),
+        ("refusal", c_uint32),
+        ("refused_value", c_uint32),
+    )
+
+
 class SessionStatus(ctypes.Structure):
     """struct permille_session_status"""
 
@@ -164,6 +178,9 @@ class CoreStatus(ctypes.Structure):
         ("hook_ticks_max", c_uint64),
         ("first_tsc", c_uint64),
         ("last_tsc", c_uint64),
+        ("buffer_bytes", c_uint64),
+        ("regions", c_uint32),
+        ("reserved", c_uint32),
     )
 
 
@@ -206,6 +223,7 @@ IOC_START = _command(0, 0xA2)
 IOC_STOP = _command(0, 0xA3)
 IOC_SESSION = _command(_READ, 0xA4, ctypes.sizeof(SessionStatus))
 IOC_CORE = _command(_READ | _WRITE, 0xA5, ctypes.sizeof(CoreStatus))
+IOC_ADD_PROCESS = _command(_READ | _WRITE, 0xA6, ctypes.sizeof(Process))
 
 
 def mmap_trace(index: int) -> int:
