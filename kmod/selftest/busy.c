@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -68,10 +69,15 @@ struct busy busy_begin(unsigned int threads, unsigned int cores, bool other_kind
 	busy.pid = fork();
 	if (!busy.pid)
 		begin_threads(&busy, cores, (shifter)(other_kind ? other_begin : shift_begin));
-	/* Until each has come to its first round */
+	/* Until each has come to its first round, which a program that ended never does */
 	for (unsigned int i = 0; i < threads; i++)
-		while (!__atomic_load_n(&busy.counts[i][0], __ATOMIC_RELAXED))
+		while (!__atomic_load_n(&busy.counts[i][0], __ATOMIC_RELAXED)) {
+			if (waitpid(busy.pid, NULL, WNOHANG)) {
+				fprintf(stderr, "the program that is to be recorded cannot run %u threads\n", threads);
+				exit(2);
+			}
 			usleep(1000);
+		}
 	return busy;
 }
 

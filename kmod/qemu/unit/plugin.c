@@ -189,8 +189,9 @@ static void machine_ends(qemu_plugin_id_t id, void *unused)
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	tells_cpuid = argc == 2 && !strcmp(argv[1], "cpuid=on");
-	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid) {
-		fprintf(stderr, "trace unit: wants dir=FOLDER, and with -singlestep may have cpuid=on\n");
+	hides_stop = argc == 2 && !strcmp(argv[1], "stopped=off");
+	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid + hides_stop) {
+		fprintf(stderr, "trace unit: wants dir=FOLDER, and may have stopped=off, or with -singlestep cpuid=on\n");
 		return -1;
 	}
 	if (!info->system_emulation || strcmp(info->target_name, "x86_64") || !guest_functions_found()) {

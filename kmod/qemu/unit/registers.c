@@ -109,6 +109,8 @@ void registers_write(struct unit *unit, struct guest *guest, uint32_t number, ui
 	}
 }
 
+bool hides_stop;
+
 bool registers_read(struct unit *unit, uint32_t number, uint64_t *value)
 {
 	if (unit->traces)
@@ -124,7 +126,7 @@ bool registers_read(struct unit *unit, uint32_t number, uint64_t *value)
 		*value = unit->ctl;
 		return true;
 	case MSR_STATUS:
-		*value = unit->status;
+		*value = unit->status & ~(hides_stop ? STATUS_STOPPED : 0);
 		return true;
 	case MSR_CR3_MATCH:
 		*value = unit->match;

@@ -79,6 +79,8 @@ struct unit {
 /* registers.c */
 void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value);
 /* False: not one of the unit's */
+/* As a processor that does not say in STATUS that it has stopped: for the self-test, which has to find it. */
+extern bool hides_stop;
 bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
 
 /* cpuid.c: what CPUID says with a trace unit, in place of what it said without */
