@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from permille.allocator.domain.core_use import Binding, CoreUse, CoreWish
 from permille.allocator.domain.coreset import GRAIN, plan_cores
 from permille.allocator.domain.learned import Rate
+from permille.allocator.domain.outlook import outlook_of
 from permille.allocator.domain.pages import MIB, PAGE
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
@@ -44,11 +45,41 @@ def wishes(draw: st.DrawFn, least: int = 1, least_budget: int = 24 * 4 * MIB) ->
         rate=Rate(draw(st.floats(0, 2**30)), draw(st.floats(0, 1))),
         budget_bytes=draw(st.integers(least_budget, 1 << 30)),
         quota=draw(st.one_of(st.just(math.inf), st.floats(0.01, 32))),
+        weight=draw(st.sampled_from([1.0, 0.01, 0.5, 20.0])),
         threads=draw(st.integers(1, 64)),
         pressure=draw(st.floats(0, 100)),
         seed=draw(st.integers(0, 99)),
         binding=draw(st.sampled_from([None, *Binding])),
     )
+
+
+@given(wishes(), st.floats(0.001, 4), st.floats(0.001, 4), st.floats(0, 2))
+def test_a_target_of_less_weight_writes_no_more_on_any_core(
+    wish: CoreWish, one: float, other: float, part: float
+) -> None:
+    light, heavy = (outlook_of(replace(wish, weight=weight)).cores for weight in sorted((one, other)))
+    for core, outlook in light.items():
+        size = part * heavy[core].full_bytes
+        assert outlook.chance_of_more_than(size) <= heavy[core].chance_of_more_than(size) + 1e-9
+        assert outlook.expected_bytes <= heavy[core].expected_bytes * (1 + 1e-9)
+
+
+@given(wishes(), st.floats(1, 1000))
+def test_weight_changes_nothing_for_who_has_as_much_as_the_others_or_where_nobody_else_is(
+    wish: CoreWish, weight: float
+) -> None:
+    nominal = replace(wish, weight=1.0)
+    assert plan_cores(replace(wish, weight=weight)) == plan_cores(nominal)
+    alone = replace(nominal, cores=[replace(use, others=0.0) for use in wish.cores])
+    assert plan_cores(replace(alone, weight=1 / weight)) == plan_cores(alone)
+
+
+def test_a_target_of_little_weight_gets_its_memory_where_others_leave_it_time() -> None:
+    runs = (0.5, 0.5, 0.5, 0.5)
+    cores = [CoreUse(0, others=0.9, runs=runs, current=True), CoreUse(1, others=0.0, runs=runs, current=True)]
+    wish = CoreWish(cores, 2, 500, RATE, budget_bytes=64 * MIB, binding=Binding.CPU_SHARE)
+    equal, light = plan_cores(wish).buffers, plan_cores(replace(wish, weight=0.01)).buffers
+    assert light[0] < equal[0] and light[1] > equal[1]
 
 
 @given(wishes(least_budget=1))

@@ -41,8 +41,12 @@ def test_a_pod_on_cgroup_v2_has_its_cpuset_and_the_tightest_quota_above_it(tmp_p
             "kubepods.slice/pod1/container/cpuset.cpus.effective": "2-5",
         },
     )
+    pod = "kubepods.slice/pod1"
     assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
-        frozenset({2, 3, 4, 5}), 1.5, 0.5, mount / "kubepods.slice/pod1"
+        frozenset({2, 3, 4, 5}),
+        1.5,
+        mount / "kubepods.slice/pod1",
+        tuple(mount / level for level in (f"{pod}/container", pod, "kubepods.slice", "")),
     )
 
 
@@ -60,13 +64,37 @@ def test_a_container_on_cgroup_v1_has_the_same(tmp_path: Path) -> None:
         },
     )
     assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
-        frozenset({0, 2}), 0.5, 2.0, mount / "cpu,cpuacct/docker/a"
+        frozenset({0, 2}),
+        0.5,
+        mount / "cpu,cpuacct/docker/a",
+        tuple(mount / "cpu,cpuacct" / level for level in ("docker/a", "docker", "")),
     )
+
+
+def test_a_weight_counts_against_those_beside_it_and_the_least_of_all_levels_holds(tmp_path: Path) -> None:
+    mount = tree(
+        tmp_path,
+        {
+            # As small as its neighbours' weights are, it is none among them.
+            "kubepods.slice/pod1/cpu.weight": "4",
+            "kubepods.slice/pod2/cpu.weight": "3",
+            "kubepods.slice/pod3/cpu.weight": "5",
+            "kubepods.slice/pod4/cpu.weight": "1",
+            "kubepods.slice/pod1/container/cpu.weight": "4",
+            "kubepods.slice/cpu.weight": "100",
+            "system.slice/cpu.weight": "50",
+        },
+    )
+    pods = mount / "kubepods.slice"
+    assert cpu_limits.relative_weight([pods / "pod1/container", pods / "pod1", pods, mount]) == pytest.approx(4 / 3)
+    assert cpu_limits.relative_weight([pods / "pod4", pods, mount]) == pytest.approx(1 / 4)
+    assert cpu_limits.relative_weight([mount / "system.slice", mount]) == 0.5
+    assert cpu_limits.relative_weight([mount]) == cpu_limits.relative_weight([]) == 1.0
 
 
 def test_without_controllers_nothing_is_limited(tmp_path: Path) -> None:
     proc = tree(tmp_path / "proc", {"7/cgroup": "0::/"})
-    assert cpu_limits.limits(7, tmp_path, proc) == cpu_limits.CpuLimits(None, math.inf, 1.0)
+    assert cpu_limits.limits(7, tmp_path, proc) == cpu_limits.CpuLimits(None, math.inf)
     with pytest.raises(ProcessLookupError, match="8"):
         cpu_limits.limits(8, tmp_path, proc)
 

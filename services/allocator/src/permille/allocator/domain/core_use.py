@@ -55,9 +55,10 @@ class CoreWish:
     """What a plan has to satisfy. Sizes in bytes, times in ms.
 
     `cores`: all that affinity and cpuset leave; `online`: how many the machine has. `quota`: cores' worth of time that
-    cpu.max allows. `threads`: of the target. `slice_ms`: length of one slice of the history. `pressure`: PSI, percent
-    of the last 10 s in which some task waited for memory. `seed` decides which cores are sampled: the same wish and the
-    same seed give the same plan. `binding`: forced, or None to have it found out.
+    cpu.max allows. `weight`: of its cgroup against those beside it, 1 as much. `threads`: of the target. `slice_ms`:
+    length of one slice of the history. `pressure`: PSI, percent of the last 10 s in which some task waited for memory.
+    `seed` decides which cores are sampled: the same wish and the same seed give the same plan. `binding`: forced, or
+    None to have it found out.
     """
 
     cores: Sequence[CoreUse]
@@ -66,6 +67,7 @@ class CoreWish:
     rate: Rate
     budget_bytes: int = DEFAULT_BUDGET_BYTES
     quota: float = math.inf
+    weight: float = 1.0
     threads: int = 1
     slice_ms: int = 100
     pressure: float = 0.0
@@ -94,7 +96,8 @@ def check(wish: CoreWish) -> None:
         for share in (use.others, *use.runs):
             if not 0 <= share <= 1:
                 raise invalid("cores", f"giving core {use.core} a share of {share}", "a share is between 0 and 1")
-    for field in ("budget_bytes", "period_ms", "quota", "threads", "slice_ms", "min_buffer_bytes", "max_buffer_bytes"):
+    sizes = ("budget_bytes", "min_buffer_bytes", "max_buffer_bytes")
+    for field in (*sizes, "period_ms", "quota", "weight", "threads", "slice_ms"):
         if not getattr(wish, field) > 0:
             raise invalid(field, str(getattr(wish, field)), "it has to be more than 0")
     if not 0 <= wish.pressure <= 100:

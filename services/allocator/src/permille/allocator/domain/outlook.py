@@ -1,7 +1,9 @@
 """Where the target will run during the session, as far as its past and the machine's load tell.
 
 For every core i the outlook is a distribution of X_i, the bytes that the target will write there. With T the period,
-r the rate, F = r * T * min(1, quota) what a core writes that the target never leaves, three things may happen:
+r the rate, F_i = r * T * min(1, quota) * max(room_i, min(1, weight)) what a core writes that the target never leaves,
+three things may happen. A target of less weight than its neighbours has of a core what these leave, or its weight's
+part; one of as much or more comes to have it alone, since the balancer takes the others away.
 
 1. *As before*, with weight (1 - b) * (1 - m). Windows as long as the period (at most half of the history) slide over
    the history; one in which the target had the share x of core i stands for x * r * T bytes, give or take d, the rate's
@@ -9,12 +11,12 @@ r the rate, F = r * T * min(1, quota) what a core writes that the target never l
    `HALF_MS` younger. With weight `POOLED` the core has not its own windows but those of any of the cores that the
    target used, one like the other: a busy machine's balancer exchanges their load within a period or two, so that a
    core's own past says more about whether the target comes there at all than about how long it stays.
-2. *A burst*, with weight b, on the current cores: a target that slept starts where it last was; uniform on [0, F].
+2. *A burst*, with weight b, on the current cores: a target that slept starts where it last was; uniform on [0, F_i].
 3. *A visit*, besides the others: the scheduler looks for an idle core, first among those that share the last-level
    cache (Linux, kernel/sched/fair.c, select_idle_sibling), so one move meets core i in proportion to
    w_i = room_i * near_i, and N moves with chance 1 - (1 - w_i / sum w) ** N. This is why a core that others use little
-   gets the bigger buffer. A visit brings exponentially distributed bytes, F * D * m / N in the mean, D being the cores
-   that the target keeps busy, one at least.
+   gets the bigger buffer. A visit brings exponentially distributed bytes, F_i * D * m / N in the mean, D being the
+   cores that the target keeps busy, one at least.
 
 m is one minus the stickiness: the part of the target's time that stays on its core from one slice of the history to the
 next, sum_i min(p_i(t), p_i(t + 1)) averaged over t. N is how many cores it came to per slice, times the slices of a
@@ -113,7 +115,7 @@ def outlook_of(wish: CoreWish) -> Outlook:
     meets = meeting_chances(cores)
     demand = demand_of(wish)
     whole_core = wish.rate.bytes_per_busy_second * wish.period_ms / 1000
-    full = max(1.0, whole_core * min(1.0, wish.quota))
+    full = {use.core: max(1.0, whole_core * min(1.0, wish.quota) * attainable(use, wish.weight)) for use in cores}
     length = window_slices(wish)
     weights = recency(max(0, len(cores[0].runs) - length + 1), HALF_MS / wish.slice_ms)
     spread = min(1.0, wish.rate.spread + SHARE_SPREAD)
@@ -130,12 +132,17 @@ def outlook_of(wish: CoreWish) -> Outlook:
             before=(1 - burst) * (1 - moved),
             burst=burst if use.current else 0.0,
             visited=1 - (1 - meets[use.core]) ** visits,
-            visit_bytes=max(1.0, min(full, full * demand * moved / visits)),
-            full_bytes=full,
+            visit_bytes=max(1.0, full[use.core] * min(1.0, demand * moved / visits)),
+            full_bytes=full[use.core],
         )
         for use in cores
     }
     return Outlook(outlooks, meets, moved)
+
+
+def attainable(use: CoreUse, weight: float) -> float:
+    """The part of a core's time that the target may have at most."""
+    return max(use.room, min(1.0, weight))
 
 
 def common_past(pasts: Sequence[Past], spread: float) -> Past:

@@ -39,6 +39,7 @@ def wish_of(request: pb.PlanBuffersRequest) -> CoreWish:
         rate=rate_of(request),
         budget_bytes=request.budget_bytes or core_use.DEFAULT_BUDGET_BYTES,
         quota=target.quota_cores or math.inf,
+        weight=target.weight or 1.0,
         threads=target.threads or 1,
         slice_ms=target.slice_ms or DEFAULT_SLICE_MS,
         pressure=target.memory_pressure,

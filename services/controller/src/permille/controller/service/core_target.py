@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from permille.api.allocator.v1 import allocator_pb2 as pb
 from permille.controller.domain.node_use import pressure
-from permille.controller.domain.node_use.cpu_limits import CpuLimits, limits
+from permille.controller.domain.node_use.cpu_limits import CpuLimits, limits, relative_weight
 from permille.controller.domain.node_use.placement import Placement, last_level_caches, placement
 from permille.controller.domain.node_use.run_history import history_of, runs_of, shares_by_slice
 from permille.controller.domain.node_use.use_sample import UseSample, others_shares, own_shares
@@ -20,12 +20,14 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class Confines:
-    """Where a target may run and is, over all of its processes; `quota`: cores' worth of time."""
+    """Where a target may run and is, over all of its processes; `quota`: cores' worth of time; `weight`: against the
+    cgroups beside its own, 1 as much."""
 
     allowed: frozenset[int]
     current: frozenset[int]
     threads: int
     quota: float
+    weight: float = 1.0
 
 
 def confines(pids: Sequence[int], online: Iterable[int]) -> Confines:
@@ -49,6 +51,7 @@ def confines(pids: Sequence[int], online: Iterable[int]) -> Confines:
         current=frozenset(core for where, _ in found for core in where.last.values()),
         threads=sum(len(where.last) for where, _ in found),
         quota=math.fsum({limit.quota_of: limit.quota for _, limit in found}.values()),
+        weight=max(map(relative_weight, {limit.levels for _, limit in found})),
     )
 
 
@@ -79,6 +82,7 @@ def core_target(
         slice_ms=max(1, slice_ns // NS_PER_MS),
         memory_pressure=min(100.0, pressure.some_avg10()),
         seed=seed,
+        weight=confined.weight,
     )
 
 

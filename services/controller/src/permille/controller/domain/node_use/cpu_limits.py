@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,18 +17,18 @@ PROC = Path("/proc")
 class CpuLimits:
     """`cpuset`: None where no controller says; `quota`: cores' worth of time, infinite without one.
 
-    `weight` is relative to a cgroup that nobody changed (cpu.weight 100, cpu.shares 1024). `quota_of`: the cgroup whose
-    quota that is, which all below it have together; None without one.
+    `quota_of`: the cgroup whose quota that is, which all below it have together; None without one. `levels`: the cgroup
+    whose weight holds, and those above it; none where no controller says.
     """
 
     cpuset: frozenset[int] | None
     quota: float
-    weight: float
     quota_of: Path | None = None
+    levels: tuple[Path, ...] = ()
 
 
 def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
-    """What holds for a process: its own cpuset and weight, the tightest quota of its cgroup and all above it.
+    """What holds for a process: its own cpuset and cgroup, the tightest quota of its cgroup and all above it.
 
     Raises ProcessLookupError when there is no such process.
     """
@@ -37,8 +37,8 @@ def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
     except OSError:
         raise ProcessLookupError(f"no process {pid}") from None
     cpuset: frozenset[int] | None = None
-    quota, weight = math.inf, 1.0
-    owner: Path | None = None
+    quota, owner = math.inf, None
+    weighed: tuple[Path, ...] = ()
     for line in lines:
         _, controllers, path = line.split(":", 2)
         root = hierarchy(mount, controllers)
@@ -52,8 +52,24 @@ def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
             for level in levels:
                 if (found := quota_at(level)) < quota:
                     quota, owner = found, level
-            weight = weight_of(levels[0], weight)
-    return CpuLimits(cpuset, quota, weight, owner)
+            weighed = tuple(levels) if weight_at(levels[0]) is not None else weighed
+    return CpuLimits(cpuset, quota, owner, weighed)
+
+
+def relative_weight(levels: Sequence[Path]) -> float:
+    """Of a cgroup against those beside it, or beside one above it: the least of all levels, since nobody knows with
+    whom it will compete for a core. The weights themselves say nothing: a small one among as small ones is none.
+    """
+    ratios = []
+    for folder in levels[:-1]:
+        own, beside = weight_at(folder), [found for one in siblings(folder) if (found := weight_at(one)) is not None]
+        if own is not None and beside:
+            ratios.append(own * len(beside) / math.fsum(beside))
+    return min(ratios, default=1.0)
+
+
+def siblings(folder: Path) -> Iterator[Path]:
+    return (one for one in folder.parent.iterdir() if one != folder and one.is_dir())
 
 
 def hierarchy(mount: Path, controllers: str) -> Path:
@@ -85,12 +101,8 @@ def quota_at(folder: Path) -> float:
     return math.inf
 
 
-def weight_of(folder: Path, otherwise: float) -> float:
-    for text in first_text(folder, "cpu.weight"):
-        return int(text) / 100
-    for text in first_text(folder, "cpu.shares"):
-        return int(text) / 1024
-    return otherwise
+def weight_at(folder: Path) -> int | None:
+    return next((int(text) for text in first_text(folder, "cpu.weight", "cpu.shares")), None)
 
 
 def first_text(folder: Path, *names: str) -> Iterator[str]:
