@@ -55,6 +55,7 @@ def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
     if left_out := unreachable_line(plan):
         yield Text(left_out)
     yield Text(f"cores traced: {plan.expected_core_seconds:.2f} core-seconds")
+    yield Text(slowdown_line(plan))
     if plan.later:
         yield Text(f"one first; {count(len(plan.later))} more may follow, one at a time, while they pay")
     for session in plan.nodes[:_MOST_ROWS]:
@@ -80,9 +81,20 @@ def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
     yield table
     if len(plan.choices) > _MOST_ROWS:
         yield Text(f"{count(len(plan.choices) - _MOST_ROWS)} more: --json lists all")
+    yield ""
     if plan.coverage:
-        yield ""
         yield _version_table(plan.coverage, after=True)
+    else:
+        yield Text("what will be missing is unknown: no session of it is decoded, or the tables do not answer")
+
+
+def slowdown_line(plan: coverage_pb2.Plan) -> str:
+    """By how much targets get slower while they are recorded, or that it is unknown, and what they write."""
+    written = max(session.expected_bytes_per_second for session in plan.nodes) / 1e6
+    known = [session.expected_slowdown for session in plan.nodes if session.HasField("expected_slowdown")]
+    told = f"{share(max(known), 1)} slower" if len(known) == len(plan.nodes) else "slower by an unknown share"
+    missing = "" if len(known) == len(plan.nodes) else ": nobody measured it (slowdowns of [coverage])"
+    return f"while it is recorded: {told}{missing}; at most {written:.1f} MB/s of trace from a process"
 
 
 def rounds_text(result: coverage_pb2.CoverageResult) -> Iterator[RenderableType]:

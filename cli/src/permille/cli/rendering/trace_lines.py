@@ -154,6 +154,8 @@ def plan_json(plan: coverage_pb2.Plan) -> dict[str, object]:
                 "period_ms": node.period_ms,
                 "budget_bytes": node.budget_bytes,
                 "expected_bytes": node.expected_bytes,
+                "expected_bytes_per_second": node.expected_bytes_per_second,
+                "expected_slowdown": node.expected_slowdown if node.HasField("expected_slowdown") else None,
             }
             for node in plan.nodes
         ],

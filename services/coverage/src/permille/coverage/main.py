@@ -56,7 +56,7 @@ async def setup(context: ServerContext) -> None:
     )
     runner = OperationRunner(context.operations, coverage_pb2.StartCoverageRequest, work)
     inventory = ControllerInventory(context.etcd, context.channels, settings.zones)
-    planner = Planner(inventory, rates, stability, asked, policy, history=history)
+    planner = Planner(inventory, rates, stability, asked, policy, history=history, slowdowns=settings.slowdowns)
     callers = Callers(context.operations, policy)
     reader = CoverageReader(SessionSets(context.operations, asked, history=history), asked, SessionPaths(questions))
     context.add(

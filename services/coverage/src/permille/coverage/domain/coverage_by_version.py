@@ -26,8 +26,8 @@ class Seen:
     functions: Incidence
     edges: Incidence
 
-    def missing_after(self, sessions: int) -> float:
-        """Functions that will probably not have been seen after so many further sessions."""
+    def missing_after(self, sessions: float) -> float:
+        """Functions that will probably not have been seen after so many further sessions, as long as those before."""
         return max(0.0, unseen(self.functions) - expected_new(self.functions, sessions))
 
 

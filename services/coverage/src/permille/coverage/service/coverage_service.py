@@ -60,7 +60,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         found = await self._planner.survey(request.coverage)
         planned, _ = self._planner.plan(found, await self._callers.room(caller, found.wish.namespace))
         if request.outlook:
-            await self._planner.add_outlook(planned)
+            await self._planner.add_outlook(planned, request.coverage.rounds.limit)
         return coverage_pb2.PlanCoverageResponse(plan=planned)
 
     async def StartCoverage(  # noqa: N802

@@ -98,6 +98,11 @@ class CoverageSettings(BaseModel):
     min_gain_per_core_second: float = Field(
         default=_WORTH.functions_per_core_second, ge=0, description="And so many for each second of a core."
     )
+    slowdowns: Annotated[dict[str, Annotated[float, Field(ge=0)]], BeforeValidator(_parsed)] = Field(
+        default={},
+        description="By back end, as JSON: by which share of its time work takes longer for each MB/s of trace, as"
+        ' measured on such machines: {"kmod": 0.001} is a thousandth. Without, plans call the slowdown unknown.',
+    )
     zones: Annotated[dict[str, str], BeforeValidator(_parsed)] = Field(
         default={}, description='The zone of each node, as JSON: {"n1": "zone-a"}.'
     )
