@@ -31,7 +31,8 @@ def part(*rows: tuple[str, Function, int, int], distinct: int = 0) -> Walked:
     """Rows of (path as letters, function, calls, total instructions); a path's caller is all but its last letter."""
     numbers = {"": 0} | {path: number for number, (path, *_) in enumerate(rows, 1)}
     found = tuple(PathRow(numbers[p], numbers.get(p[:-1], 99), f, calls, 1, total) for p, f, calls, total in rows)
-    return Walked(found, distinct or len(found), sum(row.calls for row in found), 100)
+    calls = sum(row.calls for row in found)
+    return Walked(found, distinct or len(found), calls, 100, whole=not distinct)
 
 
 def told(merged: MergedPaths, limit: int = 100) -> list[tuple[int, str, int, int]]:
@@ -139,11 +140,13 @@ async def decoder(mesh_config: MeshConfig) -> AsyncIterator[Decoder]:
         yield decoding
 
 
-async def walked(config: MeshConfig, etcd: Etcd, session_id: str, **limits: int) -> tuple[MergedPaths, int]:
+async def walked(
+    config: MeshConfig, etcd: Etcd, session_id: str, room: int = 100, **limits: int
+) -> tuple[MergedPaths, int]:
     channels = Channels(config, etcd)
     try:
         paths = SessionPaths(TableReader(channels, patience_s=60), **limits)
-        parts = [one async for one in paths.walked(session_id)]
+        parts = [one async for one in paths.walked(session_id, room)]
     finally:
         await channels.close()
     merged = MergedPaths()
@@ -174,9 +177,14 @@ async def test_a_walk_is_bounded_in_calls_depth_and_rows_and_counts_what_it_leav
 ) -> None:
     add(decoder.tables, "s1", CALLS)
     merged, _ = await walked(mesh_config, etcd, "s1", most_calls=2)
+    assert not merged.complete
     # The first two of each stream; the caller with the higher number is none of them.
     assert told(merged) == [(-1, "main", 1, 1), (0, "get", 1, 1), (-1, "set", 1, 1), (2, "reply", 1, 1)]
     assert merged.calls - sum(path.calls for path in merged.paths) == 4
+    merged, parts = await walked(mesh_config, etcd, "s1", room=4, most_calls=5)
+    # The first stream has five, the second three.
+    assert ([name for _, name, *_ in told(merged)], merged.calls, parts) == (["main", "set", "reply"], 8, 2)
+    assert not merged.complete
     merged, _ = await walked(mesh_config, etcd, "s1", most_depth=2)
     assert [name for _, name, *_ in told(merged)] == ["main", "get", "set"]
     merged, _ = await walked(mesh_config, etcd, "s1", most_rows=2)

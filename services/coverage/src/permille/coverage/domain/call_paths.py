@@ -27,12 +27,17 @@ class PathRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Walked:
-    """A session or a part of it: its heaviest paths, callers first, of how many; all its calls and instructions."""
+    """A session or a part of it: its heaviest paths, callers first, of how many; all its calls and instructions.
+
+    `whole`: whether there is no path but those in `rows`, as deep as is looked; `walked`: calls that were looked at.
+    """
 
     rows: tuple[PathRow, ...]
     distinct: int
     calls: int
     instructions: int
+    whole: bool = True
+    walked: int = 0
 
 
 @dataclass
@@ -68,7 +73,7 @@ class MergedPaths:
             self.calls += part.calls
             self.weighted_instructions += factor * part.instructions
             self._distinct = max(self._distinct, part.distinct)
-            self.complete = self.complete and part.distinct == len(part.rows)
+            self.complete = self.complete and part.whole
             places = {0: _OUTERMOST}
             for row in part.rows:
                 place = self._place(places.get(row.above), row.function)

@@ -11,7 +11,7 @@ from permille.coverage.domain.divergence import Divergent, Measure, Place, Way, 
 from permille.coverage.domain.path_divergence import Way as PathWay
 from permille.coverage.domain.path_divergence import diverge_paths
 from permille.coverage.domain.profile import Edge, Function, Profile
-from permille.coverage.service.session_paths import SessionPaths
+from permille.coverage.service.session_paths import MOST_CALLS_IN_ALL, SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
 from permille.mesh.errors import InvalidArgument
@@ -83,9 +83,11 @@ class CoverageReader:
         )
 
     async def _merged_paths(self, profiles: list[Profile]) -> MergedPaths:
-        merged = MergedPaths()
+        merged, room = MergedPaths(), MOST_CALLS_IN_ALL
         for profile in profiles:
-            merged.add([part async for part in self._paths.walked(profile.session_id)], weight(profile))
+            parts = [part async for part in self._paths.walked(profile.session_id, room)]
+            room -= sum(part.walked for part in parts)
+            merged.add(parts, weight(profile))
         return merged
 
 

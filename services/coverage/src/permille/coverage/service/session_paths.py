@@ -13,6 +13,8 @@ from permille.mesh.errors import PermilleError
 # Of one walk, which is held in the decoder's memory: about 200 bytes a call. A longer stream is walked from its
 # beginning, and what is left is counted.
 MOST_CALLS = 3_000_000
+# Of all sessions of one question: the newest sessions are walked first.
+MOST_CALLS_IN_ALL = 20_000_000
 # Of one walk those with the most instructions in and below them.
 MOST_ROWS = 20_000
 # Deeper calls belong to no path; the weight of their callers has them.
@@ -64,21 +66,28 @@ class SessionPaths:
         self._most_rows = most_rows
         self._most_depth = most_depth
 
-    async def walked(self, session_id: str) -> AsyncIterator[Walked]:
-        """A session's parts: short streams together. What is too much for the decoder has no rows."""
+    async def walked(self, session_id: str, room: int = MOST_CALLS_IN_ALL) -> AsyncIterator[Walked]:
+        """A session's parts: short streams together. What is too much for the decoder has no rows.
+
+        `room`: so many calls may be walked; the others are only counted.
+        """
         segments: list[int] = []
         calls = instructions = 0
         for row in await self._tables.rows(Template(_SEGMENTS).substitute(session=text_literal(session_id))):
             if segments and calls + row["calls"] > self._most_calls:
-                yield await self._walk(session_id, segments, calls, instructions)
+                part = await self._walk(session_id, segments, calls, instructions, room)
+                room -= part.walked
+                yield part
                 segments, calls, instructions = [], 0, 0
             segments.append(row["segment"])
             calls += row["calls"]
             instructions += row["instructions"] or 0
         if segments:
-            yield await self._walk(session_id, segments, calls, instructions)
+            yield await self._walk(session_id, segments, calls, instructions, room)
 
-    async def _walk(self, session_id: str, segments: list[int], calls: int, instructions: int) -> Walked:
+    async def _walk(self, session_id: str, segments: list[int], calls: int, instructions: int, room: int) -> Walked:
+        if min(calls, self._most_calls) > room:
+            return Walked((), 0, calls, instructions, whole=False)
         sql = _WALK.substitute(
             session=text_literal(session_id),
             segments=", ".join(map(str, segments)),
@@ -91,7 +100,7 @@ class SessionPaths:
         except PermilleError as error:
             if error.reason not in _TOO_MUCH:
                 raise
-            rows = []
+            return Walked((), 0, calls, instructions, whole=False)
         found = tuple(
             PathRow(
                 row["path"],
@@ -103,4 +112,6 @@ class SessionPaths:
             )
             for row in rows
         )
-        return Walked(found, max((row["paths"] for row in rows), default=0), calls, instructions)
+        distinct = max((row["paths"] for row in rows), default=0)
+        whole = distinct <= self._most_rows and calls <= self._most_calls
+        return Walked(found, distinct, calls, instructions, whole, min(calls, self._most_calls))
