@@ -72,10 +72,10 @@ class User:
         self._impersonates = {"Impersonate-User": impersonates} if impersonates else {}
         self._pool = urllib3.PoolManager(ca_certs=str(ca), retries=urllib3.Retry(2, allowed_methods={"GET"}))
 
-    def call(self, method: str, path: str, body: Object | None = None) -> Answer:
+    def call(self, method: str, path: str, body: Object | None = None, *, accept: str = _JSON) -> Answer:
         """One request; raises `urllib3.exceptions.HTTPError` when the server is away."""
         kind = "application/merge-patch+json" if method == "PATCH" else _JSON
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": _JSON}
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": accept}
         headers |= self._impersonates
         data = None if body is None else json.dumps(body)
         answer = self._pool.request(method, self._server + path, body=data, headers=headers, timeout=60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import secrets
 import time
 from collections.abc import Iterator
@@ -11,11 +12,50 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.api_server import User
+from tests.kubernetes.api_server import Object, User
+
+ZONE = "topology.kubernetes.io/zone"
+_number = itertools.count()
 
 MOUNT = Path("/sys/fs/cgroup")
 # Of all v1 hierarchies the one that does nothing to whoever is in it.
 CGROUPS = MOUNT if (MOUNT / "cgroup.controllers").exists() else MOUNT / "freezer"
+
+
+def made_node(admin: User, zone: str) -> str:
+    """A node that only the API server knows; its name."""
+    name = f"node-{next(_number)}"
+    admin.made({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone}}})
+    return name
+
+
+def made_pod(admin: User, namespace: str, name: str, *, node: str, revision: str = "5d4f", image: str = "") -> None:
+    """A running pod of the Deployment `web` that only the API server knows."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{revision}", "uid": "u", "controller": True}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {"app": "web", "pod-template-hash": revision},
+        "ownerReferences": [owner],
+    }
+    spec = {"nodeName": node, "containers": [{"name": "web", "image": "web"}]}
+    admin.made({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    started(admin, namespace, name, image)
+
+
+def started(admin: User, namespace: str, name: str, image: str = "", container: str = "") -> None:
+    """The pod's container runs."""
+    status: Object = {
+        "name": "web",
+        "image": "web",
+        "imageID": image,
+        "ready": True,
+        "restartCount": 0,
+        "containerID": f"containerd://{container or secrets.token_hex(32)}",
+        "state": {"running": {}},
+    }
+    body = {"status": {"phase": "Running", "containerStatuses": [status]}}
+    assert admin.patch("Pod", namespace, name, body, part="/status").status == 200
 
 
 @contextmanager
@@ -30,21 +70,7 @@ def running_pod(admin: User, namespace: str, name: str, *, app: str, node: str, 
             "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web"}]},
         }
     )
-    status = {
-        "phase": "Running",
-        "containerStatuses": [
-            {
-                "name": "web",
-                "image": "web",
-                "imageID": "",
-                "ready": True,
-                "restartCount": 0,
-                "containerID": f"containerd://{container}",
-                "state": {"running": {}},
-            }
-        ],
-    }
-    assert admin.patch("Pod", namespace, name, {"status": status}, part="/status").status == 200
+    started(admin, namespace, name, container=container)
     with within_cgroup(pid, made["metadata"]["uid"], container):
         yield name
 

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from kubernetes_asyncio import client
@@ -18,10 +17,10 @@ from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.errors import NotFound, Unavailable
 
 from tests.conftest import PATIENCE_S
-from tests.kubernetes.api_server import ApiServer, Object, User
+from tests.kubernetes.api_server import ApiServer, User
+from tests.kubernetes.pods import ZONE, made_node, made_pod, started
 
 pytestmark = pytest.mark.slow
-ZONE = "topology.kubernetes.io/zone"
 _number = itertools.count()
 Places = list[tuple[str, str, str, str, str]]
 
@@ -55,39 +54,6 @@ def namespace(admin: User) -> str:
     name = f"inventory-{next(_number)}"
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
-
-
-def node(admin: User, zone: str) -> str:
-    name = f"node-{next(_number)}"
-    admin.made({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone}}})
-    return name
-
-
-def pod(admin: User, namespace: str, name: str, *, node: str, revision: str = "5d4f", **status: Any) -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{revision}", "uid": "u", "controller": True}
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {"app": "web", "pod-template-hash": revision},
-        "ownerReferences": [owner],
-    }
-    spec = {"nodeName": node, "containers": [{"name": "web", "image": "web"}]}
-    admin.made({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    started(admin, namespace, name, **status)
-
-
-def started(admin: User, namespace: str, name: str, image: str = "") -> None:
-    container: Object = {
-        "name": "web",
-        "image": "web",
-        "imageID": image,
-        "ready": True,
-        "restartCount": 0,
-        "containerID": f"containerd://{name}",
-        "state": {"running": {}},
-    }
-    status = {"phase": "Running", "containerStatuses": [container]}
-    assert admin.patch("Pod", namespace, name, {"status": status}, part="/status").status == 200
 
 
 def gone(admin: User, namespace: str, name: str) -> None:
@@ -124,13 +90,13 @@ async def until(watched: Watched, namespace: str, right: Callable[[Places], bool
 async def test_pods_nodes_zones_owners_and_versions_arrive_as_they_change(
     watched: Watched, admin: User, namespace: str
 ) -> None:
-    first = node(admin, "east")
-    pod(admin, namespace, "a", node=first)
+    first = made_node(admin, "east")
+    made_pod(admin, namespace, "a", node=first)
     expected = ("a", first, "east", "Deployment/web", "Deployment/web 5d4f")
     assert await until(watched, namespace, lambda found: len(found) == 1) == [expected]
     # A replica of another version on a node that nobody knew.
-    second = node(admin, "west")
-    pod(admin, namespace, "b", node=second, revision="6e5a", image="r.example.org/web@sha256:12")
+    second = made_node(admin, "west")
+    made_pod(admin, namespace, "b", node=second, revision="6e5a", image="r.example.org/web@sha256:12")
     other = ("b", second, "west", "Deployment/web", "Deployment/web sha256:12")
     assert await until(watched, namespace, lambda found: len(found) == 2) == [expected, other]
     admin.patch("Node", "", second, {"metadata": {"labels": {ZONE: "north"}}})
@@ -143,15 +109,15 @@ async def test_pods_nodes_zones_owners_and_versions_arrive_as_they_change(
 async def test_across_a_gap_nothing_is_missed(
     watched: Watched, api_server: ApiServer, admin: User, namespace: str, gap: str
 ) -> None:
-    where = node(admin, "east")
+    where = made_node(admin, "east")
     for name in ("stays", "goes", "changes"):
-        pod(admin, namespace, name, node=where)
+        made_pod(admin, namespace, name, node=where)
     await until(watched, namespace, lambda found: len(found) == 3)
 
     def change(user: User) -> None:
         gone(user, namespace, "goes")
         started(user, namespace, "changes", "r.example.org/web@sha256:12")
-        pod(user, namespace, "comes", node=where)
+        made_pod(user, namespace, "comes", node=where)
         user.patch("Node", "", where, {"metadata": {"labels": {ZONE: "west"}}})
 
     # In this thread: with the one that started it the server would end.

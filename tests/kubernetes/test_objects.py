@@ -13,6 +13,7 @@ from tests.kubernetes.api_server import ApiServer, Object, User
 
 pytestmark = pytest.mark.slow
 _number = itertools.count()
+PROFILE = {"purpose": "Profiling", "target": {"selector": {"matchLabels": {"app": "web"}}}}
 SESSION = {
     "requestName": "r",
     "requestUID": "u",
@@ -53,6 +54,13 @@ def test_a_request_gets_its_purpose_by_default(admin: User) -> None:
     [
         {"period": "500ms", "budget": "64Mi", "maxReplicas": 3, "purpose": "Anomaly", "ttlSecondsAfterFinished": 0},
         {"period": "60s", "budget": "1048576"},
+        {"purpose": "Anomaly", "priority": 0},
+        {
+            "target": {"selector": {"matchLabels": {"app": "web"}}},
+            "purpose": "Profiling",
+            "priority": 100,
+            "rounds": 64,
+        },
         {"target": {"selector": {"matchLabels": {"app": "web"}}, "container": "nginx"}},
         {"target": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}}},
     ],
@@ -76,6 +84,16 @@ def test_what_a_user_may_write(admin: User, spec: Object) -> None:
         ({"maxReplicas": 0}, "should be greater than or equal to 1"),
         ({"purpose": "Curiosity"}, 'supported values: "OnDemand", "Anomaly", "Profiling"'),
         ({"target": None}, "spec.target"),
+        ({"priority": -1}, "should be greater than or equal to 0"),
+        ({"priority": 101}, "should be less than or equal to 100"),
+        ({"priority": "high"}, "must be of type integer"),
+        ({**PROFILE, "rounds": 1}, "should be greater than or equal to 2"),
+        ({**PROFILE, "rounds": 65}, "should be less than or equal to 64"),
+        ({**PROFILE, "purpose": "Anomaly", "rounds": 3}, "rounds are for purpose Profiling: what an anomaly concerns"),
+        (
+            {**PROFILE, "target": {"podName": "a"}, "rounds": 3},
+            "rounds go from pod to pod; select pods by their labels",
+        ),
     ],
 )
 def test_what_is_refused_says_what_is_allowed(admin: User, spec: Object, told: str) -> None:
@@ -128,7 +146,62 @@ def test_status_is_written_apart_from_the_spec(admin: User) -> None:
     assert answer.status == 422 and 'supported values: "True", "False", "Unknown"' in answer.message
 
 
-def test_names_and_columns_are_what_kubectl_shows(admin: User) -> None:
+def table(admin: User, plural: str, namespace: str) -> list[dict[str, str]]:
+    """What `kubectl get -o wide` shows: by column."""
+    path = f"/apis/permille.dev/v1alpha1/namespaces/{namespace}/{plural}"
+    answer = admin.call("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert answer.status == 200 and answer.body["kind"] == "Table", answer
+    columns = [column["name"] for column in answer.body["columnDefinitions"]]
+    return [dict(zip(columns, map(str, row["cells"]), strict=True)) for row in answer.body["rows"]]
+
+
+def test_columns_are_what_kubectl_shows(admin: User) -> None:
+    namespace = namespace_of(admin, "columns")
+    made = admin.made(request(namespace, purpose="Anomaly", priority=7))
+    name = made["metadata"]["name"]
+    condition = {
+        "type": "Complete",
+        "status": "True",
+        "reason": "PartlyDecoded",
+        "message": "1 of 3 pods failed",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status: Object = {"replicas": 3, "finishedReplicas": 2, "conditions": [condition]}
+    assert admin.patch("TraceRequest", namespace, name, {"status": status}, part="/status").status == 200
+    (row,) = table(admin, "tracerequests", namespace)
+    assert row.pop("Age")
+    assert row == {
+        "Name": name,
+        "Purpose": "Anomaly",
+        "Priority": "7",
+        "Replicas": "3",
+        "Done": "2",
+        "Complete": "True",
+        "Reason": "PartlyDecoded",
+        "Message": "1 of 3 pods failed",
+    }
+    metadata = {"name": "s", "namespace": namespace}
+    admin.made({"apiVersion": "permille.dev/v1alpha1", "kind": "TraceSession", "metadata": metadata, "spec": SESSION})
+    status = {"stage": "DONE", "recordings": ["nodes/n/sessions/1", "nodes/n/sessions/2"], "conditions": [condition]}
+    assert admin.patch("TraceSession", namespace, "s", {"status": status}, part="/status").status == 200
+    (row,) = table(admin, "tracesessions", namespace)
+    assert row.pop("Age")
+    assert row == {
+        "Name": "s",
+        "Node": "n",
+        "Pod": "p",
+        "Stage": "DONE",
+        "Complete": "True",
+        "Recording": "nodes/n/sessions/1",
+        "Message": "1 of 3 pods failed",
+    }
+    admin.made(policy(namespace=namespace, quotas={"maxPeriod": "2s"}))
+    (row,) = table(admin, "tracepolicies", namespace)
+    assert row.pop("Age")
+    assert row == {"Name": "default", "Active": "4", "Replicas": "10", "Period": "2s"}
+
+
+def test_names_are_what_kubectl_takes(admin: User) -> None:
     resources = admin.call("GET", "/apis/permille.dev/v1alpha1").body["resources"]
     short = {one["name"]: (one["shortNames"], one["categories"]) for one in resources if "/" not in one["name"]}
     assert short == {

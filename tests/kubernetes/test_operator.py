@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from permille.client import Client, wish
 from permille.controller.domain.vpt_layout import State
 from permille.coverage.domain.kubernetes.conditions import from_timestamp
 from permille.mesh.config import default_node
+from permille.mesh.discovery import resolve
+from permille.mesh.etcd import Etcd
 
 from tests.conftest import (
     BIN,
@@ -31,7 +35,7 @@ from tests.conftest import (
     new_mesh,
 )
 from tests.kubernetes.api_server import ApiServer, Object, User
-from tests.kubernetes.pods import running_pod
+from tests.kubernetes.pods import made_node, made_pod, running_pod
 
 pytestmark = pytest.mark.slow
 NAMESPACE = "shop"
@@ -68,6 +72,8 @@ class Operator:
             "KUBECONFIG": str(self.kubeconfig),
             "PERMILLE_LEASE_TTL_S": "5",
             "PERMILLE_METRICS": "off",
+            # Nothing brings so much: of rounds there are two, after which that can be told.
+            "PERMILLE_OPERATOR_MIN_GAIN": "1e9",
         }
         with self.log.open("a") as log:
             command = [BIN / "permille-operator"]
@@ -124,11 +130,34 @@ def pod(api_server: ApiServer, target: Process) -> Iterator[str]:
         yield name
 
 
-def request(**spec: Any) -> Object:
+@pytest.fixture
+def elsewhere(operator: Operator, admin: User) -> str:
+    """A namespace of the test's own, with an operator that looks after it."""
+    name = f"elsewhere-{next(_number)}"
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def accepted(admin: User, namespace: str, **spec: Any) -> Object:
+    """A request of pods that only the API server knows, when its pods have been chosen; it is withdrawn."""
+    name = admin.made(request(namespace, **spec))["metadata"]["name"]
+
+    def said() -> bool:
+        return bool(condition(admin.get("TraceRequest", namespace, name).body, "Accepted"))
+
+    await_true(said, PATIENCE_S, "an answer")
+    body = admin.get("TraceRequest", namespace, name).body
+    assert condition(body, "Accepted")["reason"] == "Accepted", body["status"]
+    admin.delete("TraceRequest", namespace, name)
+    await_true(lambda: admin.get("TraceRequest", namespace, name).status == 404, PATIENCE_S, "its end")
+    return body
+
+
+def request(namespace: str = NAMESPACE, **spec: Any) -> Object:
     return {
         "apiVersion": "permille.dev/v1alpha1",
         "kind": "TraceRequest",
-        "metadata": {"name": f"request-{next(_number)}", "namespace": NAMESPACE},
+        "metadata": {"name": f"request-{next(_number)}", "namespace": namespace},
         "spec": {"target": {"selector": {"matchLabels": {"app": "web"}}}, **spec},
     }
 
@@ -194,19 +223,49 @@ def test_a_request_becomes_a_recording_of_its_pod(
     assert body["metadata"]["finalizers"] == ["permille.dev/recordings"]
     await_true(lambda: len(events_of(admin, body)) >= 2, PATIENCE_S, "events")
     assert sorted(events_of(admin, body)) == [("Normal", "Accepted"), ("Normal", "Decoded")]
+    (session,) = sessions_of(admin, body)
+    await_true(lambda: len(events_of(admin, session)) >= 2, PATIENCE_S, "events of the session")
+    assert sorted(events_of(admin, session)) == [("Normal", "Decoded"), ("Normal", "Started")]
 
 
 @contextmanager
 def another_node(mesh: WholeMesh, node: str, state: Path) -> Iterator[WholeMesh]:
     """A node of the same mesh: a controller with programs of its own."""
+    with without_controller(mesh, node, state) as other, controller(other):
+        yield other
+
+
+@contextmanager
+def without_controller(mesh: WholeMesh, node: str, state: Path) -> Iterator[WholeMesh]:
+    """A node of the same mesh with programs of its own."""
     etcd = (mesh.state / "etcd" / "endpoint").read_text().strip()
     other = new_mesh(state, PERMILLE_NODE=node, PERMILLE_ETCD=etcd, PERMILLE_STORE=f"file://{mesh.state / 'store'}")
-    with ExitStack() as ended:
-        ended.callback(other.close)
-        log = ended.enter_context((state / "controller.log").open("w"))
-        controller = [str(BIN / "permille-controller"), "--state-dir", str(state)]
-        ended.enter_context(child(controller, env=other.environment, stdout=log, stderr=log))
+    try:
         yield other
+    finally:
+        other.close()
+
+
+@contextmanager
+def controller(node: WholeMesh) -> Iterator[None]:
+    """The controller of such a node, when it is known."""
+    command = [str(BIN / "permille-controller"), "--state-dir", str(node.state)]
+    with (
+        (node.state / "controller.log").open("a") as log,
+        child(command, env=node.environment, stdout=log, stderr=log),
+    ):
+        name = node.variables["PERMILLE_NODE"]
+        await_true(lambda: name in asyncio.run(controllers(node)), PATIENCE_S, f"the controller of {name}")
+        yield
+
+
+async def controllers(node: WholeMesh) -> set[str]:
+    """The nodes whose controllers etcd knows."""
+    etcd = Etcd([node.variables["PERMILLE_ETCD"]])
+    try:
+        return {endpoint.instance for endpoint in await resolve(etcd, "controller")}
+    finally:
+        await etcd.close()
 
 
 @pytest.mark.usefixtures("operator")
@@ -238,6 +297,130 @@ def test_one_request_records_the_replicas_of_several_nodes(
     (steps,) = [one for one in together["functions"] if one["name"] == "step_of_work"]
     alone = [row["calls"] for report in reports for row in report["functions"] if row["name"] == "step_of_work"]
     assert steps["sessions"] == len(alone) == 3 and steps["calls"] >= sum(alone)
+
+
+def test_a_profile_is_a_sample_spread_over_versions_zones_and_nodes(admin: User, elsewhere: str) -> None:
+    nodes = [made_node(admin, zone) for zone in ("east", "east", "west")]
+    for number in range(9):
+        made_pod(admin, elsewhere, f"web-{number}", node=nodes[number % 3], revision="new" if number == 8 else "old")
+    status = accepted(admin, elsewhere, purpose="Profiling")["status"]
+    # The square root, and a little more for the priority; nobody knows what they write, so none beside another.
+    assert status["replicas"] == len({one["nodeName"] for one in status["sessions"]}) == 3
+    assert "web-8" in [one["podName"] for one in status["sessions"]]
+    assert [one["reason"] for one in status["sessions"]] == [
+        f"{number} of 4: spread over versions, zones and nodes" for number in (1, 2, 3)
+    ]
+    assert sum(one["pods"] for one in status["notChosen"]) == 6
+    assert {name for one in status["notChosen"] for name in one["podNames"]} | {
+        one["podName"] for one in status["sessions"]
+    } == {f"web-{number}" for number in range(9)}
+    message = condition({"status": status}, "Accepted")["message"]
+    assert message.startswith("3 of 9 running pods on 3 nodes; ") and "has a session already" in message
+
+
+def test_an_anomaly_concerns_every_pod(admin: User, elsewhere: str) -> None:
+    node = made_node(admin, "east")
+    for number in range(9):
+        made_pod(admin, elsewhere, f"web-{number}", node=node)
+    status = accepted(admin, elsewhere, purpose="Anomaly")["status"]
+    assert {one["podName"] for one in status["sessions"]} == {f"web-{number}" for number in range(9)}
+    assert {one["reason"] for one in status["sessions"]} == {"the target means it"}
+    assert not status["notChosen"]
+    two = accepted(admin, elsewhere, purpose="Anomaly", maxReplicas=2)["status"]
+    assert two["replicas"] == 2
+    assert [(one["reason"], one["pods"]) for one in two["notChosen"]] == [("maxReplicas is 2", 7)]
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_program_that_writes_little_may_be_recorded_twice_on_a_node(
+    mesh: WholeMesh, admin: User, pod: str, busy: Path
+) -> None:
+    # What it writes is measured now; the next profile knows it.
+    known = ids(mesh)
+    assert_recorded_once(mesh, admin, finished(admin, admin.made(request(period="200ms"))["metadata"]["name"]), known)
+    with ExitStack() as pods:
+        for number in range(2):
+            program = pods.enter_context(mesh.running(str(busy), "paced"))
+            name = f"twin-{number}"
+            pods.enter_context(running_pod(admin, NAMESPACE, name, app="twins", node=default_node(), pid=program.pid))
+        target = {"selector": {"matchLabels": {"app": "twins"}}}
+        made = admin.made(request(target=target, purpose="Profiling", priority=100))
+        body = finished(admin, made["metadata"]["name"])
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    assert [one["reason"] for one in body["status"]["sessions"]] == [
+        f"{number} of 2: spread over versions, zones and nodes" for number in (1, 2)
+    ]
+
+
+def test_many_pods_that_end_at_once_are_written_together(admin: User, elsewhere: str) -> None:
+    pods = 150
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": {"name": "default"}}
+    admin.made(
+        {**policy, "metadata": {"name": "default", "namespace": elsewhere}, "spec": {"quotas": {"maxReplicas": 1000}}}
+    )
+    # The node is real, its containers are not: each fails at once.
+    for number in range(pods):
+        made_pod(admin, elsewhere, f"web-{number}", node=default_node())
+    made = admin.made(request(elsewhere, purpose="Anomaly"))
+    begin = time.monotonic()
+    versions: set[str] = set()
+
+    def over() -> bool:
+        body = admin.get("TraceRequest", elsewhere, made["metadata"]["name"]).body
+        versions.add(body["metadata"]["resourceVersion"])
+        return condition(body, "Failed").get("status") == "True"
+
+    await_true(over, PATIENCE_S, "the end of all")
+    status = admin.get("TraceRequest", elsewhere, made["metadata"]["name"]).body["status"]
+    assert (status["finishedReplicas"], status["failedReplicas"]) == (pods, pods)
+    # Made, held by a finalizer, accepted, begun and ended; between them one write a second.
+    assert len(versions) <= 8 + time.monotonic() - begin
+    assert len(admin.list("TraceSession", elsewhere)) == pods
+
+
+@pytest.mark.usefixtures("operator")
+def test_rounds_go_from_pod_to_pod_until_another_one_is_not_worth_it(mesh: WholeMesh, admin: User, busy: Path) -> None:
+    known = ids(mesh)
+    with ExitStack() as pods:
+        for number in range(3):
+            program = pods.enter_context(mesh.running(str(busy), "paced"))
+            name = f"round-{number}"
+            pods.enter_context(running_pod(admin, NAMESPACE, name, app="rounds", node=default_node(), pid=program.pid))
+        target = {"selector": {"matchLabels": {"app": "rounds"}}}
+        made = admin.made(request(target=target, purpose="Profiling", rounds=3, period="200ms"))
+        body = finished(admin, made["metadata"]["name"])
+    complete, status = condition(body, "Complete"), body["status"]
+    assert complete["reason"] == "Decoded", status
+    assert complete["message"].startswith("2 of 2 pods recorded and decoded; another pod: ")
+    assert complete["message"].endswith(" for each MiB: 1e+09 are wanted")
+    assert (status["replicas"], status["finishedReplicas"], len(status["sessions"])) == (2, 2, 3)
+    assert [one["session"] for one in status["rounds"]] == [one["name"] for one in status["sessions"][:2]]
+    assert status["rounds"][0]["reason"] == "one session alone does not tell what is missing"
+    # The third had no turn.
+    assert len(sessions_of(admin, body)) == len(ids(mesh) - known) == 2
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_node_whose_controller_is_started_again_is_waited_for(
+    mesh: WholeMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with without_controller(mesh, "n3", tmp_path_factory.mktemp("n3")) as third, ExitStack() as pods:
+        with controller(third):
+            program = pods.enter_context(third.running(str(busy), "paced"))
+        pods.enter_context(running_pod(admin, NAMESPACE, "upgraded", app="upgraded", node="n3", pid=program.pid))
+        name = admin.made(request(target={"podName": "upgraded"}, period="100ms"))["metadata"]["name"]
+
+        def told() -> bool:
+            message = condition(admin.get("TraceRequest", NAMESPACE, name).body, "Complete").get("message", "")
+            return "0 of 1 pods done; 1 wait: no controller of node n3 is running" in message
+
+        await_true(told, PATIENCE_S, "the reason")
+        with controller(third):
+            body = finished(admin, name)
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    (session,) = sessions_of(admin, body)
+    await_true(lambda: len(events_of(admin, session)) >= 3, PATIENCE_S, "events")
+    assert ("Normal", "NodeNotFound") in events_of(admin, session)
 
 
 def test_what_is_not_there_is_waited_for_and_says_so(operator: Operator, admin: User, pod: str) -> None:

@@ -30,9 +30,18 @@ POLICY: dict[str, dict[str, Any]] = {
 
 def test_what_is_not_asked_for_comes_from_the_policy() -> None:
     assert wish_of({}, Policy()) == Wish(0, 0, 1, 86_400)
-    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60, POLICY["weights"])
+    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3)
     asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
     assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)
+
+
+@pytest.mark.parametrize("purpose", ["Anomaly", "Profiling"])
+def test_how_many_is_for_the_purpose_unless_it_is_asked_for(purpose: str) -> None:
+    wish = wish_of({"purpose": purpose, "priority": 0}, policy_of(POLICY))
+    assert (wish.replicas, wish.priority) == (0, 0)
+    assert wish.most == (3, "quotas.maxReplicas of the TracePolicy is 3")
+    assert wish_of({"purpose": purpose, "maxReplicas": 2}, policy_of(POLICY)).most == (2, "maxReplicas is 2")
+    assert wish_of({"purpose": "Profiling", "rounds": 2}, Policy()).most == (2, "the request has 2 rounds")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,14 @@ def test_the_policys_weights_reach_coverage_and_without_any_nothing_is_said() ->
         accepted = {"metadata": metadata, "spec": {"purpose": "OnDemand"}, "status": {"plan": plan | weights}}
         asked = wish("shop", session_object(accepted, place)["spec"])
         assert wish_of_request(asked).weights == weights.get("weights", {})
+
+
+def test_the_priority_reaches_coverage_and_without_one_it_is_the_purposes() -> None:
+    place = dict.fromkeys(("name", "nodeName", "podName", "podUID", "container", "containerID"), "0123456789ab")
+    status = {"plan": {"periodMilliseconds": 0, "budgetBytes": 0}}
+    for spec, priority in (({}, None), ({"priority": 0}, 0), ({"priority": 100}, 100)):
+        request = {"metadata": {"name": "r", "uid": "u"}, "spec": {"purpose": "Profiling", **spec}, "status": status}
+        assert wish_of_request(wish("shop", session_object(request, place)["spec"])).priority == priority
 
 
 def test_what_is_no_number_is_refused() -> None:

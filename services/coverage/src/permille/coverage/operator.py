@@ -6,6 +6,8 @@ import asyncio
 
 import kopf
 import structlog
+from permille.coverage.domain.rounds import Worth
+from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.service.kubernetes.cluster import Cluster, configured
 from permille.coverage.service.kubernetes.handlers import registry, settings
 from permille.coverage.service.kubernetes.operations import Operations
@@ -28,6 +30,39 @@ class OperatorSettings(BaseModel):
     patience_s: float = Field(
         default=60.0, gt=0, le=3600, description="How long one call waits for coverage before it is begun anew."
     )
+    sample_priority: int = Field(
+        default=Sampling.priority_threshold,
+        ge=0,
+        le=100,
+        description="Below this priority a profile looks at one pod of each version.",
+    )
+    sample_exponent: float = Field(
+        default=Sampling.exponent,
+        ge=0,
+        le=1,
+        description="Of N pods a profile looks at N to this power, all of them at the highest priority.",
+    )
+    heavy_bytes_per_second: float = Field(
+        default=Sampling.heavy_bytes_per_second,
+        gt=0,
+        description="A session that writes more is heavy: a profile starts one on a node at a time.",
+    )
+    min_gain: float = Field(
+        default=Worth.functions_per_mib,
+        ge=0,
+        description="Another round must be expected to bring so many new functions for each MiB of trace.",
+    )
+
+    node_patience_s: float = Field(
+        default=300.0,
+        ge=0,
+        le=86_400,
+        description="How long a pod waits for a controller on its node, as in an upgrade.",
+    )
+
+    def sampling(self) -> Sampling:
+        """As the domain takes it."""
+        return Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second)
 
 
 class OperatorConfig(MeshConfig):
@@ -47,7 +82,15 @@ async def setup(context: ServerContext) -> None:
         _log.info("leads")
         cluster = Cluster(configuration)
         watched = Watched(cluster)
-        work = RequestWork(cluster, watched, Operations(context.channels, patience_s=chosen.patience_s))
+        operations = Operations(context.channels, patience_s=chosen.patience_s)
+        work = RequestWork(
+            cluster,
+            watched,
+            operations,
+            sampling=chosen.sampling(),
+            min_gain=chosen.min_gain,
+            node_patience_s=chosen.node_patience_s,
+        )
         operator = asyncio.create_task(
             kopf.operator(registry=registry(work), settings=settings(), standalone=True, clusterwide=True)
         )

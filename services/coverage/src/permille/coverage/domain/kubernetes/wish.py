@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from permille.coverage.domain.period import Purpose
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 _PERIOD = re.compile(r"([0-9]{1,6})(ms|s)")
 _SIZE = re.compile(r"([1-9][0-9]{0,9})(Ki|Mi|Gi)?")
 _UNITS = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _DAY_S = 86_400
+PURPOSES = {"OnDemand": Purpose.ON_DEMAND, "Anomaly": Purpose.ANOMALY, "Profiling": Purpose.PROFILING}
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,28 @@ class Policy:
 
 @dataclass(frozen=True)
 class Wish:
-    """What one TraceRequest gets: zeros are left to coverage's purpose and to the node."""
+    """What one TraceRequest gets: zeros, and None for the priority, are left to coverage's purpose and to the node.
+
+    `replicas` 0: as many as the purpose wants, within `allowed`. `rounds` 0: all of them at once.
+    """
 
     period_ms: int
     budget_bytes: int
     replicas: int
     ttl_s: int
     weights: Mapping[str, int] = field(default_factory=dict)
+    purpose: Purpose = Purpose.ON_DEMAND
+    priority: int | None = None
+    rounds: int = 0
+    allowed: int = 10
+
+    @property
+    def most(self) -> tuple[int, str]:
+        """How many pods are recorded at most, and what says so."""
+        limits = [(self.allowed, f"quotas.maxReplicas of the TracePolicy is {self.allowed}")]
+        limits += [(self.replicas, f"maxReplicas is {self.replicas}")] if self.replicas else []
+        limits += [(self.rounds, f"the request has {self.rounds} rounds")] if self.rounds else []
+        return min(limits)
 
 
 def policy_of(spec: Mapping[str, Any] | None) -> Policy:
@@ -66,12 +83,18 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
 
     Raises `FailedPrecondition` (QUOTA_PERIOD, QUOTA_BUDGET, QUOTA_REPLICAS) when it asks for more than is allowed.
     """
+    purpose = PURPOSES[spec.get("purpose", "OnDemand")]
     wish = Wish(
         period_ms=milliseconds(spec.get("period")) or policy.period_ms,
         budget_bytes=size_bytes(spec.get("budget")) or policy.budget_bytes,
-        replicas=spec.get("maxReplicas") or policy.replicas,
+        # An anomaly concerns every pod, and of a profile the sample decides.
+        replicas=spec.get("maxReplicas") or (policy.replicas if purpose is Purpose.ON_DEMAND else 0),
         ttl_s=spec.get("ttlSecondsAfterFinished", policy.ttl_s),
         weights=policy.weights,
+        purpose=purpose,
+        priority=spec.get("priority"),
+        rounds=spec.get("rounds", 0),
+        allowed=policy.most_replicas,
     )
     if wish.period_ms > policy.longest_ms:
         raise _over("QUOTA_PERIOD", f"a period of {wish.period_ms} ms", f"{policy.longest_ms} ms", "quotas.maxPeriod")

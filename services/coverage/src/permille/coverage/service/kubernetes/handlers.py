@@ -40,11 +40,9 @@ def registry(work: RequestWork) -> kopf.OperatorRegistry:
         return await connection(await configured())
 
     @kopf.daemon(GROUP, VERSION, REQUESTS, registry=handlers, backoff=5, cancellation_timeout=10)
-    async def follow(
-        namespace: str | None, name: str, uid: str, body: kopf.Body, stopped: kopf.DaemonStopped, **_: Any
-    ) -> None:
-        def tell(kind: str, reason: str, message: str) -> None:
-            kopf.event(body, type=kind, reason=reason, message=message)
+    async def follow(namespace: str | None, name: str, uid: str, stopped: kopf.DaemonStopped, **_: Any) -> None:
+        def tell(about: Any, kind: str, reason: str, message: str) -> None:
+            kopf.event(kopf.Body(about), type=kind, reason=reason, message=message)
 
         task = asyncio.create_task(work.follow(str(namespace), name, uid, tell))
         ending = asyncio.create_task(_set(stopped))

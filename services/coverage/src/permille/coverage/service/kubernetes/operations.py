@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import grpc
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.service.patience import Patience
 from permille.mesh.channels import Channels
+from permille.mesh.interceptor import from_rpc_error
 
 Operation = operation_pb2.Operation
 _SHORT_S = 20.0
+# It is only good to know.
+_PLAN_S = 10.0
 _WAIT_MS = 20_000
 _PAGE = 1000
 # How far the clocks of the API server and of coverage may be apart.
@@ -43,6 +47,23 @@ class Operations:
         self._starting[request_id] = task
         task.add_done_callback(lambda _: self._starting.pop(request_id, None))
         return await asyncio.shield(task)
+
+    async def plan(self, wish: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
+        """What a start would do, asked once. Raises `PermilleError`."""
+        request = coverage_pb2.PlanCoverageRequest(coverage=wish)
+        try:
+            return (await (await self._stub()).PlanCoverage(request, timeout=_PLAN_S)).plan
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def coverage(self, sessions: Sequence[str]) -> coverage_pb2.GetCoverageResponse:
+        """What these sessions have seen together. Raises `PermilleError`."""
+        request = coverage_pb2.GetCoverageRequest(of=coverage_pb2.SessionSet(sessions=sessions), functions=1)
+
+        async def get() -> coverage_pb2.GetCoverageResponse:
+            return await (await self._stub()).GetCoverage(request, timeout=_SHORT_S)
+
+        return await self._answered(get)
 
     async def settled(self, prefix: str) -> None:
         """Returns when no start of a request_id with this prefix is under way."""

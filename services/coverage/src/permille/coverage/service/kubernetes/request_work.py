@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
 import structlog
 from permille.coverage.domain.kubernetes.conditions import (
     ACCEPTED,
     COMPLETE,
-    FAILED,
     from_timestamp,
     is_finished,
     is_true,
-    timestamp,
-    with_condition,
 )
-from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Verdict, judge, look, status_of
+from permille.coverage.domain.spatial_sampler import Sampling
+from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Acceptance
 from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
+from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.operations import Operations
-from permille.coverage.service.kubernetes.session_work import Outcome, SessionWork
+from permille.coverage.service.kubernetes.pod_rounds import PodRounds
+from permille.coverage.service.kubernetes.request_progress import RequestProgress
+from permille.coverage.service.kubernetes.request_status import Verdict, status_of
+from permille.coverage.service.kubernetes.session_work import Place, SessionWork, Tell
 from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.backoff import Backoff
 
@@ -31,7 +33,8 @@ _log = structlog.get_logger(__name__)
 # How often at most it is looked whether a request that has to wait may go on, and when the server is asked in any case.
 _LOOK_S = 1.0
 _AGAIN_S = 60.0
-Tell = Callable[[str, str, str], None]
+# Of one request's pods. Coverage works on 256 operations at once: room is left for others' requests.
+_AT_ONCE = 128
 
 
 def _now() -> datetime:
@@ -42,12 +45,22 @@ class RequestWork:
     """Follows TraceRequests, each in one task at a time."""
 
     def __init__(
-        self, cluster: Cluster, watched: Watched, operations: Operations, *, now: Callable[[], datetime] = _now
+        self,
+        cluster: Cluster,
+        watched: Watched,
+        operations: Operations,
+        *,
+        sampling: Sampling,
+        min_gain: float,
+        node_patience_s: float,
+        now: Callable[[], datetime] = _now,
     ) -> None:
         self._cluster = cluster
         self._watched = watched
+        self._acceptance = Acceptance(cluster, watched, ExpectedRates(operations), sampling)
         self._operations = operations
-        self._sessions = SessionWork(cluster, operations, now)
+        self._sessions = SessionWork(cluster, operations, now, node_patience_s=node_patience_s)
+        self._rounds = PodRounds(operations, min_gain)
         self._now = now
         self._accepting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -55,7 +68,7 @@ class RequestWork:
     async def follow(self, namespace: str, name: str, uid: str, tell: Tell) -> None:
         """Returns when the object is gone, is being deleted, or `stop` was called.
 
-        `tell` gets what happens as type, reason and message of an event.
+        `tell` gets what happens to the request and to its sessions.
         """
         task = asyncio.create_task(self._follow(namespace, name, uid, tell))
         self._following[uid] = task
@@ -105,7 +118,7 @@ class RequestWork:
         metadata = request["metadata"]
         # One after the other in a namespace: each counts those that were accepted before.
         async with self._accepting[metadata["namespace"]]:
-            verdict = await judge(self._cluster, self._watched, request)
+            verdict = await self._acceptance.judge(request)
             before = [one for one in (request.get("status") or {}).get("conditions") or [] if one["type"] == ACCEPTED]
             news = [(one["reason"], one["message"]) for one in before] != [(verdict.reason, verdict.message)]
             if news:
@@ -115,7 +128,7 @@ class RequestWork:
                     REQUESTS, metadata["namespace"], metadata["name"], status, version=version
                 )
         if news:
-            tell("Normal" if verdict.kind == ACCEPTED else "Warning", verdict.reason, verdict.message)
+            tell(request, "Normal" if verdict.kind == ACCEPTED else "Warning", verdict.reason, verdict.message)
         if not verdict.kind:
             await self._wait(request, verdict)
 
@@ -126,24 +139,35 @@ class RequestWork:
             # However much changes in the cluster, nobody looks more often.
             await asyncio.sleep(_LOOK_S)
             news = self._watched.news
-            if verdict.reason == ADMISSION_MISSING or await look(self._watched, request) != verdict:
+            if verdict.reason == ADMISSION_MISSING or await self._acceptance.look(request) != verdict:
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), left)
 
     async def _record(self, request: Object, tell: Tell) -> None:
-        outcomes: list[Outcome] = []
+        progress = RequestProgress(self._cluster, request, self._now)
         places = request["status"]["sessions"]
         if not is_true(request["status"], COMPLETE):
-            waits = (COMPLETE, False, "Recording", f"0 of {len(places)} pods done")
-            await self._write(request, outcomes, waits)
+            await progress.begin()
+        telling = asyncio.create_task(progress.follow())
+        try:
+            if "rounds" in request["spec"]:
+                await self._in_turn(request, places, progress, tell)
+            else:
+                await self._at_once(request, places, progress, tell)
+            _, _, reason, message = await progress.end()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        tell(request, "Normal" if all(one.ok for one in progress.outcomes) else "Warning", reason, message)
 
-        async def one(place: dict[str, Any]) -> None:
-            outcome = await self._sessions.run(request, place)
-            outcomes.append(outcome)
-            if len(outcomes) < len(places):
-                told = f"{len(outcomes)} of {len(places)} pods done"
-                await self._write(request, outcomes, (COMPLETE, False, "Recording", told))
+    async def _at_once(self, request: Object, places: Sequence[Place], progress: RequestProgress, tell: Tell) -> None:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(place: Place) -> None:
+            async with slots:
+                waits = partial(progress.waits, place["name"])
+                progress.ended(await self._sessions.run(request, place, tell, waits))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -151,33 +175,20 @@ class RequestWork:
                     group.create_task(one(place))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        failed = [outcome for outcome in outcomes if not outcome.ok]
-        if len(failed) == len(outcomes):
-            told = "; ".join(sorted({outcome.message for outcome in failed}))
-            end = (FAILED, True, failed[0].reason, told)
-        elif failed:
-            told = f"{len(failed)} of {len(outcomes)} pods failed: {failed[0].message}"
-            end = (COMPLETE, True, "PartlyDecoded", told)
-        else:
-            told = f"{len(outcomes)} of {len(outcomes)} pods recorded and decoded"
-            end = (COMPLETE, True, "Decoded", told)
-        await self._write(request, outcomes, end, completionTime=timestamp(self._now()))
-        tell("Warning" if failed else "Normal", end[2], end[3])
 
-    async def _write(
-        self, request: Object, outcomes: list[Outcome], condition: tuple[str, bool, str, str], **more: Any
-    ) -> None:
-        metadata, status = request["metadata"], request["status"]
-        status["conditions"] = with_condition(
-            status["conditions"], *condition, now=self._now(), generation=metadata["generation"]
-        )
-        written = {
-            "finishedReplicas": len(outcomes),
-            "failedReplicas": sum(not outcome.ok for outcome in outcomes),
-            "conditions": status["conditions"],
-            **more,
-        }
-        await self._cluster.patch_status(REQUESTS, metadata["namespace"], metadata["name"], written)
+    async def _in_turn(self, request: Object, places: Sequence[Place], progress: RequestProgress, tell: Tell) -> None:
+        recordings: list[str] = []
+        for number, place in enumerate(places, 1):
+            outcome = await self._sessions.run(request, place, tell, partial(progress.waits, place["name"]))
+            recordings += outcome.recordings
+            progress.ended(outcome)
+            if number == len(places):
+                progress.judged(place["name"], f"{number} rounds are as many as there may be")
+                return
+            judgement = await self._rounds.judge(recordings)
+            progress.judged(place["name"], judgement.reason)
+            if not judgement.go_on:
+                return
 
     async def _expire(self, request: Object) -> None:
         metadata, status = request["metadata"], request["status"]

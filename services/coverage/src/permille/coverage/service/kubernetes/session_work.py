@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, camel_case, is_true, with_condition
 from permille.coverage.service.kubernetes.cluster import GROUP, SESSIONS, VERSION, Cluster, Object, is_transient
 from permille.coverage.service.kubernetes.operations import Operation, Operations
+from permille.mesh.backoff import Backoff
 from permille.mesh.errors import PermilleError
 from permille.mesh.operations import operation_error
 
+_log = structlog.get_logger(__name__)
+_START_AGAIN_S = 2.0
+_TOLD_AGAIN = timedelta(seconds=1)
 _PURPOSES = {
     "OnDemand": coverage_pb2.PURPOSE_ON_DEMAND,
     "Anomaly": coverage_pb2.PURPOSE_ANOMALY,
     "Profiling": coverage_pb2.PURPOSE_PROFILING,
 }
+Place = Mapping[str, Any]
+# Of what, and type, reason and message of an event.
+Tell = Callable[[Object, str, str, str], None]
 # Over by itself when others are done.
-_WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE")
+_WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE", "CALLER_REQUESTS", "CALL_RATE")
+_NODE_AWAY = "NODE_NOT_FOUND"
 
 
 @dataclass(frozen=True)
@@ -37,13 +46,31 @@ class Outcome:
 class SessionWork:
     """Begun again by another process it finds what the first one began, by names and request_ids."""
 
-    def __init__(self, cluster: Cluster, operations: Operations, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, cluster: Cluster, operations: Operations, now: Callable[[], datetime], *, node_patience_s: float
+    ) -> None:
         self._cluster = cluster
         self._operations = operations
         self._now = now
+        self._node_patience_s = node_patience_s
 
-    async def run(self, request: Object, place: Mapping[str, Any]) -> Outcome:
-        """Takes one place of an accepted request to its end. Raises what the API server's and coverage's absence is."""
+    async def run(self, request: Object, place: Place, tell: Tell, waits: Callable[[str], None]) -> Outcome:
+        """Takes one place of an accepted request to its end, however often the API server or coverage are away.
+
+        `tell` gets what happens to the TraceSession; `waits` why nothing goes on for now, and "" when it does.
+        """
+        pauses = Backoff(0.2, 5.0)
+        while True:
+            try:
+                return await self._run(request, place, tell, waits)
+            except Exception as error:
+                # Here, so that the other places go on.
+                if not is_transient(error):
+                    raise
+                _log.warning("cannot go on now; trying again", session=place["name"], error=str(error))
+                await pauses.pause()
+
+    async def _run(self, request: Object, place: Place, tell: Tell, waits: Callable[[str], None]) -> Outcome:
         body = session_object(request, place)
         namespace, name = request["metadata"]["namespace"], place["name"]
         existing = await self._cluster.create(SESSIONS, namespace, body)
@@ -62,12 +89,30 @@ class SessionWork:
             # Without its help, which could name processes of other namespaces.
             outcome = Outcome(False, camel_case(error.reason), error.message)
             await write({"stage": "FAILED"}, (FAILED, True, outcome.reason, outcome.message))
+            tell(existing, "Warning", outcome.reason, outcome.message)
             return outcome
 
+        async def waiting(error: PermilleError) -> None:
+            reason = camel_case(error.reason)
+            waits(error.message)
+            before = {(one["reason"], one["message"]) for one in conditions}
+            if reason not in {known for known, _ in before}:
+                tell(existing, "Normal", reason, error.message)
+            if (reason, error.message) not in before:
+                await write({"stage": "WAITING"}, (COMPLETE, False, reason, error.message))
+
+        told, at = "", self._now() - _TOLD_AGAIN
         try:
-            operation = await self._begun(namespace, body["spec"], write)
+            operation = await self._begun(namespace, body["spec"], waiting)
+            waits("")
+            if "operation" not in (existing.get("status") or {}):
+                tell(existing, "Normal", "Started", operation.name)
             while not operation.done:
-                await write(_status(operation), (COMPLETE, False, _stage(operation), _told(operation)))
+                stage, now = operation.progress.stage, self._now()
+                # Each stage, and within one about once a second.
+                if stage != told or now - at >= _TOLD_AGAIN:
+                    await write(_status(operation), (COMPLETE, False, _stage(operation), _told(operation)))
+                    told, at = stage, now
                 operation = await self._operations.changed(operation)
         except PermilleError as error:
             if is_transient(error):
@@ -82,18 +127,26 @@ class SessionWork:
         outcome = Outcome(True, "Decoded", f"recorded and decoded: {', '.join(recordings)}", recordings)
         status = {**_status(operation), "stage": "DONE", "recordings": list(recordings)}
         await write(status, (COMPLETE, True, outcome.reason, outcome.message))
+        tell(existing, "Normal", outcome.reason, outcome.message)
         return outcome
 
-    async def _begun(self, namespace: str, spec: Mapping[str, Any], write: Callable[..., Any]) -> Operation:
-        """The operation; while another recording of the same process, or others' use of the quota, goes on it waits."""
+    async def _begun(
+        self, namespace: str, spec: Mapping[str, Any], waiting: Callable[[PermilleError], Awaitable[None]]
+    ) -> Operation:
+        """The operation; while another recording of the same process, or others' use of the quota, goes on it waits.
+
+        A controller that is started again, as in an upgrade, is waited for so long as its node may be without one.
+        """
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._node_patience_s
         while True:
             try:
                 return await self._operations.start(spec["requestID"], wish(namespace, spec))
             except PermilleError as error:
-                if error.reason not in _WAITED_FOR:
+                if error.reason not in _WAITED_FOR and not (error.reason == _NODE_AWAY and clock() < end):
                     raise
-                await write({"stage": "WAITING"}, (COMPLETE, False, camel_case(error.reason), error.message))
-                await asyncio.sleep(error.retry_after_s or 1.0)
+                await waiting(error)
+                await asyncio.sleep(error.retry_after_s or _START_AGAIN_S)
 
 
 def session_object(request: Object, place: Mapping[str, Any]) -> Object:
@@ -129,6 +182,7 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
             "periodMilliseconds": plan["periodMilliseconds"],
             "budgetBytes": plan["budgetBytes"],
             **({"weights": plan["weights"]} if "weights" in plan else {}),
+            **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
         },
     }
 
@@ -143,6 +197,7 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         namespace=namespace,
         # All pods of one request are about one thing.
         cause=spec["requestUID"],
+        priority=spec.get("priority"),
         weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
     )
 
