@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from permille.coverage.domain.kubernetes.admission import NAME, since, trouble
 from permille.coverage.domain.kubernetes.choosing import choices, not_chosen
 from permille.coverage.domain.kubernetes.conditions import camel_case
 from permille.coverage.domain.kubernetes.instances import instances
@@ -14,7 +15,7 @@ from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.domain.target import Target
 from permille.coverage.service.inventory import Inventory
-from permille.coverage.service.kubernetes.cluster import ADMISSION, POLICIES, REQUESTS, Cluster, Object
+from permille.coverage.service.kubernetes.cluster import POLICIES, REQUESTS, Cluster, Object
 from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.pod_inventory import PodInventory
 from permille.coverage.service.kubernetes.request_status import Verdict, accepted, reasons, refused, waits
@@ -38,16 +39,19 @@ class Acceptance:
         """Looks at the rights, the quota and the pods. Raises what `Cluster` raises."""
         metadata = request["metadata"]
         namespace = metadata["namespace"]
-        since = await self._cluster.admission_since()
-        if not since:
+        rights, binding = await self._cluster.admission()
+        why_not = trouble(rights, binding)
+        if why_not or rights is None or binding is None:
             return waits(
                 ADMISSION_MISSING,
-                f"the ValidatingAdmissionPolicy {ADMISSION} and its binding are not in force, so nobody has asked "
-                "whether the user may get these pods; an administrator has to install them (the Helm chart has them)",
+                f"the ValidatingAdmissionPolicy {NAME} and its binding are not in force, so nobody has asked whether "
+                f"the user may get these pods: {why_not}; an administrator has to install them as the chart has them",
             )
-        if metadata["creationTimestamp"] < since:
+        # Whole seconds: of one that was made in the same one nobody knows whether it was asked about.
+        if metadata["creationTimestamp"] <= since(rights, binding):
             return refused(
-                "NotChecked", "made before the admission policy that checks the user's rights; make the request again"
+                "NotChecked",
+                "not made after the admission policy that checks the user's rights; make the request again",
             )
         policy = await self._cluster.get(POLICIES, namespace, _POLICY)
         others = [known(one) for one in await self._cluster.all_of(REQUESTS, namespace)]

@@ -9,11 +9,11 @@ from typing import Any
 
 import aiohttp
 from kubernetes_asyncio import client, config
+from permille.coverage.domain.kubernetes.admission import NAME
 from permille.mesh.errors import Code, FailedPrecondition, PermilleError
 
 GROUP, VERSION = "permille.dev", "v1alpha1"
 REQUESTS, SESSIONS, POLICIES = "tracerequests", "tracesessions", "tracepolicies"
-ADMISSION = "tracerequests.permille.dev"
 Object = dict[str, Any]
 # What ends by itself when the API server is back.
 AWAY = (aiohttp.ClientError, OSError, TimeoutError)
@@ -134,19 +134,10 @@ class Cluster:
                 raise client.ApiException(status=answer.status, reason=(await answer.text())[:_MOST_TOLD])
             yield answer.content
 
-    async def admission_since(self) -> str:
-        """Since when (RFC 3339) the policy that asks for the user's rights is bound and denies; "": it is not."""
+    async def admission(self) -> tuple[Object | None, Object | None]:
+        """The policy that asks for the user's rights, and its binding."""
         base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-        policy = await self._found(f"{base}ies/{ADMISSION}")
-        binding = await self._found(f"{base}ybindings/{ADMISSION}")
-        if policy is None or binding is None:
-            return ""
-        spec = binding["spec"]
-        whole = spec.get("policyName") == ADMISSION and "Deny" in spec["validationActions"] and not _narrowed(spec)
-        if not whole or policy["spec"].get("failurePolicy", "Fail") != "Fail":
-            return ""
-        since: str = max(policy["metadata"]["creationTimestamp"], binding["metadata"]["creationTimestamp"])
-        return since
+        return await self._found(f"{base}ies/{NAME}"), await self._found(f"{base}ybindings/{NAME}")
 
     async def _found(self, path: str) -> Object | None:
         try:
@@ -172,12 +163,6 @@ class Cluster:
             _request_timeout=_ANSWER_S,
         )
         return answer
-
-
-def _narrowed(spec: Mapping[str, Any]) -> bool:
-    resources = spec.get("matchResources") or {}
-    narrow = ("namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules")
-    return bool(spec.get("paramRef")) or any(resources.get(key) for key in narrow)
 
 
 def everywhere(plural: str) -> str:
