@@ -1,13 +1,13 @@
 """How much of the truth short recordings tell, alone and merged, and what stopping in time saves.
 
 Several instances of each program run under the same load. First an operation with adaptive rounds begins without
-knowing anything of the program. Then the instances are recorded in turn, one second each; what of that a shorter period
-would have held is what began in its first 0.1 or 0.5 seconds. The truth is one much longer recording of each instance,
-together. Accuracy is (2 - L1 distance of the two distributions of executed functions) / 2, by calls and, for whole
-recordings, by instructions.
+knowing anything of the program. Then the instances are recorded in turn, again and again for each period. The truth is
+one much longer recording of each instance, together; that what is decoded is what ran is shown with the first program,
+by the recorder's own log of every block. Accuracy is (2 - L1 distance of the two distributions of executed functions)
+/ 2, by calls and by instructions.
 
 PERMILLE_BENCH_PROGRAMS (redis,cpython,pigz,nginx,memcached), PERMILLE_BENCH_INSTANCES (2), PERMILLE_BENCH_RECORDINGS
-(10), PERMILLE_BENCH_TRUTH_MS (5000).
+(10, of each period), PERMILLE_BENCH_TRUTH_MS (5000), PERMILLE_BENCH_LOG (1; 0: no log, and no Rust for its comparison).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from coverage.loads import LOADS, NAMES, Running
 from coverage.mesh_calls import MeshCalls, mesh_calls
+from coverage.truth_log import compared
 from figures import Figure, publish
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.accuracy import accuracy
@@ -34,6 +35,7 @@ PROGRAMS = os.environ.get("PERMILLE_BENCH_PROGRAMS", ",".join(LOADS)).split(",")
 INSTANCES = int(os.environ.get("PERMILLE_BENCH_INSTANCES", "2"))
 RECORDINGS = int(os.environ.get("PERMILLE_BENCH_RECORDINGS", "10"))
 TRUTH_MS = int(os.environ.get("PERMILLE_BENCH_TRUTH_MS", "5000"))
+LOG = os.environ.get("PERMILLE_BENCH_LOG", "1") == "1"
 PERIODS_MS = (100, 500, 1000)
 MERGED = (1, 2, 3, 5, 10)
 MOST_ROUNDS = 10
@@ -49,15 +51,11 @@ Counts = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Recorded:
-    """One session: what began within each period, and its size."""
+    """One session: what ran, and its size."""
 
-    within: dict[int, Counts]
+    counts: Counts
     raw_bytes: int
     lost_bytes: int
-
-    def size(self, period_ms: int) -> float:
-        """About what a recording of this length takes."""
-        return self.raw_bytes * period_ms / max(PERIODS_MS)
 
 
 def main() -> None:
@@ -76,60 +74,86 @@ def main() -> None:
                         calls.wait_until_recordable(one.pid)
                         # Who rests does not end.
                         stack.callback(one.go_on)
+                    if LOG and program == PROGRAMS[0]:
+                        figures |= as_logged(program, running[0])
                     figures |= measured(calls, program, running)
+    print(table(figures), flush=True)
     publish("coverage", figures)
+
+
+def as_logged(program: str, one: Running) -> dict[str, Figure]:
+    """That the truth which everything is held against is what ran."""
+    agreement = compared(one.pid)
+    return {
+        f"{program}: decoded as the recorder's log says": Figure.of([agreement.equal], "instructions", "others: 0"),
+        f"{program}: of the log not decoded": Figure.of([agreement.missing], "instructions", "behind the last packet"),
+    }
 
 
 def measured(calls: MeshCalls, program: str, running: Sequence[Running]) -> dict[str, Figure]:
     adaptive = patiently(lambda: calls.record(by_rounds(NAMES[program])))
     for done in adaptive.rounds:
         print(f"{program}: {done.new_functions} new of {done.functions} functions; {done.reason}", flush=True)
-    recordings = []
-    for number in range(RECORDINGS):
-        session = alone(calls, running, number, max(PERIODS_MS))
-        recordings.append(recorded(calls, session))
-        print(f"{program}: {number + 1} of {RECORDINGS}, {recordings[-1].raw_bytes / MIB:.1f} MiB", flush=True)
-    truths = [recorded(calls, alone(calls, running, number, TRUTH_MS), whole=True) for number in range(len(running))]
-    truth = merged([one.within[0] for one in truths])
-    print(
-        f"{program}: the truth has {len(truth)} functions, {sum(o.raw_bytes for o in truths) / MIB:.1f} MiB", flush=True
-    )
-    figures: dict[str, Figure] = {}
+    recordings: dict[int, list[Recorded]] = {}
     for period in PERIODS_MS:
+        found = [recorded(calls, alone(calls, running, number, period)) for number in range(RECORDINGS)]
+        recordings[period] = found
+        size = sum(one.raw_bytes for one in found) / MIB
+        print(f"{program}: {RECORDINGS} of {period / 1000:g} s, {size:.1f} MiB", flush=True)
+    truths = [recorded(calls, alone(calls, running, number, TRUTH_MS)) for number in range(len(running))]
+    truth = merged(one.counts for one in truths)
+    size = sum(one.raw_bytes for one in truths) / MIB
+    print(f"{program}: the truth has {len(truth)} functions, {size:.1f} MiB", flush=True)
+    figures: dict[str, Figure] = {}
+    for period, found in recordings.items():
         for count in (count for count in MERGED if count <= RECORDINGS):
-            sets = [[recordings[(first + n) % RECORDINGS] for n in range(count)] for first in range(RECORDINGS)]
-            # A call that began in the first 0.1 s counts for it, but not what it executed in all of the second.
-            measures = ("calls", "instructions") if period == max(PERIODS_MS) else ("calls",)
-            for index, measure in enumerate(measures):
+            sets = [[found[(first + n) % RECORDINGS] for n in range(count)] for first in range(RECORDINGS)]
+            for index, measure in enumerate(("calls", "instructions")):
                 base = distribution(truth, index)
-                found = [
-                    100 * accuracy(distribution(merged(one.within[period] for one in some), index), base)
-                    for some in sets
+                shares = [
+                    100 * accuracy(distribution(merged(one.counts for one in some), index), base) for some in sets
                 ]
-                figures[f"{program}, {period / 1000:g} s, {count} merged, {measure}"] = Figure.of(
-                    found, "% accurate", "published: 83.7, 82.6, 86.2; merging up to +11"
+                figures[accuracy_name(program, period, count, measure)] = Figure.of(
+                    shares, "% accurate", "published: 83.7, 82.6, 86.2; merging up to +11"
                 )
-    lost = sum(one.lost_bytes for one in (*recordings, *truths))
+    lost = sum(one.lost_bytes for found in (*recordings.values(), truths) for one in found)
     figures[f"{program}: lost"] = Figure.of([lost / MIB], "MiB", "of all recordings")
-    adaptive_sessions = [recorded(calls, session, whole=True) for session in adaptive.sessions]
-    return figures | saved(program, adaptive_sessions, recordings, truth)
+    adaptive_sessions = [recorded(calls, session) for session in adaptive.sessions]
+    return figures | saved(program, adaptive_sessions, recordings[max(PERIODS_MS)], truth)
+
+
+def accuracy_name(program: str, period_ms: int, merged_sessions: int, measure: str) -> str:
+    """Of a figure."""
+    return f"{program}, {period_ms / 1000:g} s, {merged_sessions} merged, {measure}"
+
+
+def table(figures: Mapping[str, Figure]) -> str:
+    """Accuracy by calls, in percent: the medians."""
+    counts = [count for count in MERGED if count <= RECORDINGS]
+    lines = ["", "accuracy by calls, %    merged" + "".join(f"{count:>8}" for count in counts)]
+    for program in PROGRAMS:
+        for period in PERIODS_MS:
+            values = [figures[accuracy_name(program, period, count, "calls")].value for count in counts]
+            cells = "".join(f"{value:>8.1f}" for value in values)
+            lines.append(f"{program:<12} {period / 1000:>4g} s            {cells}")
+    return "\n".join([*lines, ""])
 
 
 def saved(
     program: str, adaptive: Sequence[Recorded], recordings: Sequence[Recorded], truth: Counts
 ) -> dict[str, Figure]:
     """The adaptive operation against the fixed plan: all recordings of the longest period."""
-    everything = set(truth).union(*(one.within[max(PERIODS_MS)] for one in recordings))
+    everything = set(truth).union(*(one.counts for one in recordings))
     seen: set[int] = set()
     adaptive_sizes, adaptive_shares = [], []
     for one in adaptive:
-        seen |= one.within[0].keys()
+        seen |= one.counts.keys()
         adaptive_sizes.append(one.raw_bytes)
         adaptive_shares.append(len(seen) / len(everything | seen))
     seen = set()
     fixed_shares = []
     for recording in recordings:
-        seen |= recording.within[max(PERIODS_MS)].keys()
+        seen |= recording.counts.keys()
         fixed_shares.append(len(seen) / len(everything))
     fixed = sum(one.raw_bytes for one in recordings)
     figures = {
@@ -195,21 +219,15 @@ def once(pid: int, period_ms: int) -> coverage_pb2.CoverageRequest:
     )
 
 
-def recorded(calls: MeshCalls, session: str, *, whole: bool = False) -> Recorded:
+def recorded(calls: MeshCalls, session: str) -> Recorded:
     session_id = session.rpartition("/")[2]
     (row,) = calls.query(f"SELECT raw_bytes, lost_bytes FROM sessions WHERE session_id = '{session_id}'")
-    until = {0: ""} if whole else {ms: f"AND c.start_ns < s.start_ns + {ms * 1_000_000}" for ms in PERIODS_MS}
-    within = {period: counts(calls, session_id, condition) for period, condition in until.items()}
-    return Recorded(within, row["raw_bytes"], row["lost_bytes"])
-
-
-def counts(calls: MeshCalls, session_id: str, condition: str) -> Counts:
     rows = calls.query(
-        "SELECT c.function, count(*) AS calls, CAST(sum(c.self_instructions) AS BIGINT) AS instructions"
-        " FROM calls c JOIN sessions s USING (session_id)"
-        f" WHERE c.session_id = '{session_id}' {condition} GROUP BY c.function"
+        "SELECT function, count(*) AS calls, CAST(sum(self_instructions) AS BIGINT) AS instructions"
+        f" FROM calls WHERE session_id = '{session_id}' GROUP BY function"
     )
-    return {row["function"]: (row["calls"], row["instructions"]) for row in rows}
+    counts = {one["function"]: (one["calls"], one["instructions"]) for one in rows}
+    return Recorded(counts, row["raw_bytes"], row["lost_bytes"])
 
 
 def merged(parts: Iterable[Counts]) -> Counts:
