@@ -24,7 +24,7 @@ READY_S = 300
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process has used so far: seconds of CPU with its children's, MiB of its own resident memory."""
+    """What a process has used so far: seconds of CPU and MiB of resident memory, without its children."""
 
     cpu_s: float
     resident_mib: float
@@ -72,12 +72,12 @@ class Cluster:
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
         return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith("etcd_mvcc_put_total"))
 
-    def kill_a_third(self) -> int:
-        """Nodes that die at once, without a word."""
-        dying = self.agents[: max(1, len(self.agents) // 3)]
+    def kill_a_third(self) -> set[int]:
+        """The numbers of the nodes, every third process of them, that die at once, without a word."""
+        dying = self.agents[::3][: max(1, len(self.agents) // 3)]
         for process in dying:
             process.send_signal(signal.SIGKILL)
-        return sum(self._counts[process.pid] for process in dying)
+        return {number for process in dying for number in self._numbers[process.pid]}
 
     async def close(self) -> None:
         await self.channels.close()
@@ -94,7 +94,7 @@ class Cluster:
             command = ["-m", "scale.agents", str(first), str(part), self.session_id, endpoint, str(self.state)]
             process = self._start("", *command)
             self.agents.append(process)
-            self._counts[process.pid] = part
+            self._numbers[process.pid] = range(first, first + part)
             first += part
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -105,10 +105,14 @@ class Cluster:
         return process
 
     def __post_init__(self) -> None:
-        self._counts: dict[int, int] = {}
+        self._numbers: dict[int, range] = {}
 
 
 def cost(process: psutil.Process) -> Cost:
-    family = [process, *process.children(recursive=True)]
-    times = [one.cpu_times() for one in family]
-    return Cost(sum(time.user + time.system for time in times), process.memory_info().rss / (1 << 20))
+    times = process.cpu_times()
+    return Cost(times.user + times.system, process.memory_info().rss / (1 << 20))
+
+
+def spent(before: dict[str, Cost], after: dict[str, Cost]) -> dict[str, float]:
+    """Seconds of CPU between the two, by process."""
+    return {name: cost.cpu_s - before[name].cpu_s for name, cost in after.items()}

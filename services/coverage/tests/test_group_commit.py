@@ -29,6 +29,25 @@ async def test_changes_that_come_during_a_write_share_the_next() -> None:
     assert len(written) <= 2
 
 
+async def test_changes_that_come_during_the_pause_before_a_write_share_it() -> None:
+    state: list[int] = []
+    written: list[list[int]] = []
+
+    async def write() -> None:
+        written.append(list(state))
+
+    commits = GroupCommit(write, pause_s=0.01)
+
+    async def change(number: int) -> None:
+        state.append(number)
+        await commits.commit()
+
+    first = asyncio.create_task(change(1))
+    await asyncio.sleep(0)
+    await asyncio.gather(first, change(2))
+    assert written == [[1, 2]]
+
+
 async def test_a_write_that_fails_fails_its_change_and_not_the_next() -> None:
     failures = [ValueError("full")]
 

@@ -17,7 +17,7 @@ from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, pres
 from permille.coverage.service.decoding import Decodings
 from permille.coverage.service.group_commit import GroupCommit
 from permille.coverage.service.heavy_nodes import HeavyNodes, busy
-from permille.coverage.service.progress import Stage, decoding_stage, recording_stage
+from permille.coverage.service.progress import Stage, decoding_stage, pause_s, recording_stage
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
 from permille.coverage.service.session_profiles import SessionProfiles
@@ -31,8 +31,8 @@ Session = controller_pb2.Session
 CoverageJob = Job[coverage_pb2.StartCoverageRequest]
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
-# How often progress is written while it moves.
-_PROGRESS_S = 0.25
+# The state has all sessions and is written with those that have begun: the more there are, the more share a write.
+_SAVE_PART_S = 0.0002
 # Each is asked after until it is done: a thousand that wait for their turn would be asked after for as long.
 _DECODES_AT_ONCE = 64
 _AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
@@ -139,7 +139,7 @@ class CoverageWork:
 
         A node that is away refuses nothing: where others have begun, its error is returned.
         """
-        saving = GroupCommit(lambda: _save(job, state))
+        saving = GroupCommit(lambda: _save(job, state), len(state.plan.nodes) * _SAVE_PART_S)
 
         async def begin(index: int, plan: coverage_pb2.NodePlan) -> None:
             session = await self._recordings.begin(plan, job.request.coverage, _request_id(job, index))
@@ -193,7 +193,7 @@ class CoverageWork:
 
         stored, failed = await _with_companions(
             _surviving({index: follow(index, name) for index, name in names.items()}, job),
-            _report(job, lambda: recording_stage(latest.values(), period_ms)),
+            _report(job, lambda: recording_stage(latest.values(), period_ms), len(names)),
             stop_when_cancelled(),
         )
         if job.cancel_requested.is_set():
@@ -218,7 +218,7 @@ class CoverageWork:
 
         return await _with_companions(
             _surviving({index: decode(index, session) for index, session in sessions.items()}, job),
-            _report(job, lambda: decoding_stage(latest.values())),
+            _report(job, lambda: decoding_stage(latest.values()), len(sessions)),
             end_when_cancelled(),
         )
 
@@ -272,14 +272,14 @@ async def _save(job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
     await job.save(state.SerializeToString(deterministic=True))
 
 
-async def _report(job: CoverageJob, stage: Callable[[], Stage]) -> None:
+async def _report(job: CoverageJob, stage: Callable[[], Stage], parts: int) -> None:
     shown: Stage | None = None
     while True:
         now = stage()
         if now != shown:
             await job.progress(now.word, now.completed, now.total, now.unit)
             shown = now
-        await asyncio.sleep(_PROGRESS_S)
+        await asyncio.sleep(pause_s(parts))
 
 
 async def _surviving(

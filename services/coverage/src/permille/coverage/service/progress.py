@@ -10,6 +10,9 @@ from permille.api.controller.v1 import controller_pb2
 from permille.api.operation.v1 import operation_pb2
 
 Session = controller_pb2.Session
+# How often progress is looked at and written while it moves, and what each part of the work adds to that.
+_PAUSE_S = 0.25
+_PART_S = 0.001
 _BEFORE_STORING = (Session.STATE_UNSPECIFIED, Session.STATE_PREPARING, Session.STATE_RECORDING)
 
 
@@ -21,6 +24,14 @@ class Stage:
     completed: int = 0
     total: int = 0
     unit: str = ""
+
+
+def pause_s(parts: int) -> float:
+    """Between two looks at the progress of so many sessions.
+
+    A look costs as much as there are parts, and more parts take longer: at fixed intervals they cost their square.
+    """
+    return max(_PAUSE_S, parts * _PART_S)
 
 
 def recording_stage(sessions: Iterable[Session], period_ms: int, clock_ns: Callable[[], int] = time.time_ns) -> Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
@@ -14,6 +15,8 @@ from permille.mesh.errors import Code, FailedPrecondition, NotFound, PermilleErr
 Session = controller_pb2.Session
 _FINAL = (Session.STATE_STORED, Session.STATE_FAILED)
 _SHORT_S = 10.0
+# A call's deadline begins when it is made: of a thousand made at once the last would be answered after it.
+_AT_ONCE = 64
 # A watch is renewed at least this often, so that a silent connection is noticed.
 _WATCH_S = 300.0
 
@@ -24,6 +27,7 @@ class Recordings:
     def __init__(self, channels: Channels, *, patience_s: float) -> None:
         self._channels = channels
         self._patience_s = patience_s
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def begin(
         self, plan: coverage_pb2.NodePlan, coverage: coverage_pb2.CoverageRequest, request_id: str
@@ -43,7 +47,8 @@ class Recordings:
         )
 
         async def start() -> controller_pb2.StartSessionResponse:
-            return await (await self._stub(plan.node)).StartSession(request, timeout=_SHORT_S)
+            async with self._slots:
+                return await (await self._stub(plan.node)).StartSession(request, timeout=_SHORT_S)
 
         try:
             return (await Patience(self._patience_s).until_answered(start)).session
@@ -55,8 +60,9 @@ class Recordings:
         patience = Patience(self._patience_s)
 
         async def watch() -> Session:
-            stub = await self._stub(_node_of(name))
-            session = (await stub.GetSession(controller_pb2.GetSessionRequest(name=name), timeout=_SHORT_S)).session
+            async with self._slots:
+                stub = await self._stub(_node_of(name))
+                session = (await stub.GetSession(controller_pb2.GetSessionRequest(name=name), timeout=_SHORT_S)).session
             patience.rewarded()
             changed(session)
             if session.state in _FINAL:
@@ -80,8 +86,9 @@ class Recordings:
         """Ends a recording now; what was recorded is stored. One that is over is left alone."""
 
         async def stop() -> object:
-            stub = await self._stub(_node_of(name))
-            return await stub.StopSession(controller_pb2.StopSessionRequest(name=name), timeout=_SHORT_S)
+            async with self._slots:
+                stub = await self._stub(_node_of(name))
+                return await stub.StopSession(controller_pb2.StopSessionRequest(name=name), timeout=_SHORT_S)
 
         try:
             await Patience(self._patience_s).until_answered(stop)
