@@ -121,6 +121,29 @@ def test_a_policy_gets_its_numbers_by_default(admin: User) -> None:
     assert weights == {"priority": 50, "complexity": 30, "stability": 100}
 
 
+def test_a_policy_may_bound_what_all_requests_of_its_namespace_take_together(admin: User) -> None:
+    namespace = namespace_of(admin, "policy-quotas")
+    quotas = {"cores": 8, "bytesPerSecond": "500Mi", "decodeMilliseconds": 60_000}
+    made = admin.made(policy(namespace=namespace, quotas=quotas))["spec"]["quotas"]
+    assert made == {**quotas, "activeRequests": 4, "maxReplicas": 10, "maxPeriod": "60s"}
+
+
+@pytest.mark.parametrize(
+    ("quotas", "told"),
+    [
+        ({"cores": 0}, "should be greater than or equal to 1"),
+        ({"cores": 1_000_001}, "should be less than or equal to"),
+        ({"cores": "8"}, "must be of type integer"),
+        ({"bytesPerSecond": "500MB"}, "a rate is a number of bytes a second, or of Ki, Mi or Gi: 500Mi"),
+        ({"decodeMilliseconds": 499}, "decodeMilliseconds is at least 500: no decode takes less"),
+    ],
+)
+def test_a_quota_that_cannot_be_meant_is_refused(admin: User, quotas: Object, told: str) -> None:
+    answer = admin.create(policy(quotas=quotas))
+    assert answer.status == 422
+    assert told in answer.message
+
+
 def test_a_namespace_has_one_policy(admin: User) -> None:
     answer = admin.create(policy(name="mine"))
     assert answer.status == 422

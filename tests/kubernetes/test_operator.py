@@ -487,6 +487,27 @@ def test_what_others_of_the_namespace_take_is_waited_for(
     assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
 
 
+def test_a_policys_quota_of_cores_bytes_and_decoding_reaches_coverage(
+    mesh: WholeMesh, operator: Operator, admin: User, pod: str
+) -> None:
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
+    # Less than the mesh allows the namespace, and less than the program has threads or writes.
+    quotas = {"cores": 2, "bytesPerSecond": "1", "decodeMilliseconds": 60_000}
+    admin.made({**policy, "spec": {"quotas": quotas}})
+    try:
+        body = finished(admin, admin.made(request(period="100ms"))["metadata"]["name"])
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+    asked = {"cores": 2, "bytes_per_second": 1, "decode_ms": 60_000}
+    assert body["status"]["plan"]["quota"] == asked
+    (session,) = sessions_of(admin, body)
+    assert session["spec"]["quota"] == asked
+    failed = condition(body, "Failed")
+    assert (failed["status"], failed["reason"]) == ("True", "NothingWithinQuota")
+    assert "the quota is" in failed["message"]
+
+
 def test_deleting_a_request_stops_its_recording(
     mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
 ) -> None:

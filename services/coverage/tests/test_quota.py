@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import Policy, Wish, plan
@@ -12,7 +16,8 @@ from permille.coverage.domain.quota import CallerLimits, Limit, Quota, Room, Usa
 from permille.coverage.domain.rates import DECODE_FLOOR_MS, Rates
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.token_bucket import TokenBucket, TokenBuckets
-from permille.mesh.errors import ResourceExhausted
+from permille.coverage.service.wire import wish_of
+from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
 NODES = [Node(f"n{n}", (Process(n + 1, "server", threads=2),), cores=4) for n in range(4)]
 RATES = {"server": Rates(bytes_per_second=1e6, sessions=3)}
@@ -59,6 +64,24 @@ def test_rounds_reserve_the_decoding_of_the_longest_that_one_may_become(
     assert made.nodes[0].expected_decode_ms == DECODE_FLOOR_MS + 2 * period_ms
     with pytest.raises(ResourceExhausted, match="ms of decoding"):
         plan(wish, NODES, rates, policy=policy, room=Room([Limit(Quota(decode_ms=made.usage.decode_ms - 1))]))
+
+
+def test_a_request_makes_its_namespaces_quota_smaller_and_never_larger() -> None:
+    policy = Policy(quotas={"shop": Quota(cores=4, decode_ms=9000)})
+    asked = Quota(cores=2, bytes_per_second=1e6, decode_ms=10_000)
+    assert policy.quota("shop", asked) == Quota(cores=2, bytes_per_second=1e6, decode_ms=9000)
+    assert policy.quota("shop", Quota()) == policy.quota("shop") == Quota(cores=4, decode_ms=9000)
+    assert policy.quota("other", asked) == asked
+    wish = replace(WISH, namespace="shop", quota=asked)
+    assert len(plan(wish, NODES, RATES, policy=policy).nodes) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"cores": -1}, {"bytes_per_second": float("nan")}, {"decode_ms": -5}])
+def test_a_quota_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    target = coverage_pb2.Target(process_name="server")
+    request = coverage_pb2.CoverageRequest(target=target, quota=coverage_pb2.NamespaceQuota(**wrong))
+    with pytest.raises(InvalidArgument, match=f"the quota's {next(iter(wrong))} is"):
+        wish_of(request)
 
 
 def test_the_clusters_quota_holds_whatever_the_namespace() -> None:

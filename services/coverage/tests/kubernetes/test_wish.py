@@ -16,21 +16,32 @@ from permille.coverage.domain.kubernetes.conditions import (
     with_condition,
 )
 from permille.coverage.domain.kubernetes.wish import Policy, Wish, policy_of, wish_of
+from permille.coverage.domain.quota import Quota
 from permille.coverage.service.kubernetes.session_work import session_object, wish
 from permille.coverage.service.wire import wish_of as wish_of_request
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 POLICY: dict[str, dict[str, Any]] = {
     "defaults": {"period": "2s", "budget": "32Mi", "maxReplicas": 2},
-    "quotas": {"activeRequests": 1, "maxReplicas": 3, "maxPeriod": "5s", "maxBudget": "64Mi"},
+    "quotas": {
+        "activeRequests": 1,
+        "maxReplicas": 3,
+        "maxPeriod": "5s",
+        "maxBudget": "64Mi",
+        "cores": 4,
+        "bytesPerSecond": "100Mi",
+        "decodeMilliseconds": 60_000,
+    },
     "retention": {"ttlSecondsAfterFinished": 60},
     "weights": {"priority": 0, "complexity": 10, "stability": 90},
 }
 
+QUOTA = {"cores": 4, "bytes_per_second": 100 << 20, "decode_ms": 60_000}
+
 
 def test_what_is_not_asked_for_comes_from_the_policy() -> None:
     assert wish_of({}, Policy()) == Wish(0, 0, 1, 86_400)
-    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3)
+    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3, quota=QUOTA)
     asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
     assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)
 
@@ -58,14 +69,14 @@ def test_more_than_the_policy_allows_is_refused(asked: dict[str, object], reason
     assert refused.value.reason == reason
 
 
-def test_the_policys_weights_reach_coverage_and_without_any_nothing_is_said() -> None:
+def test_the_policys_weights_and_quota_reach_coverage_and_without_any_nothing_is_said() -> None:
     metadata = {"name": "r", "uid": "u"}
     place = dict.fromkeys(("name", "nodeName", "podName", "podUID", "container", "containerID"), "0123456789ab")
     plan: dict[str, object] = {"periodMilliseconds": 0, "budgetBytes": 0}
-    for weights in ({}, {"weights": POLICY["weights"]}):
-        accepted = {"metadata": metadata, "spec": {"purpose": "OnDemand"}, "status": {"plan": plan | weights}}
-        asked = wish("shop", session_object(accepted, place)["spec"])
-        assert wish_of_request(asked).weights == weights.get("weights", {})
+    for more in ({}, {"weights": POLICY["weights"], "quota": QUOTA}):
+        accepted = {"metadata": metadata, "spec": {"purpose": "OnDemand"}, "status": {"plan": plan | more}}
+        asked = wish_of_request(wish("shop", session_object(accepted, place)["spec"]))
+        assert (asked.weights, asked.quota) == (more.get("weights", {}), Quota(**more.get("quota", {})))
 
 
 def test_the_priority_reaches_coverage_and_without_one_it_is_the_purposes() -> None:

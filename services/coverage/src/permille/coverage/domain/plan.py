@@ -38,6 +38,8 @@ class Wish:
     rounds: int = 0
     # In place of the policy's, by their names in `Weights`.
     weights: Mapping[str, float] = field(default_factory=dict)
+    # Of the namespace, where it is less than the policy's.
+    quota: Quota = field(default_factory=Quota)
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` (ROUNDS_TARGET) for rounds among processes that were named one by one."""
@@ -72,9 +74,10 @@ class Policy:
     # Of all namespaces together.
     cluster: Quota = CLUSTER
 
-    def quota(self, namespace: str) -> Quota:
-        """Of the unfinished requests of this namespace."""
-        return self.quotas.get(namespace) or self.quotas.get(DEFAULT) or Quota()
+    def quota(self, namespace: str, asked: Quota | None = None) -> Quota:
+        """Of the unfinished requests of this namespace; the smaller ones of what is `asked` hold."""
+        configured = self.quotas.get(namespace) or self.quotas.get(DEFAULT) or Quota()
+        return configured.tightened(asked or Quota())
 
     def caller(self, name: str) -> CallerLimits:
         """Of this caller."""
@@ -153,7 +156,7 @@ def plan(
     for one in instances:
         if one.process.session and not wish.sampled:
             raise _already_recorded(one.process)
-    room = Room([Limit(policy.quota(wish.namespace))]) if room is None else room
+    room = Room([Limit(policy.quota(wish.namespace, wish.quota))]) if room is None else room
     sample = _sample(wish, instances, policy, room)
     if not sample.chosen:
         alone = _sample(wish, [one.alone() for one in instances], policy, room.alone())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 DEFAULT = "default"
 
@@ -15,6 +16,21 @@ class Quota:
     cores: int = 0
     bytes_per_second: float = 0.0
     decode_ms: int = 0
+
+    def tightened(self, other: Quota) -> Quota:
+        """The smaller limit of each."""
+        return Quota(
+            _smaller(self.cores, other.cores),
+            _smaller(self.bytes_per_second, other.bytes_per_second),
+            _smaller(self.decode_ms, other.decode_ms),
+        )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _smaller(one: _Number, other: _Number) -> _Number:
+    return min(one, other) if one and other else one or other
 
 
 # Of all namespaces together, where nothing else is set: a thousand instances at the first guess fit, of one core,

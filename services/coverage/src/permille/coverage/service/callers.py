@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
-from permille.coverage.domain.plan import Plan, Policy
+from permille.coverage.domain.plan import Plan, Policy, Wish
 from permille.coverage.domain.quota import DEFAULT, CallerLimits, Limit, Quota, Room, Usage
 from permille.coverage.domain.token_bucket import TokenBuckets
 from permille.coverage.service.heavy_nodes import held
@@ -53,26 +53,26 @@ class Callers:
             )
         return caller
 
-    async def room(self, caller: Caller, namespace: str) -> Room:
-        """What there is for a request of this caller in this namespace.
+    async def room(self, caller: Caller, wish: Wish) -> Room:
+        """What there is for this request of this caller.
 
         Raises `PermissionDenied` (NAMESPACE_NOT_ALLOWED) for one that it may not ask for.
         """
-        self._require_namespace(caller, namespace)
-        room, _, _ = await self._present(caller, namespace)
+        self._require_namespace(caller, wish.namespace)
+        room, _, _ = await self._present(caller, wish)
         return room
 
-    async def start(self, caller: Caller, namespace: str, begin: Begin) -> operation_pb2.Operation:
+    async def start(self, caller: Caller, wish: Wish, begin: Begin) -> operation_pb2.Operation:
         """What `begin` returns for the room there is; again when another replica lets something begin meanwhile.
 
         Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests, and what `room`
         raises.
         """
-        self._require_namespace(caller, namespace)
+        self._require_namespace(caller, wish.namespace)
         own = self._limits_of(caller)
         async with self._one_at_a_time:
             while True:
-                room, unfinished, revision = await self._present(caller, namespace)
+                room, unfinished, revision = await self._present(caller, wish)
                 if own.requests and unfinished >= own.requests:
                     raise _too_many(caller, own.requests)
                 try:
@@ -95,12 +95,13 @@ class Callers:
                 metadata={"caller": caller.name, "namespace": namespace},
             )
 
-    async def _present(self, caller: Caller, namespace: str) -> tuple[Room, int, int]:
+    async def _present(self, caller: Caller, wish: Wish) -> tuple[Room, int, int]:
         contents, revision = await self._operations.reservations()
         reserved = [coverage_pb2.Reservation.FromString(content) for content in contents.values()]
         of_caller = [one for one in reserved if one.caller == caller.name]
+        of_namespace = [one for one in reserved if one.namespace == wish.namespace]
         limits = [
-            Limit(self._policy.quota(namespace), _sum(one for one in reserved if one.namespace == namespace)),
+            Limit(self._policy.quota(wish.namespace, wish.quota), _sum(of_namespace)),
             Limit(self._policy.cluster, _sum(reserved), owner="the cluster"),
             Limit(Quota(cores=self._limits_of(caller).cores), _sum(of_caller), owner=caller.name),
         ]

@@ -58,7 +58,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         """What StartCoverage would do, at which cost."""
         caller = self._callers.counted(context)
         found = await self._planner.survey(request.coverage)
-        planned, _ = self._planner.plan(found, await self._callers.room(caller, found.wish.namespace))
+        planned, _ = self._planner.plan(found, await self._callers.room(caller, found.wish))
         if request.outlook:
             await self._planner.add_outlook(planned, request.coverage.rounds.limit)
         return coverage_pb2.PlanCoverageResponse(plan=planned)
@@ -115,7 +115,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
 
         try:
             found = await self._planner.survey(request.coverage)
-            operation = await self._callers.start(caller, found.wish.namespace, begin)
+            operation = await self._callers.start(caller, found.wish, begin)
         except PermilleError:
             # The same request at the same time was quicker: what it records cannot be planned for any more.
             known = await self._operations.find(request, request.request_id)

@@ -10,7 +10,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.node import OWN_RECORDER, GroupOnNode, Node, Process
 from permille.coverage.domain.period import Purpose
 from permille.coverage.domain.plan import NodePlan, Plan, Wish
-from permille.coverage.domain.quota import DEFAULT
+from permille.coverage.domain.quota import DEFAULT, Quota
 from permille.coverage.domain.rounds import MOST_ROUNDS
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
@@ -75,7 +75,21 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         namespace=request.namespace or DEFAULT,
         rounds=rounds,
         weights=_weights(request.weights) if request.HasField("weights") else {},
+        quota=_quota(request.quota),
     )
+
+
+def _quota(asked: coverage_pb2.NamespaceQuota) -> Quota:
+    quota = Quota(asked.cores, asked.bytes_per_second, asked.decode_ms)
+    for name, value in vars(quota).items():
+        if not 0 <= value < math.inf:
+            raise InvalidArgument(
+                f"the quota's {name} is {value}",
+                reason="QUOTA_OUT_OF_RANGE",
+                help="a quota is more than zero; zero leaves it to the service",
+                metadata={"quota": name},
+            )
+    return quota
 
 
 def _weights(asked: coverage_pb2.Weights) -> dict[str, float]:

@@ -31,6 +31,8 @@ class Policy:
     ttl_s: int = _DAY_S
     # Of a decided period; none: coverage's own.
     weights: Mapping[str, int] = field(default_factory=dict)
+    # Of all requests together, as coverage's API calls them; none: coverage's own.
+    quota: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Wish:
     priority: int | None = None
     rounds: int = 0
     allowed: int = 10
+    quota: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def most(self) -> tuple[int, str]:
@@ -75,6 +78,7 @@ def policy_of(spec: Mapping[str, Any] | None) -> Policy:
         most_budget_bytes=size_bytes(quotas.get("maxBudget")),
         ttl_s=(spec.get("retention") or {}).get("ttlSecondsAfterFinished", known.ttl_s),
         weights=spec.get("weights") or {},
+        quota=_quota(quotas),
     )
 
 
@@ -95,6 +99,7 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
         priority=spec.get("priority"),
         rounds=spec.get("rounds", 0),
         allowed=policy.most_replicas,
+        quota=policy.quota,
     )
     if wish.period_ms > policy.longest_ms:
         raise _over("QUOTA_PERIOD", f"a period of {wish.period_ms} ms", f"{policy.longest_ms} ms", "quotas.maxPeriod")
@@ -105,6 +110,15 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
         allowed = f"{policy.most_replicas}"
         raise _over("QUOTA_REPLICAS", f"maxReplicas {wish.replicas}", allowed, "quotas.maxReplicas")
     return wish
+
+
+def _quota(quotas: Mapping[str, Any]) -> dict[str, int]:
+    asked = {
+        "cores": quotas.get("cores", 0),
+        "bytes_per_second": size_bytes(quotas.get("bytesPerSecond")),
+        "decode_ms": quotas.get("decodeMilliseconds", 0),
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
 def milliseconds(text: str | None) -> int:

@@ -81,6 +81,7 @@ def accepted(metadata: Mapping[str, Any], wish: Wish, choices: Sequence[Choice])
             "budgetBytes": wish.budget_bytes,
             "ttlSecondsAfterFinished": wish.ttl_s,
             **({"weights": dict(wish.weights)} if wish.weights else {}),
+            **({"quota": dict(wish.quota)} if wish.quota else {}),
         },
         "sessions": places,
         "notChosen": [

@@ -183,6 +183,7 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
             "budgetBytes": plan["budgetBytes"],
             **({"weights": plan["weights"]} if "weights" in plan else {}),
             **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
+            **({"quota": plan["quota"]} if "quota" in plan else {}),
         },
     }
 
@@ -199,6 +200,7 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         cause=spec["requestUID"],
         priority=spec.get("priority"),
         weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
+        quota=coverage_pb2.NamespaceQuota(**spec["quota"]) if "quota" in spec else None,
     )
 
 
