@@ -1017,6 +1017,26 @@ async def test_a_replica_that_ended_meanwhile_is_passed_over(
     assert len(result.sessions) == 2
 
 
+async def test_a_later_round_whose_node_another_request_has_is_passed_over(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    decoder.go_on.clear()
+    decoder.ran = with_rare
+    profile = await start_profile(coverage, profile_of("redis-server", limit=2, min_gain=1e-9))
+    await coverage.until(profile.name, "DECODING")
+    controller.go_on.clear()
+    other = await coverage.begin(pids=(13,))
+    assert not (await coverage.until(other.name, "RECORDING")).done
+    decoder.go_on.set()
+    result = result_of(await coverage.wait(profile.name))
+    assert result.rounds[1].reason == "not recorded: another request's heavy session records on nodes/n1"
+    assert len(result.sessions) == 1
+    controller.go_on.set()
+    result_of(await coverage.wait(other.name))
+    assert controller.most_at_once == 1
+
+
 async def test_a_later_round_that_fails_costs_only_itself(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:
