@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ from permille.cli.diagnosis.hardware_selftest import (
     HardwareCheck,
     HardwareSelftest,
     build,
+    counted,
     missing,
     parse,
-    require,
     source_tree,
 )
+from permille.cli.diagnosis.known_calls import PrivateMesh
 from permille.cli.diagnosis.machine import intel_pt_check
 from permille.mesh.errors import FailedPrecondition, NotFound
 
@@ -46,25 +49,50 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 
 
 @pytest.mark.skipif(intel_pt_check().available, reason="this machine has Intel PT")
-def test_a_machine_without_intel_pt_is_told_so() -> None:
-    with pytest.raises(FailedPrecondition, match=r"on this machine, because this processor .* has no Intel PT"):
-        require(os.geteuid())
+def test_a_machine_without_intel_pt_is_told_so_for_each_step() -> None:
     ended = permille_alone("selftest", "--hardware")
-    assert ended.returncode == 4 and "no Intel PT" in ended.stderr
+    told = [line for line in ended.stdout.splitlines() if "not on this machine, because this processor" in line]
+    assert ended.returncode == 4 and len(told) == 3, ended
+    assert all(line.startswith("not possible") and "has no Intel PT" in line for line in told)
     assert permille_alone("selftest").returncode == 2
 
 
 @pytest.mark.skipif(LOADED.exists(), reason="the module is loaded here")
-def test_without_a_module_that_loads_nothing_is_tested(tmp_path: Path) -> None:
+def test_a_module_that_does_not_load_is_said_to_be_none(tmp_path: Path) -> None:
     build(KMOD, ["selftest-hardware"])
-    (tmp_path / "Makefile").write_text(
-        f"module:\nselftest-hardware:\n\tmkdir build && cp {KMOD}/build/selftest-hardware build\n"
-    )
-    test = HardwareSelftest(tmp_path)
-    (check,) = test.checks()
-    assert [file.name for file in tmp_path.iterdir()] == ["Makefile"], "the source is left as it is"
+    (check,) = HardwareSelftest(KMOD)._module_checks(KMOD)
     assert check.result == "not possible" and "the module does not load" in check.text
-    assert test.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def private_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMesh]:
+    mesh = PrivateMesh(tmp_path_factory.mktemp("private"))
+    with mesh.up():
+        yield mesh
+
+
+def test_a_known_program_is_recorded_and_its_calls_are_those_that_are_known(private_mesh: PrivateMesh) -> None:
+    build(KMOD, ["selftest-hardware"])
+    check = counted(private_mesh, KMOD / "build" / "known-calls", "vpt")
+    assert check.result == "ok" and "3 in each" in check.text, check
+    assert re.search(r" [1-9]\d{3,} calls in ", check.text)
+
+
+def test_a_program_that_calls_otherwise_fails_the_check(private_mesh: PrivateMesh, tmp_path: Path) -> None:
+    source = (KMOD / "selftest" / "known_calls.c").read_text()
+    (tmp_path / "other.c").write_text(source.replace("i < 3;", "i < 4;"))
+    subprocess.run(["gcc", "-O2", "-o", tmp_path / "other", tmp_path / "other.c"], check=True)
+    check = counted(private_mesh, tmp_path / "other", "vpt")
+    assert check.result == "failed" and check.text.startswith("calls of a known program, by vpt and decoded: not "), (
+        check
+    )
+
+
+@pytest.mark.skipif(intel_pt_check().available, reason="this machine has Intel PT")
+@pytest.mark.parametrize("backend", ["kmod", "perf"])
+def test_a_back_end_that_is_not_here_is_no_failure(private_mesh: PrivateMesh, backend: str) -> None:
+    check = counted(private_mesh, KMOD / "build" / "known-calls", backend)
+    assert check.result == "not possible" and "not on this machine, because " in check.text, check
 
 
 def test_what_cannot_be_built_is_told_in_the_words_of_make(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 from permille.cli import exit_codes
-from permille.cli.diagnosis.hardware_selftest import NOTHING_TESTED, HardwareSelftest, require, source_tree
+from permille.cli.diagnosis.hardware_selftest import NOTHING_TESTED, HardwareSelftest, source_tree
 from permille.cli.invocation import Invocation, command
 from permille.mesh.errors import InvalidArgument
 
@@ -23,7 +22,7 @@ def selftest(
     invocation: Invocation,
     *,
     hardware: Annotated[
-        bool, typer.Option("--hardware", help="The kernel module on this processor's Intel PT.")
+        bool, typer.Option("--hardware", help="This processor's Intel PT: the kernel module, and perf.")
     ] = False,
     kmod: Annotated[
         Path | None,
@@ -35,8 +34,9 @@ def selftest(
 ) -> None:
     """Test on this machine what only its own hardware can tell: one page, one line a check.
 
-    Needs root, a processor with Intel PT, a compiler and the kernel's headers. The module is built and loaded for the
-    time of the test; one that is loaded is tested as it is.
+    Needs root, a processor with Intel PT, a compiler and the kernel's headers; what is not possible here is said with
+    the reason. The module is built and loaded for the time of the test; one that is loaded is tested as it is. Then
+    services of their own record a program whose calls are known, with the module and with perf, and decode it.
 
     Exit code 1 when a check has failed, 4 when nothing can be tested here.
     """
@@ -44,7 +44,6 @@ def selftest(
         raise InvalidArgument(
             "there is nothing to test", reason="NO_SELFTEST", help="permille selftest --hardware tests the processor"
         )
-    require(os.geteuid())
     test = HardwareSelftest(source_tree(kmod), suspend=suspend)
     about = {"kernel": platform.release(), "processor": processor_name()}
     if invocation.as_json:

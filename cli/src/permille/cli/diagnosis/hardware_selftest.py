@@ -1,4 +1,4 @@
-"""The self-test of the kernel module on a processor with Intel PT (kmod/selftest): what it needs, and its run."""
+"""The self-test on a processor with Intel PT: the kernel module (kmod/selftest), kmod and perf up to decoded calls."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from permille.cli.diagnosis.known_calls import INNER_OF_OUTER, NotRecordedError, PrivateMesh
 from permille.cli.diagnosis.machine import intel_pt_check
 from permille.mesh.errors import FailedPrecondition, NotFound
 
@@ -17,6 +19,12 @@ LOADED = Path("/sys/module/permille")
 # DKMS keeps a module's source there.
 DKMS = Path("/usr/src")
 NOTHING_TESTED = 2
+MODULE = "the module on this processor"
+DECODED = {
+    "kmod": "calls of a known program, by kmod and decoded",
+    "perf": "calls of a known program, by perf and decoded",
+    "vpt": "calls of a known program, by vpt and decoded",
+}
 _BUILT = shutil.ignore_patterns("build", "*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd")
 _RESULTS = {"ok": "ok", "FAILED": "failed", "-": "not possible"}
 
@@ -46,7 +54,7 @@ def source_tree(named: Path | None) -> Path:
 
 
 def missing(uid: int) -> list[str]:
-    """Why this machine cannot run the test; nothing where it can."""
+    """Why this machine cannot run the module's test; nothing where it can."""
     why = []
     processor = intel_pt_check()
     if not processor.available and "perf" not in processor.detail:
@@ -57,15 +65,11 @@ def missing(uid: int) -> list[str]:
     return why
 
 
-def require(uid: int) -> None:
-    """Raises FailedPrecondition that tells all that is missing."""
-    why = missing(uid)
-    if why:
-        raise FailedPrecondition(
-            f"the hardware cannot be tested on this machine, because {'; and '.join(why)}",
-            reason="SELFTEST_NOT_POSSIBLE",
-            help="run it as root on a machine whose /proc/cpuinfo has the flag intel_pt",
-        )
+def missing_for_perf() -> list[str]:
+    """The same of the kernel's own driver, which the module can do without."""
+    processor = intel_pt_check()
+    why = [] if processor.available else [processor.detail]
+    return why + [f"{program} is not installed" for program in ("make", "gcc") if shutil.which(program) is None]
 
 
 def build(folder: Path, targets: Sequence[str]) -> None:
@@ -85,25 +89,85 @@ class HardwareSelftest:
     def __init__(self, folder: Path, *, suspend: bool = False) -> None:
         self._folder = folder
         self._suspend = suspend
-        self.exit_code = NOTHING_TESTED
+        self._results: set[str] = set()
+
+    @property
+    def exit_code(self) -> int:
+        if "failed" in self._results:
+            return 1
+        return 0 if "ok" in self._results else NOTHING_TESTED
 
     def checks(self) -> Iterator[HardwareCheck]:
         """Each as soon as it is known. A module that is loaded already is tested as it is."""
         with tempfile.TemporaryDirectory(prefix="permille-selftest-") as place:
             # DKMS would take what is built in its source for part of it.
             folder = Path(shutil.copytree(self._folder, Path(place) / "kmod", ignore=_BUILT))
-            yield from self._checks(folder)
+            for check in self._checks(folder, Path(place)):
+                self._results.add(check.result)
+                yield check
 
-    def _checks(self, folder: Path) -> Iterator[HardwareCheck]:
-        loaded = LOADED.exists()
-        build(folder, ["selftest-hardware"] if loaded else ["module", "selftest-hardware"])
+    def _checks(self, folder: Path, place: Path) -> Iterator[HardwareCheck]:
+        module, perf = missing(os.geteuid()), missing_for_perf()
+        if not (module and perf):
+            build(folder, ["selftest-hardware"])
+        if not module and not LOADED.exists():
+            try:
+                build(folder, ["module"])
+            except FailedPrecondition as error:
+                module = [error.message]
+        if module:
+            yield not_here(MODULE, module)
+            yield not_here(DECODED["kmod"], module)
+        else:
+            yield from self._module_checks(folder)
+        if perf:
+            yield not_here(DECODED["perf"], perf)
+        backends = [name for name, why in (("kmod", module), ("perf", perf)) if not why]
+        if backends:
+            yield from decoded(folder, place, backends)
+
+    def _module_checks(self, folder: Path) -> Iterator[HardwareCheck]:
         command: list[str | Path] = [folder / "build" / "selftest-hardware"]
-        command += [] if loaded else [folder / "build" / "permille.ko"]
+        command += [] if LOADED.exists() else [folder / "build" / "permille.ko"]
         command += ["--suspend"] if self._suspend else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as running:
             for line in running.stdout or ():
                 yield parse(line)
-        self.exit_code = running.returncode
+        if running.returncode not in (0, 1, NOTHING_TESTED):
+            yield HardwareCheck("failed", f"{MODULE}: the test ended by {running.returncode}")
+
+
+def decoded(folder: Path, place: Path, backends: Sequence[str]) -> Iterator[HardwareCheck]:
+    """A known program, recorded by each back end and decoded by services of its own."""
+    mesh = PrivateMesh(place)
+    with ExitStack() as stack:
+        if "kmod" in backends and not LOADED.exists():
+            subprocess.run(["insmod", folder / "build" / "permille.ko"], capture_output=True, check=False)
+            stack.callback(subprocess.run, ["rmmod", "permille"], capture_output=True, check=False)
+        try:
+            stack.enter_context(mesh.up())
+        except NotRecordedError as error:
+            yield HardwareCheck("failed", str(error))
+            return
+        for backend in backends:
+            yield counted(mesh, folder / "build" / "known-calls", backend)
+
+
+def counted(mesh: PrivateMesh, program: Path, backend: str) -> HardwareCheck:
+    """What the decoded recording says of the program, against what is known."""
+    what = DECODED[backend]
+    try:
+        found = mesh.count_calls(program, backend)
+    except NotRecordedError as error:
+        return HardwareCheck("failed", f"{what}: {error}") if error.here else not_here(what, [str(error)])
+    told = f"{found.inner} calls in {found.outer}, {INNER_OF_OUTER} in each; {found.instructions} instructions"
+    if found.as_known:
+        return HardwareCheck("ok", f"{what}: {told}")
+    return HardwareCheck("failed", f"{what}: not {told}; {found.lost_bytes} bytes are lost")
+
+
+def not_here(what: str, why: Sequence[str]) -> HardwareCheck:
+    return HardwareCheck("not possible", f"{what}: not on this machine, because {'; and '.join(why)}")
 
 
 def parse(line: str) -> HardwareCheck:
