@@ -42,8 +42,9 @@ void test_kexec(void)
 
 	propose(&r, load.pid, 0, CORES);
 	record(&r);
+	/* Refused where the kernel before has left TraceEn set */
 	for (unsigned int i = 0; i < CORES; i++)
-		while (!core_status(&r, i).tracing)
+		while (session_status(&r).state == PERMILLE_ACTIVE && !core_status(&r, i).tracing)
 			usleep(10000);
 	if (!parameter("again", 0)) {
 		note("both cores record when the next kernel is begun");
