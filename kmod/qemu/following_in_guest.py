@@ -1,14 +1,17 @@
-"""In the guest: children that a target forks while it is recorded are in the report; and a controller that is killed
-while it records ends its recording, says so when it is back, and records again.
+"""In the guest: children that a target forks while it is recorded are in the report, and so is a program that is put
+into the cgroup that is recorded; and a controller that is killed while it records ends its recording, says so when it
+is back, and records again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 from mesh_in_guest import BIN, NICE, PATIENT, SETTINGS, asked, bring_up, say
@@ -16,6 +19,7 @@ from permille.controller.domain.kmod_device import KmodDevice
 
 # The longest that the controller records.
 MOST_S = 60
+CGROUP = Path("/sys/fs/cgroup/joined")
 TRACE = ("trace", "--backend", "kmod", "--json")
 
 
@@ -40,6 +44,43 @@ def follow_children(pid: int) -> None:
             return
         if period_s == MOST_S:
             raise SystemExit("no child of the target was recorded and decoded")
+        period_s = min(2 * period_s, MOST_S)
+
+
+def mount_cgroups() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"cgroup", str(CGROUP.parent).encode(), b"cgroup2", 0, None):
+        raise OSError(ctypes.get_errno(), "no cgroups")
+    CGROUP.mkdir()
+
+
+def put_into_cgroup(pid: int) -> None:
+    (CGROUP / "cgroup.procs").write_text(str(pid))
+
+
+def follow_joiners(pid: int) -> None:
+    """A program that runs elsewhere is put into the cgroup when the module has the session."""
+    put_into_cgroup(pid)
+    period_s = 2
+    while True:
+        joiner = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
+        trace = subprocess.Popen(
+            [BIN / "permille", *TRACE, "--cgroup", f"/{CGROUP.name}", "--for", f"{period_s}s", *SETTINGS],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        while module()[0] == 0 and trace.poll() is None:
+            time.sleep(0.05)
+        put_into_cgroup(joiner.pid)
+        (session,) = json.loads(trace.communicate()[0])["sessions"]
+        joiner.kill()
+        joiner.wait()
+        recorded = {row["pid"] for row in json.loads(asked("report", session, "--json"))["segments"]}
+        say(f"{period_s} s: {len(recorded)} processes, among them the one that joined: {joiner.pid in recorded}")
+        if joiner.pid in recorded:
+            return
+        if period_s == MOST_S:
+            raise SystemExit("what joined the cgroup was not recorded")
         period_s = min(2 * period_s, MOST_S)
 
 
@@ -71,9 +112,11 @@ def lose_controller(pid: int) -> None:
 
 def main() -> None:
     os.environ.update(PATIENT)
+    mount_cgroups()
     target = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
     mesh = bring_up()
     follow_children(target.pid)
+    follow_joiners(target.pid)
     lose_controller(target.pid)
     target.kill()
     mesh.send_signal(signal.SIGTERM)

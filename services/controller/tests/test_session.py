@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from permille.controller.domain import session as sessions
 from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.session import FOLLOWERS, Session, State, TraceOptions
 from permille.controller.domain.session_request import SessionRequest, check, check_memory, check_repeated
+from permille.controller.domain.targets.resolution import Group
 from permille.mesh.errors import AlreadyExists, Internal, InvalidArgument, ResourceExhausted, Unavailable
 
 SESSIONS = st.builds(
@@ -19,6 +22,7 @@ SESSIONS = st.builds(
     period_ms=st.integers(1, 60000),
     budget_bytes=st.integers(0, 2**40),
     options=st.builds(TraceOptions),
+    group=st.builds(Group),
     state=st.sampled_from(State),
     target_name=st.text(),
     command_line=st.lists(st.text()).map(tuple),
@@ -41,6 +45,12 @@ def test_text_that_is_no_session_is_refused(text: bytes) -> None:
 
 def test_a_session_of_before_plans_were_kept_has_none() -> None:
     assert sessions.from_json(sessions.to_json(ONE).replace(b'"plan":[],', b"")) == ONE
+
+
+def test_a_session_of_an_older_version_has_no_group() -> None:
+    older = json.loads(sessions.to_json(ONE))
+    del older["group"]
+    assert sessions.from_json(json.dumps(older).encode()) == ONE
 
 
 def test_a_field_of_a_newer_version_does_no_harm() -> None:
@@ -98,6 +108,12 @@ def test_a_wrong_wish_is_refused_by_name(change: dict[str, object], field: str) 
         check(SessionRequest(**{**good, **change}), max_period_ms=60_000)  # type: ignore[arg-type]
     assert error.value.metadata["field"] == field
     assert error.value.help
+
+
+def test_a_group_has_one_name() -> None:
+    with pytest.raises(InvalidArgument) as error:
+        check(SessionRequest("r1", [5], 500, group=Group("/web.slice", pod="default/web-0")), max_period_ms=60_000)
+    assert error.value.reason == "TARGET_AMBIGUOUS"
 
 
 def test_a_budget_beyond_the_free_shared_memory_is_refused() -> None:

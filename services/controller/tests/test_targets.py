@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain.targets import cgroup_folders
 from permille.controller.domain.targets.container_names import Container, containers_of, pods_of
+from permille.controller.domain.targets.group_members import LOOK_S, GroupMembers
 from permille.controller.domain.targets.process_cgroups import is_within, parse
 from permille.controller.domain.targets.resolution import Group, Resolved, Roots, resolve
 from permille.mesh.errors import InvalidArgument
@@ -100,6 +101,9 @@ class Tree:
 
     def process(self, pid: int, path: str) -> None:
         (self.roots.proc / str(pid)).mkdir()
+        self.moved(pid, path)
+
+    def moved(self, pid: int, path: str) -> None:
         first = "0::" if self.v2 else "3:cpu,cpuacct:"
         rest = "" if self.v2 else "2:pids:/\n0::/\n"
         (self.roots.proc / str(pid) / "cgroup").write_text(f"{first}{path}\n{rest}")
@@ -222,3 +226,68 @@ def test_processes_that_come_later_are_in_the_group_and_those_that_went_are_not(
     assert tree.resolve(container_id=name).pids == (20, 21)
     (tree.roots.proc / "20" / "cgroup").unlink()
     assert tree.resolve(container_id=name).pids == (21,)
+
+
+class Joining:
+    """Members of a group of the tree, with a clock that only goes when it is told to."""
+
+    def __init__(self, tree: Tree, pids: list[int], **group: str) -> None:
+        self.now = 0.0
+        self._members = GroupMembers(Group(**group), pids, tree.roots, lambda: self.now)
+
+    def newcomers(self) -> list[int]:
+        self.now += LOOK_S
+        return self._members.newcomers()
+
+
+def test_who_joins_a_cgroup_is_told_once(tree: Tree) -> None:
+    tree.process(50, "/web.slice/a")
+    joining = Joining(tree, [50], cgroup="/web.slice")
+    assert joining.newcomers() == []
+    tree.process(51, "/web.slice/b")
+    tree.process(52, "/elsewhere")
+    assert joining.newcomers() == [51]
+    assert joining.newcomers() == []
+    tree.moved(52, "/web.slice")
+    assert joining.newcomers() == [52]
+
+
+def test_who_was_there_before_the_recording_began_and_is_no_target_joins_at_once(tree: Tree) -> None:
+    tree.process(50, "/web.slice")
+    tree.process(51, "/web.slice")
+    members = GroupMembers(Group(cgroup="/web.slice"), [50], tree.roots, lambda: 0.0)
+    assert members.newcomers() == [51]
+
+
+def test_the_group_is_looked_at_no_more_often_than_it_has_to_be(tree: Tree) -> None:
+    tree.process(50, "/web.slice")
+    ticks = iter([0.0, 0.0, 0.01, LOOK_S, 0.49, 0.51, 0.52])
+    members = GroupMembers(Group(cgroup="/web.slice"), [50], tree.roots, lambda: next(ticks))
+    assert members.newcomers() == []
+    tree.process(51, "/web.slice")
+    # The look took 10 ms, so that the next one is due in half a second.
+    assert members.newcomers() == members.newcomers() == []
+    assert members.newcomers() == [51]
+
+
+def test_who_joins_a_container_or_a_pod_is_told_by_where_its_processes_are(tree: Tree) -> None:
+    path = POD_LAYOUTS["systemd, containerd"]
+    tree.process(50, path)
+    pods = path.rpartition("/")[0]
+    by_container = Joining(tree, [50], container_id=ID[:12])
+    by_name = Joining(tree, [50], pod="default/web-0")
+    by_labels = Joining(tree, [50], selector="app=web")
+    for joining in (by_container, by_name, by_labels):
+        joining.newcomers()
+    tree.process(51, path)
+    tree.process(52, f"{pods}/cri-containerd-{OTHER}.scope")
+    tree.process(53, f"/kubepods/besteffort/pod{STATIC_UID}/{OTHER}")
+    assert by_container.newcomers() == [51]
+    assert by_name.newcomers() == by_labels.newcomers() == [51, 52]
+
+
+def test_nobody_joins_processes_that_were_named_one_by_one(tree: Tree) -> None:
+    tree.process(50, "/web.slice")
+    joining = Joining(tree, [50])
+    tree.process(51, "/web.slice")
+    assert joining.newcomers() == []

@@ -70,6 +70,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.by_request: dict[str, str] = {}
         self.starts = 0
         self.most_at_once = 0
+        self.groups: list[controller_pb2.Group] = []
         self.stops: list[str] = []
         self.changed = asyncio.Condition()
         self.go_on = asyncio.Event()
@@ -89,6 +90,8 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         for pid, name in self.others.items():
             if pid in request.pids or name == request.process_name:
                 node.other_processes.add(pid=pid, name=name)
+        if request.cgroup:
+            node.group.CopyFrom(controller_pb2.GroupOnNode(pids=self.processes, found=request.cgroup))
         self.processes.pop(self.ends_after_plan, None)
         return controller_pb2.GetNodeResponse(node=node)
 
@@ -101,6 +104,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
                 if pid not in self.processes:
                     raise NotFound(f"no process {pid}", reason="NO_SUCH_PROCESS", metadata={"pid": str(pid)})
             self.starts += 1
+            self.groups.append(request.group)
             known = f"nodes/{self.node}/sessions/{secrets.token_hex(4)}"
             self.by_request[request.request_id] = known
             session = Session(
@@ -374,9 +378,15 @@ class Coverage:
 
 
 def wish(
-    *, pids: tuple[int, ...] = (), name: str = "", node: str = "", period_ms: int = 100, namespace: str = ""
+    *,
+    pids: tuple[int, ...] = (),
+    name: str = "",
+    cgroup: str = "",
+    node: str = "",
+    period_ms: int = 100,
+    namespace: str = "",
 ) -> coverage_pb2.CoverageRequest:
-    target = coverage_pb2.Target(node=node, pids=pids, process_name=name)
+    target = coverage_pb2.Target(node=node, pids=pids, process_name=name, cgroup=cgroup)
     return coverage_pb2.CoverageRequest(
         target=target, purpose=coverage_pb2.PURPOSE_ON_DEMAND, period_ms=period_ms, namespace=namespace
     )
@@ -419,6 +429,15 @@ async def another(mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path) -> AsyncI
     yield service
     await service.channels.close()
     await service.stop()
+
+
+async def test_a_controller_is_told_of_which_group_the_processes_are(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    for target in ({"cgroup": "/web.slice"}, {"pids": (13,)}):
+        result_of(await coverage.wait((await coverage.begin(**target)).name))
+    assert controller.groups == [controller_pb2.Group(cgroup="/web.slice"), controller_pb2.Group()]
 
 
 async def test_a_target_is_recorded_stored_and_decoded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,6 +28,8 @@ from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
 from permille.controller.domain.target_images import TargetImages
+from permille.controller.domain.targets.group_members import GroupMembers
+from permille.mesh.errors import FailedPrecondition, NotFound
 
 # They are taken out every 10 ms: more than six million switches a second find room.
 SWITCH_RECORDS = 1 << 16
@@ -74,7 +77,8 @@ class KmodBackend:
             offered(info)
             cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
             device.set_up(setup_of(config), cores, config.pids)
-            return [KmodRecording(device, config.pids, EMULATED if info.backend == Unit.EMULATED else processor())]
+            model = EMULATED if info.backend == Unit.EMULATED else processor()
+            return [KmodRecording(device, config.pids, model, GroupMembers(config.group, config.pids))]
         except Exception:
             device.close()
             raise
@@ -98,14 +102,16 @@ class KmodBackend:
 class KmodRecording:
     """One session, from its start."""
 
-    def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel) -> None:
+    def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel, members: GroupMembers) -> None:
         self._device = device
         self._model = model
+        self._members = members
         self._images = TargetImages(pids, self._now)
         self._last: kmod.SessionStatus | None = None
         self._cores: list[kmod.CoreStatus] = []
         self._images.look()
         device.start()
+        self._admit()
 
     @property
     def pids(self) -> list[int]:
@@ -136,6 +142,8 @@ class KmodRecording:
                 file.write(taken)
         for pid in pids_of(taken):
             self._images.follow(pid)
+        if self._last is None:
+            self._admit()
         self._images.keep_up(ended=self._last is not None)
 
     def progress(self) -> list[BufferProgress]:
@@ -204,6 +212,14 @@ class KmodRecording:
             unavailable=ends_told(self._cores),
         )
         return OwnSwitches(records, counts, self._images.thread_names)
+
+    def _admit(self) -> None:
+        """Those that joined the group: what they began with was not forked by a target."""
+        for pid in self._members.newcomers():
+            # It has ended, or the session has; for whom there is no room the module counts.
+            with contextlib.suppress(NotFound, FailedPrecondition):
+                self._device.add(pid)
+                self._images.follow(pid)
 
     def _now(self) -> int:
         return int(self._device.session().now_tsc)

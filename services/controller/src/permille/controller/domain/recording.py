@@ -15,6 +15,7 @@ from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
+from permille.controller.domain.targets.resolution import NO_GROUP, Group
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class RecordingConfig:
     period_ms: int
     options: TraceOptions
     buffers: ThreadBuffers | CoreBuffers
+    # Whose processes they are: where cores record, those that join it are recorded too.
+    group: Group = NO_GROUP
 
 
 @dataclass(frozen=True)

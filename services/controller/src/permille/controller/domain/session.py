@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from permille.controller.domain.planned_buffer import PlannedBuffer
+from permille.controller.domain.targets.resolution import NO_GROUP, Group
 from permille.mesh.errors import Internal, InvalidArgument, PermilleError
 
 NAME = re.compile(r"nodes/([a-z0-9.-]{1,63})/sessions/([a-z0-9-]{1,63})")
@@ -96,6 +97,8 @@ class Session:
     counters: Mapping[str, int] = field(default_factory=dict)
     # As in the API, in small letters; what was imported is listed like what was recorded.
     backend: str = "vpt"
+    # Whose processes the pids are, if they were named so.
+    group: Group = NO_GROUP
     error_reason: str = ""
     error_message: str = ""
     error_help: str = ""
@@ -143,6 +146,7 @@ def from_json(text: bytes) -> Session:
         values["state"] = State(values["state"])
         values["options"] = TraceOptions(**values["options"])
         values["plan"] = tuple(PlannedBuffer(**buffer) for buffer in values.get("plan", ()))
+        values["group"] = Group(**values.get("group", {}))
         return Session(**values)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a session: {error}") from None

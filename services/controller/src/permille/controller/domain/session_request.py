@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from permille.controller.domain.session import Session, TraceOptions
+from permille.controller.domain.targets.resolution import NO_GROUP, Group
 from permille.mesh.errors import AlreadyExists, InvalidArgument, ResourceExhausted
 
 PURPOSES = ("ANOMALY", "PROFILING", "ON_DEMAND")
@@ -30,10 +31,12 @@ class SessionRequest:
     options: TraceOptions = field(default_factory=TraceOptions)
     # "": the node's choice.
     backend: str = ""
+    group: Group = NO_GROUP
 
 
 def check(request: SessionRequest, *, max_period_ms: int) -> None:
     """Raises InvalidArgument naming the field, its value and what is allowed."""
+    request.group.allow_one()
     if not request.pids:
         raise invalid("pids", "empty", "name at least one process")
     if len(request.pids) > MAX_PIDS:

@@ -8,6 +8,7 @@ from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.progress import BufferProgress, Progress
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.session_request import SessionRequest
+from permille.controller.domain.targets.resolution import Group
 from permille.mesh.errors import InvalidArgument
 
 # Others record by core.
@@ -119,6 +120,7 @@ def from_message(request: pb.StartSessionRequest) -> SessionRequest:
         budget_bytes=request.budget_bytes,
         options=options,
         backend=backend_name(request.backend),
+        group=Group(request.group.cgroup, request.group.container_id, request.group.pod, request.group.selector),
     )
 
 

@@ -162,7 +162,12 @@ class SessionRunner:
             # Before the recorder begins: whoever finds the journal has to look for data.
             entry.save(self._session.changed(state=State.RECORDING))
             config = RecordingConfig(
-                self._session.id, self._session.pids, self._session.period_ms, self._session.options, plan.buffers
+                self._session.id,
+                self._session.pids,
+                self._session.period_ms,
+                self._session.options,
+                plan.buffers,
+                self._session.group,
             )
             self._recordings = await asyncio.to_thread(backend.begin, config)
             self._ends = time.monotonic() + self._session.period_ms / 1e3

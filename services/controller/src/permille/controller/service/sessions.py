@@ -126,6 +126,7 @@ class Sessions:
             command_line=targets[0].command_line,
             create_ns=int(now * 1e9),
             backend=backend.name,
+            group=request.group,
         )
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:

@@ -44,6 +44,7 @@ class Recordings:
             budget_bytes=plan.budget_bytes,
             options=coverage.options if coverage.HasField("options") else None,
             backend=coverage.backend,
+            group=_group(coverage.target),
         )
 
         async def start() -> controller_pb2.StartSessionResponse:
@@ -99,6 +100,12 @@ class Recordings:
     async def _stub(self, node: str) -> controller_pb2_grpc.ControllerServiceAsyncStub:
         channel = await self._channels.to("controller", node_id(node))
         return controller_pb2_grpc.ControllerServiceStub(channel)
+
+
+def _group(target: coverage_pb2.Target) -> controller_pb2.Group:
+    return controller_pb2.Group(
+        cgroup=target.cgroup, container_id=target.container_id, pod=target.pod, selector=target.selector
+    )
 
 
 def _node_of(session: str) -> str:

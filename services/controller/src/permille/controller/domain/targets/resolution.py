@@ -57,9 +57,17 @@ class Group:
                 help="name it in one way",
             )
 
+    def allow_one(self) -> None:
+        """Raises InvalidArgument (TARGET_AMBIGUOUS) for more than one."""
+        if self.given:
+            self.require_one()
+
     @property
     def _ways(self) -> int:
         return sum(map(bool, (self.cgroup, self.container_id, self.pod, self.selector)))
+
+
+NO_GROUP = Group()
 
 
 @dataclass(frozen=True)
