@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,8 +236,37 @@ static void suspend(void)
 	load_kill(&load);
 }
 
+/* The file of a program that writes the image itself: while it is open the machine is about to sleep (PM_HIBERNATION_PREPARE). */
+static void about_to_sleep(void)
+{
+	struct load load = load_endless(2, -1);
+	struct recording r, ready, refused;
+	int image;
+
+	propose(&r, load.pid, 0, 1);
+	record(&r);
+	propose(&ready, load.pid, 1, 1);
+	check(!set_up(&ready), "setup");
+	image = open("/dev/snapshot", O_RDONLY | O_CLOEXEC);
+	check(image >= 0, "no /dev/snapshot: %s", strerror(errno));
+	check(core_status(&r, 0).end == PERMILLE_END_SLEEP, "core 0 ended by %u", core_status(&r, 0).end);
+	check(start(&ready) == EBUSY, "it starts");
+	propose(&refused, load.pid, 0, 1);
+	check(set_up(&refused) == EBUSY && refused.setup.refusal == PERMILLE_REFUSED_SLEEPING, "refusal %u",
+	      refused.setup.refusal);
+	close_recording(&refused);
+	close(image);
+	check(!start(&ready), "it does not start when the machine is awake");
+	close_recording(&r);
+	close_recording(&ready);
+	check_all_off(load.pid);
+	load_kill(&load);
+	result("a machine that is about to sleep ends all sessions and refuses new ones until it is awake");
+}
+
 void test_lifecycle(void)
 {
+	about_to_sleep();
 	owner_stopped();
 	owner_killed();
 	owner_killed_anywhere();
