@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import ssl
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from permille.client import Client
+from permille.controller.domain.kmod_layout import DEVICE
+from permille.controller.domain.perf_events import PMU
+from permille.mesh.certs import create_authority, issue_service
 
 from tests.conftest import (
     PATIENCE_S,
@@ -56,6 +64,7 @@ class Pods:
         self._ended = ended
         self.store = self.volume("store")
         self.etcd = f"127.0.0.1:{free_port()}"
+        self.coverage = f"127.0.0.1:{free_port()}"
         self.settings: dict[str, str] = {}
 
     def volume(self, name: str) -> Path:
@@ -116,7 +125,7 @@ def test_permille_runs_from_its_images(
             "PERMILLE_STORE": "file:///var/lib/permille-store",
         }
         pods.serve("allocator")
-        pods.serve("coverage")
+        pods.serve("coverage", PERMILLE_LISTEN=pods.coverage)
         pods.serve("decoder")
         pods.serve("controller", capabilities=CONTROLLER, PERMILLE_CONTROLLER_VPT_DIR=str(mesh.vpt_dir))
         (pods.store / "kubeconfig").write_text(KUBECONFIG)
@@ -126,7 +135,14 @@ def test_permille_runs_from_its_images(
         with child(program, stdout=subprocess.DEVNULL) as process:
             await_true(lambda: mesh.recorder(process.pid), PATIENCE_S, "the program")
             session = mesh.trace(process.pid, "300ms")
+            # What these back ends miss in the image is the device and the processor, and nothing of the image's own.
+            for backend, device, missing in (("kmod", DEVICE, "module is not loaded"), ("perf", PMU, "no intel_pt")):
+                if not Path(device).exists():
+                    refused = mesh.refusal("trace", "--pid", str(process.pid), "--backend", backend, code=4)
+                    assert refused["reason"] == "BACKEND_UNAVAILABLE" and missing in refused["message"]
+            of_alert = alerted(pods)
         assert_did_its_work(assert_whole(mesh, session))
+        assert_did_its_work(assert_whole(mesh, of_alert))
         if Path("/sys/kernel/btf/vmlinux").exists():
             # Which core a call ran on is known from switch records alone.
             (seen,) = mesh.rows(f"SELECT max(core) AS core FROM calls WHERE session_id = '{session}'")
@@ -141,8 +157,49 @@ def test_permille_runs_from_its_images(
         assert not [file for file in pods.store.rglob("*") if session in str(file) and file.is_file()]
 
 
+def alerted(pods: Pods) -> str:
+    """The id of the session of an alert that `permille-alertmanager` gets from its image, as the chart starts it."""
+    secrets, address = pods.store / "webhook", f"127.0.0.1:{free_port()}"
+    create_authority(secrets)
+    # As a kubelet has a secret: of the volume's group, which reads it.
+    secrets.chmod(0o2750)
+    issue_service(secrets, ["webhook"], node="webhook").key.chmod(0o440)
+    (secrets / "token").write_text("a-token")
+    files = {"https-cert": "webhook.crt", "https-key": "webhook.key", "token-file": "token"}
+    arguments = {name: f"/var/lib/permille-store/webhook/{file}" for name, file in files.items()}
+    arguments |= {"coverage": pods.coverage, "listen": address, "period-ms": "300"}
+    process = pods.start("alertmanager", *(f"--{name}={value}" for name, value in arguments.items()))
+    trust = ssl.create_default_context(cafile=secrets / "ca.crt")
+
+    def healthy() -> bool:
+        assert process.poll() is None, pods.log("alertmanager")
+        try:
+            with urllib.request.urlopen(f"https://{address}/healthz", context=trust, timeout=60) as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except OSError:
+            return False
+
+    await_true(healthy, PATIENCE_S, "the webhook")
+    alert = {
+        "status": "firing",
+        "labels": {"process_name": "busy"},
+        "fingerprint": "a1",
+        "startsAt": "2026-03-01T10:00:00Z",
+    }
+    request = urllib.request.Request(
+        f"https://{address}/alerts",
+        data=json.dumps({"version": "4", "alerts": [alert]}).encode(),
+        headers={"Authorization": "Bearer a-token", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, context=trust, timeout=60) as answer:
+        (outcome,) = json.load(answer)["alerts"]
+    with Client(pods.coverage) as client:
+        (session,) = client.wait(outcome["operation"]).sessions
+    return session.rpartition("/")[2]
+
+
 def test_what_runs_has_nothing_to_build_with(builder: Builder) -> None:
-    for target in ("allocator", "controller"):
+    for target in ("allocator", "alertmanager", "controller"):
         root = builder.built(target).root
         for tool in ("gcc", "make", "pip", "pip3", "cargo", "git"):
             assert not list(root.glob(f"usr/bin/{tool}")) and not list(root.glob(f"opt/permille/bin/{tool}")), tool
