@@ -12,8 +12,8 @@ from permille.mesh.embedded_etcd import EmbeddedEtcd
 
 # Each is 2 to 60 MB: tables, object stores, TLS, traces, reflection, coloured terminals, symbols, a compiler.
 HEAVY = {
-    "bcc", "boto3", "botocore", "cryptography", "deltalake", "duckdb", "elftools", "greenlet", "grpc_reflection.v1alpha",
-    "kopf", "kubernetes", "numpy", "opentelemetry", "pandas", "pyarrow", "pygments", "rich",
+    "bcc", "boto3", "botocore", "cryptography", "deltalake", "duckdb", "elftools", "greenlet",
+    "grpc_reflection.v1alpha", "kopf", "kubernetes", "numpy", "opentelemetry", "pandas", "pyarrow", "pygments", "rich",
 }  # fmt: skip
 # The service as it is, which ends when it has begun to serve.
 SERVE = """
