@@ -88,7 +88,7 @@ class CoverageSettings(BaseModel):
     heavy_bytes_per_second: float = Field(
         default=_SAMPLING.heavy_bytes_per_second,
         gt=0,
-        description="A session that writes more is heavy: a profile starts one on a node at a time.",
+        description="A session that writes so much is heavy: a node has one at a time.",
     )
     min_gain: float = Field(
         default=_WORTH.functions_per_mib,
