@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Operator:
     mesh: WholeMesh
     kubeconfig: Path
     process: Process | None = None
+    variables: dict[str, str] = field(default_factory=dict)
     _keeper: threading.Thread | None = None
 
     def start(self) -> None:
@@ -74,6 +75,7 @@ class Operator:
             "PERMILLE_METRICS": "off",
             # Nothing brings so much: of rounds there are two, after which that can be told.
             "PERMILLE_OPERATOR_MIN_GAIN": "1e9",
+            **self.variables,
         }
         with self.log.open("a") as log:
             command = [BIN / "permille-operator"]
@@ -168,15 +170,15 @@ def condition(body: Object, kind: str) -> Object:
     return next((one for one in conditions if one["type"] == kind), {})
 
 
-def finished(admin: User, name: str) -> Object:
+def finished(admin: User, name: str, namespace: str = NAMESPACE) -> Object:
     """The request when it is over."""
 
     def over() -> bool:
-        body = admin.get("TraceRequest", NAMESPACE, name).body
+        body = admin.get("TraceRequest", namespace, name).body
         return any(condition(body, kind).get("status") == "True" for kind in ("Complete", "Failed"))
 
     await_true(over, PATIENCE_S, f"the end of {name}")
-    return admin.get("TraceRequest", NAMESPACE, name).body
+    return admin.get("TraceRequest", namespace, name).body
 
 
 def sessions_of(admin: User, body: Object) -> list[Object]:
@@ -421,6 +423,22 @@ def test_a_node_whose_controller_is_started_again_is_waited_for(
     (session,) = sessions_of(admin, body)
     await_true(lambda: len(events_of(admin, session)) >= 3, PATIENCE_S, "events")
     assert ("Normal", "NodeNotFound") in events_of(admin, session)
+
+
+def test_a_node_without_a_controller_is_not_waited_for_for_ever(
+    operator: Operator, admin: User, elsewhere: str
+) -> None:
+    made_pod(admin, elsewhere, "web-0", node=made_node(admin, "east"))
+    operator.kill()
+    operator.variables = {"PERMILLE_OPERATOR_NODE_PATIENCE_S": "1"}
+    operator.start()
+    try:
+        body = finished(admin, admin.made(request(elsewhere))["metadata"]["name"], elsewhere)
+    finally:
+        operator.kill()
+        operator.variables = {}
+        operator.start()
+    assert condition(body, "Failed")["reason"] == "NodeNotFound"
 
 
 def test_what_is_not_there_is_waited_for_and_says_so(operator: Operator, admin: User, pod: str) -> None:
