@@ -22,9 +22,12 @@ def choices(found: Sequence[Instance], wish: Wish, sampling: Sampling) -> list[C
     in_order = list(spread(found))
     if wish.purpose is Purpose.PROFILING and wish.rounds:
         made = [Choice(one, not one.process.session, _turn(one)) for one in in_order]
-    else:
+    elif wish.purpose is Purpose.PROFILING:
         priority = priority_for(wish.purpose, wish.priority)
         made = list(choose(in_order, wish.purpose, priority, sampling=sampling).choices)
+    else:
+        # Each has a session of its own, however many are on a node: what is busy is waited for.
+        made = [Choice(one, True, "the target means it") for one in in_order]
     return list(_at_most(made, wish))
 
 
