@@ -30,7 +30,9 @@ AT_ONCE = 100
 DECODED = 100
 PERIOD_MS = 500
 SHORT_MS = 100
-# Longer than it takes a busy machine to begin a hundred recordings, which have to go on when their nodes die.
+# Longer than it takes to begin a hundred recordings: none comes to its end before all have begun.
+AT_ONCE_MS = 5000
+# The same on a busy machine: they have to go on when their nodes die.
 DYING_MS = 20_000
 
 
@@ -93,10 +95,14 @@ async def at_once(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
     """A hundred requests at the same moment, on as many nodes as there are."""
     nodes = range(min(AT_ONCE, cluster.nodes))
     puts, begun = await cluster.puts(), time.monotonic()
-    work = [requests.timed(f"job-{node}", f"nodes/node-{node}", PERIOD_MS) for node in nodes]
-    names = await asyncio.gather(*work)
+    work = [requests.start(f"job-{node}", f"nodes/node-{node}", period_ms=AT_ONCE_MS) for node in nodes]
+    operations = await asyncio.gather(*work)
+    await asyncio.gather(*(requests.until(operation, Stage.RECORDING) for operation in operations))
     written = (await cluster.puts() - puts) / (time.monotonic() - begun)
-    figures = spread(f"{len(nodes)} requests at once, to recording", await requests.latencies_ms(names))
+    latencies = await requests.latencies_ms([operation.name for operation in operations])
+    figures = spread(f"{len(nodes)} requests at once, to recording", latencies)
+    await asyncio.gather(*map(requests.cancel, operations))
+    await asyncio.gather(*map(requests.ended, operations))
     return figures | {f"{len(nodes)} requests at once, etcd's writes": Figure.of([written], "keys/s")}
 
 
