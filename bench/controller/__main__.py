@@ -84,7 +84,7 @@ async def recorded(service: list[psutil.Process], pid: int, state: Path) -> list
             before, began = used(service), time.monotonic()
             request = pb.StartSessionRequest(pids=[pid], period_ms=PERIOD_MS)
             session = (await answer(stub.StartSession(request))).session
-            async for change in parts(stub.WatchSession(pb.WatchSessionRequest(name=session.name))):
+            async for change in parts(stub.WatchSession(pb.WatchSessionRequest(name=session.name, changes_only=True))):
                 session = change.session
             if session.state != pb.Session.STATE_STORED:
                 raise SystemExit(f"{session.name} failed: {session.error_message}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import kmod_layout as kmod
-from permille.controller.domain.kmod_backend import offered
+from permille.controller.domain.kmod_backend import KmodRecording, offered
 from permille.controller.domain.kmod_device import KmodDevice, not_begun, refused, take
-from permille.controller.domain.kmod_layout import Refusal, Unit
+from permille.controller.domain.kmod_layout import End, Refusal, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
+from permille.controller.domain.pt_model import EMULATED
+from permille.controller.domain.recording import counters_of
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, ResourceExhausted
 
 
@@ -86,6 +89,42 @@ def test_a_module_that_was_loaded_for_tests_or_comparison_is_not_for_recording()
     with pytest.raises(NotOnThisMachine, match="per_switch=1, which is for comparison only") as refused_one:
         offered(kmod.Info(backend=Unit.MSR, per_switch=1))
     assert "without per_switch" in refused_one.value.help
+
+
+class GivenCores(KmodDevice):
+    """A session of two cores that has ended: the first is full, the second went offline."""
+
+    def __init__(self) -> None: ...
+    def start(self) -> None: ...
+    def ended(self) -> bool:
+        return True
+
+    def session(self) -> kmod.SessionStatus:
+        return kmod.SessionStatus(processes=1)
+
+    def buffer_bytes(self, index: int) -> int:
+        return 4096 * (index + 1)
+
+    def cores(self) -> list[kmod.CoreStatus]:
+        return [
+            kmod.CoreStatus(index=0, cpu=2, full=1, end=End.PERIOD, trace_bytes=4096, operations_on=1, hook_calls=9),
+            kmod.CoreStatus(
+                index=1, cpu=5, end=End.OFFLINE, trace_bytes=100, records_dropped=3, operations_on=1, hook_ticks_max=70
+            ),
+        ]
+
+
+def test_cores_tell_how_far_they_are_what_they_lost_and_what_the_module_did() -> None:
+    recording = KmodRecording(GivenCores(), [os.getpid()], EMULATED)
+    full, offline = recording.progress()
+    assert (full.core, full.size_bytes, full.buffer_bytes, full.full, full.stopped) == (2, 4096, 4096, True, True)
+    assert (offline.core, offline.size_bytes, offline.full, offline.stopped) == (5, 100, False, True)
+    assert (full.lost_records, offline.lost_records) == (0, 3)
+    assert recording.finished()
+    assert [(one.core, one.size_bytes) for one in recording.progress()] == [(2, 4096), (5, 100)]
+    counters = counters_of(recording.streams())
+    assert (counters["operations_on"], counters["hook_calls"], counters["records_dropped"]) == (2, 9, 3)
+    assert counters["hook_ticks_max"] == 70
 
 
 @given(st.lists(st.integers(0, 8), max_size=20), st.integers(0, 1 << 40))

@@ -306,10 +306,11 @@ class SessionRunner:
         left = self._recordings or self._backend.find(self._session.pids, self._session.id)
         self._recordings = ()
         for recording in left:
-            recording.stop()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_S):
-                    await self._until_finished(entry, [recording])
+            if not recording.finished():
+                recording.stop()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_S):
+                        await self._until_finished(entry, [recording])
             recording.release()
 
     def _wait_for(self, error: PermilleError) -> None:
