@@ -58,9 +58,10 @@ def put_into_cgroup(pid: int) -> None:
     (CGROUP / "cgroup.procs").write_text(str(pid))
 
 
-def follow_joiners(pid: int) -> None:
-    """A program that runs elsewhere is put into the cgroup when the module has the session."""
-    put_into_cgroup(pid)
+def follow_joiners() -> None:
+    """A program that runs elsewhere is put into a cgroup in which another rests, when the module has the session."""
+    resting = subprocess.Popen(["/bin/sh", "-c", "read nothing"], stdin=subprocess.PIPE)
+    put_into_cgroup(resting.pid)
     period_s = 2
     while True:
         joiner = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
@@ -78,6 +79,7 @@ def follow_joiners(pid: int) -> None:
         recorded = {row["pid"] for row in json.loads(asked("report", session, "--json"))["segments"]}
         say(f"{period_s} s: {len(recorded)} processes, among them the one that joined: {joiner.pid in recorded}")
         if joiner.pid in recorded:
+            resting.kill()
             return
         if period_s == MOST_S:
             raise SystemExit("what joined the cgroup was not recorded")
@@ -116,7 +118,7 @@ def main() -> None:
     target = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
     mesh = bring_up()
     follow_children(target.pid)
-    follow_joiners(target.pid)
+    follow_joiners()
     lose_controller(target.pid)
     target.kill()
     mesh.send_signal(signal.SIGTERM)
