@@ -19,6 +19,8 @@ from permille.controller.domain.kmod_layout import End, Refusal, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.pt_model import EMULATED
 from permille.controller.domain.recording import counters_of
+from permille.controller.domain.targets.group_members import GroupMembers
+from permille.controller.domain.targets.resolution import NO_GROUP
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, ResourceExhausted
 
 
@@ -115,7 +117,8 @@ class GivenCores(KmodDevice):
 
 
 def test_cores_tell_how_far_they_are_what_they_lost_and_what_the_module_did() -> None:
-    recording = KmodRecording(GivenCores(), [os.getpid()], EMULATED)
+    own = [os.getpid()]
+    recording = KmodRecording(GivenCores(), own, EMULATED, GroupMembers(NO_GROUP, own))
     full, offline = recording.progress()
     assert (full.core, full.size_bytes, full.buffer_bytes, full.full, full.stopped) == (2, 4096, 4096, True, True)
     assert (offline.core, offline.size_bytes, offline.full, offline.stopped) == (5, 100, False, True)
