@@ -16,6 +16,7 @@ from pathlib import Path
 
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.capabilities import free_bytes
+from permille.controller.domain.own_folder import own_folder
 from permille.controller.domain.processes import describe, not_recordable
 from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.recording import (
@@ -53,7 +54,7 @@ class VptBackend:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_folder(folder)
 
     def require(self) -> None:
         """It works on every machine."""
