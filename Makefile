@@ -82,11 +82,11 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: setup ## The slow suites too, the kernel module's and the API server's among them
+test-all: setup ## The slow suites too: the API server's, and the kernel module's that take a few minutes
 	tests/kubernetes/apiserver/beside $(MAKE) test fuzz
-	deploy/install-system test-all kmod
+	deploy/install-system test-all kmod-brief
+	$(MAKE) -s -C kmod brief
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
-	$(MAKE) test-kmod
 
 test-images: setup ## Each image is built by Debian's tools, and permille runs from them
 	deploy/install-system test-all
