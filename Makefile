@@ -21,7 +21,7 @@ PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
 
-.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-long test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -82,11 +82,9 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: setup ## The slow suites too: the API server's, and the kernel module's that take a few minutes
-	tests/kubernetes/apiserver/beside $(MAKE) test fuzz
-	deploy/install-system test-all kmod-brief
-	$(MAKE) -s -C kmod brief
-	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
+test-all: test fuzz ## The slow suites too, but for those that are commands of their own below
+	deploy/install-system test-all
+	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes --ignore tests/images $(WORKERS)
 
 test-images: setup ## Each image is built by Debian's tools, and permille runs from them
 	deploy/install-system test-all
@@ -106,6 +104,10 @@ kmod: ## The kernel module, against the kernel headers that are installed
 test-kmod: setup ## The kernel module in a machine of its own: Debian's kernels in QEMU, two CPUs; KERNEL=6.12 for all of it on that
 	deploy/install-system kmod
 	$(MAKE) -s -C kmod parts
+
+test-kmod-brief: setup ## Of it what every change to the module goes through: sessions, and that what is recorded is what ran
+	deploy/install-system kmod-brief
+	$(MAKE) -s -C kmod brief
 
 test-kmod-long: ## The same, a million random calls and a thousand loads; and all of it on a kernel that looks for mistakes
 	deploy/install-system kmod-debug

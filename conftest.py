@@ -35,6 +35,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # would not see the one that a test sends.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A node's controller packs slowly on purpose; tests wait for it.
+os.environ.setdefault("PERMILLE_CONTROLLER_CPU_SHARE", "1")
 BIN = Path(sys.executable).parent
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 # The order of the proxy's filters matters: s3api before the authentication that it translates to.
