@@ -100,24 +100,23 @@ def sees_all(caller: Caller) -> bool:
 
 def require_visible(caller: Caller, owner: str, what: str) -> None:
     """Raises `PermissionDenied` when another system would look at what it did not start."""
-    if sees_all(caller) or caller.name == owner:
-        return
-    raise PermissionDenied(
-        f"{caller.name} may not see {what}: {owner or 'another caller'} started it",
-        reason="NOT_YOURS",
-        help="with the role external one sees what one has started; a viewer sees everything",
-        metadata={"caller": caller.name, "owner": owner},
-    )
+    if not sees_all(caller) and caller.name != owner:
+        help_text = "with the role external one sees what one has started; a viewer sees everything"
+        raise _not_yours(caller, owner, f"see {what}", help_text)
 
 
 def require_own(caller: Caller, owner: str, what: str) -> None:
     """Raises `PermissionDenied` when another system would end what it did not start."""
-    if caller.roles & {Role.OPERATOR, Role.AGENT} or caller.name == owner:
-        return
-    raise PermissionDenied(
-        f"{caller.name} may not end {what}: {owner or 'another caller'} started it",
+    if not caller.roles & {Role.OPERATOR, Role.AGENT} and caller.name != owner:
+        help_text = "with the role external one ends what one has started; an operator may end everything"
+        raise _not_yours(caller, owner, f"end {what}", help_text)
+
+
+def _not_yours(caller: Caller, owner: str, wish: str, help_text: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"{caller.name} may not {wish}: {owner or 'another caller'} started it",
         reason="NOT_YOURS",
-        help="with the role external one ends what one has started; an operator may end everything",
+        help=help_text,
         metadata={"caller": caller.name, "owner": owner},
     )
 

@@ -7,45 +7,28 @@ import asyncio
 import kopf
 import structlog
 from permille.coverage.domain.rounds import Worth
-from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.service.kubernetes.cluster import Cluster, configured
 from permille.coverage.service.kubernetes.handlers import registry, settings
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.request_work import RequestWork
 from permille.coverage.service.kubernetes.watched import Watched
+from permille.coverage.service.sampling_settings import SamplingSettings
 from permille.mesh.config import MeshConfig
 from permille.mesh.election import Election
 from permille.mesh.errors import Aborted
 from permille.mesh.server import ServerContext, run
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 _log = structlog.get_logger(__name__)
 
 
-class OperatorSettings(BaseModel):
+class OperatorSettings(SamplingSettings):
     """The table `[operator]`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     patience_s: float = Field(
         default=60.0, gt=0, le=3600, description="How long one call waits for coverage before it is begun anew."
-    )
-    sample_priority: int = Field(
-        default=Sampling.priority_threshold,
-        ge=0,
-        le=100,
-        description="Below this priority a profile looks at one pod of each version.",
-    )
-    sample_exponent: float = Field(
-        default=Sampling.exponent,
-        ge=0,
-        le=1,
-        description="Of N pods a profile looks at N to this power, all of them at the highest priority.",
-    )
-    heavy_bytes_per_second: float = Field(
-        default=Sampling.heavy_bytes_per_second,
-        gt=0,
-        description="A session that writes more is heavy: a profile starts one on a node at a time.",
     )
     min_gain: float = Field(
         default=Worth.functions_per_mib,
@@ -59,10 +42,6 @@ class OperatorSettings(BaseModel):
         le=86_400,
         description="How long a pod waits for a controller on its node, as in an upgrade.",
     )
-
-    def sampling(self) -> Sampling:
-        """As the domain takes it."""
-        return Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second)
 
 
 class OperatorConfig(MeshConfig):

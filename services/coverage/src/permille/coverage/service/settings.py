@@ -9,11 +9,11 @@ from permille.coverage.domain.period import LONGEST_MS, SHORTEST_MS
 from permille.coverage.domain.plan import Policy
 from permille.coverage.domain.quota import CLUSTER, CallerLimits, Quota
 from permille.coverage.domain.rounds import Worth
-from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.domain.temporal_decider import Weights
+from permille.coverage.service.sampling_settings import SamplingSettings
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-_WEIGHTS, _SAMPLING, _WORTH, _CALLER = Weights(), Sampling(), Worth(), CallerLimits()
+_WEIGHTS, _WORTH, _CALLER = Weights(), Worth(), CallerLimits()
 
 
 def _parsed(value: Any) -> Any:
@@ -45,7 +45,7 @@ class CallerSettings(BaseModel):
     namespaces: tuple[str, ...] | None = Field(default=None, description='Those it may ask for; "*": all.')
 
 
-class CoverageSettings(BaseModel):
+class CoverageSettings(SamplingSettings):
     """What the coverage service allows and prefers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,23 +72,6 @@ class CoverageSettings(BaseModel):
         default=_WEIGHTS.reference_bytes_per_second,
         gt=0,
         description="What a process may write without its periods being decided shorter.",
-    )
-    sample_priority: int = Field(
-        default=_SAMPLING.priority_threshold,
-        ge=0,
-        le=100,
-        description="Below this priority a profile looks at one instance of each version.",
-    )
-    sample_exponent: float = Field(
-        default=_SAMPLING.exponent,
-        ge=0,
-        le=1,
-        description="Of N instances a profile looks at N to this power, all of them at the highest priority.",
-    )
-    heavy_bytes_per_second: float = Field(
-        default=_SAMPLING.heavy_bytes_per_second,
-        gt=0,
-        description="A session that writes so much is heavy: a node has one at a time.",
     )
     min_gain: float = Field(
         default=_WORTH.functions_per_mib,
@@ -138,7 +121,7 @@ class CoverageSettings(BaseModel):
                 full_issues=self.full_issues,
                 reference_bytes_per_second=self.reference_bytes_per_second,
             ),
-            Sampling(self.sample_priority, self.sample_exponent, self.heavy_bytes_per_second),
+            self.sampling(),
             {name: Quota(**quota.model_dump()) for name, quota in self.quotas.items()},
             {name: CallerLimits(**limits.model_dump()) for name, limits in self.callers.items()},
             Quota(self.cluster_cores, self.cluster_bytes_per_second, self.cluster_decode_ms),
