@@ -21,7 +21,11 @@ from typing import Any
 
 import psutil
 import pytest
+from permille.cli import tables
+from permille.cli.client import in_mesh
+from permille.cli.rendering.answer_table import plain
 from permille.controller.domain.vpt_layout import Control, State
+from permille.mesh.config import MeshConfig, load
 from permille.mesh.discovery import Endpoint, wait_for
 from permille.mesh.etcd import Etcd
 
@@ -148,9 +152,10 @@ class WholeMesh:
         return session_of(self.command("trace", "--pid", str(pid), "--for", period, *arguments, "--json"))
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """The answer of `permille query`."""
-        rows: list[dict[str, Any]] = self.json("query", sql)["rows"]
-        return rows
+        """What `permille query` answers, without a process of its own."""
+        config = load(MeshConfig, environment=self.environment)
+        found = in_mesh(config, lambda client: tables.query(client, sql, 10_000))
+        return [{name: plain(value) for name, value in row.items()} for row in found.rows]
 
     def counts(self, session: str) -> dict[str, int]:
         """How many rows each table has of a session."""
