@@ -157,6 +157,11 @@ class WholeMesh:
         found = in_mesh(config, lambda client: tables.query(client, sql, 10_000))
         return [{name: plain(value) for name, value in row.items()} for row in found.rows]
 
+    def report(self, session: str) -> dict[str, Any]:
+        """What `permille report` says of a session, with all functions."""
+        told: dict[str, Any] = self.json("report", session, "--top", "0")
+        return told
+
     def counts(self, session: str) -> dict[str, int]:
         """How many rows each table has of a session."""
         each = (f"SELECT '{table}' AS t, count(*) AS n FROM {table} WHERE session_id = '{session}'" for table in TABLES)
@@ -275,13 +280,13 @@ def assert_ended(processes: list[psutil.Process]) -> None:
         time.sleep(0.05)
 
 
-def await_true(condition: Callable[[], object], timeout_s: float, what: str) -> None:
+def await_true(condition: Callable[[], object], timeout_s: float, what: str, *, every_s: float = 0.01) -> None:
     """Polls until the condition holds; fails the test naming `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail(f"waited {timeout_s} s for {what}")
-        time.sleep(0.01)
+        time.sleep(every_s)
 
 
 @contextlib.contextmanager
@@ -316,7 +321,7 @@ def assert_whole(mesh: WholeMesh, session: str) -> dict[str, Any]:
         )
     )
     assert set(doubled.values()) == {0}, doubled
-    report: dict[str, Any] = mesh.json("report", session, "--top", "0")
+    report = mesh.report(session)
     counts = mesh.counts(session)
     assert counts["sessions"] == 1
     assert counts["calls"] == report["session"]["calls"]

@@ -28,8 +28,9 @@ CHART = HERE.parents[1] / "deploy" / "helm" / "permille"
 ADMIN = "admin"
 Object = dict[str, Any]
 _JSON = "application/json"
+_KINDS = ("TraceRequest", "TraceSession", "TracePolicy")
 # Not typed by its authors.
-_read_yaml: Callable[[str], Iterator[Object]] = yaml.safe_load_all
+_read_yaml: Callable[[str], Iterator[Object]] = partial(yaml.load_all, Loader=yaml.CSafeLoader)
 _yaml: Callable[[Object], str] = yaml.safe_dump
 _COLLECTIONS = {
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -47,6 +48,11 @@ _COLLECTIONS = {
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Asks until it is so, and not so often that the answers are what keeps the machine busy."""
+    await_true(condition, PATIENCE_S, what, every_s=0.1)
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,7 @@ class ApiServer:
             except (urllib3.exceptions.HTTPError, OSError):
                 return False
 
-        await_true(ready, PATIENCE_S, "kube-apiserver")
+        eventually(ready, "kube-apiserver")
 
     def user(self, name: str) -> User:
         """Somebody with a token of this server."""
@@ -256,6 +262,8 @@ class ApiServer:
         guard = [shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"]
         with (self._folder / f"{name}.log").open("ab") as log:
             environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+            # There is room: it need not look for garbage so often.
+            environment["GOGC"] = "400"
             return subprocess.Popen([*guard, *command], stdout=log, stderr=log, env=environment)
 
 
@@ -268,11 +276,38 @@ def built(tool: str) -> Path:
 def install(admin: User) -> None:
     """The CRDs, the admission policy and the roles, as an administrator does; returns when all of it is in force."""
     admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "permille"}})
-    for file in sorted((CHART / "crds").glob("*.yaml")) + sorted((CHART / "files").glob("*.yaml")):
+    for file in _installed():
         admin.apply(file)
-    for kind in ("TraceRequest", "TraceSession", "TracePolicy"):
-        await_true(partial(_listed, admin, kind), PATIENCE_S, kind)
+    for kind in _KINDS:
+        eventually(partial(_listed, admin, kind), kind)
     await_admission(admin)
+
+
+def remove(admin: User) -> None:
+    """What `install` brought, but for the namespace; returns when nothing of it is left."""
+    for file in reversed(_installed()):
+        for body in _read_yaml(file.read_text()):
+            kind, namespace, name = body["kind"], body["metadata"].get("namespace", ""), body["metadata"]["name"]
+            assert admin.delete(kind, namespace, name).status in (200, 202)
+            eventually(partial(_gone, admin, kind, namespace, name), f"the end of {kind} {name}")
+
+
+def clear(admin: User) -> None:
+    """Deletes all objects of permille's kinds; nobody works on them any more."""
+    for kind in _KINDS:
+        for body in admin.call("GET", _collection(kind, "").replace("namespaces//", "")).body["items"]:
+            namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+            if "finalizers" in body["metadata"]:
+                admin.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
+            admin.delete(kind, namespace, name)
+
+
+def _installed() -> list[Path]:
+    return sorted((CHART / "crds").glob("*.yaml")) + sorted((CHART / "files").glob("*.yaml"))
+
+
+def _gone(admin: User, kind: str, namespace: str, name: str) -> bool:
+    return admin.get(kind, namespace, name).status == 404
 
 
 def await_admission(admin: User) -> None:
@@ -288,7 +323,7 @@ def await_admission(admin: User) -> None:
     spec = {"target": {"podName": "none"}}
     body = {"apiVersion": "permille.dev/v1alpha1", "kind": "TraceRequest", "metadata": {"name": "probe"}, "spec": spec}
     nobody = admin.as_user("nobody")
-    await_true(lambda: "you may trace only" in nobody.call("POST", path, body).message, PATIENCE_S, "the policy")
+    eventually(lambda: "you may trace only" in nobody.call("POST", path, body).message, "the policy")
 
 
 def _listed(admin: User, kind: str) -> bool:

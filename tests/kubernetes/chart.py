@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.kubernetes.api_server import CHART, Object
 
 NAMESPACE = "tracing"
 # Not typed by its authors.
-_read_yaml: Callable[[str], Iterator[Any]] = yaml.safe_load_all
+_read_yaml: Callable[[str], Iterator[Any]] = partial(yaml.load_all, Loader=yaml.CSafeLoader)
 KMOD: Object = {"image": {"registry": "registry.example.org"}, "controller": {"deviceResource": "example.org/permille"}}
 VPT: Object = {
     "image": {"registry": "registry.example.org:5000/team", "tag": "1.2.3", "pullSecrets": [{"name": "pull"}]},
@@ -51,6 +53,7 @@ class Helm:
         self._binary = binary
         self._folder = folder
         self._environment = {"HOME": str(folder)}
+        self._rendered: dict[str, list[Object]] = {}
 
     def __call__(self, *arguments: str, values: Object | None = None, code: int = 0) -> str:
         """What it says, both ways; the exit code must be `code`."""
@@ -67,8 +70,11 @@ class Helm:
     def rendered(self, values: Object) -> list[Object]:
         """The objects that an installation with these values makes, without the CRDs."""
         options = ["--namespace", NAMESPACE, "--kube-version", "1.36.3"]
-        told = self("template", "permille", str(CHART), *options, values=values)
-        return [body for body in _read_yaml(told) if body]
+        key = json.dumps(values)
+        if key not in self._rendered:
+            told = self("template", "permille", str(CHART), *options, values=values)
+            self._rendered[key] = [body for body in _read_yaml(told) if body]
+        return deepcopy(self._rendered[key])
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:

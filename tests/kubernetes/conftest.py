@@ -1,4 +1,4 @@
-"""One API server for the tests of a module, and helm."""
+"""One API server for all tests, and helm."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.api_server import ADMIN, ApiServer, User, built, install
+from tests.kubernetes.api_server import ADMIN, ApiServer, User, built, clear, install
 from tests.kubernetes.chart import Helm
 
 USERS = ("alice", "bob", "carol", "dave")
 
 
-@pytest.fixture(scope="module")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A running one with permille's CRDs, admission policy and roles."""
+@pytest.fixture(scope="session")
+def one_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """One for all: starting another takes ten seconds."""
     server = ApiServer(tmp_path_factory.mktemp("kubernetes"), USERS)
     try:
         server.start()
@@ -22,6 +22,13 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="module")
+def api_server(one_api_server: ApiServer) -> Iterator[ApiServer]:
+    """A running one with permille's CRDs, admission policy and roles, and none of its objects."""
+    yield one_api_server
+    clear(one_api_server.user(ADMIN))
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from permille.decoder.main import DecoderConfig
 from permille.mesh.config import MeshConfig, load
 from permille.mesh.embedded_etcd import etcd_binary
 
-from tests.conftest import PATIENCE_S, await_true
-from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User
+from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, eventually, install, remove
 from tests.kubernetes.chart import ALERTS, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
 
 pytestmark = pytest.mark.slow
@@ -30,15 +29,12 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server without anything of permille's."""
-    server = ApiServer(tmp_path_factory.mktemp("kubernetes"), ("alice",))
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
+@pytest.fixture
+def bare_server(api_server: ApiServer, admin: User) -> Iterator[ApiServer]:
+    """One without anything of permille's."""
+    remove(admin)
+    yield api_server
+    install(admin)
 
 
 @pytest.mark.parametrize("values", [ALERTS, KMOD, PERF, VPT, PRIVILEGED])
@@ -173,8 +169,7 @@ def test_each_pod_has_one_network_policy(helm: Helm) -> None:
         assert ports == expected.get(name, {7600})
 
 
-def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: ApiServer) -> None:
-    admin = bare_server.user(ADMIN)
+def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: ApiServer, admin: User) -> None:
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     where = ["--namespace", NAMESPACE, "--kubeconfig", str(bare_server.kubeconfig(f"token-of-{ADMIN}"))]
     told = helm("install", "permille", str(CHART), *where, values=KMOD)
@@ -198,12 +193,11 @@ def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: Api
     assert {body["metadata"]["name"] for body in crds} >= {"tracerequests.permille.dev"}
 
 
-def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm: Helm, bare_server: ApiServer) -> None:
-    admin = bare_server.user(ADMIN)
+def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm: Helm, admin: User) -> None:
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": enforced}})
     controller = pods(helm.rendered(KMOD))["permille-controller"]
-    await_true(lambda: tried(admin, controller).status == 403, PATIENCE_S, "the label to be in force")
+    eventually(lambda: tried(admin, controller).status == 403, "the label to be in force")
     for values in (ALERTS, KMOD, VPT):
         for name, pod in pods(helm.rendered(values)).items():
             answer = tried(admin, pod)

@@ -26,12 +26,12 @@ Places = list[tuple[str, str, str, str, str]]
 
 
 @asynccontextmanager
-async def watching(server: ApiServer, token: str) -> AsyncIterator[Watched]:
+async def watching(server: ApiServer, token: str, **options: float) -> AsyncIterator[Watched]:
     configuration = client.Configuration(host=server.url)
     configuration.ssl_ca_cert = str(server.ca)
     configuration.api_key["BearerToken"] = f"Bearer {token}"
     cluster = Cluster(configuration)
-    watched = Watched(cluster)
+    watched = Watched(cluster, **options)
     task = asyncio.create_task(watched.run())
     try:
         yield watched
@@ -139,7 +139,10 @@ async def test_across_a_gap_nothing_is_missed(
 
 
 async def test_whoever_may_not_watch_is_told(api_server: ApiServer, admin: User, namespace: str) -> None:
-    async with watching(api_server, "token-of-alice") as watched:
+    async with watching(api_server, "token-of-alice", ready_s=0.1) as watched:
+        async with asyncio.timeout(PATIENCE_S):
+            while "orbidden" not in watched.pods.trouble:
+                await asyncio.sleep(0.05)
         with pytest.raises(Unavailable, match=r"[Ff]orbidden") as refused:
             await PodInventory(watched, namespace).nodes(Target(pod=f"{namespace}/a"))
     assert refused.value.reason == "INVENTORY_UNAVAILABLE"

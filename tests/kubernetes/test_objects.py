@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE_S, await_true
-from tests.kubernetes.api_server import ApiServer, Object, User
+from tests.kubernetes.api_server import ApiServer, Object, User, eventually
 
 pytestmark = pytest.mark.slow
 _number = itertools.count()
@@ -285,8 +284,8 @@ def test_who_may_trace_what(api_server: ApiServer, admin: User) -> None:
     grant(admin, other, "alice", TRACES)
     alice, bob, carol, dave = (api_server.user(name) for name in ("alice", "bob", "carol", "dave"))
     for user in (alice, bob, carol):
-        await_true(partial(may_create, user, own), PATIENCE_S, "the roles to be in force")
-    await_true(lambda: may_create(alice, other), PATIENCE_S, "the roles to be in force")
+        eventually(partial(may_create, user, own), "the roles to be in force")
+    eventually(lambda: may_create(alice, other), "the roles to be in force")
 
     assert alice.create(request(own)).status == 201
     assert alice.create(request(own, target=SELECTOR)).status == 201

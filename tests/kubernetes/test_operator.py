@@ -27,14 +27,13 @@ from tests.conftest import (
     BIN,
     PATIENCE_S,
     Process,
-    WholeMesh,
     assert_did_its_work,
     assert_whole,
     await_true,
     child,
-    new_mesh,
 )
-from tests.kubernetes.api_server import ApiServer, Object, User
+from tests.kubernetes.api_server import ApiServer, Object, User, eventually
+from tests.kubernetes.asked_mesh import AskedMesh, new_asked_mesh
 from tests.kubernetes.pods import made_node, made_pod, running_pod
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ _number = itertools.count()
 class Operator:
     """`permille-operator` as the service account that deploy/ gives it."""
 
-    mesh: WholeMesh
+    mesh: AskedMesh
     kubeconfig: Path
     process: Process | None = None
     variables: dict[str, str] = field(default_factory=dict)
@@ -92,9 +91,11 @@ class Operator:
 
 
 @pytest.fixture(scope="module")
-def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeMesh]:
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedMesh]:
     """One whose coverage has room for one of the programs at a time in the namespace."""
-    started = new_mesh(tmp_path_factory.mktemp("mesh"), PERMILLE_COVERAGE_QUOTAS=f'{{"{NAMESPACE}": {{"cores": 3}}}}')
+    started = new_asked_mesh(
+        tmp_path_factory.mktemp("mesh"), PERMILLE_COVERAGE_QUOTAS=f'{{"{NAMESPACE}": {{"cores": 3}}}}'
+    )
     try:
         started.start()
         yield started
@@ -103,7 +104,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeMesh]:
 
 
 @pytest.fixture(scope="module")
-def operator(mesh: WholeMesh, api_server: ApiServer) -> Iterator[Operator]:
+def operator(mesh: AskedMesh, api_server: ApiServer) -> Iterator[Operator]:
     """A running one."""
     admin = api_server.user("admin")
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -116,7 +117,7 @@ def operator(mesh: WholeMesh, api_server: ApiServer) -> Iterator[Operator]:
 
 
 @pytest.fixture(scope="module")
-def target(mesh: WholeMesh, busy: Path) -> Iterator[Process]:
+def target(mesh: AskedMesh, busy: Path) -> Iterator[Process]:
     """A program that executes little."""
     with mesh.running(str(busy), "paced") as process:
         yield process
@@ -147,11 +148,11 @@ def accepted(admin: User, namespace: str, **spec: Any) -> Object:
     def said() -> bool:
         return bool(condition(admin.get("TraceRequest", namespace, name).body, "Accepted"))
 
-    await_true(said, PATIENCE_S, "an answer")
+    eventually(said, "an answer")
     body = admin.get("TraceRequest", namespace, name).body
     assert condition(body, "Accepted")["reason"] == "Accepted", body["status"]
     admin.delete("TraceRequest", namespace, name)
-    await_true(lambda: admin.get("TraceRequest", namespace, name).status == 404, PATIENCE_S, "its end")
+    eventually(lambda: admin.get("TraceRequest", namespace, name).status == 404, "its end")
     return body
 
 
@@ -177,7 +178,7 @@ def finished(admin: User, name: str, namespace: str = NAMESPACE) -> Object:
         body = admin.get("TraceRequest", namespace, name).body
         return any(condition(body, kind).get("status") == "True" for kind in ("Complete", "Failed"))
 
-    await_true(over, PATIENCE_S, f"the end of {name}")
+    eventually(over, f"the end of {name}")
     return admin.get("TraceRequest", namespace, name).body
 
 
@@ -194,26 +195,26 @@ def events_of(admin: User, body: Object) -> list[tuple[str, str]]:
     return [(one["type"], one["reason"]) for one in answer.body["items"] if one["involvedObject"].get("uid") == uid]
 
 
-def assert_recorded_once(mesh: WholeMesh, admin: User, body: Object, known: set[str]) -> str:
+def assert_recorded_once(mesh: AskedMesh, admin: User, body: Object, known: set[str]) -> str:
     """The request is complete, and exactly one session was recorded and decoded for it; its id."""
     assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
     (session,) = sessions_of(admin, body)
     (recording,) = session["status"]["recordings"]
     assert session["spec"]["nodeName"] == default_node()
     assert session["metadata"]["ownerReferences"][0]["uid"] == body["metadata"]["uid"]
-    new = {one["session_id"] for one in mesh.sessions()} - known
+    new = ids(mesh) - known
     assert new == {recording.rpartition("/")[2]}
     (identity,) = new
     assert_did_its_work(assert_whole(mesh, identity))
     return str(identity)
 
 
-def ids(mesh: WholeMesh) -> set[str]:
-    return {one["session_id"] for one in mesh.sessions()}
+def ids(mesh: AskedMesh) -> set[str]:
+    return set(mesh.recorded())
 
 
 def test_a_request_becomes_a_recording_of_its_pod(
-    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str, target: Process
 ) -> None:
     known = ids(mesh)
     made = admin.made(request(period="300ms"))
@@ -223,25 +224,27 @@ def test_a_request_becomes_a_recording_of_its_pod(
     assert (status["replicas"], status["finishedReplicas"], status["failedReplicas"]) == (1, 1, 0)
     assert condition(body, "Accepted")["message"] == "1 of 1 running pods on 1 nodes"
     assert body["metadata"]["finalizers"] == ["permille.dev/recordings"]
-    await_true(lambda: len(events_of(admin, body)) >= 2, PATIENCE_S, "events")
+    eventually(lambda: len(events_of(admin, body)) >= 2, "events")
     assert sorted(events_of(admin, body)) == [("Normal", "Accepted"), ("Normal", "Decoded")]
     (session,) = sessions_of(admin, body)
-    await_true(lambda: len(events_of(admin, session)) >= 2, PATIENCE_S, "events of the session")
+    eventually(lambda: len(events_of(admin, session)) >= 2, "events of the session")
     assert sorted(events_of(admin, session)) == [("Normal", "Decoded"), ("Normal", "Started")]
 
 
 @contextmanager
-def another_node(mesh: WholeMesh, node: str, state: Path) -> Iterator[WholeMesh]:
+def another_node(mesh: AskedMesh, node: str, state: Path) -> Iterator[AskedMesh]:
     """A node of the same mesh: a controller with programs of its own."""
     with without_controller(mesh, node, state) as other, controller(other):
         yield other
 
 
 @contextmanager
-def without_controller(mesh: WholeMesh, node: str, state: Path) -> Iterator[WholeMesh]:
+def without_controller(mesh: AskedMesh, node: str, state: Path) -> Iterator[AskedMesh]:
     """A node of the same mesh with programs of its own."""
     etcd = (mesh.state / "etcd" / "endpoint").read_text().strip()
-    other = new_mesh(state, PERMILLE_NODE=node, PERMILLE_ETCD=etcd, PERMILLE_STORE=f"file://{mesh.state / 'store'}")
+    other = new_asked_mesh(
+        state, PERMILLE_NODE=node, PERMILLE_ETCD=etcd, PERMILLE_STORE=f"file://{mesh.state / 'store'}"
+    )
     try:
         yield other
     finally:
@@ -249,7 +252,7 @@ def without_controller(mesh: WholeMesh, node: str, state: Path) -> Iterator[Whol
 
 
 @contextmanager
-def controller(node: WholeMesh) -> Iterator[None]:
+def controller(node: AskedMesh) -> Iterator[None]:
     """The controller of such a node, when it is known."""
     command = [str(BIN / "permille-controller"), "--state-dir", str(node.state)]
     with (
@@ -257,11 +260,11 @@ def controller(node: WholeMesh) -> Iterator[None]:
         child(command, env=node.environment, stdout=log, stderr=log),
     ):
         name = node.variables["PERMILLE_NODE"]
-        await_true(lambda: name in asyncio.run(controllers(node)), PATIENCE_S, f"the controller of {name}")
+        eventually(lambda: name in asyncio.run(controllers(node)), f"the controller of {name}")
         yield
 
 
-async def controllers(node: WholeMesh) -> set[str]:
+async def controllers(node: AskedMesh) -> set[str]:
     """The nodes whose controllers etcd knows."""
     etcd = Etcd([node.variables["PERMILLE_ETCD"]])
     try:
@@ -272,7 +275,7 @@ async def controllers(node: WholeMesh) -> set[str]:
 
 @pytest.mark.usefixtures("operator")
 def test_one_request_records_the_replicas_of_several_nodes(
-    mesh: WholeMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
+    mesh: AskedMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     known = ids(mesh)
     with another_node(mesh, "n2", tmp_path_factory.mktemp("n2")) as second, ExitStack() as pods:
@@ -335,7 +338,7 @@ def test_an_anomaly_concerns_every_pod(admin: User, elsewhere: str) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_a_program_that_writes_little_may_be_recorded_twice_on_a_node(
-    mesh: WholeMesh, admin: User, pod: str, busy: Path
+    mesh: AskedMesh, admin: User, pod: str, busy: Path
 ) -> None:
     # What it writes is measured now; the next profile knows it.
     known = ids(mesh)
@@ -355,7 +358,7 @@ def test_a_program_that_writes_little_may_be_recorded_twice_on_a_node(
 
 
 def test_many_pods_that_end_at_once_are_written_together(admin: User, elsewhere: str) -> None:
-    pods = 150
+    pods = 60
     policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": {"name": "default"}}
     admin.made(
         {**policy, "metadata": {"name": "default", "namespace": elsewhere}, "spec": {"quotas": {"maxReplicas": 1000}}}
@@ -381,7 +384,7 @@ def test_many_pods_that_end_at_once_are_written_together(admin: User, elsewhere:
 
 
 @pytest.mark.usefixtures("operator")
-def test_rounds_go_from_pod_to_pod_until_another_one_is_not_worth_it(mesh: WholeMesh, admin: User, busy: Path) -> None:
+def test_rounds_go_from_pod_to_pod_until_another_one_is_not_worth_it(mesh: AskedMesh, admin: User, busy: Path) -> None:
     known = ids(mesh)
     with ExitStack() as pods:
         for number in range(3):
@@ -404,7 +407,7 @@ def test_rounds_go_from_pod_to_pod_until_another_one_is_not_worth_it(mesh: Whole
 
 @pytest.mark.usefixtures("operator")
 def test_a_node_whose_controller_is_started_again_is_waited_for(
-    mesh: WholeMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
+    mesh: AskedMesh, admin: User, busy: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with without_controller(mesh, "n3", tmp_path_factory.mktemp("n3")) as third, ExitStack() as pods:
         with controller(third):
@@ -416,12 +419,12 @@ def test_a_node_whose_controller_is_started_again_is_waited_for(
             message = condition(admin.get("TraceRequest", NAMESPACE, name).body, "Complete").get("message", "")
             return "0 of 1 pods done; 1 wait: no controller of node n3 is running" in message
 
-        await_true(told, PATIENCE_S, "the reason")
+        eventually(told, "the reason")
         with controller(third):
             body = finished(admin, name)
     assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
     (session,) = sessions_of(admin, body)
-    await_true(lambda: len(events_of(admin, session)) >= 3, PATIENCE_S, "events")
+    eventually(lambda: len(events_of(admin, session)) >= 3, "events")
     assert ("Normal", "NodeNotFound") in events_of(admin, session)
 
 
@@ -448,11 +451,11 @@ def test_what_is_not_there_is_waited_for_and_says_so(operator: Operator, admin: 
     def waits() -> bool:
         return condition(admin.get("TraceRequest", NAMESPACE, name).body, "Accepted").get("reason") == "NoInstance"
 
-    await_true(waits, PATIENCE_S, "the reason")
+    eventually(waits, "the reason")
     accepted = condition(admin.get("TraceRequest", NAMESPACE, name).body, "Accepted")
     assert accepted["status"] == "False" and "no such pod is in this namespace" in accepted["message"]
     admin.delete("TraceRequest", NAMESPACE, name)
-    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    eventually(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, "its end")
 
 
 @pytest.mark.usefixtures("operator", "pod")
@@ -465,7 +468,7 @@ def test_a_request_means_pods_of_its_own_namespace_alone(admin: User) -> None:
     def told() -> bool:
         return bool(condition(admin.get("TraceRequest", "neighbour", name).body, "Accepted"))
 
-    await_true(told, PATIENCE_S, "an answer")
+    eventually(told, "an answer")
     accepted = condition(admin.get("TraceRequest", "neighbour", name).body, "Accepted")
     assert accepted["message"] == "nothing to record yet: no such pod is in this namespace"
 
@@ -473,7 +476,7 @@ def test_a_request_means_pods_of_its_own_namespace_alone(admin: User) -> None:
 def test_a_finished_request_goes_when_its_time_is_over(operator: Operator, admin: User, pod: str) -> None:
     made = admin.made(request(period="100ms", ttlSecondsAfterFinished=0))
     name = made["metadata"]["name"]
-    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    eventually(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, "its end")
 
 
 def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
@@ -490,7 +493,7 @@ def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
 
 
 def test_what_others_of_the_namespace_take_is_waited_for(
-    mesh: WholeMesh, operator: Operator, admin: User, pod: str, busy: Path
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str, busy: Path
 ) -> None:
     with mesh.running(str(busy), "paced") as other, Client(mesh.endpoint("coverage").address) as client:
         taking = client.start(wish(pids=[other.pid], period_ms=60_000, namespace=NAMESPACE))
@@ -499,14 +502,14 @@ def test_what_others_of_the_namespace_take_is_waited_for(
         def waits() -> bool:
             return [condition(one, "Complete").get("reason") for one in sessions_of(admin, made)] == ["QuotaInUse"]
 
-        await_true(waits, PATIENCE_S, "the quota in use")
+        eventually(waits, "the quota in use")
         client.cancel(taking.name)
         body = finished(admin, made["metadata"]["name"])
     assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
 
 
 def test_a_policys_quota_of_cores_bytes_and_decoding_reaches_coverage(
-    mesh: WholeMesh, operator: Operator, admin: User, pod: str
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str
 ) -> None:
     metadata = {"name": "default", "namespace": NAMESPACE}
     policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
@@ -527,13 +530,13 @@ def test_a_policys_quota_of_cores_bytes_and_decoding_reaches_coverage(
 
 
 def test_deleting_a_request_stops_its_recording(
-    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str, target: Process
 ) -> None:
     known = ids(mesh)
     name = admin.made(request(period="60s"))["metadata"]["name"]
     mesh.await_recording(target.pid)
     admin.delete("TraceRequest", NAMESPACE, name)
-    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    eventually(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, "its end")
     page = mesh.recorder(target.pid)
     assert page is not None and page.state != State.ACTIVE
     # What it recorded until then is kept.
@@ -543,14 +546,14 @@ def test_deleting_a_request_stops_its_recording(
 
 @pytest.mark.usefixtures("operator", "pod")
 def test_an_api_server_that_dies_changes_nothing(
-    mesh: WholeMesh, api_server: ApiServer, admin: User, target: Process
+    mesh: AskedMesh, api_server: ApiServer, admin: User, target: Process
 ) -> None:
     known = ids(mesh)
     name = admin.made(request(period="3s"))["metadata"]["name"]
     mesh.await_recording(target.pid)
     api_server.kill()
     # The recording goes on, and ends, while nobody can be told.
-    await_true(lambda: recorded(mesh, known), PATIENCE_S, "the recording to be over")
+    eventually(lambda: recorded(mesh, known), "the recording to be over")
     api_server.start()
     assert_recorded_once(mesh, admin, finished(admin, name), known)
     # And who was connected before takes the next request.
@@ -560,7 +563,7 @@ def test_an_api_server_that_dies_changes_nothing(
 
 @pytest.mark.usefixtures("operator", "pod")
 def test_what_was_made_while_the_operator_could_not_watch_is_recorded(
-    mesh: WholeMesh, api_server: ApiServer, admin: User
+    mesh: AskedMesh, api_server: ApiServer, admin: User
 ) -> None:
     known = ids(mesh)
     # The changes are forgotten before the operator is back: it has to look at what there is.
@@ -571,14 +574,14 @@ def test_what_was_made_while_the_operator_could_not_watch_is_recorded(
     assert_recorded_once(mesh, admin, finished(admin, name), known)
 
 
-def recorded(mesh: WholeMesh, known: set[str]) -> bool:
-    return any(one["state"] in ("STORED", "DECODED") for one in mesh.sessions() if one["session_id"] not in known)
+def recorded(mesh: AskedMesh, known: set[str]) -> bool:
+    return any(state == "STATE_STORED" for identity, state in mesh.recorded().items() if identity not in known)
 
 
 @pytest.mark.usefixtures("pod")
 @pytest.mark.parametrize("seen", ["at once", "while recording"])
 def test_an_operator_that_dies_is_followed_by_another(
-    mesh: WholeMesh, operator: Operator, admin: User, target: Process, seen: str
+    mesh: AskedMesh, operator: Operator, admin: User, target: Process, seen: str
 ) -> None:
     known = ids(mesh)
     name = admin.made(request(period="2s"))["metadata"]["name"]
@@ -590,7 +593,7 @@ def test_an_operator_that_dies_is_followed_by_another(
 
 
 def test_a_recording_whose_operator_died_is_stopped_by_the_next_one(
-    mesh: WholeMesh, operator: Operator, admin: User, pod: str, target: Process
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str, target: Process
 ) -> None:
     known = ids(mesh)
     name = admin.made(request(period="60s"))["metadata"]["name"]
@@ -600,13 +603,13 @@ def test_a_recording_whose_operator_died_is_stopped_by_the_next_one(
     # It stays until somebody has stopped what was begun for it.
     assert "deletionTimestamp" in admin.get("TraceRequest", NAMESPACE, name).body["metadata"]
     operator.start()
-    await_true(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, PATIENCE_S, "its end")
+    eventually(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, "its end")
     page = mesh.recorder(target.pid)
     assert page is not None and page.state != State.ACTIVE
     assert len(ids(mesh) - known) == 1
 
 
-def test_of_two_operators_one_leads(mesh: WholeMesh, operator: Operator, admin: User, pod: str) -> None:
+def test_of_two_operators_one_leads(mesh: AskedMesh, operator: Operator, admin: User, pod: str) -> None:
     second = Operator(mesh, operator.kubeconfig)
     second.start()
     try:
@@ -683,11 +686,11 @@ def said_of_rights(admin: User, name: str) -> str:
         body = admin.get("TraceRequest", NAMESPACE, name).body
         return condition(body, "Accepted").get("reason") == "AdmissionPolicyMissing"
 
-    await_true(refused, PATIENCE_S, "the reason")
+    eventually(refused, "the reason")
     return str(condition(admin.get("TraceRequest", NAMESPACE, name).body, "Accepted")["message"])
 
 
 def await_next_second(made: Object) -> None:
     """As the API server tells time, in whole seconds: what was made before has not been checked."""
     next_second = from_timestamp(made["metadata"]["creationTimestamp"]) + timedelta(seconds=1)
-    await_true(lambda: datetime.now(UTC) >= next_second, PATIENCE_S, "the next second")
+    eventually(lambda: datetime.now(UTC) >= next_second, "the next second")

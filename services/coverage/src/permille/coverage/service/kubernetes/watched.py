@@ -14,8 +14,6 @@ from permille.coverage.service.kubernetes.cluster import POLICIES, REQUESTS, Clu
 from permille.coverage.service.kubernetes.reflector import Reflector
 from permille.mesh.errors import Unavailable
 
-_READY_S = 10.0
-
 
 @dataclass(frozen=True)
 class Known:
@@ -27,9 +25,13 @@ class Known:
 
 
 class Watched:
-    """Pods, the zones of nodes, TraceRequests and TracePolicies; `run` keeps them up to date."""
+    """Pods, the zones of nodes, TraceRequests and TracePolicies; `run` keeps them up to date.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `ready_s`: how long an answer waits for what the API server has not told yet.
+    """
+
+    def __init__(self, cluster: Cluster, *, ready_s: float = 10.0) -> None:
+        self._ready_s = ready_s
         self.pods = Reflector(cluster, "/api/v1/pods", pod_of, self._change)
         self.zones = Reflector(cluster, "/api/v1/nodes", zone_of, self._change)
         self.policies = Reflector(cluster, everywhere(POLICIES), _policy, self._change)
@@ -48,7 +50,7 @@ class Watched:
         """Returns when everything is known. Raises `Unavailable` when the API server does not tell it for a while."""
         for one in self._every:
             try:
-                await asyncio.wait_for(one.current.wait(), _READY_S)
+                await asyncio.wait_for(one.current.wait(), self._ready_s)
             except TimeoutError:
                 raise Unavailable(
                     f"the API server does not tell what there is: {one.trouble}",

@@ -1,0 +1,81 @@
+"""A mesh that is asked in this process: a command for each question would be most of what these tests cost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from permille.api.controller.v1 import controller_pb2
+from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.rendering.report import Order, report_json
+from permille.cli.report_data import read_report
+from permille.cli.session_list import chosen, list_sessions
+from permille.cli.tables import query
+from permille.mesh.config import MeshConfig, load
+
+from tests.conftest import PATIENCE_S, Process, WholeMesh, await_true, child, new_mesh
+
+_MOST_ROWS = 1_000_000
+_T = TypeVar("_T")
+
+
+class AskedMesh(WholeMesh):
+    """What `WholeMesh` asks by commands, asked by the code that they run."""
+
+    def sessions(self) -> list[dict[str, Any]]:
+        listed = self._asked(list_sessions)
+        assert not listed.gaps, listed.gaps
+        return [{**asdict(one), "session_id": one.session_id} for one in listed.sessions]
+
+    def recorded(self) -> dict[str, str]:
+        """The state of each session, by its id, as the controllers alone know them."""
+
+        async def listed(client: MeshClient) -> dict[str, str]:
+            controller = await client.controller()
+            request = controller_pb2.ListSessionsRequest(parent="nodes/-", page_size=1000)
+            sessions = (await answer(controller.ListSessions(request))).sessions
+            return {one.name.rpartition("/")[2]: controller_pb2.Session.State.Name(one.state) for one in sessions}
+
+        return self._asked(listed)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        return self._asked(lambda client: query(client, sql, _MOST_ROWS)).rows
+
+    def report(self, session: str) -> dict[str, Any]:
+        async def read(client: MeshClient) -> dict[str, Any]:
+            wanted = chosen(await list_sessions(client), session)
+            assert wanted.state == "DECODED", wanted
+            return report_json(await read_report(client, wanted), Order.SELF, 0)
+
+        return self._asked(read)
+
+    @contextlib.contextmanager
+    def running(self, *command: str, **options: Any) -> Iterator[Process]:
+        """A program as docs/kubernetes.md starts it in a pod, when it is ready to be traced."""
+
+        async def node(client: MeshClient) -> controller_pb2.Node:
+            controller = await client.controller()
+            return (await answer(controller.GetNode(controller_pb2.GetNodeRequest()))).node
+
+        told = self._asked(node)
+        options = {"stdout": subprocess.DEVNULL, **options}
+        with child(
+            [*told.launch_prefix, *command], env={**os.environ, **told.launch_environment}, **options
+        ) as process:
+            await_true(lambda: self.recorder(process.pid) or process.poll() is not None, PATIENCE_S, command[0])
+            assert process.poll() is None, f"{command} ended with {process.returncode}"
+            yield process
+
+    def _asked(self, work: Callable[[MeshClient], Awaitable[_T]]) -> _T:
+        return in_mesh(load(MeshConfig, environment=self.environment), work)
+
+
+def new_asked_mesh(state: Path, **variables: str) -> AskedMesh:
+    """One that is not started yet."""
+    mesh = new_mesh(state, **variables)
+    return AskedMesh(mesh.state, mesh.vpt_dir, mesh.variables)
