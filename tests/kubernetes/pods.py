@@ -29,13 +29,15 @@ def made_node(admin: User, zone: str) -> str:
     return name
 
 
-def made_pod(admin: User, namespace: str, name: str, *, node: str, revision: str = "5d4f", image: str = "") -> None:
+def made_pod(
+    admin: User, namespace: str, name: str, *, node: str, revision: str = "5d4f", image: str = "", **labels: str
+) -> None:
     """A running pod of the Deployment `web` that only the API server knows."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{revision}", "uid": "u", "controller": True}
     metadata = {
         "name": name,
         "namespace": namespace,
-        "labels": {"app": "web", "pod-template-hash": revision},
+        "labels": {"app": "web", "pod-template-hash": revision, **labels},
         "ownerReferences": [owner],
     }
     spec = {"nodeName": node, "containers": [{"name": "web", "image": "web"}]}

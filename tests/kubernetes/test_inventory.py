@@ -6,18 +6,20 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import pytest
 from kubernetes_asyncio import client
 from permille.coverage.domain.kubernetes.instances import Container, instances
+from permille.coverage.domain.kubernetes.labels import label_selector
 from permille.coverage.domain.target import Target
 from permille.coverage.service.kubernetes.cluster import Cluster
 from permille.coverage.service.kubernetes.pod_inventory import PodInventory
 from permille.coverage.service.kubernetes.watched import Watched
-from permille.mesh.errors import NotFound, Unavailable
+from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 
 from tests.conftest import PATIENCE_S
-from tests.kubernetes.api_server import ApiServer, User
+from tests.kubernetes.api_server import Answer, ApiServer, Object, User
 from tests.kubernetes.pods import ZONE, made_node, made_pod, started
 
 pytestmark = pytest.mark.slow
@@ -136,6 +138,54 @@ async def test_across_a_gap_nothing_is_missed(
     # And the watch goes on.
     gone(admin, namespace, "stays")
     await until(watched, namespace, lambda now: [one[0] for one in now] == ["changes", "comes"])
+
+
+SELECTORS: list[Object] = [
+    {"matchLabels": {"app": "web"}},
+    {"matchLabels": {"app": "web", "tier": "back"}},
+    {"matchLabels": {"canary": ""}},
+    {"matchExpressions": [{"key": "app", "operator": "In", "values": ["db", "cache"]}]},
+    {"matchExpressions": [{"key": "canary", "operator": "In", "values": ["", "no"]}]},
+    {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["back"]}]},
+    {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+    {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}, {"key": "canary", "operator": "Exists"}]},
+    {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]},
+]
+# What nodes are asked for by their users, as kubectl is.
+LINES = ["app==web,tier!=back", "app in(web , db), !canary", "tier notin (front,back)", "! tier", "in", "notin in (in)"]
+NO_LINES = ["app in web", "app=web,", "!app=web", "a b", "app in (web", "-a=b", "app=a=b"]
+
+
+async def test_a_selector_means_the_pods_that_it_means_to_the_api_server(
+    watched: Watched, admin: User, namespace: str
+) -> None:
+    where = made_node(admin, "east")
+    made_pod(admin, namespace, "plain", node=where)
+    made_pod(admin, namespace, "front", node=where, tier="front")
+    made_pod(admin, namespace, "back", node=where, tier="back", canary="no")
+    made_pod(admin, namespace, "db", node=where, app="db", canary="")
+    await until(watched, namespace, lambda found: len(found) == 3)
+
+    def told(line: str) -> Answer:
+        return admin.call("GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(line)}")
+
+    for line in [*map(label_selector, SELECTORS), *LINES]:
+        answer = told(line)
+        assert answer.status == 200, answer
+        meant = {one["metadata"]["name"] for one in answer.body["items"]}
+        assert await selected(watched, namespace, line) == meant, line
+    for line in NO_LINES:
+        assert told(line).status == 400, line
+        with pytest.raises(InvalidArgument):
+            await selected(watched, namespace, line)
+
+
+async def selected(watched: Watched, namespace: str, line: str) -> set[str]:
+    try:
+        found = await PodInventory(watched, namespace).nodes(Target(selector=line))
+    except NotFound:
+        return set()
+    return {one.process.pod for one in instances(found) if isinstance(one.process, Container)}
 
 
 async def test_whoever_may_not_watch_is_told(api_server: ApiServer, admin: User, namespace: str) -> None:

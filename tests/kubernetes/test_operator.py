@@ -473,6 +473,22 @@ def test_a_request_means_pods_of_its_own_namespace_alone(admin: User) -> None:
     assert accepted["message"] == "nothing to record yet: no such pod is in this namespace"
 
 
+def test_labels_that_cannot_be_are_refused(admin: User, elsewhere: str) -> None:
+    target = {"selector": {"matchLabels": {"app of mine": "web"}}}
+    body = finished(admin, admin.made(request(elsewhere, target=target))["metadata"]["name"], elsewhere)
+    failed = condition(body, "Failed")
+    assert failed["reason"] == "SelectorInvalid" and "'app of mine=web' is no condition" in failed["message"]
+
+
+def test_a_set_based_selector_chooses_the_pods(admin: User, elsewhere: str) -> None:
+    node = made_node(admin, "east")
+    for name, tier in (("front", "front"), ("back", "back"), ("batch", "batch")):
+        made_pod(admin, elsewhere, name, node=node, tier=tier)
+    expressions = [{"key": "tier", "operator": "NotIn", "values": ["batch"]}, {"key": "app", "operator": "Exists"}]
+    body = accepted(admin, elsewhere, purpose="Anomaly", target={"selector": {"matchExpressions": expressions}})
+    assert {one["podName"] for one in body["status"]["sessions"]} == {"front", "back"}
+
+
 def test_a_finished_request_goes_when_its_time_is_over(operator: Operator, admin: User, pod: str) -> None:
     made = admin.made(request(period="100ms", ttlSecondsAfterFinished=0))
     name = made["metadata"]["name"]

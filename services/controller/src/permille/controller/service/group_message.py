@@ -8,6 +8,7 @@ from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain.targets import label_selector
 from permille.controller.domain.targets.resolution import Group, Resolved, Roots, resolve
 from permille.controller.service.container_runtime import ContainerRuntime, RuntimeSilentError
+from permille.mesh.label_selector import parse
 
 
 async def group_on_node(request: pb.GetNodeRequest, runtime: ContainerRuntime) -> pb.GroupOnNode | None:
@@ -21,7 +22,7 @@ async def group_on_node(request: pb.GetNodeRequest, runtime: ContainerRuntime) -
 
 
 async def selected(selector: str, runtime: ContainerRuntime) -> Resolved:
-    label_selector.parse(selector)
+    parse(selector)
     try:
         pods = await runtime.pods()
     except RuntimeSilentError as error:

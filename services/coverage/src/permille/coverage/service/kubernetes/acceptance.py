@@ -21,6 +21,7 @@ from permille.coverage.service.kubernetes.pod_inventory import PodInventory
 from permille.coverage.service.kubernetes.request_status import Verdict, accepted, reasons, refused, waits
 from permille.coverage.service.kubernetes.watched import Watched, known
 from permille.mesh.errors import NotFound, PermilleError, Unavailable
+from permille.mesh.label_selector import parse
 
 ADMISSION_MISSING = "AdmissionPolicyMissing"
 _POLICY = "default"
@@ -66,9 +67,10 @@ class Acceptance:
         return await self._decided(request, policy, self._watched.active(namespace, metadata["uid"]), ask=False)
 
     async def _decided(self, request: Object, policy: Policy, active: int, *, ask: bool) -> Verdict:
-        namespace, target = request["metadata"]["namespace"], request["spec"]["target"]
+        namespace, meant = request["metadata"]["namespace"], request["spec"]["target"]
         try:
             wish = wish_of(request["spec"], policy)
+            target = _target(namespace, meant)
         except PermilleError as error:
             return refused(camel_case(error.reason), f"{error.message}; {error.help}")
         if active >= policy.active_requests:
@@ -77,9 +79,9 @@ class Acceptance:
                 f"{active} requests of this namespace are active, as many as its TracePolicy allows; "
                 "this one begins when one of them ends",
             )
-        inventory: Inventory = PodInventory(self._watched, namespace, target.get("container", ""))
+        inventory: Inventory = PodInventory(self._watched, namespace, meant.get("container", ""))
         try:
-            found = instances(await inventory.nodes(_target(namespace, target)))
+            found = instances(await inventory.nodes(target))
         except NotFound as error:
             return waits("NoInstance", f"nothing to record yet: {error.message}")
         except Unavailable as error:
@@ -95,7 +97,10 @@ class Acceptance:
         return accepted(request["metadata"], wish, made)
 
 
-def _target(namespace: str, target: Mapping[str, Any]) -> Target:
-    if "podName" in target:
-        return Target(pod=f"{namespace}/{target['podName']}")
-    return Target(selector=label_selector(target["selector"]))
+def _target(namespace: str, meant: Mapping[str, Any]) -> Target:
+    """Raises `InvalidArgument` for labels that cannot be: of keys the API server does not ask."""
+    if "podName" in meant:
+        return Target(pod=f"{namespace}/{meant['podName']}")
+    selector = label_selector(meant["selector"])
+    parse(selector)
+    return Target(selector=selector)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from permille.coverage.domain.kubernetes.instances import listing
-from permille.coverage.domain.kubernetes.labels import selects
 from permille.coverage.domain.node import Listing
 from permille.coverage.domain.target import Target
 from permille.coverage.service.kubernetes.watched import Watched
+from permille.mesh.label_selector import parse, selects
 
 
 class PodInventory:
@@ -20,7 +20,8 @@ class PodInventory:
     async def nodes(self, target: Target) -> Listing:
         """The nodes with the target's running containers: of a pod (`namespace/name`), or of pods by their labels.
 
-        Raises `NotFound` when none is running, `Unavailable` while the API server has not told what there is.
+        Raises `NotFound` when none is running, `InvalidArgument` for a selector that cannot be, `Unavailable` while the
+        API server has not told what there is.
         """
         await self._watched.ready()
         pods = self._watched.pods.of(self._namespace)
@@ -28,6 +29,7 @@ class PodInventory:
             namespace, _, name = target.pod.rpartition("/")
             meant = [pods[name]] if name in pods and namespace == self._namespace else []
         else:
-            meant = [pod for pod in pods.values() if selects(target.selector, pod.labels)]
+            terms = parse(target.selector)
+            meant = [pod for pod in pods.values() if selects(terms, pod.labels)]
         zones = self._watched.zones.of("")
         return listing(meant, zones, self._watched.recorded(), container=self._container)
