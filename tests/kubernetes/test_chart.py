@@ -111,28 +111,6 @@ def test_the_webhook_of_alertmanager_knows_its_arguments_and_is_reached_where_ot
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTPS"}
 
 
-def test_an_alert_comes_through_the_network_policies_to_coverage_and_no_further(helm: Helm) -> None:
-    policies = {
-        body["metadata"]["name"].removeprefix("permille-"): body["spec"]["ingress"]
-        for body in helm.rendered(ALERTS)
-        if body["kind"] == "NetworkPolicy"
-    }
-
-    def callers(component: str, port: int) -> list[Object]:
-        return [peer for rule in policies[component] if {"port": port} in rule["ports"] for peer in rule["from"]]
-
-    assert callers("alertmanager", 9095) == [*ALERTS["alertmanager"]["from"], *ALERTS["networkPolicy"]["metrics"]]
-    (ours,) = callers("coverage", 7600)
-    assert "alertmanager" in ours["podSelector"]["matchExpressions"][0]["values"]
-    for component in ("allocator", "controller", "decoder"):
-        (ours,) = callers(component, 7600)
-        assert "alertmanager" not in ours["podSelector"]["matchExpressions"][0]["values"]
-    (members,) = callers("etcd", 2379)
-    assert members["podSelector"]["matchExpressions"] == [
-        {"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["alertmanager"]}
-    ]
-
-
 def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:
     for values, added in (
         (ALERTS, {"BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE"}),
