@@ -23,7 +23,7 @@ VPT: Object = {
     "settings": {"log_level": "debug", "call_timeout_s": 12.5},
     "etcd": {"endpoints": ["etcd-1:2379", "etcd-2:2379"]},
     "store": {"url": "s3://traces/here?endpoint=https://s3.example.org", "credentialsSecret": "s3"},
-    "controller": {"backend": "vpt", "settings": {"budget_bytes": "1048576"}, "nodeSelector": {"trace": "yes"}},
+    "controller": {"backend": "vpt", "settings": {"budget_bytes": 1048576}, "nodeSelector": {"trace": "yes"}},
     "decoder": {"replicas": 5, "settings": {"workers": 2}, "scratch": "100Gi"},
     "coverage": {"settings": {"zones": '{"n1": "a"}'}},
     "operator": {"replicas": 1},

@@ -39,8 +39,13 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 {{- end }}
 - {name: HOME, value: /tmp}
 {{- range $key, $value := .root.Values.settings }}
-- {name: PERMILLE_{{ upper $key }}, value: {{ $value | toString | quote }}}
+- {name: PERMILLE_{{ upper $key }}, value: {{ include "permille.setting" $value | quote }}}
 {{- end }}
+{{- end }}
+
+{{/* A large number of a file of values as it was written there, not as 1.5e+06. */}}
+{{- define "permille.setting" -}}
+{{ kindIs "string" . | ternary . (toJson .) }}
 {{- end }}
 
 {{- define "permille.service" -}}
@@ -51,7 +56,7 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 - {name: PERMILLE_HEALTH, value: "0.0.0.0:7602"}
 - {name: PERMILLE_STORE, value: {{ .root.Values.store.url | default "file:///var/lib/permille-store" | quote }}}
 {{- range $key, $value := (index .root.Values .component).settings }}
-- {name: PERMILLE_{{ upper $.component }}_{{ upper $key }}, value: {{ $value | toString | quote }}}
+- {name: PERMILLE_{{ upper $.component }}_{{ upper $key }}, value: {{ include "permille.setting" $value | quote }}}
 {{- end }}
 {{- end }}
 
