@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import signal
 import subprocess
 import threading
@@ -543,6 +544,24 @@ def test_a_policys_quota_of_cores_bytes_and_decoding_reaches_coverage(
     failed = condition(body, "Failed")
     assert (failed["status"], failed["reason"]) == ("True", "NothingWithinQuota")
     assert "the quota is" in failed["message"]
+
+
+@pytest.mark.usefixtures("operator", "pod")
+def test_how_long_a_recording_is_kept_is_the_policys(mesh: AskedMesh, admin: User) -> None:
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy"}
+    retention = {"ttlSecondsAfterRecorded": 7 * 24 * 3600}
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    admin.made({**policy, "metadata": metadata, "spec": {"retention": retention}})
+    try:
+        body = finished(admin, admin.made(request(period="100ms"))["metadata"]["name"])
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+    (session,) = sessions_of(admin, body)
+    assert session["spec"].items() >= retention.items()
+    # With it the decoder knows when to delete it (services/decoder/tests/test_session_expiry.py).
+    (recording,) = session["status"]["recordings"]
+    manifest = mesh.state / "store" / "raw" / recording.rpartition("/")[2] / "manifest.json"
+    assert json.loads(manifest.read_text())["retention_s"] == retention["ttlSecondsAfterRecorded"]
 
 
 def test_deleting_a_request_stops_its_recording(

@@ -75,13 +75,14 @@ async def journal_emptied(node: Any) -> None:
 
 
 async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, target_program: Path) -> None:
-    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING")
+    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING", retention_s=3600)
 
     assert (session.state, session.stop_reason) == (STORED, "PERIOD")
     assert session.raw_bytes > 10_000 and session.segments >= 3 and session.expected_bytes > 0
     manifest = manifest_of(node, session)
     assert (manifest["session"], manifest["purpose"], manifest["request_id"]) == (session.name, "PROFILING", "r1")
     assert manifest["target"]["pids"] == [target.pid]
+    assert manifest["retention_s"] == session.retention_s == 3600
     assert 280e6 < manifest["end_ns"] - manifest["start_ns"] < 2e9
     for segment in manifest["segments"]:
         raw = decompressed(node, segment["key"])

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -224,6 +225,23 @@ async def test_a_session_that_is_still_recorded_is_not_deleted(
     await etcd.put(f"/permille/v1/{SESSION}", b'{"state": "STORED"}')
     await decoder.DeleteSession(pb.DeleteSessionRequest(name=SESSION))
     assert await etcd.get(f"/permille/v1/{SESSION}") is None
+
+
+async def test_what_has_outlived_its_retention_is_deleted(
+    mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore
+) -> None:
+    await store_session()
+    config = DecoderConfig(**mesh_config.model_dump(), decoder=DecoderSettings(expiry_interval_s=0.1))
+    async with running(config, etcd) as decoder:
+        await decoded(decoder)
+        assert await query(decoder, "SELECT session_id FROM sessions")
+        record = {"state": "STORED", "end_ns": time.time_ns(), "retention_s": 1}
+        await etcd.put(f"/permille/v1/{SESSION}", json.dumps(record).encode())
+        async with asyncio.timeout(60):
+            while await etcd.get(f"/permille/v1/{SESSION}") is not None:
+                await asyncio.sleep(0.05)
+        assert not await query(decoder, "SELECT session_id FROM sessions")
+        assert not [info.key async for info in store.list("raw/")]
 
 
 async def test_killed_in_the_middle_the_decode_ends_and_doubles_nothing(  # noqa: PLR0917

@@ -32,7 +32,7 @@ POLICY: dict[str, dict[str, Any]] = {
         "bytesPerSecond": "100Mi",
         "decodeMilliseconds": 60_000,
     },
-    "retention": {"ttlSecondsAfterFinished": 60},
+    "retention": {"ttlSecondsAfterFinished": 60, "ttlSecondsAfterRecorded": 3600},
     "weights": {"priority": 0, "complexity": 10, "stability": 90},
 }
 
@@ -41,7 +41,9 @@ QUOTA = {"cores": 4, "bytes_per_second": 100 << 20, "decode_ms": 60_000}
 
 def test_what_is_not_asked_for_comes_from_the_policy() -> None:
     assert wish_of({}, Policy()) == Wish(0, 0, 1, 86_400)
-    assert wish_of({}, policy_of(POLICY)) == Wish(2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3, quota=QUOTA)
+    assert wish_of({}, policy_of(POLICY)) == Wish(
+        2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3, quota=QUOTA, retention_s=3600
+    )
     asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
     assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)
 
@@ -77,6 +79,18 @@ def test_the_policys_weights_and_quota_reach_coverage_and_without_any_nothing_is
         accepted = {"metadata": metadata, "spec": {"purpose": "OnDemand"}, "status": {"plan": plan | more}}
         asked = wish_of_request(wish("shop", session_object(accepted, place)["spec"]))
         assert (asked.weights, asked.quota) == (more.get("weights", {}), Quota(**more.get("quota", {})))
+
+
+def test_how_long_recordings_are_kept_reaches_coverage() -> None:
+    place = dict.fromkeys(("name", "nodeName", "podName", "podUID", "container", "containerID"), "0123456789ab")
+    plan = {"periodMilliseconds": 0, "budgetBytes": 0}
+    for more, retention_s in (({}, 0), ({"ttlSecondsAfterRecorded": 3600}, 3600)):
+        request = {
+            "metadata": {"name": "r", "uid": "u"},
+            "spec": {"purpose": "OnDemand"},
+            "status": {"plan": plan | more},
+        }
+        assert wish("shop", session_object(request, place)["spec"]).retention_s == retention_s
 
 
 def test_the_priority_reaches_coverage_and_without_one_it_is_the_purposes() -> None:

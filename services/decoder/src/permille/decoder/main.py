@@ -21,8 +21,10 @@ from permille.decoder.service.decode_work import DecodeWork
 from permille.decoder.service.decoder_service import ACCESS, DecoderService
 from permille.decoder.service.scratch_folder import ScratchFolder
 from permille.decoder.service.session_deletion import SessionDeletion
+from permille.decoder.service.session_expiry import SessionExpiry
 from permille.decoder.service.session_upload import SessionUpload
 from permille.mesh.config import MeshConfig
+from permille.mesh.election import Election
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.server import ServerContext, run
 from permille.mesh.tables import Tables
@@ -56,6 +58,14 @@ class DecoderSettings(BaseModel):
     )
     store_patience_s: float = Field(
         default=120.0, gt=0, description="How long a decode waits for a store that is away."
+    )
+    retention_s: int = Field(
+        default=0,
+        ge=0,
+        description="Recordings of which nothing else was said are deleted so long after their end; 0: never.",
+    )
+    expiry_interval_s: float = Field(
+        default=3600.0, gt=0, description="How often it is looked which recordings have outlived their retention."
     )
 
 
@@ -91,6 +101,8 @@ async def setup(context: ServerContext) -> None:
     work = DecodeWork(decoder, most_at_once=settings.decodes_at_once, patience_s=settings.store_patience_s)
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)
     limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores)
+    deletion = SessionDeletion(context.store, tables, context.etcd, context.operations)
+    expiry = SessionExpiry(context.store, context.etcd, deletion, retention_s=settings.retention_s)
     context.add(
         decoder_pb2_grpc.add_DecoderServiceServicer_to_server,
         DecoderService(
@@ -100,13 +112,15 @@ async def setup(context: ServerContext) -> None:
             exports=SessionExports(tables, scratch.path),
             uploads=BinaryUpload(binaries, scratch.path),
             sessions=SessionUpload(context.store, context.etcd),
-            deletion=SessionDeletion(context.store, tables, context.etcd, context.operations),
+            deletion=deletion,
         ),
         decoder_pb2.DESCRIPTOR.services_by_name["DecoderService"],
         ACCESS,
     )
     context.spawn(runner.run())
     context.spawn(pool.watch())
+    election = Election(context.etcd, context.lease, "expiry", context.instance)
+    context.spawn(expiry.run(election, every_s=settings.expiry_interval_s))
 
     async def close() -> None:
         pool.close()

@@ -120,6 +120,7 @@ def spool(
         "end_ns": session.end_ns,
         "period_ms": session.period_ms,
         "stop_reason": session.stop_reason,
+        "retention_s": session.retention_s,
         "clock": asdict(recordings[0].realtime()),
         "pt": packet_options(session, recordings[0]),
         "plan": [asdict(buffer) for buffer in session.plan],

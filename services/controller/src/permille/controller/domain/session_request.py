@@ -32,6 +32,7 @@ class SessionRequest:
     # "": the node's choice.
     backend: str = ""
     group: Group = NO_GROUP
+    retention_s: int = 0
 
 
 def check(request: SessionRequest, *, max_period_ms: int) -> None:

@@ -46,6 +46,7 @@ def to_message(session: Session, progress: Progress | None = None) -> pb.Session
         plan=map(planned_message, session.plan),
         counters=session.counters,
         lost_records=session.lost_records,
+        retention_s=session.retention_s,
         cores=[core_message(buffer) for buffer in progress.buffers] if progress else (),
         remaining_ms=progress.remaining_ms if progress else 0,
     )
@@ -121,6 +122,7 @@ def from_message(request: pb.StartSessionRequest) -> SessionRequest:
         options=options,
         backend=backend_name(request.backend),
         group=Group(request.group.cgroup, request.group.container_id, request.group.pod, request.group.selector),
+        retention_s=request.retention_s,
     )
 
 

@@ -127,6 +127,7 @@ class Sessions:
             create_ns=int(now * 1e9),
             backend=backend.name,
             group=request.group,
+            retention_s=request.retention_s,
         )
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:

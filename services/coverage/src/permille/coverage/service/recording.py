@@ -45,6 +45,7 @@ class Recordings:
             options=coverage.options if coverage.HasField("options") else None,
             backend=coverage.backend,
             group=_group(coverage.target),
+            retention_s=coverage.retention_s,
         )
 
         async def start() -> controller_pb2.StartSessionResponse:

@@ -12,7 +12,7 @@ from permille.mesh.operations import OperationKeys, OperationStore
 from permille.mesh.store import ObjectStore, StoreUsage
 from permille.mesh.tables import Tables
 
-_FINAL = ("STORED", "FAILED")
+FINAL = ("STORED", "FAILED")
 
 
 class SessionDeletion:
@@ -28,7 +28,7 @@ class SessionDeletion:
         """What was freed. Raises `NotFound`, `FailedPrecondition` while it is recorded, stored or decoded."""
         _, session_id = parse_session_name(name)
         record = await self._etcd.get(f"/permille/v1/{name}")
-        if record is not None and json.loads(record.value).get("state") not in _FINAL:
+        if record is not None and json.loads(record.value).get("state") not in FINAL:
             raise _busy(
                 name, "being recorded", "stop it with Ctrl-C in `permille trace`, or wait for its period to end"
             )

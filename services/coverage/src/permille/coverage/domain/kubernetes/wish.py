@@ -29,6 +29,8 @@ class Policy:
     longest_ms: int = 60_000
     most_budget_bytes: int = 0
     ttl_s: int = _DAY_S
+    # Of recordings; 0: the decoder's setting.
+    retention_s: int = 0
     # Of a decided period; none: coverage's own.
     weights: Mapping[str, int] = field(default_factory=dict)
     # Of all requests together, as coverage's API calls them; none: coverage's own.
@@ -52,6 +54,7 @@ class Wish:
     rounds: int = 0
     allowed: int = 10
     quota: Mapping[str, int] = field(default_factory=dict)
+    retention_s: int = 0
 
     @property
     def most(self) -> tuple[int, str]:
@@ -66,7 +69,7 @@ def policy_of(spec: Mapping[str, Any] | None) -> Policy:
     """The policy in a TracePolicy's spec; None: there is none."""
     if spec is None:
         return Policy()
-    defaults, quotas = spec.get("defaults") or {}, spec.get("quotas") or {}
+    defaults, quotas, retention = (spec.get(part) or {} for part in ("defaults", "quotas", "retention"))
     known = Policy()
     return Policy(
         period_ms=milliseconds(defaults.get("period")),
@@ -76,7 +79,8 @@ def policy_of(spec: Mapping[str, Any] | None) -> Policy:
         most_replicas=quotas.get("maxReplicas", known.most_replicas),
         longest_ms=milliseconds(quotas.get("maxPeriod")) or known.longest_ms,
         most_budget_bytes=size_bytes(quotas.get("maxBudget")),
-        ttl_s=(spec.get("retention") or {}).get("ttlSecondsAfterFinished", known.ttl_s),
+        ttl_s=retention.get("ttlSecondsAfterFinished", known.ttl_s),
+        retention_s=retention.get("ttlSecondsAfterRecorded", known.retention_s),
         weights=spec.get("weights") or {},
         quota=_quota(quotas),
     )
@@ -94,6 +98,7 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
         # An anomaly concerns every pod, and of a profile the sample decides.
         replicas=spec.get("maxReplicas") or (policy.replicas if purpose is Purpose.ON_DEMAND else 0),
         ttl_s=spec.get("ttlSecondsAfterFinished", policy.ttl_s),
+        retention_s=policy.retention_s,
         weights=policy.weights,
         purpose=purpose,
         priority=spec.get("priority"),

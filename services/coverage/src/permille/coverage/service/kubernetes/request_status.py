@@ -80,6 +80,7 @@ def accepted(metadata: Mapping[str, Any], wish: Wish, choices: Sequence[Choice])
             "periodMilliseconds": wish.period_ms,
             "budgetBytes": wish.budget_bytes,
             "ttlSecondsAfterFinished": wish.ttl_s,
+            **({"ttlSecondsAfterRecorded": wish.retention_s} if wish.retention_s else {}),
             **({"weights": dict(wish.weights)} if wish.weights else {}),
             **({"quota": dict(wish.quota)} if wish.quota else {}),
         },

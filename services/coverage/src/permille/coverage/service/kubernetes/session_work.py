@@ -31,6 +31,7 @@ Tell = Callable[[Object, str, str, str], None]
 # Over by itself when others are done.
 _WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE", "CALLER_REQUESTS", "CALL_RATE")
 _NODE_AWAY = "NODE_NOT_FOUND"
+_RETENTION = "ttlSecondsAfterRecorded"
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
             **({"weights": plan["weights"]} if "weights" in plan else {}),
             **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
             **({"quota": plan["quota"]} if "quota" in plan else {}),
+            **({_RETENTION: plan[_RETENTION]} if _RETENTION in plan else {}),
         },
     }
 
@@ -201,6 +203,7 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         priority=spec.get("priority"),
         weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
         quota=coverage_pb2.NamespaceQuota(**spec["quota"]) if "quota" in spec else None,
+        retention_s=spec.get(_RETENTION, 0),
     )
 
 

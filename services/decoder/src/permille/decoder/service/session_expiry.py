@@ -1,0 +1,131 @@
+"""Deleting recordings that have outlived their retention: one of the decoders looks for them from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import structlog
+from permille.decoder.domain.manifest import manifest_key, read_manifest
+from permille.decoder.service.session_deletion import FINAL, SessionDeletion
+from permille.mesh.election import Election
+from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound, PermilleError
+from permille.mesh.etcd import Etcd
+from permille.mesh.store import ObjectInfo, ObjectStore
+
+_NODES = "/permille/v1/nodes/"
+_PAGE = 1000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A session that is over, since when it is kept, and how long; 0: as what nothing else was said of."""
+
+    name: str
+    since_ns: int
+    retention_s: int
+
+    def expired(self, now_ns: int, default_s: int) -> bool:
+        kept_s = self.retention_s or default_s
+        return bool(kept_s) and self.since_ns + kept_s * 1_000_000_000 <= now_ns
+
+
+class SessionExpiry:
+    """`retention_s`: of sessions of which nothing else was said; 0: for ever."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        etcd: Etcd,
+        deletion: SessionDeletion,
+        *,
+        retention_s: int,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._store = store
+        self._etcd = etcd
+        self._deletion = deletion
+        self._retention_s = retention_s
+        self._now_ns = now_ns
+        # Of manifests, which never change, by session. None: one that cannot be read.
+        self._unlisted: dict[str, Kept | None] = {}
+
+    async def run(self, election: Election, *, every_s: float) -> None:
+        """Looks every so often, while this decoder leads; until cancelled."""
+        while True:
+            try:
+                await election.won()
+                await self.sweep()
+            except PermilleError as error:
+                _log.warning("cannot look for recordings to delete; trying again", error=error.message)
+            await asyncio.sleep(every_s)
+
+    async def sweep(self) -> list[str]:
+        """Deletes what is older than it may be, and names it. Raises what etcd and the store raise."""
+        listed: set[str] = set()
+        expired: list[str] = []
+        now_ns = self._now_ns()
+        async for name, kept in self._sessions():
+            listed.add(name.rpartition("/")[2])
+            if kept is not None and kept.expired(now_ns, self._retention_s):
+                expired.append(name)
+        # Of these etcd has lost the list.
+        expired += [one.name async for one in self._others(listed) if one.expired(now_ns, self._retention_s)]
+        return [name for name in expired if await self._deleted(name)]
+
+    async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
+        """All that etcd lists; None for one that is not over."""
+        before = ""
+        while True:
+            page = await self._etcd.prefix(_NODES, limit=_PAGE, before=before, newest_first=True)
+            for entry in page:
+                if "/sessions/" in entry.key:
+                    name = entry.key.removeprefix("/permille/v1/")
+                    record = json.loads(entry.value)
+                    # What was imported may have been recorded long before.
+                    since_ns = max(record.get("end_ns", 0), record.get("create_ns", 0))
+                    over = record.get("state") in FINAL and since_ns
+                    yield name, Kept(name, since_ns, record.get("retention_s", 0)) if over else None
+            if len(page) < _PAGE:
+                return
+            before = page[-1].key
+
+    async def _others(self, listed: set[str]) -> AsyncIterator[Kept]:
+        """Recordings in the store alone."""
+        seen: dict[str, Kept | None] = {}
+        async for info in self._store.list("raw/"):
+            session_id = info.key.removeprefix("raw/").removesuffix("/manifest.json")
+            if info.key != manifest_key(session_id) or session_id in listed:
+                continue
+            known = session_id in self._unlisted
+            seen[session_id] = kept = self._unlisted[session_id] if known else await self._read(info)
+            if kept is not None:
+                yield kept
+        self._unlisted = seen
+
+    async def _read(self, info: ObjectInfo) -> Kept | None:
+        try:
+            manifest = read_manifest(await self._store.get(info.key), info.key)
+        except NotFound:
+            return None
+        except DataLoss as error:
+            _log.warning("of a recording it is not known how old it is", key=info.key, error=error.message)
+            return None
+        # By the folder's own name: no manifest has another session deleted.
+        name = f"nodes/{manifest.node}/sessions/{info.key.split('/')[1]}"
+        return Kept(name, max(manifest.end_ns, info.modified_ns), manifest.retention_s)
+
+    async def _deleted(self, name: str) -> bool:
+        try:
+            freed = await self._deletion.delete(name)
+        except NotFound:
+            return False
+        except FailedPrecondition as error:
+            _log.info("a recording that has outlived its retention is in use", session=name, why=error.message)
+            return False
+        _log.info("deleted: it has outlived its retention", session=name, size_bytes=freed.size_bytes)
+        return True
