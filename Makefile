@@ -82,9 +82,10 @@ test: setup lint ## All tests that end within 15 minutes
 	cd services/decoder/ptcore && cargo test --workspace --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: test fuzz ## The slow suites too, but for those that are commands of their own below
+test-all: setup ## The slow suites too, but for those that are commands of their own below
+	tests/kubernetes/apiserver/beside $(MAKE) test fuzz
 	deploy/install-system test-all
-	$(PYTEST) -m slow --timeout 1800 --ignore tests/kubernetes --ignore tests/images $(WORKERS)
+	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
 
 test-images: setup ## Each image is built by Debian's tools, and permille runs from them
 	deploy/install-system test-all
@@ -93,7 +94,7 @@ test-images: setup ## Each image is built by Debian's tools, and permille runs f
 test-kubernetes: setup ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
 	deploy/install-system test-all
 	tests/kubernetes/apiserver/beside true
-	$(PYTEST) -m slow --timeout 1800 tests/kubernetes
+	$(PYTEST) -m slow --timeout 1800 $(WORKERS) tests/kubernetes
 
 fuzz: setup ## One million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
