@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 from permille.api.controller.v1 import controller_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.session_list import list_sessions
-from permille.cli.tables import query
 from permille.mesh.config import MeshConfig, load
 
 from tests.conftest import PATIENCE_S, Process, WholeMesh, await_true, child, new_mesh
 
-_MOST_ROWS = 1_000_000
 _T = TypeVar("_T")
 
 
@@ -40,9 +38,6 @@ class AskedMesh(WholeMesh):
             return {one.name.rpartition("/")[2]: controller_pb2.Session.State.Name(one.state) for one in sessions}
 
         return self._asked(listed)
-
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        return self._asked(lambda client: query(client, sql, _MOST_ROWS)).rows
 
     def report(self, session: str) -> dict[str, Any]:
         """Of what `permille report` says the rows that it reads."""
