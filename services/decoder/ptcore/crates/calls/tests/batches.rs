@@ -1,13 +1,9 @@
 //! Handing out calls while decoding is a matter of memory alone: whatever the size of the batches, together they are what
 //! is known at the end.
 
-mod functions;
-mod gathered;
-#[path = "../../flow/tests/support/mod.rs"]
-mod support;
-
-use functions::Functions;
-use gathered::Gathered;
+use crate::functions::Functions;
+use crate::gathered::Gathered;
+use crate::support;
 use pt_calls::{Callers, Calls, FunctionKey, FunctionTotals, Totals, Trace};
 use pt_flow::{Config, Flow};
 

@@ -1,8 +1,6 @@
 //! Real traces of Intel processors: whatever ran is in exactly one call and one function, every branch in one edge.
 
-#[path = "../../flow/tests/support/mod.rs"]
-mod support;
-
+use crate::support;
 use pt_calls::{Calls, EdgeKind, NO_PARENT};
 use pt_flow::{Config, Flow};
 use pt_image::{Place, Role, Symbols};

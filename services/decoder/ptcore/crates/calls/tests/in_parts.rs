@@ -1,20 +1,14 @@
 //! The calls of a stream that several threads decode are those of one thread, however it is divided.
 
-mod functions;
-mod gathered;
-mod machine;
-#[path = "../../flow/tests/support/mod.rs"]
-mod support;
-
-use functions::Functions;
-use gathered::Gathered;
-use machine::{Habits, Machine};
+use crate::functions::Functions;
+use crate::gathered::Gathered;
+use crate::machine::{self, Habits, Machine};
+use crate::support::{self, Sections};
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Totals,
 };
 use pt_flow::{Config, Flow, Statistics, Stream};
 use std::collections::BTreeMap;
-use support::Sections;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 

@@ -1,8 +1,6 @@
 //! A stream that several threads decode is the same as one that one thread decodes, however it is divided.
 
-#[path = "../../flow/tests/support/mod.rs"]
-mod support;
-
+use crate::support;
 use pt_calls::Coverage;
 use pt_flow::{decode_in_parts, Config, Flow, Statistics, Stream, Workers};
 

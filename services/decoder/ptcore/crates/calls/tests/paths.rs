@@ -1,10 +1,7 @@
 //! Paths are a shortcut: whatever is known of a stream through them is what its blocks one by one say.
 
-mod functions;
-#[path = "../../flow/tests/support/mod.rs"]
-mod support;
-
-use functions::Functions;
+use crate::functions::Functions;
+use crate::support;
 use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
 use std::collections::BTreeMap;

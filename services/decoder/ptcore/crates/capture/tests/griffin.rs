@@ -1,10 +1,8 @@
 //! Griffin containers.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Of, Options};
 use pt_flow::Flow;
-use support::{reference_data, Told};
 
 #[test]
 fn every_container_decodes_without_loss() {

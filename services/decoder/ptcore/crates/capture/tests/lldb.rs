@@ -1,12 +1,10 @@
 //! Trace bundles of LLDB against the figures that LLDB gives.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Capture, Of, Options, Switch, Threads};
 use pt_flow::{Flow, Reason, Statistics};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use support::{reference_data, Told};
 
 fn bundle(name: &str) -> Option<PathBuf> {
     Some(reference_data()?.join("pt/lldb").join(name))

@@ -1,12 +1,10 @@
 //! Damaged recordings: an error or a capture, nothing else.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Options};
 use pt_flow::Flow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use support::{reference_data, Told};
 
 /// How many damaged copies of each recording are opened: `PERMILLE_MUTATIONS`, or few.
 fn rounds() -> u64 {

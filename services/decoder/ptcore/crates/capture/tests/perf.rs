@@ -1,12 +1,10 @@
 //! perf.data against what perf itself says (Debian's package linux-perf).
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Capture, Kind, Of, Options, Threads};
 use pt_packet::{Compression, Execution, Ip, Packet, Reader};
 use std::path::Path;
 use std::process::Command;
-use support::{reference_data, Told};
 
 const RECORDING: &str = "pt/perf/perf.data.intel_pt-4.14";
 

@@ -1,11 +1,9 @@
 //! Recordings in pieces, and listed for a session archive.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{list, open, pieces, Capture, Code, Memory, Options};
 use pt_flow::Flow;
 use pt_image::Image;
-use support::{reference_data, Told};
 
 fn captures() -> Vec<(&'static str, Capture)> {
     let Some(data) = reference_data() else { return Vec::new() };

@@ -1,10 +1,8 @@
 //! Files of packets alone.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Options, RawImage};
 use pt_flow::Flow;
-use support::{reference_data, Told};
 
 #[test]
 fn packets_run_through_the_code_that_was_given() {

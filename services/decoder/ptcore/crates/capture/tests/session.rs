@@ -1,12 +1,10 @@
 //! Sessions of permille's own archive.
 
-mod support;
-
+use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Of, Options};
 use pt_flow::Flow;
 use ruzstd::encoding::{compress_to_vec, CompressionLevel};
 use std::path::PathBuf;
-use support::{reference_data, Told};
 
 struct Store(PathBuf);
 

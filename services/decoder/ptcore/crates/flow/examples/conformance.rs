@@ -45,7 +45,7 @@ fn told(case: &Case, verdict: &Verdict) -> String {
 const HEAD: &str = r"# Conformance of the Processor Trace decoder
 
 libipt comes with hand-made packet streams and what its tools list for them: one line a packet, and one line an
-instruction or event. `services/decoder/ptcore/crates/flow/tests/vectors.rs` decodes each and compares line for line,
+instruction or event. `services/decoder/ptcore/crates/flow/tests/conformance.rs` decodes each and compares line for line,
 for each processor that has a listing of its own (errata). This table is made, from `services/decoder/ptcore`, by
 
     cargo run --example conformance -p pt-flow > ../../../docs/pt-conformance.md

@@ -1,11 +1,9 @@
 //! What instructions read and write, told by class and width.
 
-mod support;
-
+use crate::support::Sections;
 use pt_flow::{Access, Block, Config, DisableKind, Flow, InstructionClass, Loss, Sink};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
-use support::Sections;
 
 /// Numbers and lengths of the blocks that ran.
 #[derive(Default)]

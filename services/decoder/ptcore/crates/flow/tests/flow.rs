@@ -1,10 +1,8 @@
 //! Small programs and hand-written streams: what each packet means for the flow.
 
-mod support;
-
+use crate::support::{Recorder, Sections, Told};
 use pt_flow::{BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics};
 use pt_packet::{writer, Compression, Execution, Ip, Packet};
-use support::{Recorder, Sections, Told};
 use BlockKind::*;
 
 const CODE: u64 = 0x40_1000;

@@ -1,9 +1,7 @@
 //! Real traces of Intel processors, against counts that libipt gives.
 
-mod support;
-
+use crate::support::{self, Addresses};
 use pt_flow::{Config, Flow, Statistics};
-use support::Addresses;
 
 struct Counts {
     bytes: usize,

@@ -1,15 +1,12 @@
 //! Streams of strangers: whatever is damaged, nothing panics, every decode ends, and every byte is either decoded or
 //! told as lost.
 
-mod support;
-#[path = "vectors/mod.rs"]
-mod vectors;
-
+use crate::support::{self, Sections};
+use crate::vectors;
 use pt_flow::{
     AddressFilter, Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, NoticeKind, Reason, Sink, Time,
 };
 use pt_packet::{writer, Compression, Execution, Ip, Packet, Reader};
-use support::Sections;
 
 /// Streams per test; `PERMILLE_MUTATIONS` asks for more.
 const MUTATIONS: usize = 4000;

@@ -2,17 +2,13 @@
 //!
 //! Without a C compiler or libipt's headers the tests say so and pass.
 
-mod differential;
-mod support;
-#[path = "vectors/mod.rs"]
-mod vectors;
-
-use differential::{as_libipt, compare, oracle, Equal, Layer};
+use crate::differential::{as_libipt, compare, oracle, Equal, Layer};
+use crate::support::{self, Sections};
+use crate::vectors;
 use pt_flow::{Config, Cpu, Errata};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::Sections;
 
 const SKYLAKE: Cpu = Cpu { family: 6, model: 94, stepping: 3 };
 
@@ -164,7 +160,7 @@ fn packets_of_the_vectors() {
     let (mut same, mut other) = (0, BTreeMap::new());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle-vectors");
     std::fs::create_dir_all(&folder).unwrap();
-    for case in &cases {
+    for case in cases {
         let file = folder.join(&case.name);
         std::fs::write(&file, &case.stream).unwrap();
         for listing in &case.packets {

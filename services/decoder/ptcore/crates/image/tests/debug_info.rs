@@ -1,10 +1,8 @@
 //! Lines, inlined functions and names, wherever compilers and distributions put the debug information.
 
-mod support;
-
+use crate::support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
 use pt_image::{Binary, Frame, Search};
 use std::path::Path;
-use support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
 
 const PROGRAM: &str = "\
 static inline __attribute__((always_inline)) int innermost(volatile int *x) {

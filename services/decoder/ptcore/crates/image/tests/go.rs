@@ -1,10 +1,8 @@
 //! Names and lines of stripped Go programs.
 
-mod support;
-
+use crate::support::{self, have, Folder, GO, OBJCOPY};
 use pt_image::{Binary, Search};
 use std::collections::BTreeMap;
-use support::{have, Folder, GO, OBJCOPY};
 
 const PROGRAM: &str = r#"package main
 

@@ -1,9 +1,7 @@
 //! Files of strangers: whatever is damaged, nothing panics, and what is asked ends.
 
-mod support;
-
+use crate::support::{have, Folder, GCC, GO, OBJCOPY, XZ};
 use pt_image::{Binary, Search};
-use support::{have, Folder, GCC, GO, OBJCOPY, XZ};
 
 /// Inputs per kind of file; `PERMILLE_MUTATIONS` asks for more.
 const MUTATIONS: usize = 300;

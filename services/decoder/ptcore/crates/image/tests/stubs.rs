@@ -1,9 +1,7 @@
 //! Stubs that lead to functions of other files.
 
-mod support;
-
+use crate::support::{have, Folder, GCC};
 use pt_image::{Binary, Role, Search};
-use support::{have, Folder, GCC};
 
 #[test]
 fn stubs_have_the_names_of_what_they_lead_to() {

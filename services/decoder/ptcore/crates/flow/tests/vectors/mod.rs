@@ -12,6 +12,7 @@ use pt_flow::{Cpu, Errata};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 pub struct Listing {
     pub cpu: Option<Cpu>,
@@ -70,15 +71,20 @@ impl Case {
 }
 
 /// All cases by name; `None` without reference data.
-pub fn cases(data: Option<PathBuf>) -> Option<Vec<Case>> {
+pub fn cases(data: Option<PathBuf>) -> Option<&'static [Case]> {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     let archive = data?.join("pt/ptt/libipt-vectors.tar.xz");
+    Some(CASES.get_or_init(|| unpacked(&archive)))
+}
+
+fn unpacked(archive: &Path) -> Vec<Case> {
     let folder = std::env::temp_dir().join(format!("permille-vectors-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let unpacked = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(&folder).status().unwrap();
+    let unpacked = Command::new("tar").arg("-xJf").arg(archive).arg("-C").arg(&folder).status().unwrap();
     assert!(unpacked.success(), "tar cannot unpack {}", archive.display());
     let cases = read(&folder);
     std::fs::remove_dir_all(&folder).unwrap();
-    Some(cases)
+    cases
 }
 
 fn read(folder: &Path) -> Vec<Case> {

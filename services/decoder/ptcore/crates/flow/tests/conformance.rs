@@ -1,8 +1,6 @@
 //! libipt's conformance vectors, packet for packet and event for event.
 
-mod support;
-#[path = "vectors/mod.rs"]
-mod vectors;
+use crate::{support, vectors};
 
 #[test]
 fn every_vector_decodes_as_libipt_lists_it() {

@@ -2,11 +2,8 @@
 //!
 //! Without a C compiler or libipt's headers the test says so and passes.
 
-#[path = "../../flow/tests/differential/mod.rs"]
-mod differential;
-mod support;
-
-use differential::{compare, oracle, Layer};
+use crate::differential::{compare, oracle, Layer};
+use crate::support;
 use pt_capture::{open, Options};
 use std::process::Command;
 

@@ -1,0 +1,14 @@
+//! The tests of the crate, as one program: compiled and linked once.
+
+mod batches;
+mod bounds;
+mod calls;
+mod functions;
+mod gathered;
+mod griffin;
+mod in_parts;
+mod machine;
+mod parts;
+mod paths;
+#[path = "../../flow/tests/support/mod.rs"]
+mod support;

@@ -1,0 +1,14 @@
+//! The tests of the crate, as one program: compiled and linked once.
+
+mod attribution;
+#[path = "../../flow/tests/differential/mod.rs"]
+mod differential;
+mod griffin;
+mod lldb;
+mod mutations;
+mod oracle;
+mod perf;
+mod pieces;
+mod raw;
+mod session;
+mod support;

@@ -1,0 +1,11 @@
+//! The tests of the crate, as one program: compiled and linked once.
+
+mod accesses;
+mod conformance;
+mod differential;
+mod flow;
+mod griffin;
+mod mutations;
+mod oracle;
+mod support;
+mod vectors;

@@ -1,0 +1,7 @@
+//! The tests of the crate, as one program: compiled and linked once.
+
+mod debug_info;
+mod go;
+mod mutations;
+mod stubs;
+mod support;
