@@ -45,6 +45,9 @@ pub(crate) struct Placed {
     pub packed: usize,
 }
 
+/// The highest level that zstd is compiled for here (`.cargo/config.toml`).
+const MAX_LEVEL: i32 = 3;
+
 /// Packs pages with zstd.
 pub struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
@@ -52,8 +55,12 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Fails for a level that zstd does not have.
+    /// Fails for a level above 3.
     pub fn new(level: i32) -> io::Result<Packer> {
+        if level > MAX_LEVEL {
+            let why = format!("zstd is compiled for levels up to {MAX_LEVEL}, not for {level}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         Ok(Packer { zstd: zstd::bulk::Compressor::new(level)?, values: Vec::new() })
     }
 

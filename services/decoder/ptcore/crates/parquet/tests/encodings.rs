@@ -1,6 +1,6 @@
 //! What is encoded, decoded by the words of the format.
 
-use pt_parquet::{flags, indices, Deltas, Numbers, Runs};
+use pt_parquet::{flags, indices, Deltas, Numbers, Packer, Runs};
 
 struct Bytes<'b>(&'b [u8]);
 
@@ -167,4 +167,11 @@ fn flags_come_back() {
             assert_eq!(encoded[number / 8] >> (number % 8) & 1 == 1, row & mask != 0, "row {number}, mask {mask}");
         }
     }
+}
+
+#[test]
+fn a_level_that_zstd_is_not_compiled_for_is_refused() {
+    assert!((1..=3).all(|level| Packer::new(level).is_ok()));
+    let Err(error) = Packer::new(4) else { panic!("it would pack as level 3 does") };
+    assert_eq!(error.to_string(), "zstd is compiled for levels up to 3, not for 4");
 }
