@@ -1,7 +1,5 @@
 //! Programs built by the compilers of this machine. A test whose tools are absent says so and ends.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,4 +67,3 @@ pub const LLVM_DWP: (&str, &str) = ("llvm-dwp", "llvm");
 pub const XZ: (&str, &str) = ("xz", "xz-utils");
 pub const DWZ: (&str, &str) = ("dwz", "dwz");
 pub const GO: (&str, &str) = ("go", "golang-go");
-pub const RUSTC: (&str, &str) = ("rustc", "rustc");
