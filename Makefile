@@ -79,7 +79,7 @@ lint: setup ## Formatting, types, layers, contracts
 test: setup lint ## All tests that end within 15 minutes
 	deploy/install-system test
 	$(MAKE) -s -C services/controller/vpt check
-	cd services/decoder/ptcore && cargo test --workspace --profile checked
+	cd services/decoder/ptcore && cargo test --workspace --tests --profile checked
 	$(PYTEST) -m "not slow" $(WORKERS)
 
 test-all: setup ## The slow suites too, but for those that are commands of their own below
