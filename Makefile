@@ -20,8 +20,11 @@ PROTO := $(wildcard proto/permille/*/v1/*.proto) proto/generate.py
 PYTEST := tests/run
 # A file stays with one worker: its tests share a mesh. Most of their time is waiting.
 WORKERS := -q -n 3 --dist loadfile
+# Two targets at once, where nothing is timed: often a compiler has work for one processor alone.
+AT_ONCE = $(MAKE) -j2 --output-sync=target
 
-.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes fuzz lint check-proto kmod test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
+.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes apiserver test-rust test-vpt fuzz lint lint-python lint-rust \
+	check-proto kmod test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -45,7 +48,8 @@ $(VENV)/.proto: $(PROTO) | $(VENV)/.installed
 	$(BIN)/python proto/generate.py 2>/dev/null
 	touch $@
 
-$(VENV)/.ptcore: $(RUST) | $(VENV)/.locked
+# Behind .installed: uv changes the environment for one caller at a time.
+$(VENV)/.ptcore: $(RUST) | $(VENV)/.installed
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e ./services/decoder/ptcore
 	touch $@
 
@@ -68,36 +72,50 @@ bench-coverage: setup ## How much of the truth short recordings tell, alone and 
 bench-%: setup ## One bench of bench/: bench-vpt, bench-e2e, bench-decoder (wants libipt-dev)
 	PYTHONPATH=bench $(BIN)/python bench/$*
 
-lint: setup ## Formatting, types, layers, contracts
+lint: lint-python lint-rust ## Formatting, types, layers, contracts
+
+lint-python: $(VENV)/.installed $(VENV)/.proto
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-timing --no-logo 2>/dev/null || $(BIN)/lint-imports
 	cd proto && $(BIN)/buf lint
-	@# As a release: with what the module's build has left of compilers' plugins and of zstd.
+
+# As a release, and behind the module: with what its build leaves of compilers' plugins and of zstd.
+lint-rust: | $(VENV)/.ptcore
 	cd services/decoder/ptcore && cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
 
-test: setup lint ## All tests that end within 15 minutes
+test: ## All tests that end within 15 minutes
 	deploy/install-system test
-	$(MAKE) -s -C services/controller/vpt check
-	cd services/decoder/ptcore && cargo test --workspace --tests --profile checked
+	$(AT_ONCE) setup lint test-vpt test-rust
 	$(PYTEST) -m "not slow" $(WORKERS)
 
-test-all: setup ## The slow suites too, but for those that are commands of their own below
-	tests/kubernetes/apiserver/beside $(MAKE) test fuzz
+test-vpt: | $(VENV)/.system
+	$(MAKE) -s -C services/controller/vpt check
+
+test-rust: | $(VENV)/.system
+	cd services/decoder/ptcore && cargo test --workspace --tests --profile checked
+
+test-all: ## The slow suites too, but for those that are commands of their own below
 	deploy/install-system test-all
+	$(AT_ONCE) setup lint test-vpt test-rust fuzz apiserver
+	$(PYTEST) -m "not slow" $(WORKERS)
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
 
 test-images: setup ## Each image is built by Debian's tools, and permille runs from them
 	deploy/install-system test-all
 	$(PYTEST) -m slow --timeout 1800 tests/images
 
-test-kubernetes: setup ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
+test-kubernetes: ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
 	deploy/install-system test-all
-	tests/kubernetes/apiserver/beside true
+	$(AT_ONCE) setup apiserver
 	$(PYTEST) -m slow --timeout 1800 $(WORKERS) tests/kubernetes
 
-fuzz: setup ## One million mutated inputs into the layers that read bytes of others
+apiserver:
+	tests/kubernetes/apiserver/build kube-apiserver
+	tests/kubernetes/apiserver/build helm
+
+fuzz: | $(VENV)/.system ## One million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
 
 kmod: ## The kernel module, against the kernel headers that are installed
