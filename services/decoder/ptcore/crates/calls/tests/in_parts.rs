@@ -12,12 +12,24 @@ use std::collections::BTreeMap;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 
-/// All that is known of a stream, in words that can be compared.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Call {
+    number: u64,
+    parent: u64,
+    tsc: (u64, u64),
+    instructions: (u64, u64),
+    call_address: u64,
+    target: u64,
+    depth: u32,
+    flags: u8,
+    function: FunctionKey,
+}
+
+/// All that is known of a stream, as it can be compared.
 struct Known {
     statistics: Statistics,
     /// By number.
-    calls: Vec<String>,
+    calls: Vec<Call>,
     functions: Vec<String>,
     edges: BTreeMap<Edge, u64>,
     losses: Vec<LossRecord>,
@@ -28,15 +40,19 @@ struct Known {
 fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(BlockCount, FunctionKey)]) -> Known {
     let Gathered { mut records, functions, found, losses, .. } = gathered;
     Callers::new(found).place(&records.call.clone(), &mut records.parent, &mut records.columns.depth);
-    let row = |row: usize| {
-        let Records { call, parent, columns } = &records;
-        let times = (columns.start_tsc[row], columns.end_tsc[row]);
-        let instructions = (columns.instructions[row], columns.instructions_total[row]);
-        let at = (columns.call_address[row], columns.target[row], columns.depth[row], columns.flags[row]);
-        let function = functions[columns.function[row] as usize];
-        format!("{:>12} in {}: {times:?} {instructions:?} {at:?} {function:?}", call[row], parent[row])
+    let Records { call, parent, columns } = &records;
+    let row = |row: usize| Call {
+        number: call[row],
+        parent: parent[row],
+        tsc: (columns.start_tsc[row], columns.end_tsc[row]),
+        instructions: (columns.instructions[row], columns.instructions_total[row]),
+        call_address: columns.call_address[row],
+        target: columns.target[row],
+        depth: columns.depth[row],
+        flags: columns.flags[row],
+        function: functions[columns.function[row] as usize],
     };
-    let mut calls: Vec<_> = (0..records.call.len()).map(row).collect();
+    let mut calls: Vec<_> = (0..call.len()).map(row).collect();
     calls.sort();
     let mut named: Vec<_> = totals.functions.iter().map(|function| format!("{function:?}")).collect();
     named.sort();
@@ -92,7 +108,7 @@ impl<'m> Both<'m> {
         assert_eq!(many.statistics, one.statistics, "{what}");
         assert_eq!(many.losses, one.losses, "{what}");
         if let Some(at) = (0..one.calls.len()).find(|&at| many.calls.get(at) != Some(&one.calls[at])) {
-            panic!("{what}: call {at}\n one: {}\nmany: {:?}", one.calls[at], many.calls.get(at));
+            panic!("{what}: call {at}\n one: {:?}\nmany: {:?}", one.calls[at], many.calls.get(at));
         }
         assert_eq!(many.calls.len(), one.calls.len(), "{what}: calls");
         assert_eq!(many.functions, one.functions, "{what}");
