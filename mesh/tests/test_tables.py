@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -222,6 +224,32 @@ async def test_the_transaction_log_knows_no_content(tables: Tables, url: str) ->
     if url.startswith("file:"):
         log = Path(url.removeprefix("file://")) / "tables/losses/_delta_log"
         assert not any(b"secret-name" in file.read_bytes() for file in log.iterdir())
+
+
+async def test_the_transaction_log_stays_short_and_who_was_away_meanwhile_goes_on(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    busy, away = Tables(store), Tables(store)
+    log = tmp_path / "tables/losses/_delta_log"
+
+    def committed() -> list[int]:
+        return sorted(int(file.stem) for file in log.glob("*.json"))
+
+    async def commits(tables: Tables, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            file = TableFile("a.parquet", 1, 1, {"start_ns": (0, 0), "end_ns": (0, 0)})
+            await tables.replace_session_files("losses", f"s{number}", DAY, [file])
+
+    await commits(away, [0])
+    await commits(busy, range(1, 30))
+    assert committed()[0] == 0
+    assert list(log.glob("*.checkpoint.parquet"))
+    two_hours_ago = time.time() - 7200
+    for file in log.iterdir():
+        os.utime(file, (two_hours_ago, two_hours_ago))
+    await commits(busy, range(30, 60))
+    assert committed()[0] > 1
+    await commits(away, [0, 60])
+    assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 61
 
 
 @pytest.mark.parametrize("session_id", ["", "a'b", "../x", "a/b", "x" * 129])

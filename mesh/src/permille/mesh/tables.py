@@ -26,6 +26,9 @@ from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 # Delta's own default of 15 gives up when a few processes commit at once.
 _MOST_RETRIES = 100
 _MOST_REPLACEMENTS = 20
+# Each commit lists the folder of the log and reads what came after the last checkpoint: Delta's own 100 commits and 30
+# days make most of what a small session costs.
+_LOG = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hour"}
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
 _DENIED = re.compile(
@@ -144,7 +147,7 @@ class Tables:
         uri, options = self._store.table_location(table)
         if "://" not in uri:
             Path(uri).mkdir(parents=True, exist_ok=True)
-        configuration = {"delta.dataSkippingStatsColumns": STATISTICS[table]} if STATISTICS[table] else {}
+        statistics = {"delta.dataSkippingStatsColumns": STATISTICS[table]} if STATISTICS[table] else {}
         try:
             return DeltaTable.create(
                 uri,
@@ -152,7 +155,7 @@ class Tables:
                 mode="ignore",
                 name=table,
                 partition_by=list(PARTITIONS),
-                configuration=configuration or {"delta.dataSkippingNumIndexedCols": "0"},
+                configuration=_LOG | (statistics or {"delta.dataSkippingNumIndexedCols": "0"}),
                 storage_options=options,
                 # A retry would commit the creation on top of another's, and change the metadata under all writers.
                 commit_properties=CommitProperties(max_commit_retries=0),
