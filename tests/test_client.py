@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shlex
 import subprocess
@@ -104,19 +103,27 @@ def test_the_guides_python_runs(number: int, address: str, program: int) -> None
     assert "nodes/" in told
 
 
-def test_the_guides_grpcurl_call_is_what_reflection_offers(address: str, program: int) -> None:
-    (line,) = re.findall(r"^\$ (grpcurl .*)$", GUIDE, re.MULTILINE)
-    words = shlex.split(line)
-    asked, method = json.loads(words[words.index("-d") + 1]), words[-1]
-    asked["coverage"]["target"]["process_name"] = "busy"
+def test_the_guides_grpcurl_calls_are_what_reflection_offers(address: str, program: int) -> None:
+    lines = [shlex.split(line) for line in re.findall(r"^\$ (grpcurl .*)$", GUIDE, re.MULTILINE)]
     with grpc.insecure_channel(address) as channel:
         pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
-        service, _, name = method.partition("/")
-        described = pool.FindServiceByName(service).methods_by_name[name]
-        types = [message_factory.GetMessageClass(one) for one in (described.input_type, described.output_type)]
-        call: Any = channel.unary_unary(f"/{method}", types[0].SerializeToString, types[1].FromString)
-        answer: Any = call(json_format.ParseDict(asked, types[0]()), timeout=60)
-    assert [list(node.pids) for node in answer.plan.nodes] == [[program]]
+        described = [pool.FindServiceByName(words[-1]).full_name for words in lines if "describe" in words]
+        plan, start, wait = [(words[-1], words[words.index("-d") + 1]) for words in lines if "-d" in words]
+        planned = called(channel, pool, *plan)
+        started = called(channel, pool, *start).operation
+        ended = called(channel, pool, wait[0], re.sub(r"operations/[^\"]+", started.name, wait[1])).operation
+    assert described == ["permille.coverage.v1.CoverageService"]
+    assert [list(node.pids) for node in planned.plan.nodes] == [[program]]
+    assert (started.request_id, ended.name, ended.done, ended.error.message) == ("order-4712", started.name, True, "")
+
+
+def called(channel: grpc.Channel, pool: descriptor_pool.DescriptorPool, method: str, asked: str) -> Any:
+    """The answer to a request in JSON, by what reflection says of the method."""
+    service, _, name = method.partition("/")
+    described = pool.FindServiceByName(service).methods_by_name[name]
+    types = [message_factory.GetMessageClass(one) for one in (described.input_type, described.output_type)]
+    call: Any = channel.unary_unary(f"/{method}", types[0].SerializeToString, types[1].FromString)
+    return call(json_format.Parse(asked.replace(PROGRAM, "busy"), types[0]()), timeout=240)
 
 
 def run_python(*arguments: str) -> str:
