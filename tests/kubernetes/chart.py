@@ -95,6 +95,7 @@ def environment(container: Object) -> dict[str, str]:
         "status.podIP": "10.1.2.3",
         "spec.nodeName": "node-1",
         "metadata.name": "pod-1",
+        "metadata.labels['topology.kubernetes.io/zone']": "east",
     }
     found: dict[str, str] = {}
     for variable in container.get("env", []):

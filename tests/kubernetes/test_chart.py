@@ -17,6 +17,7 @@ from permille.mesh.embedded_etcd import etcd_binary
 
 from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, eventually, install, remove
 from tests.kubernetes.chart import ALERTS, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
+from tests.kubernetes.pods import ZONE, made_node
 
 pytestmark = pytest.mark.slow
 CONFIGS = {
@@ -72,6 +73,8 @@ def test_every_setting_in_a_pod_is_one_that_its_service_knows(helm: Helm, values
         (container,) = rendered[f"permille-{name}"]["spec"]["containers"]
         config = load(config_class, environment=environment(container))
         assert config.node == "node-1" and config.tls and config.etcd_ca is not None
+        if isinstance(config, ControllerConfig):
+            assert config.controller.zone == "east"
         if name != "cli":
             assert (config.advertise, config.health) == ("10.1.2.3:7600", "0.0.0.0:7602")
             assert config.store_url == values.get("store", {}).get("url", "file:///var/lib/permille-store")
@@ -180,6 +183,23 @@ def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm:
         for name, pod in pods(helm.rendered(values)).items():
             answer = tried(admin, pod)
             assert answer.status == (403 if name == "permille-controller" else 201), (name, answer.message)
+
+
+def test_a_controller_is_told_the_zone_that_its_node_has(helm: Helm, bare_server: ApiServer) -> None:
+    admin = bare_server.user(ADMIN)
+    node, name = made_node(admin, "east"), "told"
+    (container,) = pods(helm.rendered(KMOD))["permille-controller"]["spec"]["containers"]
+    path = next(one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if one["name"].endswith("_ZONE"))
+    spec = {"containers": [{"name": "controller", "image": "controller", "env": container["env"]}]}
+    metadata = {"name": name, "namespace": "default"}
+    admin.made({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    # As the scheduler does.
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    bound = admin.call("POST", f"/api/v1/namespaces/default/pods/{name}/binding", binding)
+    assert bound.status == 201, bound
+    labels = admin.get("Pod", "default", name).body["metadata"]["labels"]
+    assert path == f"metadata.labels['{ZONE}']" and labels[ZONE] == "east"
 
 
 def tried(admin: User, pod: Object) -> Answer:

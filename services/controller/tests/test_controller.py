@@ -390,6 +390,13 @@ async def test_the_node_says_what_it_can_do_and_how_to_start_a_program(
         second.communicate(b"")
 
 
+async def test_the_node_says_where_it_is(node: Any) -> None:
+    await node.kill("controller")
+    node.settings = ["--controller-zone", "east"]
+    await node.start("controller")
+    assert (await (await node.controller()).GetNode(pb.GetNodeRequest(), timeout=180)).node.zone == "east"
+
+
 async def test_a_target_is_given_back_before_its_packets_are_packed_and_the_next_controller_packs_them(
     node: Any, target: Target
 ) -> None:

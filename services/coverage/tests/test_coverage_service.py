@@ -14,7 +14,7 @@ import signal
 import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,8 +62,9 @@ RAW_BYTES = 5 << 20
 class Controller(controller_pb2_grpc.ControllerServiceServicer):
     """Sessions that record until `go_on` is set, as a real node's go on while its controller restarts."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, zone: str = "") -> None:
         self.node = node
+        self.zone = zone
         self.processes = {11: "redis-server", 12: "redis-server", 13: "gzip"}
         self.others = {99: "nginx"}
         self.sessions: dict[str, Session] = {}
@@ -84,7 +85,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.plans += 1
         if self.plans == self.held_plan:
             await self.plan_on.wait()
-        node = controller_pb2.Node(name=f"nodes/{self.node}", trace_budget_bytes=1 << 30)
+        node = controller_pb2.Node(name=f"nodes/{self.node}", zone=self.zone, trace_budget_bytes=1 << 30)
         for pid, name in self.processes.items():
             node.processes.add(pid=pid, name=name)
         for pid, name in self.others.items():
@@ -317,6 +318,15 @@ class Coverage:
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
+    def stall(self) -> None:
+        """It does nothing until `go_on`, and knows nothing of that."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> int:
         assert self.process is not None
         with suppress(ProcessLookupError):
@@ -464,6 +474,32 @@ async def test_all_processes_of_a_name_are_recorded_together(
     controller.go_on.set()
     operation = await coverage.begin(name="redis-server")
     assert [list(node.pids) for node in result_of(await coverage.wait(operation.name)).plan.nodes] == [[11, 12]]
+
+
+async def test_a_profile_is_spread_over_the_zones_that_controllers_tell_or_the_settings_do(
+    coverage: Coverage, mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path
+) -> None:
+    told = Coverage(mesh_config, etcd, tmp_path / "told.log", "--coverage-zones", '{"n2": "west", "n3": "east"}')
+    sample = coverage_pb2.PlanCoverageRequest(
+        coverage=coverage_pb2.CoverageRequest(
+            target=coverage_pb2.Target(process_name="gzip"), purpose=coverage_pb2.PURPOSE_PROFILING, priority=20
+        )
+    )
+
+    async def recorded(service: Coverage) -> list[tuple[str, str]]:
+        made = (await service._call("PlanCoverage", sample, coverage_pb2.PlanCoverageResponse)).plan
+        return [(choice.node, choice.zone) for choice in made.choices if choice.chosen]
+
+    async with AsyncExitStack() as nodes:
+        for node, zone in (("n1", "east"), ("n2", "east"), ("n3", "west")):
+            controller = Controller(node, zone)  # type: ignore[abstract]
+            await nodes.enter_async_context(controller_serving(mesh_config, controller))
+        assert await recorded(coverage) == [("nodes/n1", "east"), ("nodes/n3", "west")]
+        await coverage.stop()
+        await told.start()
+        assert await recorded(told) == [("nodes/n1", "east"), ("nodes/n2", "west")]
+        await told.stop()
+        await told.channels.close()
 
 
 async def test_a_plan_does_nothing_and_learns_from_what_was_done(

@@ -67,6 +67,7 @@ class ControllerSettings(BaseModel):
     backend: Literal["auto", "kmod", "perf", "vpt"] = Field(
         default="auto", description="What records: auto takes the best that works for the processes."
     )
+    zone: str = Field(default="", description="Where this node is: a profile's sample is spread over zones.")
     runtime_socket: Path | None = Field(
         default=None, description="The container runtime's CRI socket, for --selector; unset: containerd's or CRI-O's."
     )
@@ -110,6 +111,7 @@ async def setup(context: ServerContext) -> None:
     )
     description = NodeDescription(
         config.node,
+        zone=settings.zone,
         plugin=PLUGIN,
         vpt_dir=settings.vpt_dir,
         budget=budget,

@@ -37,6 +37,7 @@ class NodeDescription:
         self,
         node: str,
         *,
+        zone: str,
         plugin: Path,
         vpt_dir: Path,
         budget: SessionBudget,
@@ -48,6 +49,7 @@ class NodeDescription:
         store_url: str,
     ) -> None:
         self._node = node
+        self._zone = zone
         self._plugin = plugin
         self._vpt_dir = vpt_dir
         self._budget = budget
@@ -71,6 +73,7 @@ class NodeDescription:
         builds = await asyncio.to_thread(lambda: {process.pid: build_and_size(process) for process in told})
         return pb.Node(
             name=f"nodes/{self._node}",
+            zone=self._zone,
             cores=os.cpu_count() or 1,
             memory_bytes=psutil.virtual_memory().total,
             trace_budget_bytes=self._budget.of(recordable[0][1] if recordable else self._backends.usual(wanted)),

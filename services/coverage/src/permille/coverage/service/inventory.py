@@ -32,7 +32,7 @@ class Inventory(Protocol):
 
 
 class ControllerInventory:
-    """Asks the controllers; `zones`: the zone of each node, as configured."""
+    """Asks the controllers; `zones`: of nodes whose controllers do not know it, or know it wrong."""
 
     def __init__(self, etcd: Etcd, channels: Channels, zones: Mapping[str, str]) -> None:
         self._etcd = etcd

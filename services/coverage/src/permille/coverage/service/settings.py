@@ -87,7 +87,7 @@ class CoverageSettings(SamplingSettings):
         ' measured on such machines: {"kmod": 0.001} is a thousandth. Without, plans call the slowdown unknown.',
     )
     zones: Annotated[dict[str, str], BeforeValidator(_parsed)] = Field(
-        default={}, description='The zone of each node, as JSON: {"n1": "zone-a"}.'
+        default={}, description='Zones of nodes, before what their controllers say, as JSON: {"n1": "zone-a"}.'
     )
     quotas: Annotated[dict[str, QuotaSettings], BeforeValidator(_parsed)] = Field(
         default={},

@@ -133,7 +133,7 @@ def backend_value(word: str) -> controller_pb2.Backend.ValueType:
 
 
 def node_of(name: str, node: controller_pb2.Node, zone: str = "", backend: str = "") -> Node:
-    """What a controller said of its node; `backend`: the one that is asked for."""
+    """What a controller said of its node; `zone`: where it is, "" for what it says; `backend`: the one asked for."""
     why_not = next((one for one in node.capabilities if one.name == backend and not one.available), None)
     return Node(
         name,
@@ -144,7 +144,7 @@ def node_of(name: str, node: controller_pb2.Node, zone: str = "", backend: str =
         recording=tuple(node.recording),
         trace_budget_bytes=node.trace_budget_bytes,
         cores=node.cores,
-        zone=zone,
+        zone=zone or node.zone,
         group=GroupOnNode(frozenset(node.group.pids), node.group.found, node.group.why_not, tuple(node.group.nearest)),
     )
 
