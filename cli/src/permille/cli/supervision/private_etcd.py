@@ -22,10 +22,10 @@ class PrivateEtcd:
         self._tell = tell
         self._stopping = False
 
-    async def start(self) -> str:
+    async def start(self, timeout_s: float = 30) -> str:
         """The endpoint. Raises `Unavailable` when it does not come up, `FailedPrecondition` without a binary."""
         rotate(self._etcd.folder / "etcd.log")
-        endpoint = await self._etcd.start()
+        endpoint = await self._etcd.start(timeout_s=timeout_s)
         pid = self._etcd.process.pid if self._etcd.process else 0
         self._tell(Event(Happened.STARTED, "etcd", pid, endpoint))
         return endpoint

@@ -56,7 +56,7 @@ class Supervisor:
         tasks: list[asyncio.Task[None]] = []
         try:
             if self._etcd is not None:
-                await self._etcd.start()
+                await self._etcd.start(ready_timeout_s)
                 tasks.append(asyncio.create_task(self._etcd.run()))
             tasks += [asyncio.create_task(service.run()) for service in self._services.values()]
             await self._until_ready(ready_timeout_s)
