@@ -16,16 +16,17 @@
 #define DEVICES "/sys/bus/pci/devices"
 
 static char *at, *end;
+static unsigned int folder;
 
 /* ivshmem-plain: 1af4:1110, its memory is BAR 2. */
 static int find(void)
 {
-	DIR *folder = opendir(DEVICES);
+	DIR *devices = opendir(DEVICES);
 	struct dirent *entry;
 	char path[512], id[16];
 	int fd = -1;
 
-	while (folder && fd < 0 && (entry = readdir(folder))) {
+	while (devices && fd < 0 && (entry = readdir(devices))) {
 		snprintf(path, sizeof(path), DEVICES "/%s/device", entry->d_name);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
@@ -42,8 +43,8 @@ static int find(void)
 		snprintf(path, sizeof(path), DEVICES "/%s/resource2", entry->d_name);
 		fd = open(path, O_RDWR | O_CLOEXEC);
 	}
-	if (folder)
-		closedir(folder);
+	if (devices)
+		closedir(devices);
 	return fd;
 }
 
@@ -62,15 +63,22 @@ bool archive_open(void)
 	return true;
 }
 
+void archive_folder(unsigned int number)
+{
+	folder = number;
+}
+
 static void *begin_file(size_t size, const char *format, va_list arguments)
 {
 	struct archived *file = (void *)at;
 	void *room = file + 1;
+	int length;
 
 	if (!check(size < (size_t)(end - at) - 2 * sizeof(*file), "the archive is full"))
 		return NULL;
 	memset(file, 0, sizeof(*file));
-	vsnprintf(file->name, sizeof(file->name), format, arguments);
+	length = snprintf(file->name, sizeof(file->name), "%u/", folder);
+	vsnprintf(file->name + length, sizeof(file->name) - length, format, arguments);
 	file->size = size;
 	at += sizeof(*file) + (size + 7) / 8 * 8;
 	return room;

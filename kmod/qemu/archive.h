@@ -13,6 +13,8 @@ struct archived {
 };
 
 bool archive_open(void);
+/* Files that are added from now on are NUMBER/NAME. */
+void archive_folder(unsigned int number);
 void *archive_room(size_t size, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void archive_add(const void *bytes, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void archive_close(void);

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
-from mesh_in_guest import BIN, NICE, PATIENT, SETTINGS, asked, bring_up, say
+from forked_permille import Permille, asked
+from mesh_in_guest import NICE, controller, say
 from permille.controller.domain.kmod_device import KmodDevice
 
 # The longest that the controller records.
@@ -65,15 +65,12 @@ def follow_joiners() -> None:
     period_s = 2
     while True:
         joiner = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
-        trace = subprocess.Popen(
-            [BIN / "permille", *TRACE, "--cgroup", f"/{CGROUP.name}", "--for", f"{period_s}s", *SETTINGS],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        trace = Permille(*TRACE, "--cgroup", f"/{CGROUP.name}", "--for", f"{period_s}s")
         while module()[0] == 0 and trace.poll() is None:
             time.sleep(0.05)
         put_into_cgroup(joiner.pid)
-        (session,) = json.loads(trace.communicate()[0])["sessions"]
+        trace.wait()
+        (session,) = json.loads(trace.told())["sessions"]
         joiner.kill()
         joiner.wait()
         recorded = {row["pid"] for row in json.loads(asked("report", session, "--json"))["segments"]}
@@ -87,43 +84,18 @@ def follow_joiners() -> None:
 
 
 def lose_controller(pid: int) -> None:
-    (controller,) = (
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if any("permille-controller" in word for word in process.info["cmdline"] or ())
-    )
-    trace = subprocess.Popen(
-        [BIN / "permille", *TRACE, "--pid", str(pid), "--for", f"{MOST_S}s", *SETTINGS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    recorder = controller()
+    trace = Permille(*TRACE, "--pid", str(pid), "--for", f"{MOST_S}s")
     while module()[0] == 0 and trace.poll() is None:
         time.sleep(0.05)
-    controller.kill()
+    recorder.kill()
     # Reaped by its supervisor once all that it had is given back.
-    psutil.wait_procs([controller])
+    psutil.wait_procs([recorder])
     left = module()
-    said = trace.communicate()[0]
-    say(f"controller killed: {left[0]} sessions and {left[1]} bytes are left in the module; trace: {trace.returncode}")
+    code = trace.wait()
+    said = trace.told() + trace.complained()
+    say(f"controller killed: {left[0]} sessions and {left[1]} bytes are left in the module; trace: {code}")
     say(said)
-    if left != (0, 0) or trace.returncode == 0 or "CONTROLLER_LOST" not in said:
+    if left != (0, 0) or code == 0 or "CONTROLLER_LOST" not in said:
         raise SystemExit("a lost controller is not told, or has left something")
     asked(*TRACE, "--pid", str(pid), "--for", "300ms")
-
-
-def main() -> None:
-    os.environ.update(PATIENT)
-    mount_cgroups()
-    target = subprocess.Popen([*NICE, os.environ["PROGRAM"]], stdin=subprocess.DEVNULL)
-    mesh = bring_up()
-    follow_children(target.pid)
-    follow_joiners()
-    lose_controller(target.pid)
-    target.kill()
-    mesh.send_signal(signal.SIGTERM)
-    mesh.wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """In the guest: one program, recorded by a back end of the controller alone (BACKEND=kmod or perf), without a service.
 
 The session's archive is left in /recorded/store, as the controller would store it. The decoder's golden archive of two
-cores was recorded so: `SCRIPT=record_in_guest.py PROGRAMS=FILE kmod/qemu/mesh KERNEL PROGRAM=FILE`.
+cores was recorded so: `SCRIPT=record_in_guest.py PROGRAM=kmod/build/token-ring kmod/qemu/mesh KERNEL`.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ static void fuzz(uint64_t seed, long calls, const int *files, pid_t target)
 void test_fuzz(void)
 {
 	struct load load = load_endless(2, -1);
-	long calls = parameter("calls", 200000), seed = parameter("seed", 1);
+	long calls = parameter("calls", 60000), seed = parameter("seed", 1);
 	int files[FILES];
 
 	for (unsigned int i = 0; i < FILES; i++)

@@ -144,7 +144,7 @@ static double pages_lost_a_turn(long times, pid_t target, bool lose_one)
 static void many_times(void)
 {
 	struct load load = load_begin(2, -1);
-	long times = parameter("loads", 300);
+	long times = parameter("loads", 120);
 	double lost;
 
 	/* What the kernel takes once for a first time is no loss. */

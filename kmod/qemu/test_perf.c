@@ -10,6 +10,7 @@
 #include "recording.h"
 #include "tap.h"
 #include "tests.h"
+#include "unit/mark.h"
 
 #define INTEL_PT_TYPE "/sys/bus/event_source/devices/intel_pt/type"
 
@@ -91,4 +92,5 @@ void test_perf(void)
 	finds_the_processors_own();
 	perf_was_first();
 	perf_comes_later();
+	mark(MARK_NEXT_RECORDING);
 }

@@ -8,10 +8,11 @@
 #include "recording.h"
 #include "tap.h"
 #include "tests.h"
+#include "unit/mark.h"
 
-void test_selftest(void)
+static void run_selftest(bool broken)
 {
-	bool broken = parameter("stopped", 1) == 0, found = false;
+	bool found = false;
 	int lines[2], status = -1;
 	char line[256];
 	FILE *told;
@@ -37,4 +38,15 @@ void test_selftest(void)
 	check(!module_info().sessions && !module_info().memory_used_bytes, "something is left over");
 	result(broken ? "the self-test for hardware finds a unit that does not say that it has stopped"
 		      : "the self-test for hardware finds nothing wrong");
+}
+
+/* First on a unit that does not say that it has stopped, which must be found */
+void test_selftest(void)
+{
+	mark(MARK_HIDES_STOP);
+	run_selftest(true);
+	mark(MARK_TELLS_STOP);
+	mark(MARK_NEXT_RECORDING);
+	run_selftest(false);
+	mark(MARK_NEXT_RECORDING);
 }

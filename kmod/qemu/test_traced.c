@@ -23,6 +23,7 @@
 #include "recording.h"
 #include "tap.h"
 #include "tests.h"
+#include "unit/mark.h"
 
 #define MOST_THREADS 256
 
@@ -211,7 +212,6 @@ static void hand_over(struct recording *r)
 		archive_code(r->pids[i]);
 	if (r->setup.flags & PERMILLE_KERNEL)
 		archive_kernel();
-	archive_close();
 }
 
 /* Each process came often, or what must be full is: what a program does in a time is the machine's affair. */
@@ -276,8 +276,11 @@ static void traced_redis(bool two)
 		kill(clients[i], SIGKILL);
 	hand_over(&r);
 	close_recording(&r);
-	for (int i = 0; i <= two; i++)
+	for (int i = 0; i <= two; i++) {
 		kill(servers[i], SIGKILL);
+		waitpid(servers[i], NULL, 0);
+		waitpid(clients[i], NULL, 0);
+	}
 	result(two ? "two redis-servers with several threads were recorded" : "redis-server with several threads was recorded");
 }
 
@@ -291,19 +294,56 @@ static void traced_ring(void)
 	conclude(&r, &load, "a ring of threads was recorded");
 }
 
-/*
- * load=redis, load=two (of them in one session), or so many threads of a ring, wherever they like or on one cpu=; with a
- * buffer_kb= that must not suffice. With ring0=1 the kernel's code too. Until each process came arrivals= times, or period_ms=.
- */
-void test_traced(void)
+/* What `load` and the other words of a recording say, each by its name in the environment */
+static void put_options(char *words)
 {
-	const char *load = getenv("load");
+	char *rest, *value;
 
-	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u", module_info().backend);
-	if (!archive_open() || !load)
-		return;
+	for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+		value = strchr(word, '=');
+		if (!check(value, "%s is no NAME=VALUE", word))
+			continue;
+		*value = 0;
+		setenv(word, value + 1, 1);
+	}
+}
+
+static void take_options_back(void)
+{
+	static const char *const names[] = { "load", "cpu", "buffer_kb", "ring0", "arrivals", "period_ms" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);
+}
+
+static void trace_load(const char *load)
+{
 	if (atoi(load))
 		traced_ring();
 	else
 		traced_redis(!strcmp(load, "two"));
+}
+
+/*
+ * `recording-0=`, `recording-1=` and so on, each with its words between commas: load=redis, load=two (of them in one session), or
+ * so many threads of a ring, wherever they like or on one cpu=; with a buffer_kb= that must not suffice. With ring0=1 the kernel's
+ * code too. Until each process came arrivals= times, or period_ms=.
+ */
+void test_traced(void)
+{
+	char name[32];
+
+	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u", module_info().backend);
+	if (!archive_open())
+		return;
+	for (unsigned int number = 0; snprintf(name, sizeof(name), "recording-%u", number), getenv(name); number++) {
+		archive_folder(number);
+		put_options(getenv(name));
+		mark(MARK_RECORDING_COMES);
+		if (check(getenv("load"), "recording %u has no load", number))
+			trace_load(getenv("load"));
+		take_options_back();
+		mark(MARK_NEXT_RECORDING);
+	}
+	archive_close();
 }

@@ -9,6 +9,9 @@ extern int cpu_memory_rw_debug(void *cpu, uint64_t address, void *buffer, size_t
 extern void cpu_physical_memory_rw(uint64_t address, void *buffer, uint64_t size, bool write) __attribute__((weak));
 extern void *qemu_get_cpu(int index) __attribute__((weak));
 extern uint64_t cpu_get_tsc(void *state) __attribute__((weak));
+extern void cpu_loop_exit_noexc(void *cpu) __attribute__((weak));
+/* Blocks that are translated, or looked for, have one instruction. */
+extern int singlestep __attribute__((weak));
 
 #define GATES 256
 
@@ -19,7 +22,18 @@ struct gate {
 
 bool guest_functions_found(void)
 {
-	return cpu_memory_rw_debug && cpu_physical_memory_rw && qemu_get_cpu && cpu_get_tsc;
+	return cpu_memory_rw_debug && cpu_physical_memory_rw && qemu_get_cpu && cpu_get_tsc && cpu_loop_exit_noexc && &singlestep;
+}
+
+void guest_step_from_here(unsigned int cpu)
+{
+	singlestep = 1;
+	cpu_loop_exit_noexc(qemu_get_cpu(cpu));
+}
+
+void guest_step_no_more(void)
+{
+	singlestep = 0;
 }
 
 bool guest_read(unsigned int cpu, uint64_t address, void *to, size_t size)

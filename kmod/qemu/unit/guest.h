@@ -48,6 +48,9 @@ bool guest_read(unsigned int cpu, uint64_t address, void *to, size_t size);
 void guest_read_physical(uint64_t address, void *to, size_t size);
 void guest_write_physical(uint64_t address, const void *from, size_t size);
 uint64_t guest_tsc(struct guest *guest);
+/* Where a block begins: comes back to it, and to each instruction from there on as a block of its own. Does not return. */
+void guest_step_from_here(unsigned int cpu);
+void guest_step_no_more(void);
 
 /* How the kernel was entered, when `handler` is about to run: a vector of its IDT, or -1. */
 int guest_vector(const struct guest *guest, unsigned int cpu, uint64_t handler);

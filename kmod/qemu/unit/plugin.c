@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What QEMU calls: every block and, inside blocks, the instructions that reach the trace unit. */
+/*
+ * What QEMU calls: every block and, inside blocks, the instructions that reach the trace unit. User code, which cannot reach it,
+ * is called for only from the first TraceEn of a recording to its end: `qemu_plugin_reset` drops all translations, between two
+ * instructions of every CPU, and they are made anew. A CPU that executes user code before that has not begun to trace it.
+ */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "guest.h"
+#include "mark.h"
 #include "qemu_plugin.h"
 #include "unit.h"
 
@@ -15,8 +21,12 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 static struct unit units[MAX_CPUS];
 static unsigned int cpus;
-/* Its operands are known only where a block begins, so this is for QEMU with -singlestep. */
+/* Its operands are known only where a block begins: a block that has it in its middle is left, and stepped through. */
 static bool tells_cpuid;
+
+static qemu_plugin_id_t plugin;
+static bool sees_user_code;
+static _Atomic bool shall_see_user_code, turning;
 
 void block_entry(unsigned int cpu, void *code);
 void block_executed(unsigned int cpu, void *code, struct guest *guest);
@@ -35,6 +45,7 @@ static void settle(struct unit *unit, struct guest *guest)
 
 	if (unit->access == ACCESS_CPUID) {
 		cpuid_tell(unit->leaf, unit->subleaf, guest);
+		guest_step_no_more();
 	} else if (unit->access == ACCESS_WRITE) {
 		value = registers[RDX] << 32 | (uint32_t)registers[RAX];
 		registers_write(unit, guest, registers[RCX], value);
@@ -76,6 +87,8 @@ __attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu
 	struct unit *unit = &units[cpu];
 	struct code *code = data;
 
+	if (code->cpuid && code->block.count > 1)
+		guest_step_from_here(cpu);
 	if (unit->access != ACCESS_NONE)
 		settle(unit, guest);
 	if (code->cpuid) {
@@ -132,8 +145,58 @@ static void watch(struct qemu_plugin_tb *tb, size_t count, size_t at, const uint
 						       QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
+static void register_callbacks(qemu_plugin_id_t id);
+
+/* No CPU executes anything. */
+static void turned(qemu_plugin_id_t id)
+{
+	sees_user_code = atomic_load(&shall_see_user_code);
+	register_callbacks(id);
+	atomic_store(&turning, false);
+}
+
+void see_user_code(bool shall)
+{
+	atomic_store(&shall_see_user_code, shall);
+	if (shall != sees_user_code && !atomic_exchange(&turning, true))
+		qemu_plugin_reset(plugin, turned);
+}
+
+static void marked(unsigned int cpu, void *mark)
+{
+	(void)cpu;
+	switch ((uintptr_t)mark) {
+	case MARK_NEXT_RECORDING:
+		truth_next(units, cpus);
+		see_user_code(false);
+		break;
+	case MARK_HIDES_STOP:
+	case MARK_TELLS_STOP:
+		hides_stop = (uintptr_t)mark == MARK_HIDES_STOP;
+		break;
+	case MARK_RECORDING_COMES:
+		see_user_code(true);
+		break;
+	}
+}
+
+/* What the guest's program wants of the bench (mark.h) */
+static void watch_marks(struct qemu_plugin_insn *insn, const uint8_t *bytes, size_t size)
+{
+	static const uint8_t begin[] = MARK_OPCODE;
+	uint32_t mark;
+
+	if (size != sizeof(begin) + sizeof(mark) || memcmp(bytes, begin, sizeof(begin)))
+		return;
+	memcpy(&mark, bytes + sizeof(begin), sizeof(mark));
+	if (mark >= MARK_NEXT_RECORDING && mark <= MARK_RECORDING_COMES)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)mark);
+}
+
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
+	/* What begins a kernel runs at low addresses too, and is as uninteresting. */
+	bool seen = sees_user_code || qemu_plugin_tb_vaddr(tb) >> 63;
 	size_t count = qemu_plugin_tb_n_insns(tb), size = 0, last = 0;
 	uint8_t bytes[MAX_INSN_BYTES * MAX_INSNS];
 	struct code *code;
@@ -152,8 +215,10 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		last = size;
 		code->offsets[i] = size;
 		memcpy(bytes + size, qemu_plugin_insn_data(insn), length);
-		if (length == 2 && bytes[size] == 0x0f && (bytes[size + 1] == 0x30 || bytes[size + 1] == 0x32))
+		if (seen && length == 2 && bytes[size] == 0x0f && (bytes[size + 1] == 0x30 || bytes[size + 1] == 0x32))
 			watch(tb, count, i, bytes + size);
+		watch_marks(insn, bytes + size, length);
+		code->cpuid |= tells_cpuid && length == 2 && bytes[size] == 0x0f && bytes[size + 1] == 0xa2;
 		size += length;
 	}
 	code->block.start = qemu_plugin_tb_vaddr(tb);
@@ -161,11 +226,11 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	code->block.end = code->block.start + size;
 	code->block.count = count;
 	code->block.class = insn_classify(bytes + last, size - last, code->block.last, &code->block.target);
-	code->cpuid = tells_cpuid && count == 1 && size == 2 && bytes[0] == 0x0f && bytes[1] == 0xa2;
 	code->moves_cr3 = moves_cr3(bytes + last, size - last);
 	code->size = size < sizeof(code->bytes) ? size : sizeof(code->bytes);
 	memcpy(code->bytes, bytes, code->size);
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_entry, QEMU_PLUGIN_CB_R_REGS, code);
+	if (seen)
+		qemu_plugin_register_vcpu_tb_exec_cb(tb, block_entry, QEMU_PLUGIN_CB_R_REGS, code);
 }
 
 static void cpu_begins(qemu_plugin_id_t id, unsigned int cpu)
@@ -186,12 +251,18 @@ static void machine_ends(qemu_plugin_id_t id, void *unused)
 	truth_close(units, cpus);
 }
 
+static void register_callbacks(qemu_plugin_id_t id)
+{
+	qemu_plugin_register_vcpu_init_cb(id, cpu_begins);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+	qemu_plugin_register_atexit_cb(id, machine_ends, NULL);
+}
+
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	tells_cpuid = argc == 2 && !strcmp(argv[1], "cpuid=on");
-	hides_stop = argc == 2 && !strcmp(argv[1], "stopped=off");
-	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid + hides_stop) {
-		fprintf(stderr, "trace unit: wants dir=FOLDER, and may have stopped=off, or with -singlestep cpuid=on\n");
+	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid) {
+		fprintf(stderr, "trace unit: wants dir=FOLDER, and may have cpuid=on\n");
 		return -1;
 	}
 	if (!info->system_emulation || strcmp(info->target_name, "x86_64") || !guest_functions_found()) {
@@ -200,8 +271,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 	}
 	if (!truth_open(argv[0] + 4))
 		return -1;
-	qemu_plugin_register_vcpu_init_cb(id, cpu_begins);
-	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
-	qemu_plugin_register_atexit_cb(id, machine_ends, NULL);
+	plugin = id;
+	register_callbacks(id);
 	return 0;
 }

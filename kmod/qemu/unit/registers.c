@@ -53,6 +53,7 @@ static void write_ctl(struct unit *unit, struct guest *guest, uint64_t value)
 	unit->ctl = value;
 	if (!was && is) {
 		unit->begun++;
+		see_user_code(true);
 		configure(unit);
 		unit->traces = !(unit->status & STATUS_STOPPED);
 		if (unit->traces)

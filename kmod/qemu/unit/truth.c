@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What really ran, by thread: a thread is told by its CR3 and its thread pointer, which neither the module nor its records
- * have a part in. Where the kernel is traced too it is by core: CR3 is 0 and the pointer is the core's number. Files as vpt's truth mode writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has
+ * have a part in. Where the kernel is traced too it is by core: CR3 is 0 and the pointer is the core's number. A folder for
+ * each recording, with files as vpt's truth mode writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has
  * "number cr3 pointer" of each.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "permille/vpt.h"
 #include "unit.h"
@@ -20,32 +22,45 @@ struct truth {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char folder[256];
+static unsigned int recording;
 static FILE *blocks;
-static uint32_t next_id = 1;
+static uint32_t next_id;
 static struct truth threads[MAX_THREADS];
 static unsigned int count;
 
 static FILE *create(const char *format, unsigned int number)
 {
-	char name[64], path[sizeof(folder) + sizeof(name)];
+	char name[64], path[sizeof(folder) + sizeof(name) + 16];
 	FILE *file;
 
 	snprintf(name, sizeof(name), format, number);
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	snprintf(path, sizeof(path), "%s/%u/%s", folder, recording, name);
 	file = fopen(path, "we");
 	if (!file)
 		perror(path);
 	return file;
 }
 
-bool truth_open(const char *where)
+static bool begin(void)
 {
-	snprintf(folder, sizeof(folder), "%s", where);
+	char path[sizeof(folder) + 16];
+
+	snprintf(path, sizeof(path), "%s/%u", folder, recording);
+	if (mkdir(path, 0755))
+		perror(path);
 	blocks = create("truth-blocks.bin", 0);
 	/* Ids are places in the file, and 0 is none. */
 	if (blocks)
 		fwrite((uint32_t[2]) {}, 8, 1, blocks);
+	next_id = 1;
+	count = 0;
 	return blocks;
+}
+
+bool truth_open(const char *where)
+{
+	snprintf(folder, sizeof(folder), "%s", where);
+	return begin();
 }
 
 static uint32_t define(const struct code *code)
@@ -94,8 +109,9 @@ void truth_block(struct unit *unit, struct code *code, uint64_t start)
 	uint32_t id;
 
 	pthread_mutex_lock(&lock);
-	if (!code->block.id || code->defined_at != start) {
+	if (!code->block.id || code->recording != recording || code->defined_at != start) {
 		code->defined_at = start;
+		code->recording = recording;
 		code->block.id = define(code);
 	}
 	id = code->block.id;
@@ -118,7 +134,7 @@ void truth_gap(struct unit *unit)
 	fwrite(&entry, sizeof(entry), 1, unit->truth->file);
 }
 
-void truth_close(const struct unit *units, unsigned int cpus)
+void truth_close(struct unit *units, unsigned int cpus)
 {
 	FILE *list = create("threads.txt", 0), *counts = create("units.txt", 0);
 
@@ -126,11 +142,26 @@ void truth_close(const struct unit *units, unsigned int cpus)
 		fprintf(list, "%u %lx %lx\n", i, threads[i].cr3, threads[i].pointer);
 		fclose(threads[i].file);
 	}
-	for (unsigned int i = 0; i < cpus; i++)
+	for (unsigned int i = 0; i < cpus; i++) {
 		fprintf(counts, "cpu %u begun %lu ended %lu bytes %lu blocks %lu refused %lu unexplained %lu\n", i,
 			units[i].begun, units[i].ended, units[i].bytes, units[i].blocks, units[i].refused,
 			units[i].unexplained);
+		units[i].begun = units[i].ended = units[i].bytes = units[i].blocks = units[i].refused = units[i].unexplained = 0;
+	}
 	fclose(list);
 	fclose(counts);
 	fclose(blocks);
+}
+
+void truth_next(struct unit *units, unsigned int cpus)
+{
+	pthread_mutex_lock(&lock);
+	/* The guest's mistake: what is still traced belongs to neither. */
+	for (unsigned int i = 0; i < cpus; i++)
+		units[i].refused += units[i].traces;
+	truth_close(units, cpus);
+	recording++;
+	if (!begin())
+		abort();
+	pthread_mutex_unlock(&lock);
 }

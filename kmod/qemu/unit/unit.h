@@ -44,14 +44,15 @@ enum access {
 struct truth;
 struct guest;
 
-/* A block as it was translated, and where it was when the truth log last had it */
+/* A block as it was translated, and where it was, and in which recording, when the truth log last had it */
 struct code {
 	struct block block;
 	uint64_t defined_at;
+	unsigned int recording;
 	uint8_t bytes[16];
 	uint8_t size;
 	bool moves_cr3;			/* its last instruction */
-	bool cpuid;			/* its only instruction */
+	bool cpuid;			/* one of its instructions */
 	uint16_t offsets[];		/* of its instructions */
 };
 
@@ -76,11 +77,14 @@ struct unit {
 	uint64_t begun, ended, bytes, blocks, refused, unexplained;
 };
 
+/* plugin.c: whether user code is of interest */
+void see_user_code(bool shall);
+
 /* registers.c */
 void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value);
-/* False: not one of the unit's */
 /* As a processor that does not say in STATUS that it has stopped: for the self-test, which has to find it. */
 extern bool hides_stop;
+/* False: not one of the unit's */
 bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
 
 /* cpuid.c: what CPUID says with a trace unit, in place of what it said without */
@@ -95,12 +99,14 @@ bool flow_block(struct unit *unit, const struct block *block, struct guest *gues
 /* A WRMSR clears TraceEn. */
 void flow_end(struct unit *unit, struct guest *guest);
 
-/* truth.c: what really ran, by thread, or by core where the kernel is traced too */
+/* truth.c: what really ran, by thread, or by core where the kernel is traced too; FOLDER/NUMBER is of one recording */
 bool truth_open(const char *folder);
+/* Ends a recording, with what its units counted, and begins the next one. Nothing may be traced meanwhile. */
+void truth_next(struct unit *units, unsigned int cpus);
 struct truth *truth_of(uint64_t cr3, uint64_t thread_pointer);
 void truth_block(struct unit *unit, struct code *code, uint64_t start);
 void truth_trim(struct unit *unit, uint64_t address);
 void truth_gap(struct unit *unit);
-void truth_close(const struct unit *units, unsigned int cpus);
+void truth_close(struct unit *units, unsigned int cpus);
 
 #endif
