@@ -1,4 +1,8 @@
-"""Three replicas, killed at random until everything is done: each step was executed, and had its effect once."""
+"""Three replicas, killed and stalled at random until everything is done: each step had its effect once.
+
+Who answers does so late, so that processes die between an effect and its being known, and a stalled process goes on
+when another one has its operations. What etcd was told meanwhile is followed (`History`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,9 @@ from permille.mesh.config import MeshConfig
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.etcd import Etcd
 from permille.mesh.operation_runner import Job
+from permille.mesh.operations import operation_id
 
+from .etcd_history import History
 from .test_coverage_service import (
     Controller,
     Coverage,
@@ -41,17 +47,26 @@ SINGLE_PIDS = range(5000, 5000 + REQUESTS // 3)
 WANTED_SESSIONS = REQUESTS // 3 * (ROUNDS + 2 + 1)
 # Thirty on two nodes would wait for each other most of the time.
 MANY_AT_ONCE = ("--coverage-heavy-bytes-per-second", "1e12")
-# What a recording, or a decode, takes at most; and how long a replica lives.
-LONGEST_S, LONGEST_LIFE_S = 1.0, 6.0
+# What a recording, a decode, or an answer about one takes at most; and how long a replica lives.
+LONGEST_S, LONGEST_ANSWER_S, LONGEST_LIFE_S = 1.0, 0.5, 6.0
+# A lease has ended after two seconds; what is short of the calls' deadlines is no failure of who is called.
+SHORTEST_STALL_S, LONGEST_STALL_S = 3.0, 8.0
 
 
 class SlowController(Controller):
-    """Recordings of any length up to a second."""
+    """Recordings of any length up to a second, of which the answer tells late."""
 
     def __init__(self, node: str, chance: random.Random) -> None:
         super().__init__(node)
         self.go_on.set()
         self._chance = chance
+
+    async def StartSession(  # noqa: N802 - as gRPC names it
+        self, request: controller_pb2.StartSessionRequest, context: Any
+    ) -> controller_pb2.StartSessionResponse:
+        answer = await super().StartSession(request, context)
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_ANSWER_S))
+        return answer
 
     async def _run(self, session: controller_pb2.Session) -> None:
         await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
@@ -119,12 +134,24 @@ async def to_its_end(client: Coverage, request: coverage_pb2.StartCoverageReques
         await asyncio.sleep(0.1)
 
 
+async def twice_to_its_end(client: Coverage, request: coverage_pb2.StartCoverageRequest) -> Operation:
+    """Starts twice at once, as a caller does whose proxy repeats calls: that is one operation."""
+    first, second = await asyncio.gather(to_its_end(client, request), to_its_end(client, request))
+    assert first == second
+    return first
+
+
 async def killed_and_restarted(replica: Coverage, chance: random.Random, killed: Callable[[], object]) -> None:
-    """Lives and stays away for random times, until cancelled."""
+    """Lives, is stalled in every other life, and stays away, for random times, until cancelled."""
     try:
         while True:
             await replica.start()
             await asyncio.sleep(chance.uniform(0, LONGEST_LIFE_S))
+            if chance.random() < 0.5:
+                replica.stall()
+                await asyncio.sleep(chance.uniform(SHORTEST_STALL_S, LONGEST_STALL_S))
+                replica.go_on()
+                await asyncio.sleep(chance.uniform(0, LONGEST_LIFE_S))
             await replica.kill()
             killed()
             await asyncio.sleep(chance.uniform(0, LONGEST_S))
@@ -144,6 +171,8 @@ async def test_replicas_that_are_killed_at_random_execute_each_step_once_and_los
     print(f"again: KILL_SEED={seed}")
     kills = itertools.count()
     client = Coverage(mesh_config, etcd, tmp_path / "none.log")
+    history = History(etcd, "coverage")
+    following = asyncio.create_task(history.follow())
     async with surroundings(mesh_config, random.Random(seed)) as (nodes, decoder):
         replicas = [
             Coverage(mesh_config, etcd, tmp_path / f"replica-{number}.log", *MANY_AT_ONCE) for number in range(REPLICAS)
@@ -155,18 +184,20 @@ async def test_replicas_that_are_killed_at_random_execute_each_step_once_and_los
         begun = []
         arrivals = random.Random(f"{seed} arrivals")
         for request in requests():
-            begun.append(asyncio.create_task(to_its_end(client, request)))
+            begun.append(asyncio.create_task(twice_to_its_end(client, request)))
             await asyncio.sleep(arrivals.uniform(0, LONGEST_S))
         try:
             everything = asyncio.gather(*begun)
-            either: list[asyncio.Future[Any]] = [everything, *lives]
+            either: list[asyncio.Future[Any]] = [everything, *lives, following]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            assert not any(life.done() for life in lives), lives
-            results = [result_of(operation) for operation in await everything]
+            assert not any(life.done() for life in (*lives, following)), (lives, following)
+            operations = await everything
+            await history.until_all_is_done()
+            results = [result_of(operation) for operation in operations]
         finally:
-            for task in (*begun, *lives):
+            for task in (*begun, *lives, following):
                 task.cancel()
-            await asyncio.gather(*begun, *lives, return_exceptions=True)
+            await asyncio.gather(*begun, *lives, following, return_exceptions=True)
             await client.channels.close()
     print(f"{next(kills)} kills")
     sessions = [session for result in results for session in result.sessions]
@@ -177,6 +208,12 @@ async def test_replicas_that_are_killed_at_random_execute_each_step_once_and_los
     assert [len(result.rounds) for result in results[::3]] == [ROUNDS] * len(ROUND_TARGETS)
     assert [failure for result in results for failure in result.failures] == []
     assert nodes[0].stops == nodes[1].stops == []
+    assert history.violations == []
+    for operation, result in zip(operations, results, strict=True):
+        # What a successor would have found, had this one died just before the end.
+        saved = history.saved[operation_id(operation.name)]
+        assert [saved.sessions[index] for index in sorted(saved.sessions)] == list(result.sessions)
+        assert saved.rounds == result.rounds
     for result in results:
         # Everybody that was meant, and nobody twice.
         pids = [(node.node, pid) for node in result.plan.nodes for pid in node.pids]
