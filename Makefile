@@ -78,7 +78,7 @@ lint-python: $(VENV)/.installed $(VENV)/.proto
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timing --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	cd proto && $(BIN)/buf lint
 
 # As a release, and behind the module: with what its build leaves of compilers' plugins and of zstd.
@@ -98,7 +98,7 @@ test-rust: | $(VENV)/.system
 
 test-all: ## The slow suites too, but for those that are commands of their own below
 	deploy/install-system test-all
-	$(AT_ONCE) setup lint test-vpt test-rust fuzz apiserver
+	$(AT_ONCE) setup apiserver lint test-vpt test-rust fuzz
 	$(PYTEST) -m "not slow" $(WORKERS)
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
 

@@ -288,6 +288,41 @@ async def test_another_replica_goes_on_where_a_killed_one_was(etcd: Etcd) -> Non
     runner.cancel()
 
 
+@pytest.mark.parametrize("late", ["save", "finish", "fail"])
+async def test_a_replica_that_stood_still_begins_again_with_what_another_has_saved_meanwhile(
+    etcd: Etcd, late: str
+) -> None:
+    stalled, another = await replica(etcd), await replica(etcd)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    found: list[bytes] = []
+
+    async def work(job: Job[Request]) -> Result:
+        found.append(await job.saved())
+        if len(found) == 1:
+            begun.set()
+            await goes_on.wait()
+            if late == "save":
+                await job.save(b"older")
+            if late == "fail":
+                raise NotFound("gone meanwhile", reason="GONE")
+        return Result(session="second" if len(found) > 1 else "first")
+
+    runner = OperationRunner(stalled, Request, work)
+    operation = await runner.start(Request(), "r", checkpoint=b"start")
+    await begun.wait()
+    await etcd.revoke(stalled.lease.id)
+    assert await another.claim(operation.name)
+    await another.save(operation.name, b"newer")
+    await etcd.revoke(another.lease.id)
+    assert await stalled.claim(operation.name)
+    running = asyncio.create_task(runner.run())
+    goes_on.set()
+    result = Result()
+    assert (await stalled.wait(operation.name, 120)).response.Unpack(result)
+    assert (found, result.session) == ([b"start", b"newer"], "second")
+    running.cancel()
+
+
 async def test_a_draining_replica_gives_its_operations_away_at_once(etcd: Etcd) -> None:
     leaving, heir = await replica(etcd), await replica(etcd)
     started = asyncio.Event()

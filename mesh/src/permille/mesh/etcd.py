@@ -77,10 +77,11 @@ class Compare:
 
 @dataclass(frozen=True)
 class TxnResult:
-    """Whether the compares held, and what the `Get`s of the branch taken read, in order."""
+    """Whether the compares held, what the `Get`s of the branch taken read, in order, and as of which revision."""
 
     succeeded: bool
     reads: list[KeyValue | None]
+    revision: int
 
 
 def missing(key: str) -> Compare:
@@ -185,7 +186,7 @@ class Etcd:
             for op, response in zip(taken, reply.responses, strict=True)
             if isinstance(op, Get)
         ]
-        return TxnResult(bool(reply.succeeded), reads)
+        return TxnResult(bool(reply.succeeded), reads, int(reply.header.revision))
 
     async def replace(self, key: str, change: Callable[[bytes | None], Awaitable[bytes | None]]) -> None:
         """Writes what `change` makes of the value (None: no key), or nothing where that is None.

@@ -31,6 +31,9 @@ class Job(Generic[_Request]):
         self.cancel_requested = asyncio.Event()
         self._store = store
         self._telling = asyncio.Lock()
+        self._saving = asyncio.Lock()
+        # What this work goes on from. While it stood still another process may have owned the operation, and saved.
+        self._since = 0
 
     @property
     def name(self) -> str:
@@ -44,12 +47,23 @@ class Job(Generic[_Request]):
             await until_available(lambda: self._store.update(self.name, stage, completed, total, unit))
 
     async def save(self, checkpoint: bytes) -> None:
-        """Writes what a successor needs to go on. Raises `Aborted` as `progress` does."""
-        await until_available(lambda: self._store.save(self.name, checkpoint))
+        """Writes what a successor needs to go on. Raises `Aborted`, also when another process has saved since."""
+        async with self._saving:
+            self._since = await until_available(lambda: self._store.save(self.name, checkpoint, since=self._since))
 
     async def saved(self) -> bytes:
         """What was saved last, perhaps by a process that died; at first the checkpoint of the start."""
-        return await until_available(lambda: self._store.checkpoint(self.name))
+        saved = await until_available(lambda: self._store.checkpoint(self.name))
+        self._since = saved.revision
+        return saved.content
+
+    async def finish(self, response: Message) -> None:
+        """Ends the operation well. Raises `Aborted` as `save` does."""
+        await until_available(lambda: self._store.finish(self.name, response, since=self._since))
+
+    async def fail(self, error: PermilleError) -> None:
+        """Ends the operation with an error. Raises `Aborted` as `save` does."""
+        await until_available(lambda: self._store.fail(self.name, error, since=self._since))
 
 
 class OperationRunner(Generic[_Request]):
@@ -188,18 +202,17 @@ class OperationRunner(Generic[_Request]):
                 return
             failure = error
             _log.info("operation failed", operation=job.name, reason=error.reason, error=error.message)
-            await self._write_end(job, lambda: self._store.fail(job.name, failure))
+            await self._ended(job.fail(failure))
         except Exception as error:
             error_id = secrets.token_hex(6)
             _log.exception("unexpected error", operation=job.name, error_id=error_id, exc_info=error)
-            defect = unexpected(self._store.service, error_id)
-            await self._write_end(job, lambda: self._store.fail(job.name, defect))
+            await self._ended(job.fail(unexpected(self._store.service, error_id)))
         else:
-            await self._write_end(job, lambda: self._store.finish(job.name, response))
+            await self._ended(job.finish(response))
 
-    async def _write_end(self, job: Job[_Request], write: Callable[[], Awaitable[Operation]]) -> None:
+    async def _ended(self, writing: Awaitable[None]) -> None:
         try:
-            await until_available(write)
+            await writing
         except PermilleError as error:
             if error.reason != "OPERATION_TAKEN":
                 raise

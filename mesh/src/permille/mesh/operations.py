@@ -40,6 +40,14 @@ class Reservation:
     revision: int | None = None
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a successor goes on from, as of which revision of etcd."""
+
+    content: bytes
+    revision: int
+
+
 class OperationKeys:
     """Where the parts of one service's operations are in etcd."""
 
@@ -143,7 +151,7 @@ class OperationStore:
         """
         identity = operation_id(name)
         free, reserve = self._reserving(identity, reservation)
-        return await self._as_owner(identity, free, reserve)
+        return bool(await self._as_owner(identity, free, reserve))
 
     async def find(self, request: Message, request_id: str) -> Operation | None:
         """The operation that this request made before, if any.
@@ -215,16 +223,16 @@ class OperationStore:
 
         return await self._change(operation_id(name), change, lambda _: [])
 
-    async def finish(self, name: str, response: Message) -> Operation:
-        """Ends an operation well, with its result. Raises `Aborted` when this process is not the owner any more."""
+    async def finish(self, name: str, response: Message, *, since: int = 0) -> Operation:
+        """Ends an operation well, with its result. Raises `Aborted` as `save` does."""
 
         def change(operation: Operation) -> None:
             operation.response.CopyFrom(packed(response))
 
-        return await self._end(operation_id(name), change)
+        return await self._end(operation_id(name), change, since)
 
-    async def fail(self, name: str, error: PermilleError) -> Operation:
-        """Ends an operation with an error. Raises `Aborted` when this process is not the owner any more."""
+    async def fail(self, name: str, error: PermilleError, *, since: int = 0) -> Operation:
+        """Ends an operation with an error. Raises `Aborted` as `save` does."""
 
         def change(operation: Operation) -> None:
             operation.error.CopyFrom(
@@ -237,19 +245,25 @@ class OperationStore:
                 )
             )
 
-        return await self._end(operation_id(name), change)
+        return await self._end(operation_id(name), change, since)
 
-    async def checkpoint(self, name: str) -> bytes:
-        """What `save` wrote last; empty at first."""
+    async def checkpoint(self, name: str) -> Checkpoint:
+        """What `save` wrote last; empty at first, and when the operation is done."""
         pending = await self.etcd.get(self.keys.pending + operation_id(name))
-        return pending.value if pending else b""
+        return Checkpoint(pending.value, pending.mod_revision) if pending else Checkpoint(b"", 0)
 
-    async def save(self, name: str, checkpoint: bytes) -> None:
-        """Writes what a successor needs to go on. Raises `Aborted` when this process is not the owner any more."""
+    async def save(self, name: str, checkpoint: bytes, *, since: int = 0) -> int:
+        """Writes what a successor needs to go on; the revision of what was written.
+
+        `since`: the revision that the work goes on from; 0: whatever was saved. Raises `Aborted` (OPERATION_TAKEN) when
+        this process is not the owner any more, and when another one was meanwhile and has saved something newer.
+        """
         identity = operation_id(name)
         pending = self.keys.pending + identity
-        if not await self._as_owner(identity, [exists(pending)], [Put(pending, checkpoint)]):
+        revision = await self._as_owner(identity, [exists(pending)], [Put(pending, checkpoint)], since)
+        if not revision:
             raise _taken(name)
+        return revision
 
     async def claim(self, name: str) -> bool:
         """Makes this process the owner of an unfinished operation that has none; False when another was first."""
@@ -301,7 +315,7 @@ class OperationStore:
     async def _record(self, identity: str) -> KeyValue | None:
         return await self.etcd.get(self.keys.records + identity)
 
-    async def _end(self, identity: str, change: Callable[[Operation], None]) -> Operation:
+    async def _end(self, identity: str, change: Callable[[Operation], None], since: int) -> Operation:
         retention = await self.etcd.grant(self._retention_s)
 
         def done(operation: Operation) -> None:
@@ -317,7 +331,7 @@ class OperationStore:
                 Delete(self.keys.reservations + identity),
             ]
 
-        return await self._change(identity, done, tidy, retention)
+        return await self._change(identity, done, tidy, retention, since)
 
     async def _change(
         self,
@@ -325,6 +339,7 @@ class OperationStore:
         change: Callable[[Operation], None],
         more: Callable[[Operation], _Ops],
         lease: int = 0,
+        since: int = 0,
     ) -> Operation:
         while True:
             record = await self._record(identity)
@@ -336,24 +351,26 @@ class OperationStore:
             last_ns = operation.update_time.ToNanoseconds()
             operation.update_time.CopyFrom(_timestamp(max(self._clock_ns(), last_ns + 1)))
             write = Put(self.keys.records + identity, operation.SerializeToString(), lease)
-            if await self._as_owner(identity, [unchanged(write.key, record.mod_revision)], [write, *more(operation)]):
+            then = [write, *more(operation)]
+            if await self._as_owner(identity, [unchanged(write.key, record.mod_revision)], then, since):
                 return operation
             # This process wrote it meanwhile, in another task.
 
-    async def _as_owner(self, identity: str, compares: Sequence[Compare], then: Sequence[Op]) -> bool:
-        """Whether the compares held and it is done. Raises `Aborted` when this process is not the owner any more."""
-        owner = self.keys.owners + identity
-        fenced = [value_is(owner, self.owner), *compares]
-        result = await self.etcd.txn(fenced, then, [Get(owner)])
+    async def _as_owner(self, identity: str, compares: Sequence[Compare], then: Sequence[Op], since: int = 0) -> int:
+        """The revision in which it is done; 0 where the compares did not hold. Raises `Aborted` as `save` does."""
+        owner, pending = self.keys.owners + identity, self.keys.pending + identity
+        fenced = [value_is(owner, self.owner), *([unchanged(pending, since)] if since else []), *compares]
+        reads = [Get(owner), Get(pending)]
+        result = await self.etcd.txn(fenced, then, reads)
         # The lease may have run out while etcd was away: who comes first owns it again.
         if not result.succeeded and result.reads[0] is None and await self.claim(_PREFIX + identity):
-            result = await self.etcd.txn(fenced, then, [Get(owner)])
+            result = await self.etcd.txn(fenced, then, reads)
         if result.succeeded:
-            return True
-        holder = result.reads[0]
-        if holder is None or holder.value != self.owner:
+            return result.revision
+        holder, saved = result.reads
+        if holder is None or holder.value != self.owner or (since and (saved is None or saved.mod_revision != since)):
             raise _taken(_PREFIX + identity)
-        return False
+        return 0
 
 
 def require_request_id(request_id: str) -> str:
@@ -420,7 +437,7 @@ def _same_request(existing: Operation, request: Message) -> Operation:
 
 def _taken(name: str) -> Aborted:
     return Aborted(
-        f"{name} is owned by another process or done",
+        f"{name} is owned by another process, was meanwhile, or is done",
         reason="OPERATION_TAKEN",
         help="nothing to do: the other one goes on with it",
         metadata={"operation": name},
