@@ -690,6 +690,8 @@ def test_nothing_is_accepted_while_nobody_asks_for_rights(operator: Operator, ad
 def test_a_policy_that_asks_for_less_is_as_none(admin: User, changed: Object, told: str) -> None:
     before = admin.get(POLICY, "", RIGHTS).body["spec"]
     assert admin.patch(POLICY, "", RIGHTS, {"spec": changed}).status == 200
+    # Of the second in which it changed nobody would know.
+    await_next_second(admin.made(request(period="100ms")))
     made = admin.made(request(period="100ms"))
     name = made["metadata"]["name"]
     try:

@@ -48,8 +48,10 @@ class Acceptance:
                 f"the ValidatingAdmissionPolicy {NAME} and its binding are not in force, so nobody has asked whether "
                 f"the user may get these pods: {why_not}; an administrator has to install them as the chart has them",
             )
-        # Whole seconds: of one that was made in the same one nobody knows whether it was asked about.
-        if metadata["creationTimestamp"] <= since(rights, binding):
+        # Whole seconds: of one that was made in the same one nobody knows whether it was asked about. And what is only
+        # taken out of a policy leaves no time of the change: who was told that it is not in force was not asked about.
+        told = any(one["reason"] == ADMISSION_MISSING for one in (request.get("status") or {}).get("conditions") or [])
+        if told or metadata["creationTimestamp"] <= since(rights, binding):
             return refused(
                 "NotChecked",
                 "not made after the admission policy that checks the user's rights; make the request again",
