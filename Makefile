@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 export CARGO_TERM_QUIET ?= true
+# Without it each of hundreds of processes compiles its libraries anew, which is most of the time that it takes to start.
+unexport PYTHONDONTWRITEBYTECODE
 # A machine behind an intercepting proxy trusts more than these tools' own lists.
 export UV_SYSTEM_CERTS ?= 1
 export NODE_EXTRA_CA_CERTS ?= /etc/ssl/certs/ca-certificates.crt

@@ -18,6 +18,8 @@ from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.etcd import Etcd, connect
 
 SERVICES = ("allocator", "decoder", "coverage")
+# Once the rates that the nodes tell are learnt, their sessions are heavy, and requests wait for each other's nodes.
+COVERAGE = ["--coverage-patience-s", "60", "--coverage-heavy-bytes-per-second", "1e12"]
 PER_PROCESS = 50
 READY_S = 300
 
@@ -48,7 +50,7 @@ class Cluster:
         self.channels = Channels(self.config, self.etcd)
         self._start("idle server", str(Path(__file__).with_name("idle_server.py")))
         for service in SERVICES:
-            flags = ["--coverage-patience-s", "60"] if service == "coverage" else []
+            flags = COVERAGE if service == "coverage" else []
             flags += ["--etcd", endpoint, "--state-dir", str(self.state), "--metrics", "off"]
             self._start(service, "-m", f"permille.{service}.main", *flags)
         for service in SERVICES:

@@ -30,9 +30,10 @@ class Stage(IntEnum):
     """How far a coverage operation is, by its own words."""
 
     PLANNING = 0
-    RECORDING = 1
-    STORING = 2
-    DECODING = 3
+    WAITING = 1
+    RECORDING = 2
+    STORING = 3
+    DECODING = 4
 
 
 class Requests:

@@ -49,6 +49,11 @@ def test_etcd_endpoints_are_comma_separated_in_the_environment_and_a_list_in_the
     assert load(MeshConfig, file=file, environment={}).etcd == ("c:3",)
 
 
+def test_a_variable_whose_name_begins_with_anothers_is_its_own() -> None:
+    config = load(MeshConfig, environment={"PERMILLE_ETCD_TIMEOUT_S": "7", "PERMILLE_ETCD_CA": "/ca"})
+    assert (config.etcd, config.etcd_timeout_s, config.etcd_ca) == ((), 7, Path("/ca"))
+
+
 def test_tables_of_other_services_are_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("[decoder]\nanything = 1\n")

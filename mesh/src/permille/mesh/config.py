@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 ENV_PREFIX = "PERMILLE_"
@@ -207,6 +208,10 @@ class _Variables(EnvSettingsSource):
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         return self._variables
+
+    def explode_env_vars(self, field_name: str, field: FieldInfo, env_vars: Mapping[str, str | None]) -> dict[str, Any]:
+        """The keys of a table; `etcd_timeout_s` is none of `etcd`."""
+        return super().explode_env_vars(field_name, field, env_vars) if field_name in SECTIONS else {}
 
 
 def _default_file(variables: Mapping[str, str]) -> Path | None:
