@@ -172,6 +172,16 @@ class Etcd:
         reply = await self._call(lambda c: rpc.KVStub(c).Range, request)
         return [_key_value(kv) for kv in reply.kvs]
 
+    async def newest(self, prefix: str, *, before: str = "", page_size: int = 1000) -> AsyncGenerator[KeyValue, None]:
+        """The keys that begin with `prefix` from the last one back, `page_size` at a time; `before` as in `prefix`."""
+        while True:
+            page = await self.prefix(prefix, limit=page_size, before=before, newest_first=True)
+            for kv in page:
+                yield kv
+            if len(page) < page_size:
+                return
+            before = page[-1].key
+
     async def txn(self, compares: Sequence[Compare], then: Sequence[Op], otherwise: Sequence[Op] = ()) -> TxnResult:
         """Runs `then` if every compare holds, else `otherwise`; all of it at once or nothing."""
         request = rpc.TxnRequest(

@@ -182,13 +182,13 @@ class OperationStore:
         size = min(page_size or DEFAULT_PAGE_SIZE, MOST_PAGE_SIZE)
         before = self.keys.records + _read_token(page_token) if page_token else ""
         found: list[Operation] = []
-        while len(found) <= size:
-            keys = await self.etcd.prefix(self.keys.records, limit=size + 1, before=before, newest_first=True)
-            some = [Operation.FromString(kv.value) for kv in keys]
-            found += [operation for operation in some if caller is None or operation.caller == caller]
-            if len(keys) <= size:
-                break
-            before = keys[-1].key
+        async with aclosing(self.etcd.newest(self.keys.records, before=before, page_size=size + 1)) as records:
+            async for record in records:
+                operation = Operation.FromString(record.value)
+                if caller is None or operation.caller == caller:
+                    found.append(operation)
+                if len(found) > size:
+                    break
         page = found[:size]
         return page, _token(page[-1].name.removeprefix(_PREFIX)) if len(found) > size else ""
 

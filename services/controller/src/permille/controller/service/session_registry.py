@@ -199,12 +199,12 @@ class SessionRegistry:
             raise invalid("page_token", token, "the next_page_token of a call with the same parent")
         before = PREFIX + token if token else ""
         found: list[KeyValue] = []
-        while len(found) <= size:
-            keys = await self._etcd.prefix(prefix, limit=size + 1, before=before, newest_first=True)
-            found += [key for key in keys if "/sessions/" in key.key]
-            if len(keys) <= size:
-                break
-            before = keys[-1].key
+        async with contextlib.aclosing(self._etcd.newest(prefix, before=before, page_size=size + 1)) as keys:
+            async for key in keys:
+                if "/sessions/" in key.key:
+                    found.append(key)
+                if len(found) > size:
+                    break
         more = found[size - 1].key.removeprefix(PREFIX) if len(found) > size else ""
         return [self._newest(from_json(key.value)) for key in found[:size]], more
 

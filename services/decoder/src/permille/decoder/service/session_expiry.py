@@ -17,7 +17,6 @@ from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectInfo, ObjectStore
 
 _NODES = "/permille/v1/nodes/"
-_PAGE = 1000
 _log = structlog.get_logger(__name__)
 
 
@@ -79,20 +78,14 @@ class SessionExpiry:
 
     async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
         """All that etcd lists; None for one that is not over."""
-        before = ""
-        while True:
-            page = await self._etcd.prefix(_NODES, limit=_PAGE, before=before, newest_first=True)
-            for entry in page:
-                if "/sessions/" in entry.key:
-                    name = entry.key.removeprefix("/permille/v1/")
-                    record = json.loads(entry.value)
-                    # What was imported may have been recorded long before.
-                    since_ns = max(record.get("end_ns", 0), record.get("create_ns", 0))
-                    over = record.get("state") in FINAL and since_ns
-                    yield name, Kept(name, since_ns, record.get("retention_s", 0)) if over else None
-            if len(page) < _PAGE:
-                return
-            before = page[-1].key
+        async for entry in self._etcd.newest(_NODES):
+            if "/sessions/" in entry.key:
+                name = entry.key.removeprefix("/permille/v1/")
+                record = json.loads(entry.value)
+                # What was imported may have been recorded long before.
+                since_ns = max(record.get("end_ns", 0), record.get("create_ns", 0))
+                over = record.get("state") in FINAL and since_ns
+                yield name, Kept(name, since_ns, record.get("retention_s", 0)) if over else None
 
     async def _others(self, listed: set[str]) -> AsyncIterator[Kept]:
         """Recordings in the store alone."""
