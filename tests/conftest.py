@@ -14,15 +14,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
 from permille.cli import tables
-from permille.cli.client import in_mesh
+from permille.cli.client import MeshClient, in_mesh
 from permille.cli.rendering.answer_table import plain
 from permille.controller.domain.vpt_layout import Control, State
 from permille.mesh.config import MeshConfig, load
@@ -35,6 +35,7 @@ TABLES = ("sessions", "segments", "functions", "calls", "edges", "accesses", "in
 # No assertion: only how long a test waits on a busy machine before it says that something will not come.
 PATIENCE_S = 120.0
 Process = subprocess.Popen[str]
+_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -153,9 +154,12 @@ class WholeMesh:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """What `permille query` answers, without a process of its own."""
-        config = load(MeshConfig, environment=self.environment)
-        found = in_mesh(config, lambda client: tables.query(client, sql, 10_000))
+        found = self.asked(lambda client: tables.query(client, sql, 10_000))
         return [{name: plain(value) for name, value in row.items()} for row in found.rows]
+
+    def asked(self, work: Callable[[MeshClient], Awaitable[_Result]]) -> _Result:
+        """The result of the code that a command runs, in this process."""
+        return in_mesh(load(MeshConfig, environment=self.environment), work)
 
     def report(self, session: str) -> dict[str, Any]:
         """What `permille report` says of a session, with all functions."""

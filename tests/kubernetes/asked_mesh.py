@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from permille.api.controller.v1 import controller_pb2
-from permille.cli.client import MeshClient, answer, in_mesh
+from permille.cli.client import MeshClient, answer
 from permille.cli.session_list import list_sessions
-from permille.mesh.config import MeshConfig, load
 
 from tests.conftest import PATIENCE_S, Process, WholeMesh, await_true, child, new_mesh
-
-_T = TypeVar("_T")
 
 
 class AskedMesh(WholeMesh):
     """What `WholeMesh` asks by commands, asked by the code that they run."""
 
     def sessions(self) -> list[dict[str, Any]]:
-        listed = self._asked(list_sessions)
+        listed = self.asked(list_sessions)
         assert not listed.gaps, listed.gaps
         return [{**asdict(one), "session_id": one.session_id} for one in listed.sessions]
 
@@ -37,7 +34,7 @@ class AskedMesh(WholeMesh):
             sessions = (await answer(controller.ListSessions(request))).sessions
             return {one.name.rpartition("/")[2]: controller_pb2.Session.State.Name(one.state) for one in sessions}
 
-        return self._asked(listed)
+        return self.asked(listed)
 
     def report(self, session: str) -> dict[str, Any]:
         """Of what `permille report` says the rows that it reads."""
@@ -54,7 +51,7 @@ class AskedMesh(WholeMesh):
             controller = await client.controller()
             return (await answer(controller.GetNode(controller_pb2.GetNodeRequest()))).node
 
-        told = self._asked(node)
+        told = self.asked(node)
         options = {"stdout": subprocess.DEVNULL, **options}
         with child(
             [*told.launch_prefix, *command], env={**os.environ, **told.launch_environment}, **options
@@ -62,9 +59,6 @@ class AskedMesh(WholeMesh):
             await_true(lambda: self.recorder(process.pid) or process.poll() is not None, PATIENCE_S, command[0])
             assert process.poll() is None, f"{command} ended with {process.returncode}"
             yield process
-
-    def _asked(self, work: Callable[[MeshClient], Awaitable[_T]]) -> _T:
-        return in_mesh(load(MeshConfig, environment=self.environment), work)
 
 
 def new_asked_mesh(state: Path, **variables: str) -> AskedMesh:
