@@ -182,10 +182,8 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
             "purpose": request["spec"]["purpose"],
             "periodMilliseconds": plan["periodMilliseconds"],
             "budgetBytes": plan["budgetBytes"],
-            **({"weights": plan["weights"]} if "weights" in plan else {}),
             **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
-            **({"quota": plan["quota"]} if "quota" in plan else {}),
-            **({_RETENTION: plan[_RETENTION]} if _RETENTION in plan else {}),
+            **{key: plan[key] for key in ("weights", "quota", _RETENTION) if key in plan},
         },
     }
 
