@@ -127,6 +127,8 @@ class SessionRunner:
 
     async def _live(self, entry: Entry) -> None:
         seen: Sequence[CoreObservation] = ()
+        # Of sessions that run at once each owes for all, which only makes them slower.
+        used_s = time.process_time()
         if not entry.spooled:
             recordings = await self._record(entry)
             await self._until_written(lambda: self._spool(entry, recordings))
@@ -137,6 +139,7 @@ class SessionRunner:
         if not entry.archived:
             self._publish(self._session.changed(holds=False, **NO_ERROR))
             await learn(self._parts.rates, self._session, seen, self._binary)
+            self._pace.owe(time.process_time() - used_s)
             manifest = await self._until_written(lambda: pack(entry.folder, pace=self._pace))
             stored = sum(segment["stored_bytes"] for segment in manifest["segments"])
             self._publish(self._session.changed(stored_bytes=stored))
