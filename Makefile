@@ -26,7 +26,7 @@ WORKERS := -q -n 3 --dist loadfile
 AT_ONCE = $(MAKE) -j2 --output-sync=target
 
 .PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes apiserver test-rust test-vpt fuzz lint lint-python lint-rust \
-	check-proto kmod test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
+	check-proto kmod test-services test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
@@ -98,7 +98,11 @@ test-vpt: | $(VENV)/.system
 test-rust: | $(VENV)/.system
 	cd services/decoder/ptcore && cargo test --workspace --tests --profile checked
 
-test-all: ## The slow suites too, but for those that are commands of their own below
+test-all: ## The slow suites and the kernel module too: all but test-images and test-kmod-long
+	$(MAKE) --no-print-directory test-services
+	$(MAKE) --no-print-directory test-kmod
+
+test-services: ## The slow suites too
 	deploy/install-system test-all
 	$(AT_ONCE) setup apiserver lint test-vpt test-rust fuzz
 	$(PYTEST) -m "not slow" $(WORKERS)
