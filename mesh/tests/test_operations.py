@@ -11,7 +11,14 @@ from permille.mesh.errors import Aborted, InvalidArgument, NotFound, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
-from permille.mesh.operations import OperationStore, Reservation, operation_error, operation_id
+from permille.mesh.operations import (
+    OperationStore,
+    Reservation,
+    operation_error,
+    operation_id,
+    operation_of,
+    part_request_id,
+)
 
 Request = decoder_pb2.DecodeRequest
 Result = decoder_pb2.DecodeResult
@@ -94,6 +101,13 @@ async def test_a_malformed_name_is_refused(etcd: Etcd, name: str) -> None:
 async def test_an_unknown_operation_is_not_found(etcd: Etcd) -> None:
     with pytest.raises(NotFound):
         await (await replica(etcd)).get("operations/000000000000-00000000")
+
+
+def test_the_request_id_of_a_part_names_its_operation() -> None:
+    name = "operations/0123456789ab-01234567"
+    assert {operation_of(part_request_id(name, part)) for part in (0, 1234)} == {name}
+    for other in ("", "r1", "0123456789ab-01234567", "0123456789ab-01234567-", "x0123456789ab-01234567-0"):
+        assert operation_of(other) == ""
 
 
 async def test_pages_cover_all_operations_newest_first_while_new_ones_come(etcd: Etcd) -> None:

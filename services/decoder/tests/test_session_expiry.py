@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from permille.api.coverage.v1 import coverage_pb2
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.service.session_deletion import SessionDeletion
 from permille.decoder.service.session_expiry import SessionExpiry
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
-from permille.mesh.operations import OperationStore
+from permille.mesh.operations import OperationStore, part_request_id
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -46,10 +47,26 @@ async def operations(etcd: Etcd) -> OperationStore:
 
 
 @pytest.fixture
-def expiry(store: ObjectStore, etcd: Etcd, operations: OperationStore, clock: Clock) -> SessionExpiry:
-    """Where nothing else was said recordings are kept for 30 days."""
+async def requests(etcd: Etcd, clock: Clock) -> OperationStore:
+    """Coverage's operations."""
+    return OperationStore(etcd, "coverage", lease=Lease(etcd, ttl_s=60), clock_ns=clock)
+
+
+NewExpiry = Callable[[int], SessionExpiry]
+
+
+@pytest.fixture
+def new_expiry(
+    store: ObjectStore, etcd: Etcd, operations: OperationStore, requests: OperationStore, clock: Clock
+) -> NewExpiry:
+    """By how long recordings are kept where nothing else was said."""
     deletion = SessionDeletion(store, Tables(store), etcd, operations)
-    return SessionExpiry(store, etcd, deletion, retention_s=30 * DAY_S, now_ns=clock)
+    return lambda retention_s: SessionExpiry(store, etcd, deletion, requests, retention_s=retention_s, now_ns=clock)
+
+
+@pytest.fixture
+def expiry(new_expiry: NewExpiry) -> SessionExpiry:
+    return new_expiry(30 * DAY_S)
 
 
 def name_of(session_id: str) -> str:
@@ -126,11 +143,43 @@ async def test_of_recordings_that_etcd_does_not_list_the_store_tells_the_age(
     assert [info.key async for info in store.list("raw/")] == ["raw/damaged/manifest.json"]
 
 
-async def test_for_ever_is_zero(
-    store: ObjectStore, etcd: Etcd, operations: OperationStore, clock: Clock, store_session: StoreSession
+@pytest.mark.parametrize("known_to", ["etcd", "store"])
+async def test_it_counts_from_when_the_request_is_over_however_long_decoding_had_to_wait(  # noqa: PLR0917
+    expiry: SessionExpiry,
+    clock: Clock,
+    etcd: Etcd,
+    requests: OperationStore,
+    store_session: StoreSession,
+    known_to: str,
 ) -> None:
-    deletion = SessionDeletion(store, Tables(store), etcd, operations)
-    expiry = SessionExpiry(store, etcd, deletion, retention_s=0, now_ns=clock)
+    operation, _ = await requests.create(coverage_pb2.StartCoverageRequest(), "r1")
+    known = {"retention_s": 60, "request_id": part_request_id(operation.name, 0)}
+    await store_session(end_ns=END_NS, **known)
+    if known_to == "etcd":
+        await listed(etcd, "s1", **known)
+    clock.s = 3600
+    assert await expiry.sweep() == []
+    await requests.finish(operation.name, coverage_pb2.CoverageResult())
+    clock.s = 3600 + 59
+    assert await expiry.sweep() == []
+    clock.s = 3600 + 60
+    assert await expiry.sweep() == [name_of("s1")]
+
+
+async def test_of_a_request_that_nobody_knows_any_more_it_counts_from_the_recording(
+    expiry: SessionExpiry, clock: Clock, etcd: Etcd, store_session: StoreSession
+) -> None:
+    for session_id, request_id in (("forgotten", part_request_id("operations/0123456789ab-01234567", 3)), ("own", "r")):
+        await store_session(session_id)
+        await listed(etcd, session_id, retention_s=60, request_id=request_id)
+    clock.s = 59
+    assert await expiry.sweep() == []
+    clock.s = 60
+    assert set(await expiry.sweep()) == {name_of("forgotten"), name_of("own")}
+
+
+async def test_for_ever_is_zero(new_expiry: NewExpiry, etcd: Etcd, clock: Clock, store_session: StoreSession) -> None:
+    expiry = new_expiry(0)
     await store_session("s1", end_ns=END_NS)
     clock.s = 1000 * 365 * DAY_S
     assert await expiry.sweep() == []

@@ -24,6 +24,7 @@ _Ops = list[Op]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _OPERATION_ID = re.compile(r"[0-9a-f]{12}-[0-9a-f]{8}")
+_PART = re.compile(rf"({_OPERATION_ID.pattern})-[0-9]+")
 _PREFIX = "operations/"
 DEFAULT_PAGE_SIZE = 50
 MOST_PAGE_SIZE = 1000
@@ -394,6 +395,17 @@ def operation_id(name: str) -> str:
             help="the name of an operation is `operations/<id>`, as the start call returned it",
         )
     return identity
+
+
+def part_request_id(operation: str, part: int) -> str:
+    """Under which an operation asks others for a part of its work. Raises `InvalidArgument`."""
+    return f"{operation_id(operation)}-{part}"
+
+
+def operation_of(request_id: str) -> str:
+    """The operation of which this is a `part_request_id`; "" for any other."""
+    part = _PART.fullmatch(request_id)
+    return _PREFIX + part[1] if part else ""
 
 
 def operation_error(operation: Operation) -> PermilleError | None:

@@ -26,6 +26,7 @@ from permille.decoder.service.session_upload import SessionUpload
 from permille.mesh.config import MeshConfig
 from permille.mesh.election import Election
 from permille.mesh.operation_runner import OperationRunner
+from permille.mesh.operations import OperationStore
 from permille.mesh.server import ServerContext, run
 from permille.mesh.tables import Tables
 from pydantic import BaseModel, ConfigDict, Field
@@ -62,7 +63,7 @@ class DecoderSettings(BaseModel):
     retention_s: int = Field(
         default=0,
         ge=0,
-        description="Recordings of which nothing else was said are deleted so long after their end; 0: never.",
+        description="So long after they were made and decoded recordings of which nothing else was said go; 0: never.",
     )
     expiry_interval_s: float = Field(
         default=3600.0, gt=0, description="How often it is looked which recordings have outlived their retention."
@@ -102,7 +103,8 @@ async def setup(context: ServerContext) -> None:
     runner = OperationRunner(context.operations, decoder_pb2.DecodeRequest, work)
     limits = QueryLimits(settings.query_memory_mib, settings.query_timeout_s, cores)
     deletion = SessionDeletion(context.store, tables, context.etcd, context.operations)
-    expiry = SessionExpiry(context.store, context.etcd, deletion, retention_s=settings.retention_s)
+    requests = OperationStore(context.etcd, "coverage", lease=context.lease)
+    expiry = SessionExpiry(context.store, context.etcd, deletion, requests, retention_s=settings.retention_s)
     context.add(
         decoder_pb2_grpc.add_DecoderServiceServicer_to_server,
         DecoderService(

@@ -99,7 +99,7 @@ class Session:
     backend: str = "vpt"
     # Whose processes the pids are, if they were named so.
     group: Group = NO_GROUP
-    # After its end; 0: the decoder's setting.
+    # After the end of its operation; 0: the decoder's setting.
     retention_s: int = 0
     error_reason: str = ""
     error_message: str = ""

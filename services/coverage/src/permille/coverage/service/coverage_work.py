@@ -25,7 +25,7 @@ from permille.coverage.service.wire import backend_word, node_failure
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
-from permille.mesh.operations import operation_id
+from permille.mesh.operations import part_request_id
 
 Session = controller_pb2.Session
 CoverageJob = Job[coverage_pb2.StartCoverageRequest]
@@ -142,7 +142,7 @@ class CoverageWork:
         saving = GroupCommit(lambda: _save(job, state), len(state.plan.nodes) * _SAVE_PART_S)
 
         async def begin(index: int, plan: coverage_pb2.NodePlan) -> None:
-            session = await self._recordings.begin(plan, job.request.coverage, _request_id(job, index))
+            session = await self._recordings.begin(plan, job.request.coverage, part_request_id(job.name, index))
             state.sessions[index] = session.name
             await saving.commit()
 
@@ -209,7 +209,7 @@ class CoverageWork:
         async def decode(index: int, session: Session) -> decoder_pb2.DecodeResult:
             async with slots:
                 return await self._decodings.decode(
-                    session.name, _request_id(job, index), lambda progress: latest.__setitem__(index, progress)
+                    session.name, part_request_id(job.name, index), lambda progress: latest.__setitem__(index, progress)
                 )
 
         async def end_when_cancelled() -> None:
@@ -315,10 +315,6 @@ async def _with_companions(work: Coroutine[Any, Any, _T], *companions: Coroutine
         for task in (main, *beside):
             task.cancel()
         await asyncio.gather(main, *beside, return_exceptions=True)
-
-
-def _request_id(job: CoverageJob, index: int) -> str:
-    return f"{operation_id(job.name)}-{index}"
 
 
 def _cancelled(sessions: list[str]) -> Cancelled:

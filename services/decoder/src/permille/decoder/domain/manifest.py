@@ -124,7 +124,7 @@ class Manifest(_Part):
     end_ns: int
     period_ms: int = 0
     stop_reason: str = ""
-    # After its end; 0: this mesh's own.
+    # After the end of its operation; 0: this mesh's own.
     retention_s: int = 0
     clock: Clock
     pt: PacketOptions

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from permille.decoder.domain.manifest import manifest_key, read_manifest
@@ -14,6 +14,7 @@ from permille.decoder.service.session_deletion import FINAL, SessionDeletion
 from permille.mesh.election import Election
 from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
+from permille.mesh.operations import OperationStore, operation_of
 from permille.mesh.store import ObjectInfo, ObjectStore
 
 _NODES = "/permille/v1/nodes/"
@@ -22,11 +23,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Kept:
-    """A session that is over, since when it is kept, and how long; 0: as what nothing else was said of."""
+    """A session that is over, since when it is kept, how long (0: as what nothing else was said of), and for whom."""
 
     name: str
     since_ns: int
     retention_s: int
+    request_id: str
 
     def expired(self, now_ns: int, default_s: int) -> bool:
         kept_s = self.retention_s or default_s
@@ -34,13 +36,14 @@ class Kept:
 
 
 class SessionExpiry:
-    """`retention_s`: of sessions of which nothing else was said; 0: for ever."""
+    """`retention_s`: of sessions of which nothing else was said; 0: for ever. `requests`: coverage's operations."""
 
     def __init__(
         self,
         store: ObjectStore,
         etcd: Etcd,
         deletion: SessionDeletion,
+        requests: OperationStore,
         *,
         retention_s: int,
         now_ns: Callable[[], int] = time.time_ns,
@@ -48,6 +51,7 @@ class SessionExpiry:
         self._store = store
         self._etcd = etcd
         self._deletion = deletion
+        self._requests = requests
         self._retention_s = retention_s
         self._now_ns = now_ns
         # Of manifests, which never change, by session. None: one that cannot be read.
@@ -66,15 +70,15 @@ class SessionExpiry:
     async def sweep(self) -> list[str]:
         """Deletes what is older than it may be, and names it. Raises what etcd and the store raise."""
         listed: set[str] = set()
-        expired: list[str] = []
+        expired: list[Kept] = []
         now_ns = self._now_ns()
         async for name, kept in self._sessions():
             listed.add(name.rpartition("/")[2])
             if kept is not None and kept.expired(now_ns, self._retention_s):
-                expired.append(name)
+                expired.append(kept)
         # Of these etcd has lost the list.
-        expired += [one.name async for one in self._others(listed) if one.expired(now_ns, self._retention_s)]
-        return [name for name in expired if await self._deleted(name)]
+        expired += [one async for one in self._others(listed) if one.expired(now_ns, self._retention_s)]
+        return [one.name for one in expired if await self._unwanted(one, now_ns) and await self._deleted(one.name)]
 
     async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
         """All that etcd lists; None for one that is not over."""
@@ -85,7 +89,8 @@ class SessionExpiry:
                 # What was imported may have been recorded long before.
                 since_ns = max(record.get("end_ns", 0), record.get("create_ns", 0))
                 over = record.get("state") in FINAL and since_ns
-                yield name, Kept(name, since_ns, record.get("retention_s", 0)) if over else None
+                kept = Kept(name, since_ns, record.get("retention_s", 0), record.get("request_id", ""))
+                yield name, kept if over else None
 
     async def _others(self, listed: set[str]) -> AsyncIterator[Kept]:
         """Recordings in the store alone."""
@@ -110,7 +115,19 @@ class SessionExpiry:
             return None
         # By the folder's own name: no manifest has another session deleted.
         name = f"nodes/{manifest.node}/sessions/{info.key.split('/')[1]}"
-        return Kept(name, max(manifest.end_ns, info.modified_ns), manifest.retention_s)
+        return Kept(name, max(manifest.end_ns, info.modified_ns), manifest.retention_s, manifest.request_id)
+
+    async def _unwanted(self, kept: Kept, now_ns: int) -> bool:
+        """Whoever had it recorded has had it, decoded or not, for as long as it is kept. Of a week ago nobody knows."""
+        operation = operation_of(kept.request_id)
+        try:
+            request = await self._requests.get(operation) if operation else None
+        except NotFound:
+            request = None
+        if request is None:
+            return True
+        since_ns = max(kept.since_ns, request.update_time.ToNanoseconds())
+        return request.done and replace(kept, since_ns=since_ns).expired(now_ns, self._retention_s)
 
     async def _deleted(self, name: str) -> bool:
         try:
