@@ -117,6 +117,15 @@ def test_sessions_are_listed_the_newest_first(mesh: Mesh, session: str) -> None:
     assert mesh.json("sessions", "--target", "nobody")["sessions"] == []
 
 
+def test_how_long_a_recording_is_kept_is_said_and_shown(mesh: Mesh, busy: subprocess.Popen[str], session: str) -> None:
+    (kept,) = mesh.json("trace", "--pid", str(busy.pid), "--for", "20ms", "--keep", "7d")["sessions"]
+    listed = {one["name"]: one for one in mesh.json("sessions", "--limit", "0")["sessions"]}
+    assert (listed[kept]["retention_s"], listed[session]["retention_s"]) == (604_800, 0)
+    assert listed[kept]["kept_until_ns"] == listed[kept]["end_ns"] + 604_800 * 10**9
+    assert listed[session]["kept_until_ns"] == 0
+    assert "KEPT UNTIL" in mesh.run("sessions").stdout
+
+
 def test_the_report_says_what_the_program_did(mesh: Mesh, session: str) -> None:
     report = mesh.json("report", session)
     functions = {row["name"]: row for row in report["functions"]}

@@ -46,13 +46,14 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
 
 
 def test_an_operation_is_begun_listed_shown_waited_for_and_cancelled(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
-    wish = ("--pid", str(busy.pid), "--purpose", "anomaly")
+    wish = ("--pid", str(busy.pid), "--purpose", "anomaly", "--keep", "12h")
     begun = mesh.json("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "looked-at")["operation"]
     name = begun["name"]
     newest = mesh.json("coverage", "list", "--limit", "1")["operations"][0]
     assert (newest["name"], newest["target"], newest["purpose"]) == (name, f"pid {busy.pid}", "anomaly")
-    assert newest["state"] == "RUNNING"
-    assert f"pid {busy.pid}" in mesh.run("coverage", "get", name).stdout
+    assert (newest["state"], newest["retention_s"]) == ("RUNNING", 12 * 3600)
+    told = mesh.run("coverage", "get", name).stdout
+    assert f"pid {busy.pid}" in told and "kept for 12 h after its end" in told
     with mesh.popen("coverage", "wait", name, stderr=subprocess.PIPE) as waiting:
         assert mesh.json("coverage", "cancel", name)["operation"]["name"] == name
         _, error = waiting.communicate(timeout=120)

@@ -54,6 +54,18 @@ def operation(**more: object) -> operation_pb2.Operation:
     return found
 
 
+def test_an_operation_tells_how_long_its_recordings_are_kept() -> None:
+    found = operation()
+    wish = coverage_pb2.CoverageRequest(retention_s=7 * 24 * 3600)
+    found.request.Pack(coverage_pb2.StartCoverageRequest(coverage=wish))
+    assert "what it records is kept for 7 d after its end" in list(operation_lines(found))
+    found.done = True
+    found.update_time.FromJsonString("2026-11-15T12:00:00Z")
+    assert "what it recorded is kept until 2026-11-22 12:00:00.000 UTC" in list(operation_lines(found))
+    assert listed_json(found)["retention_s"] == 604_800
+    assert not [line for line in operation_lines(operation()) if "kept" in line]
+
+
 def test_operations_are_told_with_their_targets_and_how_far_they_are() -> None:
     running = operation(progress=operation_pb2.Progress(stage="RECORDING", completed=20, total=100, unit="ms"))
     text = shown([operation_table([running])])

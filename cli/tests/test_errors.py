@@ -32,6 +32,8 @@ def error(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
         (["--pid", "1", "--for", "10h"], 2, "DURATION"),
         (["--pid", "1", "--for", "10m"], 2, "PERIOD_OUT_OF_RANGE"),
         (["--pid", "1", "--buffer", "much"], 2, "SIZE"),
+        (["--pid", "1", "--keep", "0d"], 2, "RETENTION"),
+        (["--pid", "1", "--keep=-7d"], 2, "RETENTION"),
         (["--pid", "1", "--psb-period", "1KiB"], 2, "PSB_PERIOD"),
         (["--pid", "1", "--name", "x"], 2, "TARGET"),
         ([], 2, "TARGET"),

@@ -25,6 +25,26 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "retention_s"),
+    [("1s", 1), ("30m", 1800), ("30min", 1800), ("12h", 43_200), ("7d", 604_800), (" 1.5 w ", 907_200)],
+)
+def test_how_long_something_is_kept_has_a_unit(text: str, retention_s: int) -> None:
+    assert units.parse_retention_s(text) == retention_s
+
+
+@pytest.mark.parametrize("text", ["", "7", "0d", "-7d", "500ms", "0.1s", "for ever", "7days", "1000000d"])
+def test_what_nothing_can_be_kept_for_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"not how long .* kept: a second to 49,710 days") as raised:
+        units.parse_retention_s(text)
+    assert "7d" in raised.value.help
+
+
+@given(st.integers(1, (1 << 32) - 1))
+def test_how_long_something_is_kept_reads_back_whole(retention_s: int) -> None:
+    assert units.parse_retention_s(units.retention(retention_s).replace(",", "")) == retention_s
+
+
+@pytest.mark.parametrize(
     ("text", "size_bytes"), [("4096", 4096), ("64MiB", 64 << 20), ("64M", 64 << 20), ("1gib", 1 << 30), ("1.5k", 1536)]
 )
 def test_sizes_count_in_powers_of_1024(text: str, size_bytes: int) -> None:

@@ -141,6 +141,16 @@ def test_a_wish_has_every_target_weight_gain_and_back_end_of_the_api() -> None:
         wish(process_name="a", min_gain=1.0)
 
 
+def test_how_long_a_recording_is_kept_is_said_in_whole_seconds() -> None:
+    assert wish(pids=[1]).retention_s == 0
+    assert wish(pids=[1], retention_s=7 * 24 * 3600).retention_s == 7 * 24 * 3600
+    nonsense: list[Any] = [0, -1, 1 << 32, 0.5, "7d"]
+    for one in nonsense:
+        with pytest.raises(InvalidArgument, match="cannot be kept for") as failure:
+            wish(pids=[1], retention_s=one)
+        assert (failure.value.reason, failure.value.metadata) == ("RETENTION", {"value": str(one)})
+
+
 def test_every_back_end_and_target_of_the_api_can_be_wished_for() -> None:
     backends = {f"BACKEND_{word.upper() or 'UNSPECIFIED'}" for word in get_args(Backend)}
     # What was recorded elsewhere nobody records.

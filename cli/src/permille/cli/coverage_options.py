@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.commands.trace import Purpose, purpose_value
-from permille.cli.rendering.units import parse_duration_ms, parse_size
-from permille.cli.target_options import Cgroup, Container, Name, NodeName, Pids, Pod, Selector, target_of
+from permille.cli.rendering.units import parse_duration_ms, parse_retention_s, parse_size
+from permille.cli.target_options import Cgroup, Container, Keep, Name, NodeName, Pids, Pod, Selector, target_of
 
 # Each with its default.
 _OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -27,6 +27,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         "",
     ),
     "buffer": (Annotated[str, typer.Option(metavar="SIZE", help="Memory for trace buffers on each node.")], ""),
+    "keep": (Keep, ""),
     "purpose": (
         Annotated[Purpose, typer.Option(help="Why: an anomaly concerns every replica, a profile takes a sample.")],
         Purpose.PROFILING,
@@ -95,6 +96,7 @@ def _wish(
     node: str,
     period: str,
     buffer: str,
+    keep: str,
     purpose: Purpose,
     priority: int | None,
     namespace: str,
@@ -115,6 +117,7 @@ def _wish(
         purpose=purpose_value(purpose),
         period_ms=parse_duration_ms(period) if period else 0,
         budget_bytes=parse_size(buffer) if buffer else 0,
+        retention_s=parse_retention_s(keep) if keep else 0,
         priority=priority,
         namespace=namespace,
     )

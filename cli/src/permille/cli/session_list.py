@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from permille.api.controller.v1 import controller_pb2
@@ -47,11 +47,18 @@ class ListedSession:
     error_help: str = ""
     # What the recorder counted of its own work, as in the API; empty where its controller is not asked.
     counters: Mapping[str, int] = field(default_factory=dict)
+    # How long it is kept after it was decoded; 0: as the mesh keeps it, or its controller is not asked.
+    retention_s: int = 0
 
     @property
     def session_id(self) -> str:
         """The id in the name."""
         return self.name.rpartition("/")[2]
+
+    @property
+    def kept_until_ns(self) -> int:
+        """Before that nobody but a person deletes it; 0: nothing was said, or it has not ended."""
+        return self.end_ns + self.retention_s * 1_000_000_000 if self.end_ns and self.retention_s else 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ async def list_sessions(client: MeshClient) -> SessionList:
     try:
         for row in (await query(client, _DECODED, 1_000_000)).rows:
             known = sessions.get(row["session"])
-            sessions[row["session"]] = replace(_decoded(row), counters=known.counters if known else {})
+            told = {"counters": known.counters, "retention_s": known.retention_s} if known else {}
+            sessions[row["session"]] = _decoded(row | told)
         asked += 1
     except PermilleError as error:
         gaps.append(error)
@@ -119,6 +127,7 @@ def _listed(session: controller_pb2.Session) -> ListedSession:
         error_message=session.error_message,
         error_help=session.error_help,
         counters=dict(session.counters),
+        retention_s=session.retention_s,
     )
 
 

@@ -44,6 +44,14 @@ Selector = Annotated[
 ]
 NodeName = Annotated[str, typer.Option(metavar="NODE", help="Only on this node. Default: wherever the target is.")]
 
+Keep = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="So long after it was decoded the recording is deleted: 12h, 7d. Default: the mesh's setting.",
+    ),
+]
+
 
 def target_of(
     *,

@@ -12,6 +12,8 @@ from permille.client.errors import InvalidArgument
 Purpose = Literal["anomaly", "profiling", "on_demand"]
 Backend = Literal["", "vpt", "kmod", "perf"]
 Measure = Literal["instructions", "calls"]
+# As the API has it.
+_LONGEST_RETENTION_S = (1 << 32) - 1
 
 
 class Weights(TypedDict, total=False):
@@ -41,6 +43,7 @@ def wish(
     min_gain_per_core_second: float = 0.0,
     weights: Weights | None = None,
     backend: Backend = "",
+    retention_s: int | None = None,
 ) -> coverage_pb2.CoverageRequest:
     """A target, named in one way, why it is recorded, and limits; what is left out the service decides.
 
@@ -48,14 +51,22 @@ def wish(
     nodes for ""; `namespace`: whose quota it counts against; `weights`: in place of the service's.
     `rounds`: of profiling, at most so many replicas one after the other, while the next one is expected to show
     `min_gain` new functions for each MiB of trace and `min_gain_per_core_second`; 0: the service's settings.
+    `retention_s`: so long after it is decoded a recording is deleted, with its rows; None: as the mesh keeps it.
 
-    Raises `InvalidArgument` for a gain without rounds.
+    Raises `InvalidArgument` for a gain without rounds, and for a retention that is no whole number of seconds above 0.
     """
     if (min_gain or min_gain_per_core_second) and not rounds:
         raise InvalidArgument(
             "a gain is wanted of rounds, and there are none",
             reason="ROUNDS_MISSING",
             help="give rounds: how many there may be at most",
+        )
+    if retention_s is not None and not (isinstance(retention_s, int) and 1 <= retention_s <= _LONGEST_RETENTION_S):
+        raise InvalidArgument(
+            f"a recording cannot be kept for {retention_s!r} seconds",
+            reason="RETENTION",
+            help=f"give a whole number of seconds, 1 to {_LONGEST_RETENTION_S}, or leave it out for the mesh's setting",
+            metadata={"value": str(retention_s)},
         )
     return coverage_pb2.CoverageRequest(
         target=coverage_pb2.Target(
@@ -78,6 +89,7 @@ def wish(
         if rounds
         else None,
         weights=coverage_pb2.Weights(**weights) if weights is not None else None,
+        retention_s=retention_s or 0,
         backend=controller_pb2.Backend.Value(f"BACKEND_{backend.upper() or 'UNSPECIFIED'}"),
     )
 

@@ -24,7 +24,8 @@ def sessions(
 ) -> None:
     """List the recordings, the newest first.
 
-    A session is preparing, recording, storing, stored (not decoded yet), decoded, or failed.
+    A session is preparing, recording, storing, stored (not decoded yet), decoded, or failed. One that was recorded with
+    --keep, or whose TracePolicy says how long, is kept until the time shown at least: then it is deleted by itself.
 
     [bold]Example[/bold]: permille sessions --target redis-server
     """
@@ -34,7 +35,9 @@ def sessions(
     if invocation.as_json:
         invocation.print_json(
             {
-                "sessions": [{**asdict(one), "session_id": one.session_id} for one in shown],
+                "sessions": [
+                    {**asdict(one), "session_id": one.session_id, "kept_until_ns": one.kept_until_ns} for one in shown
+                ],
                 "omitted": len(wanted) - len(shown),
                 "incomplete": [gap.message for gap in listed.gaps],
             }

@@ -13,8 +13,8 @@ from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.trace_lines import estimate_line, memory_json, memory_lines, plan_json, unreachable_line
-from permille.cli.rendering.units import parse_duration_ms, parse_size
-from permille.cli.target_options import Cgroup, Container, Name, NodeName, Pids, Pod, Selector, target_of
+from permille.cli.rendering.units import parse_duration_ms, parse_retention_s, parse_size
+from permille.cli.target_options import Cgroup, Container, Keep, Name, NodeName, Pids, Pod, Selector, target_of
 from permille.mesh.errors import InvalidArgument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -83,6 +83,7 @@ def trace(
             metavar="SIZE", help="Memory for trace buffers on each node: 64MiB, 1GiB. Default: the node's setting."
         ),
     ] = "",
+    keep: Keep = "",
     backend: Annotated[
         Backend,
         typer.Option(
@@ -175,6 +176,7 @@ def trace(
         purpose=_PURPOSES[purpose],
         period_ms=parse_duration_ms(period) if period else 0,
         budget_bytes=parse_size(buffer) if buffer else 0,
+        retention_s=parse_retention_s(keep) if keep else 0,
         backend=_BACKENDS[backend],
     )
     if options != _DEFAULTS:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.rendering.trace_lines import operation_json, stage_text
-from permille.cli.rendering.units import moment
+from permille.cli.rendering.units import moment, retention
 from rich.table import Table
 from rich.text import Text
 
@@ -40,6 +40,8 @@ def operation_lines(operation: Operation) -> Iterator[str]:
     yield f"{operation.name}  {_target(wish.target)}  {_purpose(wish)}"
     begun = moment(operation.create_time.ToNanoseconds())
     yield f"begun {begun} UTC by {operation.caller or '?'} as request {operation.request_id}"
+    if wish.retention_s:
+        yield _kept(operation, wish.retention_s)
     yield _state(operation) if operation.done else stage_text(operation.progress)
     if operation.HasField("error"):
         yield f"{operation.error.message}" + (f"; {operation.error.help}" if operation.error.help else "")
@@ -54,7 +56,15 @@ def listed_json(operation: Operation) -> dict[str, object]:
         "state": _state(operation).upper(),
         "target": _target(wish.target),
         "purpose": _purpose(wish),
+        "retention_s": wish.retention_s,
     }
+
+
+def _kept(operation: Operation, retention_s: int) -> str:
+    if not operation.done:
+        return f"what it records is kept for {retention(retention_s)} after its end"
+    until_ns = operation.update_time.ToNanoseconds() + retention_s * 1_000_000_000
+    return f"what it recorded is kept until {moment(until_ns)} UTC"
 
 
 def _wish(operation: Operation) -> coverage_pb2.CoverageRequest:

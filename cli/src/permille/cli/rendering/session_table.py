@@ -19,6 +19,9 @@ def session_table(sessions: Sequence[Any]) -> Table:
         table.add_column(name, no_wrap=True)
     for name in ("LENGTH", "TRACE", "LOST", "INSTRUCTIONS", "CALLS"):
         table.add_column(name, justify="right", no_wrap=True)
+    kept = any(one.kept_until_ns for one in sessions)
+    if kept:
+        table.add_column("KEPT UNTIL (UTC)", no_wrap=True)
     for one in sessions:
         length = one.end_ns - one.start_ns if one.end_ns > one.start_ns else one.period_ms * 1_000_000
         table.add_row(
@@ -31,6 +34,7 @@ def session_table(sessions: Sequence[Any]) -> Table:
             lost_text(one.lost_bytes, one.raw_bytes),
             count(one.instructions) if one.instructions else "",
             count(one.calls) if one.calls else "",
+            *([moment(one.kept_until_ns)[: len("2026-11-22 14:00")]] if kept else []),
         )
     return table
 

@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from permille.mesh.errors import InvalidArgument
 
 _DURATION_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "min": 60_000.0}
+_RETENTION_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+# As the API has it.
+_LONGEST_RETENTION_S = (1 << 32) - 1
 _SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -23,6 +26,21 @@ def parse_duration_ms(text: str) -> int:
             metadata={"value": text},
         )
     return round(period_ms)
+
+
+def parse_retention_s(text: str) -> int:
+    """`12h`, `7d`, `1.5w` as seconds. Raises `InvalidArgument`, also for less than a second."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d|w)", text.strip())
+    retention_s = round(float(found[1]) * _RETENTION_S[found[2]]) if found else 0
+    if not 1 <= retention_s <= _LONGEST_RETENTION_S:
+        raise InvalidArgument(
+            f"{text!r} is not how long a recording can be kept: a second to"
+            f" {_LONGEST_RETENTION_S // _RETENTION_S['d']:,} days",
+            reason="RETENTION",
+            help="write a number and its unit: 30m, 12h, 7d, 4w; without --keep the mesh's setting holds",
+            metadata={"value": text},
+        )
+    return retention_s
 
 
 def parse_size(text: str) -> int:
@@ -57,6 +75,12 @@ def duration(ns: float) -> str:
             return f"{value:.0f} {unit}" if unit == "ns" else f"{value:.2f} {unit}"
         value /= 1000
     return f"{value:.2f} s"
+
+
+def retention(seconds: int) -> str:
+    """In the largest unit that makes it a whole number: `7 d`."""
+    unit = next(unit for unit in ("d", "h", "min", "s") if seconds % _RETENTION_S[unit] == 0)
+    return f"{seconds // _RETENTION_S[unit]:,} {unit}"
 
 
 def count(number: int) -> str:
