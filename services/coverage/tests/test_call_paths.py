@@ -20,7 +20,8 @@ from permille.mesh.config import MeshConfig
 from permille.mesh.etcd import Etcd
 from permille.mesh.table_schemas import SCHEMAS
 
-from .test_coverage_service import Coverage, DecodedTables, Decoder, decoder_serving
+from .coverage_process import Coverage
+from .served_decoder import DecodedTables, Decoder, decoder_serving
 
 MAIN, GET, SET, REPLY = (
     Function("/bin/server", "ab", address, name) for address, name in enumerate(("main", "get", "set", "reply"))

@@ -26,18 +26,10 @@ from permille.mesh.etcd import Etcd
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import operation_id
 
+from .coverage_process import Coverage, Operation, profile_of, result_of, wish
 from .etcd_history import History
-from .test_coverage_service import (
-    Controller,
-    Coverage,
-    Decoder,
-    Operation,
-    controller_serving,
-    decoder_serving,
-    profile_of,
-    result_of,
-    wish,
-)
+from .served_controller import Controller, controller_serving
+from .served_decoder import Decoder, decoder_serving
 
 REPLICAS, REQUESTS, ROUNDS = 3, 30, 3
 # Every third request goes by rounds, every third is of a program on both nodes, the others are of one process.

@@ -10,16 +10,9 @@ from permille.coverage.domain.outlook import expected_slowdown, further_sessions
 from permille.mesh.config import MeshConfig
 from permille.mesh.etcd import Etcd
 
-from .test_coverage_service import (
-    Controller,
-    Coverage,
-    Decoder,
-    controller_serving,
-    decoder_serving,
-    result_of,
-    wish,
-    with_rare,
-)
+from .coverage_process import Coverage, result_of, wish
+from .served_controller import Controller, controller_serving
+from .served_decoder import Decoder, decoder_serving, with_rare
 
 
 def test_the_slowdown_grows_with_the_trace_and_is_unknown_where_nobody_measured_it() -> None:

@@ -1,0 +1,71 @@
+"""A node has one session at a time that writes much."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from permille.api.coverage.v1 import coverage_pb2
+from permille.mesh.config import MeshConfig
+from permille.mesh.errors import Cancelled, ResourceExhausted
+from permille.mesh.etcd import Etcd
+from permille.mesh.operations import operation_error
+
+from .coverage_process import Coverage, limited, profile_of, result_of
+from .served_controller import Controller
+from .served_decoder import Decoder
+
+
+async def test_heavy_sessions_of_one_node_are_recorded_one_after_the_other_whichever_replica_began_them(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 26), "worker")
+    controller.go_on.set()
+    async with limited(mesh_config, etcd, tmp_path) as coverage:
+        begun = await asyncio.gather(*(coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes))
+        for operation in begun:
+            result_of(await coverage.wait(operation.name))
+    assert (controller.starts, controller.most_at_once) == (6, 1)
+
+
+async def test_who_was_named_waits_for_the_node_and_a_profile_is_told_to_come_again(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    decoder.go_on.clear()
+    first = await coverage.begin(pids=(11,))
+    await coverage.until(first.name, "RECORDING")
+    waiting, cancelled = await coverage.begin(pids=(12,)), await coverage.begin(pids=(13,))
+    for operation in (waiting, cancelled):
+        assert not (await coverage.until(operation.name, "WAITING")).done
+    (choice,) = (await coverage.plan(pids=(12,))).choices
+    assert choice.reason == "the target means it; it begins when the heavy session of n1 has ended"
+    await coverage.cancel(cancelled.name)
+    assert isinstance(operation_error(await coverage.wait(cancelled.name)), Cancelled)
+    profile = coverage_pb2.StartCoverageRequest(coverage=profile_of("gzip", limit=0))
+    with pytest.raises(ResourceExhausted, match="n1 has a heavy session of another request") as failure:
+        await coverage._call("StartCoverage", profile, coverage_pb2.StartCoverageResponse)
+    assert (failure.value.reason, failure.value.retry_after_s) == ("QUOTA_IN_USE", 5.0)
+    # The node is free when the recordings have ended, though they are still being decoded.
+    controller.go_on.set()
+    await coverage.until(waiting.name, "DECODING")
+    operation = (await coverage._call("StartCoverage", profile, coverage_pb2.StartCoverageResponse)).operation
+    decoder.go_on.set()
+    for one in (first, waiting, operation):
+        result_of(await coverage.wait(one.name))
+    assert (controller.starts, controller.most_at_once) == (3, 1)
+
+
+async def test_a_killed_coverage_keeps_the_node_to_its_recording(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    first = await coverage.begin(pids=(11,))
+    await coverage.until(first.name, "RECORDING")
+    second = await coverage.begin(pids=(12,))
+    await coverage.kill()
+    await coverage.start()
+    assert not (await coverage.until(second.name, "WAITING")).done
+    controller.go_on.set()
+    for operation in (first, second):
+        result_of(await coverage.wait(operation.name))
+    assert (controller.starts, controller.most_at_once) == (2, 1)
