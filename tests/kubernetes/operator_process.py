@@ -1,0 +1,60 @@
+"""The operator as a process that a kubelet keeps."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conftest import BIN, Process
+from tests.kubernetes.asked_mesh import AskedMesh
+
+
+@dataclass
+class Operator:
+    """`permille-operator` as the service account that deploy/ gives it."""
+
+    mesh: AskedMesh
+    kubeconfig: Path
+    process: Process | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    _keeper: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins; it may take a moment until it leads.
+
+        A kubelet starts it again when it ends by an error, as it does when a busy machine has let its lease go.
+        """
+        self._begin()
+        self._keeper = threading.Thread(target=self._keep)
+        self._keeper.start()
+
+    def kill(self) -> None:
+        """kill -9; nobody starts it again."""
+        while self.process is not None and self._keeper is not None and self._keeper.is_alive():
+            self.process.kill()
+            self._keeper.join(0.1)
+
+    def _begin(self) -> None:
+        environment = {
+            **self.mesh.environment,
+            "KUBECONFIG": str(self.kubeconfig),
+            "PERMILLE_LEASE_TTL_S": "5",
+            "PERMILLE_METRICS": "off",
+            # Nothing brings so much: of rounds there are two, after which that can be told.
+            "PERMILLE_OPERATOR_MIN_GAIN": "1e9",
+            **self.variables,
+        }
+        with self.log.open("a") as log:
+            command = [BIN / "permille-operator"]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
+
+    def _keep(self) -> None:
+        while self.process is not None and self.process.wait() == 1:
+            self._begin()
+
+    @property
+    def log(self) -> Path:
+        """What all of its lives wrote."""
+        return self.mesh.state / "operator.log"

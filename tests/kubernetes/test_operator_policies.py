@@ -1,0 +1,84 @@
+"""What a namespace's TracePolicy and the mesh's quotas allow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from permille.client import Client, wish
+
+from tests.kubernetes.api_server import User, eventually
+from tests.kubernetes.asked_mesh import AskedMesh
+from tests.kubernetes.operator_process import Operator
+from tests.kubernetes.trace_requests import NAMESPACE, condition, finished, request, sessions_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
+    admin.made({**policy, "spec": {"quotas": {"maxPeriod": "1s"}}})
+    try:
+        body = finished(admin, admin.made(request(period="2s"))["metadata"]["name"])
+        failed = condition(body, "Failed")
+        assert (failed["status"], failed["reason"]) == ("True", "QuotaPeriod")
+        assert "a period of 2000 ms is more than this namespace allows (1000 ms)" in failed["message"]
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+
+
+def test_what_others_of_the_namespace_take_is_waited_for(
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str, busy: Path
+) -> None:
+    with mesh.running(str(busy), "paced") as other, Client(mesh.endpoint("coverage").address) as client:
+        taking = client.start(wish(pids=[other.pid], period_ms=60_000, namespace=NAMESPACE))
+        made = admin.made(request(period="100ms"))
+
+        def waits() -> bool:
+            return [condition(one, "Complete").get("reason") for one in sessions_of(admin, made)] == ["QuotaInUse"]
+
+        eventually(waits, "the quota in use")
+        client.cancel(taking.name)
+        body = finished(admin, made["metadata"]["name"])
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+
+
+def test_a_policys_quota_of_cores_bytes_and_decoding_reaches_coverage(
+    mesh: AskedMesh, operator: Operator, admin: User, pod: str
+) -> None:
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
+    # Less than the mesh allows the namespace, and less than the program has threads or writes.
+    quotas = {"cores": 2, "bytesPerSecond": "1", "decodeMilliseconds": 60_000}
+    admin.made({**policy, "spec": {"quotas": quotas}})
+    try:
+        body = finished(admin, admin.made(request(period="100ms"))["metadata"]["name"])
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+    asked = {"cores": 2, "bytes_per_second": 1, "decode_ms": 60_000}
+    assert body["status"]["plan"]["quota"] == asked
+    (session,) = sessions_of(admin, body)
+    assert session["spec"]["quota"] == asked
+    failed = condition(body, "Failed")
+    assert (failed["status"], failed["reason"]) == ("True", "NothingWithinQuota")
+    assert "the quota is" in failed["message"]
+
+
+@pytest.mark.usefixtures("operator", "pod")
+def test_how_long_a_recording_is_kept_is_the_policys(mesh: AskedMesh, admin: User) -> None:
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy"}
+    retention = {"ttlSecondsAfterRecorded": 7 * 24 * 3600}
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    admin.made({**policy, "metadata": metadata, "spec": {"retention": retention}})
+    try:
+        body = finished(admin, admin.made(request(period="100ms"))["metadata"]["name"])
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+    (session,) = sessions_of(admin, body)
+    assert session["spec"].items() >= retention.items()
+    # With it the decoder knows when to delete it (services/decoder/tests/test_session_expiry.py).
+    (recording,) = session["status"]["recordings"]
+    manifest = mesh.state / "store" / "raw" / recording.rpartition("/")[2] / "manifest.json"
+    assert json.loads(manifest.read_text())["retention_s"] == retention["ttlSecondsAfterRecorded"]

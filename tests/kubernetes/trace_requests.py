@@ -1,0 +1,87 @@
+"""TraceRequests as their users make them, and what becomes of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from permille.mesh.config import default_node
+
+from tests.conftest import assert_did_its_work, assert_whole
+from tests.kubernetes.api_server import Object, User, eventually
+from tests.kubernetes.asked_mesh import AskedMesh
+
+NAMESPACE = "shop"
+_number = itertools.count()
+
+
+def request(namespace: str = NAMESPACE, **spec: Any) -> Object:
+    return {
+        "apiVersion": "permille.dev/v1alpha1",
+        "kind": "TraceRequest",
+        "metadata": {"name": f"request-{next(_number)}", "namespace": namespace},
+        "spec": {"target": {"selector": {"matchLabels": {"app": "web"}}}, **spec},
+    }
+
+
+def condition(body: Object, kind: str) -> Object:
+    """A condition of an object; {} when it has none of this kind."""
+    conditions = (body.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def finished(admin: User, name: str, namespace: str = NAMESPACE) -> Object:
+    """The request when it is over."""
+
+    def over() -> bool:
+        body = admin.get("TraceRequest", namespace, name).body
+        return any(condition(body, kind).get("status") == "True" for kind in ("Complete", "Failed"))
+
+    eventually(over, f"the end of {name}")
+    return admin.get("TraceRequest", namespace, name).body
+
+
+def accepted(admin: User, namespace: str, **spec: Any) -> Object:
+    """A request of pods that only the API server knows, when its pods have been chosen; it is withdrawn."""
+    name = admin.made(request(namespace, **spec))["metadata"]["name"]
+
+    def said() -> bool:
+        return bool(condition(admin.get("TraceRequest", namespace, name).body, "Accepted"))
+
+    eventually(said, "an answer")
+    body = admin.get("TraceRequest", namespace, name).body
+    assert condition(body, "Accepted")["reason"] == "Accepted", body["status"]
+    admin.delete("TraceRequest", namespace, name)
+    eventually(lambda: admin.get("TraceRequest", namespace, name).status == 404, "its end")
+    return body
+
+
+def sessions_of(admin: User, body: Object) -> list[Object]:
+    """The TraceSessions of a request."""
+    uid = body["metadata"]["uid"]
+    return [one for one in admin.list("TraceSession", NAMESPACE) if one["spec"]["requestUID"] == uid]
+
+
+def events_of(admin: User, body: Object) -> list[tuple[str, str]]:
+    """Type and reason of the events about an object."""
+    answer = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/events")
+    uid = body["metadata"]["uid"]
+    return [(one["type"], one["reason"]) for one in answer.body["items"] if one["involvedObject"].get("uid") == uid]
+
+
+def assert_recorded_once(mesh: AskedMesh, admin: User, body: Object, known: set[str]) -> str:
+    """The request is complete, and exactly one session was recorded and decoded for it; its id."""
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    (session,) = sessions_of(admin, body)
+    (recording,) = session["status"]["recordings"]
+    assert session["spec"]["nodeName"] == default_node()
+    assert session["metadata"]["ownerReferences"][0]["uid"] == body["metadata"]["uid"]
+    new = ids(mesh) - known
+    assert new == {recording.rpartition("/")[2]}
+    (identity,) = new
+    assert_did_its_work(assert_whole(mesh, identity))
+    return str(identity)
+
+
+def ids(mesh: AskedMesh) -> set[str]:
+    return set(mesh.recorded())
