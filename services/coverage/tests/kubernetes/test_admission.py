@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from permille.coverage.domain.kubernetes.admission import NAME, since, trouble
+from permille.coverage.domain.kubernetes.admission import NAME, made_so, trouble, version
 
 CHART = Path(__file__).parents[4] / "deploy" / "helm" / "permille"
 Object = dict[str, Any]
@@ -20,7 +20,8 @@ _read_yaml: Callable[[str], Any] = yaml.safe_load_all
 def installed() -> tuple[Object, Object]:
     policy, binding = _read_yaml((CHART / "files" / "admission.yaml").read_text())
     for body in (policy, binding):
-        body["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        uid = body["kind"]
+        body["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1, "uid": uid}
     return policy, binding
 
 
@@ -85,11 +86,21 @@ def test_without_one_of_the_two_nobody_is_asked() -> None:
     assert trouble(policy, None) == "there is no binding"
 
 
-def test_it_counts_from_its_last_change() -> None:
+def test_one_that_was_never_changed_counts_from_when_it_was_made() -> None:
     policy, binding = installed()
-    assert since(policy, binding) == "2026-01-01T00:00:00Z"
-    policy["metadata"]["managedFields"] = [
-        {"manager": "helm", "time": "2026-01-02T00:00:00Z"},
-        {"manager": "kube-controller-manager", "time": "2026-01-03T00:00:00Z", "subresource": "status"},
-    ]
-    assert since(policy, binding) == "2026-01-02T00:00:00Z"
+    binding["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    assert made_so(policy, binding) == "2026-01-02T00:00:00Z"
+    for changed in (policy, binding):
+        changed["metadata"]["generation"] = 2
+        assert made_so(policy, binding) == ""
+        changed["metadata"]["generation"] = 1
+
+
+def test_every_change_makes_another_version() -> None:
+    policy, binding = installed()
+    versions = {version(policy, binding)}
+    for changed in (policy, binding):
+        changed["metadata"]["generation"] += 1
+        versions.add(version(policy, binding))
+    policy["metadata"] |= {"uid": "made-anew", "generation": 1}
+    assert len(versions | {version(policy, binding)}) == 4

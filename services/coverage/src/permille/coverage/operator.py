@@ -11,6 +11,7 @@ from permille.coverage.service.kubernetes.cluster import Cluster, configured
 from permille.coverage.service.kubernetes.handlers import registry, settings
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.request_work import RequestWork
+from permille.coverage.service.kubernetes.user_rights import UserRights
 from permille.coverage.service.kubernetes.watched import Watched
 from permille.coverage.service.sampling_settings import SamplingSettings
 from permille.mesh.config import MeshConfig
@@ -60,10 +61,12 @@ async def setup(context: ServerContext) -> None:
         await election.won()
         _log.info("leads")
         cluster = Cluster(configuration)
+        rights = UserRights(cluster, context.etcd)
         watched = Watched(cluster)
         operations = Operations(context.channels, patience_s=chosen.patience_s)
         work = RequestWork(
             cluster,
+            rights,
             watched,
             operations,
             sampling=chosen.sampling(),
@@ -74,20 +77,21 @@ async def setup(context: ServerContext) -> None:
             kopf.operator(registry=registry(work), settings=settings(), standalone=True, clusterwide=True)
         )
         lost = asyncio.create_task(election.lost())
-        watching = asyncio.create_task(watched.run())
+        watching = [asyncio.create_task(one.run()) for one in (watched, rights)]
         try:
-            await asyncio.wait({operator, lost, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
-                watching.result()
+            await asyncio.wait({operator, lost, *watching}, return_when=asyncio.FIRST_COMPLETED)
+            for task in watching:
+                if task.done():
+                    task.result()
             if not operator.done():
                 raise Aborted("another operator leads", reason="LEADERSHIP_LOST", help="it is started again by itself")
             operator.result()
             # kopf has seen SIGTERM or SIGINT.
             context.end(0)
         finally:
-            for task in (operator, lost, watching):
+            for task in (operator, lost, *watching):
                 task.cancel()
-            await asyncio.gather(operator, lost, watching, return_exceptions=True)
+            await asyncio.gather(operator, lost, *watching, return_exceptions=True)
             await cluster.close()
 
     context.spawn(lead())

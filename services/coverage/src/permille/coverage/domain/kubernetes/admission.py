@@ -24,9 +24,18 @@ def trouble(policy: Object | None, binding: Object | None) -> str:
     return _of_policy(policy["spec"]) or _of_binding(binding["spec"])
 
 
-def since(policy: Object, binding: Object) -> str:
-    """Since when (RFC 3339) both are as they are: their creation, or their last change."""
-    return max(_changed(policy), _changed(binding))
+def made_so(policy: Object, binding: Object) -> str:
+    """Since when (RFC 3339) both are as they are where neither was changed since it was made; "" where one was.
+
+    Times of changes are no help: managedFields has none of what was only taken out.
+    """
+    both = [one["metadata"] for one in (policy, binding)]
+    return max(one["creationTimestamp"] for one in both) if all(one["generation"] == 1 for one in both) else ""
+
+
+def version(policy: Object, binding: Object) -> str:
+    """Another one after every change of either: the API server counts those of the spec as generations."""
+    return " ".join(f"{one['metadata']['uid']}/{one['metadata']['generation']}" for one in (policy, binding))
 
 
 def _of_policy(spec: Object) -> str:
@@ -56,11 +65,3 @@ def _of_binding(spec: Object) -> str:
     if spec.get("paramRef") or any(resources.get(key) for key in (*_NARROWING, "resourceRules")):
         return "the binding is narrowed to some requests"
     return ""
-
-
-def _changed(body: Object) -> str:
-    metadata = body["metadata"]
-    writes = [
-        one["time"] for one in metadata.get("managedFields") or [] if "time" in one and not one.get("subresource")
-    ]
-    return str(max([metadata["creationTimestamp"], *writes]))

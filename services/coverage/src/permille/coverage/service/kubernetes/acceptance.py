@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from permille.coverage.domain.kubernetes.admission import NAME, since, trouble
+from permille.coverage.domain.kubernetes.admission import NAME
 from permille.coverage.domain.kubernetes.choosing import choices, not_chosen
 from permille.coverage.domain.kubernetes.conditions import camel_case
 from permille.coverage.domain.kubernetes.instances import instances
@@ -19,6 +19,7 @@ from permille.coverage.service.kubernetes.cluster import POLICIES, REQUESTS, Clu
 from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.pod_inventory import PodInventory
 from permille.coverage.service.kubernetes.request_status import Verdict, accepted, reasons, refused, waits
+from permille.coverage.service.kubernetes.user_rights import UserRights
 from permille.coverage.service.kubernetes.watched import Watched, known
 from permille.mesh.errors import NotFound, PermilleError, Unavailable
 from permille.mesh.label_selector import parse
@@ -30,31 +31,33 @@ _POLICY = "default"
 class Acceptance:
     """Decides about requests; `sampling`: how much of a deployment a profile looks at."""
 
-    def __init__(self, cluster: Cluster, watched: Watched, rates: ExpectedRates, sampling: Sampling) -> None:
+    def __init__(
+        self, cluster: Cluster, rights: UserRights, watched: Watched, rates: ExpectedRates, sampling: Sampling
+    ) -> None:
         self._cluster = cluster
+        self._rights = rights
         self._watched = watched
         self._rates = rates
         self._sampling = sampling
 
     async def judge(self, request: Object) -> Verdict:
-        """Looks at the rights, the quota and the pods. Raises what `Cluster` raises."""
+        """Looks at the rights, the quota and the pods. Raises what `Cluster` raises, and `Unavailable` without etcd."""
         metadata = request["metadata"]
         namespace = metadata["namespace"]
-        rights, binding = await self._cluster.admission()
-        why_not = trouble(rights, binding)
-        if why_not or rights is None or binding is None:
+        asked = await self._rights.look()
+        if asked.why_not:
             return waits(
                 ADMISSION_MISSING,
                 f"the ValidatingAdmissionPolicy {NAME} and its binding are not in force, so nobody has asked whether "
-                f"the user may get these pods: {why_not}; an administrator has to install them as the chart has them",
+                f"the user may get these pods: {asked.why_not}; an administrator has to install them as the chart has "
+                "them",
             )
-        # Whole seconds: of one that was made in the same one nobody knows whether it was asked about. And what is only
-        # taken out of a policy leaves no time of the change: who was told that it is not in force was not asked about.
-        told = any(one["reason"] == ADMISSION_MISSING for one in (request.get("status") or {}).get("conditions") or [])
-        if told or metadata["creationTimestamp"] <= since(rights, binding):
+        # Whole seconds: of one that was made in the same one nobody knows whether it was asked about.
+        if metadata["creationTimestamp"] <= asked.since:
             return refused(
                 "NotChecked",
-                "not made after the admission policy that checks the user's rights; make the request again",
+                "it is not known that the admission policy that checks the user's rights was in force when this was "
+                f"made, only of what was made after {asked.since}; make the request again",
             )
         policy = await self._cluster.get(POLICIES, namespace, _POLICY)
         others = [known(one) for one in await self._cluster.all_of(REQUESTS, namespace)]

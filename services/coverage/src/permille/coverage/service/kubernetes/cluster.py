@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
 from kubernetes_asyncio import client, config
 from permille.coverage.domain.kubernetes.admission import NAME
+from permille.coverage.domain.kubernetes.conditions import timestamp
 from permille.mesh.errors import Code, FailedPrecondition, PermilleError
 
 GROUP, VERSION = "permille.dev", "v1alpha1"
@@ -134,10 +136,18 @@ class Cluster:
                 raise client.ApiException(status=answer.status, reason=(await answer.text())[:_MOST_TOLD])
             yield answer.content
 
-    async def admission(self) -> tuple[Object | None, Object | None]:
-        """The policy that asks for the user's rights, and its binding."""
+    async def admission(self) -> tuple[Object | None, Object | None, str]:
+        """The policy that asks for the user's rights, and its binding, and when both were so (RFC 3339, the server's
+        clock); "" where one is not there."""
         base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-        return await self._found(f"{base}ies/{NAME}"), await self._found(f"{base}ybindings/{NAME}")
+        policy = await self._found(f"{base}ies/{NAME}")
+        try:
+            binding, told = await self._answer("GET", f"{base}ybindings/{NAME}")
+        except client.ApiException as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return policy, None, ""
+        return policy, binding, timestamp(parsedate_to_datetime(told["Date"]))
 
     async def _found(self, path: str) -> Object | None:
         try:
@@ -150,8 +160,14 @@ class Cluster:
     async def _call(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None
     ) -> Object:
+        return (await self._answer(method, path, body=body, query=query))[0]
+
+    async def _answer(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None
+    ) -> tuple[Object, Mapping[str, str]]:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        answer: Object = await self._api.call_api(
+        answer: Object
+        answer, _, headers = await self._api.call_api(
             path,
             method,
             query_params=list((query or {}).items()),
@@ -159,10 +175,9 @@ class Cluster:
             body=body,
             response_types_map=dict.fromkeys((200, 201, 202), "object"),
             auth_settings=["BearerToken"],
-            _return_http_data_only=True,
             _request_timeout=_ANSWER_S,
         )
-        return answer
+        return answer, headers
 
 
 def everywhere(plural: str) -> str:

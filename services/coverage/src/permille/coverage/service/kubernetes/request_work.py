@@ -26,6 +26,7 @@ from permille.coverage.service.kubernetes.pod_rounds import PodRounds
 from permille.coverage.service.kubernetes.request_progress import RequestProgress
 from permille.coverage.service.kubernetes.request_status import Verdict, status_of
 from permille.coverage.service.kubernetes.session_work import Place, SessionWork, Tell
+from permille.coverage.service.kubernetes.user_rights import UserRights
 from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.backoff import Backoff
 
@@ -47,6 +48,7 @@ class RequestWork:
     def __init__(
         self,
         cluster: Cluster,
+        rights: UserRights,
         watched: Watched,
         operations: Operations,
         *,
@@ -57,7 +59,7 @@ class RequestWork:
     ) -> None:
         self._cluster = cluster
         self._watched = watched
-        self._acceptance = Acceptance(cluster, watched, ExpectedRates(operations), sampling)
+        self._acceptance = Acceptance(cluster, rights, watched, ExpectedRates(operations), sampling)
         self._operations = operations
         self._sessions = SessionWork(cluster, operations, now, node_patience_s=node_patience_s)
         self._rounds = PodRounds(operations, min_gain)
