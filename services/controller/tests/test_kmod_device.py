@@ -20,7 +20,7 @@ from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.pt_model import EMULATED
 from permille.controller.domain.recording import counters_of
 from permille.controller.domain.targets.group_members import GroupMembers
-from permille.controller.domain.targets.resolution import NO_GROUP
+from permille.controller.domain.targets.resolution import NO_GROUP, Group, Roots
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, ResourceExhausted
 
 
@@ -121,13 +121,38 @@ def test_cores_tell_how_far_they_are_what_they_lost_and_what_the_module_did() ->
     recording = KmodRecording(GivenCores(), own, EMULATED, GroupMembers(NO_GROUP, own))
     full, offline = recording.progress()
     assert (full.core, full.size_bytes, full.buffer_bytes, full.full, full.stopped) == (2, 4096, 4096, True, True)
-    assert (offline.core, offline.size_bytes, offline.full, offline.stopped) == (5, 100, False, True)
+    # Each core has a buffer of its own size.
+    assert (offline.core, offline.size_bytes, offline.buffer_bytes) == (5, 100, 8192)
+    assert (offline.full, offline.stopped) == (False, True)
     assert (full.lost_records, offline.lost_records) == (0, 3)
     assert recording.finished()
     assert [(one.core, one.size_bytes) for one in recording.progress()] == [(2, 4096), (5, 100)]
     counters = counters_of(recording.streams())
     assert (counters["operations_on"], counters["hook_calls"], counters["records_dropped"]) == (2, 9, 3)
     assert counters["hook_ticks_max"] == 70
+
+
+class Adding(GivenCores):
+    """Tells whom it was asked to add."""
+
+    def __init__(self) -> None:
+        self.added: list[int] = []
+
+    def add(self, pid: int) -> None:
+        self.added.append(pid)
+
+
+def test_who_is_in_the_group_beyond_those_that_setup_takes_is_added_as_soon_as_it_records(tmp_path: Path) -> None:
+    # Of numbers that no process of this machine has.
+    pids = [(1 << 22) + number for number in range(100)]
+    for pid in pids:
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "cgroup").write_text("0::/web\n")
+    (tmp_path / "cgroups" / "web").mkdir(parents=True)
+    roots = Roots(proc=tmp_path / "proc", cgroups=tmp_path / "cgroups")
+    device, first = Adding(), pids[: kmod.MAX_PROCESSES]
+    KmodRecording(device, first, EMULATED, GroupMembers(Group(cgroup="/web"), first, roots))
+    assert device.added == pids[kmod.MAX_PROCESSES :]
 
 
 @given(st.lists(st.integers(0, 8), max_size=20), st.integers(0, 1 << 40))
