@@ -8,7 +8,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.rendering.coverage_text import coverage_text, plan_text
 from permille.cli.rendering.operation_text import listed_json, operation_lines, operation_table
-from permille.cli.rendering.trace_lines import plan_json
+from permille.cli.rendering.trace_lines import not_planned_lines, plan_json
 from rich.console import Console, RenderableType
 
 
@@ -44,6 +44,21 @@ def test_a_plan_says_how_slow_it_makes_the_program_or_that_nobody_knows() -> Non
     assert node["expected_slowdown"] is None
     plan.nodes[0].expected_slowdown = 0.021
     assert "while it is recorded: 2.1 % slower; at most" in shown(plan_text(plan))
+
+
+def test_what_is_not_planned_is_counted_by_reason() -> None:
+    plan = coverage_pb2.Plan()
+    for number in range(100):
+        plan.choices.add(node="nodes/n1", pid=number, chosen=number < 64, reason="" if number < 64 else "it is full")
+    assert not_planned_lines(plan) == ["not planned, 36 of 100 processes: it is full"]
+    for number in range(64, 100):
+        plan.choices[number].reason = f"reason {number}"
+    lines = not_planned_lines(plan)
+    assert len(lines) == 6 and lines[-1].startswith("not planned, 31 of 100 processes: `permille coverage plan`")
+    plan.nodes.add(node="nodes/n1", left_out=36)
+    node: dict[str, object] = plan_json(plan)["nodes"][0]  # type: ignore[index]
+    assert node["left_out"] == 36
+    assert not_planned_lines(coverage_pb2.Plan()) == []
 
 
 def operation(**more: object) -> operation_pb2.Operation:

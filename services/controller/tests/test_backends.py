@@ -22,7 +22,7 @@ class Known:
     def __init__(
         self, name: str, pids: Sequence[int] = (), *, by_core: bool = False, why_not: str = "", free: int = 0
     ) -> None:
-        self.name, self.by_core = name, by_core
+        self.name, self.by_core, self.joins = name, by_core, False
         self._pids, self._why_not, self._free = pids, why_not, free
 
     def require(self) -> None:

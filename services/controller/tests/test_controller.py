@@ -75,7 +75,7 @@ async def journal_emptied(node: Any) -> None:
 
 
 async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, target_program: Path) -> None:
-    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING", retention_s=3600)
+    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING", retention_s=3600, left_out=36)
 
     assert (session.state, session.stop_reason) == (STORED, "PERIOD")
     assert session.raw_bytes > 10_000 and session.segments >= 3 and session.expected_bytes > 0
@@ -83,6 +83,9 @@ async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, tar
     assert (manifest["session"], manifest["purpose"], manifest["request_id"]) == (session.name, "PROFILING", "r1")
     assert manifest["target"]["pids"] == [target.pid]
     assert manifest["retention_s"] == session.retention_s == 3600
+    assert [note.partition(":")[0] for note in manifest["notes"]] == [
+        "36 further processes of the target were not recorded"
+    ]
     assert 280e6 < manifest["end_ns"] - manifest["start_ns"] < 2e9
     for segment in manifest["segments"]:
         raw = decompressed(node, segment["key"])

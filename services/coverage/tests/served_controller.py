@@ -37,6 +37,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.starts = 0
         self.most_at_once = 0
         self.groups: list[controller_pb2.Group] = []
+        self.left_out: list[int] = []
         self.stops: list[str] = []
         self.changed = asyncio.Condition()
         self.go_on = asyncio.Event()
@@ -71,6 +72,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
                     raise NotFound(f"no process {pid}", reason="NO_SUCH_PROCESS", metadata={"pid": str(pid)})
             self.starts += 1
             self.groups.append(request.group)
+            self.left_out.append(request.left_out)
             known = f"nodes/{self.node}/sessions/{secrets.token_hex(4)}"
             self.by_request[request.request_id] = known
             session = Session(

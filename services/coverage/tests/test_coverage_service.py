@@ -51,6 +51,16 @@ async def test_all_processes_of_a_name_are_recorded_together(
     assert [list(node.pids) for node in result_of(await coverage.wait(operation.name)).plan.nodes] == [[11, 12]]
 
 
+async def test_a_controller_is_told_how_many_processes_a_session_had_no_place_for(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(1001, 1101), "worker")
+    controller.go_on.set()
+    operation = await coverage.wait((await coverage.begin(name="worker")).name)
+    (session,) = result_of(operation).plan.nodes
+    assert (len(session.pids), session.left_out, controller.left_out) == (64, 36, [36])
+
+
 async def test_a_profile_is_spread_over_the_zones_that_controllers_tell_or_the_settings_do(
     coverage: Coverage, mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path
 ) -> None:

@@ -105,7 +105,16 @@ def test_a_node_has_one_session_and_what_is_beyond_its_processes_is_told(purpose
     crowd = Node("n1", recordable=tuple(Process(pid, "worker") for pid in range(1, 151)))
     made = plan(Wish(Target(process_name="worker"), purpose), [crowd, N1], {})
     assert [(session.node, session.pids) for session in made.nodes] == [("n1", tuple(range(1, 65)))]
-    assert {choice.reason for choice in made.choices[64:]} == {"a session has 64 processes, and n1 has one"}
+    assert {choice.reason for choice in made.choices[64:]} == {
+        "a session begins with at most 64 processes, and that of n1 has as many"
+    }
+    assert [session.left_out for session in made.nodes] == [86]
+
+
+def test_what_a_sample_does_not_take_is_not_left_out() -> None:
+    crowd = Node("n1", recordable=tuple(Process(pid, "worker") for pid in range(1, 101)))
+    made = plan(Wish(Target(process_name="worker"), Purpose.PROFILING), [crowd], {"worker": Rates(sessions=1)})
+    assert [(len(session.pids) < 100, session.left_out) for session in made.nodes] == [(True, 0)]
 
 
 def test_the_estimate_follows_what_was_measured_and_says_so() -> None:

@@ -14,7 +14,7 @@ from permille.cli.coverage_options import wishing
 from permille.cli.followed_recording import begun, recorded
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json
-from permille.cli.rendering.trace_lines import estimate_line, plan_json
+from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, plan_json
 from permille.cli.session_set import session_sets
 from permille.mesh.errors import InvalidArgument
 
@@ -128,7 +128,8 @@ def start(
         coverage = await client.coverage()
         planned = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
         if not invocation.as_json:
-            invocation.notes.print(estimate_line(planned), markup=False)
+            for line in (estimate_line(planned), *not_planned_lines(planned)):
+                invocation.notes.print(line, markup=False)
         if no_wait:
             return await begun(client, wish, request_id)
         return await recorded(invocation, client, wish, planned, request_id=request_id, patience_s=patience_s)

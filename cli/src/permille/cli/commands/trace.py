@@ -12,7 +12,14 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
-from permille.cli.rendering.trace_lines import estimate_line, memory_json, memory_lines, plan_json, unreachable_line
+from permille.cli.rendering.trace_lines import (
+    estimate_line,
+    memory_json,
+    memory_lines,
+    not_planned_lines,
+    plan_json,
+    unreachable_line,
+)
 from permille.cli.rendering.units import parse_duration_ms, parse_retention_s, parse_size
 from permille.cli.target_options import Cgroup, Container, Keep, Name, NodeName, Pids, Pod, Selector, target_of
 from permille.mesh.errors import InvalidArgument
@@ -203,9 +210,8 @@ def _tell_plan(invocation: Invocation, plan: coverage_pb2.Plan) -> None:
     if invocation.as_json:
         return
     invocation.notes.print(estimate_line(plan), markup=False)
-    left_out = unreachable_line(plan)
-    if left_out:
-        invocation.notes.print(left_out, markup=False)
+    for line in (*not_planned_lines(plan), *filter(None, [unreachable_line(plan)])):
+        invocation.notes.print(line, markup=False)
 
 
 async def _memory(client: MeshClient, node: coverage_pb2.NodePlan) -> controller_pb2.PlanSessionResponse:

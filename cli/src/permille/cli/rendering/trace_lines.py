@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from google.protobuf.json_format import MessageToDict
@@ -16,6 +17,8 @@ STAGES = {
     "STORING": "storing",
     "DECODING": "decoding",
 }
+
+_MOST_REASONS = 5
 
 
 def estimate_line(plan: coverage_pb2.Plan) -> str:
@@ -41,6 +44,17 @@ def unreachable_line(plan: coverage_pb2.Plan) -> str:
     if not plan.unreachable_nodes:
         return ""
     return "left out, they do not answer: " + ", ".join(plan.unreachable_nodes)
+
+
+def not_planned_lines(plan: coverage_pb2.Plan) -> list[str]:
+    """Of how many processes that are meant which are in no session of the plan, by reason."""
+    reasons = Counter(choice.reason for choice in plan.choices if not choice.chosen)
+    whole = len(plan.choices)
+    told = [
+        f"not planned, {number} of {whole} processes: {reason}" for reason, number in reasons.most_common(_MOST_REASONS)
+    ]
+    rest = sum(reasons.values()) - sum(number for _, number in reasons.most_common(_MOST_REASONS))
+    return [*told, f"not planned, {rest} of {whole} processes: `permille coverage plan` says why"] if rest else told
 
 
 def memory_lines(node: str, memory: controller_pb2.PlanSessionResponse) -> list[str]:
@@ -152,6 +166,7 @@ def plan_json(plan: coverage_pb2.Plan) -> dict[str, object]:
                 "node": node.node,
                 "pids": list(node.pids),
                 "period_ms": node.period_ms,
+                "left_out": node.left_out,
                 "budget_bytes": node.budget_bytes,
                 "expected_bytes": node.expected_bytes,
                 "expected_bytes_per_second": node.expected_bytes_per_second,

@@ -48,6 +48,7 @@ class PerfBackend:
 
     name = BACKEND
     by_core = True
+    joins = False
 
     def require(self) -> None:
         attr = event_of(TraceOptions())

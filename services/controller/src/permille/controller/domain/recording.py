@@ -206,6 +206,11 @@ class Backend(Protocol):
         """Whether cores record: CoreBuffers, switch records of its own. Else threads do: ThreadBuffers."""
         ...
 
+    @property
+    def joins(self) -> bool:
+        """Whether who is in the group, or joins it while it is recorded, is recorded too."""
+        ...
+
     def require(self) -> None:
         """Raises NotOnThisMachine."""
         ...

@@ -101,6 +101,8 @@ class Session:
     group: Group = NO_GROUP
     # After the end of its operation; 0: the decoder's setting.
     retention_s: int = 0
+    # Processes of the target for which there was no place in `pids`.
+    left_out: int = 0
     error_reason: str = ""
     error_message: str = ""
     error_help: str = ""

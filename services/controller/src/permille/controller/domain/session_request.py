@@ -33,6 +33,7 @@ class SessionRequest:
     backend: str = ""
     group: Group = NO_GROUP
     retention_s: int = 0
+    left_out: int = 0
 
 
 def check(request: SessionRequest, *, max_period_ms: int) -> None:

@@ -51,6 +51,7 @@ class VptBackend:
 
     name = "vpt"
     by_core = False
+    joins = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -27,6 +27,7 @@ from permille.controller.domain.recording import (
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
+from permille.controller.domain.unrecorded import unrecorded
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.core_planner import learn, observed
@@ -281,13 +282,15 @@ class SessionRunner:
 
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
+        without_room = own.counts.unseen if own is not None else 0
+        notes = (*self._notes, *unrecorded(self._session, joins=self._backend.joins, without_room=without_room))
         if own is not None:
-            return SwitchesOfSession(own.records, own.counts, own.thread_names, self._notes)
+            return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
         try:
             raw = entry.raw_switches.read_bytes()
         except FileNotFoundError:
             raw = b""
-        return SwitchesOfSession(switch_records.to_tsc(raw, recording.monotonic()), self._counts)
+        return SwitchesOfSession(switch_records.to_tsc(raw, recording.monotonic()), self._counts, notes=notes)
 
     async def _upload(self, entry: Entry) -> None:
         pauses = Backoff(most_s=MOST_BACKOFF_S)

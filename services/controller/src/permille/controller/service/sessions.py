@@ -128,6 +128,7 @@ class Sessions:
             backend=backend.name,
             group=request.group,
             retention_s=request.retention_s,
+            left_out=request.left_out,
         )
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:

@@ -100,6 +100,8 @@ class NodePlan:
     backend: str = "vpt"
     # Of which its node has one at a time.
     heavy: bool = False
+    # Processes that the wish means there too.
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def plan(
         alone = _sample(wish, [one.alone() for one in instances], policy, room.alone())
         raise _none_fits(wish, sample, in_use=bool(alone.chosen))
     first, later = (sample.chosen[:1], sample.chosen[1:]) if wish.adaptive else (sample.chosen, [])
-    sessions = tuple(estimator.sessions(first))
+    beyond = Counter(choice.instance.node.name for choice in sample.choices if not choice.chosen and not wish.sampled)
+    sessions = tuple(replace(session, left_out=beyond[session.node]) for session in estimator.sessions(first))
     return Plan(
         sessions,
         sum(session.expected_bytes for session in sessions),

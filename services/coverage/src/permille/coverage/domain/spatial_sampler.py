@@ -115,7 +115,8 @@ class _Nodes:
     def full(self, one: Instance) -> str:
         """Why the node's session cannot have one more process; "" when it can."""
         name = one.node.name
-        return f"a session has {MOST_PIDS} processes, and {name} has one" if self.processes[name] == MOST_PIDS else ""
+        full = self.processes[name] == MOST_PIDS
+        return f"a session begins with at most {MOST_PIDS} processes, and that of {name} has as many" if full else ""
 
     def refusal(self, one: Instance) -> str:
         """Also when it would make a heavy session beside another one, or be the second that is heavy by itself."""

@@ -47,7 +47,7 @@ class Target:
             raise InvalidArgument(
                 f"{len(self.pids)} pids are more than one request may name ({MOST_PIDS})",
                 reason="TARGET_TOO_LARGE",
-                help="name the process instead: all processes of one name are recorded together",
+                help="name what they have in common instead: their name, cgroup, container, pod or labels",
             )
         for pid in self.pids:
             if not 0 < pid < _LARGEST_PID:

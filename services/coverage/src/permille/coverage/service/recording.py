@@ -46,6 +46,7 @@ class Recordings:
             backend=coverage.backend,
             group=_group(coverage.target),
             retention_s=coverage.retention_s,
+            left_out=plan.left_out,
         )
 
         async def start() -> controller_pb2.StartSessionResponse:

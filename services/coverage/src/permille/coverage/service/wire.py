@@ -190,6 +190,7 @@ def _session_message(session: NodePlan) -> coverage_pb2.NodePlan:
         expected_core_seconds=session.expected_core_seconds,
         expected_overhead=session.expected_overhead,
         heavy=session.heavy,
+        left_out=session.left_out,
     )
 
 
