@@ -46,18 +46,16 @@ def test_a_plan_says_how_slow_it_makes_the_program_or_that_nobody_knows() -> Non
     assert "while it is recorded: 2.1 % slower; at most" in shown(plan_text(plan))
 
 
-def test_what_is_not_planned_is_counted_by_reason() -> None:
+def test_what_is_not_planned_is_told_by_reason() -> None:
     plan = coverage_pb2.Plan()
-    for number in range(100):
-        plan.choices.add(node="nodes/n1", pid=number, chosen=number < 64, reason="" if number < 64 else "it is full")
+    plan.nodes.add(node="nodes/n1", pids=range(64), left_out=36)
+    plan.not_planned.add(reason="it is full", instances=36)
     assert not_planned_lines(plan) == ["not planned, 36 of 100 processes: it is full"]
-    for number in range(64, 100):
-        plan.choices[number].reason = f"reason {number}"
-    lines = not_planned_lines(plan)
-    assert len(lines) == 6 and lines[-1].startswith("not planned, 31 of 100 processes: `permille coverage plan`")
-    plan.nodes.add(node="nodes/n1", left_out=36)
-    node: dict[str, object] = plan_json(plan)["nodes"][0]  # type: ignore[index]
+    assert "not planned, 36 of 100 processes: it is full" in shown(plan_text(plan))
+    told = plan_json(plan)
+    node: dict[str, object] = told["nodes"][0]  # type: ignore[index]
     assert node["left_out"] == 36
+    assert told["not_planned"] == [{"reason": "it is full", "instances": 36}]
     assert not_planned_lines(coverage_pb2.Plan()) == []
 
 

@@ -56,6 +56,19 @@ async def test_no_invented_namespace_has_more_than_the_cluster(
         assert "the quota of the cluster is 2 traced cores" in refused[0].message
 
 
+async def test_a_result_says_how_many_instances_there_was_no_room_for_however_many_there_are(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 60), "worker")
+    controller.go_on.set()
+    async with limited(mesh_config, etcd, tmp_path, "--coverage-cluster-cores", "3") as coverage:
+        operation = await coverage.wait((await coverage.begin(name="worker")).name)
+    made = result_of(operation).plan
+    assert [len(node.pids) for node in made.nodes] == [3]
+    (left_out,) = made.not_planned
+    assert (left_out.instances, left_out.reason) == (37, "the quota of the cluster is 3 traced cores")
+
+
 async def test_a_caller_has_so_many_unfinished_requests_and_a_repetition_is_none(
     mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
 ) -> None:

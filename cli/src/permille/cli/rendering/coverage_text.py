@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
-from permille.cli.rendering.trace_lines import estimate_line, unreachable_line
+from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, unreachable_line
 from permille.cli.rendering.units import count, share, size
 from rich.console import RenderableType
 from rich.table import Table
@@ -54,6 +54,7 @@ def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
     yield Text(estimate_line(plan))
     if left_out := unreachable_line(plan):
         yield Text(left_out)
+    yield from map(Text, not_planned_lines(plan))
     yield Text(f"cores traced: {plan.expected_core_seconds:.2f} core-seconds")
     yield Text(slowdown_line(plan))
     if plan.later:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from google.protobuf.json_format import MessageToDict
@@ -17,8 +16,6 @@ STAGES = {
     "STORING": "storing",
     "DECODING": "decoding",
 }
-
-_MOST_REASONS = 5
 
 
 def estimate_line(plan: coverage_pb2.Plan) -> str:
@@ -48,13 +45,9 @@ def unreachable_line(plan: coverage_pb2.Plan) -> str:
 
 def not_planned_lines(plan: coverage_pb2.Plan) -> list[str]:
     """Of how many processes that are meant which are in no session of the plan, by reason."""
-    reasons = Counter(choice.reason for choice in plan.choices if not choice.chosen)
-    whole = len(plan.choices)
-    told = [
-        f"not planned, {number} of {whole} processes: {reason}" for reason, number in reasons.most_common(_MOST_REASONS)
-    ]
-    rest = sum(reasons.values()) - sum(number for _, number in reasons.most_common(_MOST_REASONS))
-    return [*told, f"not planned, {rest} of {whole} processes: `permille coverage plan` says why"] if rest else told
+    left_out = sum(one.instances for one in plan.not_planned)
+    whole = left_out + sum(len(node.pids) for node in (*plan.nodes, *plan.later))
+    return [f"not planned, {one.instances:,} of {whole:,} processes: {one.reason}" for one in plan.not_planned]
 
 
 def memory_lines(node: str, memory: controller_pb2.PlanSessionResponse) -> list[str]:
@@ -178,6 +171,7 @@ def plan_json(plan: coverage_pb2.Plan) -> dict[str, object]:
         "expected_decode_ms": plan.expected_decode_ms,
         "measured_sessions": plan.measured_sessions,
         "unreachable_nodes": list(plan.unreachable_nodes),
+        "not_planned": [{"reason": one.reason, "instances": one.instances} for one in plan.not_planned],
     }
 
 

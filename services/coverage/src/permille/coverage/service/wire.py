@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from permille.api.controller.v1 import controller_pb2
@@ -25,6 +26,7 @@ _PURPOSES = {
 }
 _NODES = "nodes/"
 _LONGEST_CAUSE = 128
+_MOST_REASONS = 16
 
 
 def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
@@ -175,6 +177,7 @@ def plan_message(plan: Plan, unreachable: Iterable[str]) -> coverage_pb2.Plan:
         expected_core_seconds=plan.expected_core_seconds,
         later=[_session_message(session) for session in plan.later],
         sample_terms=[_term_message(term) for term in plan.sample_terms],
+        not_planned=_not_planned(plan.choices),
     )
 
 
@@ -192,6 +195,14 @@ def _session_message(session: NodePlan) -> coverage_pb2.NodePlan:
         heavy=session.heavy,
         left_out=session.left_out,
     )
+
+
+def _not_planned(choices: Iterable[Choice]) -> list[coverage_pb2.NotPlanned]:
+    reasons = Counter(choice.reason for choice in choices if not choice.chosen)
+    return [
+        coverage_pb2.NotPlanned(reason=reason, instances=instances)
+        for reason, instances in reasons.most_common(_MOST_REASONS)
+    ]
 
 
 def _choice_message(choice: Choice) -> coverage_pb2.Choice:
