@@ -41,6 +41,8 @@ class ControllerInventory:
 
     async def nodes(self, target: Target) -> Listing:
         """Nodes that the target may be on. Raises `NotFound` for an unknown node, `Unavailable` without controllers."""
+        if target.node and await discovery.find(self._etcd, "controller", target.node):
+            return Listing((await self._ask(target.node, target),))
         running = [endpoint.instance for endpoint in await discovery.resolve(self._etcd, "controller")]
         if not running:
             raise Unavailable(
@@ -50,9 +52,7 @@ class ControllerInventory:
                 retry_after_s=2.0,
             )
         if target.node:
-            if target.node not in running:
-                raise _unknown_node(target.node, running)
-            return Listing((await self._ask(target.node, target),))
+            raise _unknown_node(target.node, running)
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(name: str) -> Node | PermilleError:
