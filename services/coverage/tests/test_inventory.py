@@ -11,7 +11,7 @@ from permille.mesh.discovery import service_key
 from permille.mesh.errors import NotFound
 from permille.mesh.etcd import Etcd, KeyValue
 
-from .test_coverage_service import Controller, controller_serving
+from .served_controller import Controller, controller_serving
 
 
 class CountedEtcd(Etcd):
