@@ -2,8 +2,10 @@
 
 Real etcd, allocator, coverage and decoder, one process each; the nodes are simulated (`node_agent.py`): real leases,
 calls, streams and stored sessions, but no tracing. All of it shares this machine's cores, so latencies are those of a
-machine that also is its own cluster. Requests that are only timed are cancelled as soon as they record; of the request
+machine that also is its own cluster. Requests that are only timed are cancelled as soon as they record; of the requests
 on all nodes so many sessions are decoded as tell what one costs.
+
+Each size begins with the same store: a commit to a table costs the more, the more sessions the table has.
 
 PERMILLE_BENCH_NODES=10,100 chooses other sizes.
 """
@@ -12,12 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from figures import Figure, publish
-from scale.cluster import Cluster, Cost, spent
+from permille.controller.domain.session import State
+from scale.cluster import Cluster, Work, spent
 from scale.growth import growth, shares
 from scale.node_agent import EVERYWHERE
 from scale.requests import Requests, Stage
@@ -28,6 +33,7 @@ IDLE_S = 30.0
 SINGLE = 100
 AT_ONCE = 100
 DECODED = 100
+BEGUN = 10
 PERIOD_MS = 500
 SHORT_MS = 100
 # Longer than it takes to begin a hundred recordings: none comes to its end before all have begun.
@@ -41,7 +47,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="permille-bench-") as folder:
         session_id = recorded(folder)
         for size in SIZES:
-            figures[size] = asyncio.run(measured(Cluster(Path(folder), size, session_id)))
+            state = Path(folder) / f"{size}-nodes"
+            shutil.copytree(Path(folder) / "store", state / "store")
+            figures[size] = asyncio.run(measured(Cluster(state, size, session_id)))
     named = {f"{size} nodes: {name}": figure for size, found in figures.items() for name, figure in found.items()}
     publish("scale", named | growth(figures))
 
@@ -76,8 +84,9 @@ async def idle(cluster: Cluster, _: Requests) -> dict[str, Figure]:
     after, elapsed = cluster.costs(), time.monotonic() - begun
     figures = {"idle, etcd's writes": Figure.of([(await cluster.puts() - puts) / elapsed], "keys/s")}
     base = after["idle server"].resident_mib
-    for name, cpu_s in spent(before, after).items():
-        millicores = Figure.of([cpu_s / elapsed * 1e3], "millicores", "goal: < 3" if name == "coverage" else "")
+    cluster.idle_cores = {name: cpu_s / elapsed for name, cpu_s in spent(before, after).items()}
+    for name, cores in cluster.idle_cores.items():
+        millicores = Figure.of([cores * 1e3], "millicores", "goal: < 3" if name == "coverage" else "")
         figures[f"idle, {name}"] = millicores
         anchor = f"an idle server's: {base:.0f}; goal: <= 40 more" if name == "coverage" else ""
         figures[f"idle, {name}'s memory"] = Figure.of([after[name].resident_mib], "MiB", anchor)
@@ -107,29 +116,42 @@ async def at_once(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
 
 
 async def everywhere(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
-    """One request for a process that every node has: what it costs until all is stored, then what decoding costs."""
+    """Requests for a process that every node has: what they cost until all is stored, then what decoding costs.
+
+    One after the other, until a hundred sessions are decoded at every size.
+    """
     # A request may have come to its end before it was cancelled.
     await requests.decoded()
-    before, puts, begun = cluster.costs(), await cluster.puts(), time.monotonic()
-    operation = await requests.start(EVERYWHERE, period_ms=PERIOD_MS)
-    await requests.until(operation, Stage.DECODING)
-    stored, written, elapsed = cluster.costs(), await cluster.puts() - puts, time.monotonic() - begun
-    latencies = await requests.latencies_ms([operation.name])
-    if len(latencies) != cluster.nodes:
-        raise RuntimeError(f"{len(latencies)} sessions on {cluster.nodes} nodes")
+    recording, decoding = Work(cluster.idle_cores), Work(cluster.idle_cores)
+    latencies: list[float] = []
+    written = 0.0
+    for _ in range(max(1, DECODED // cluster.nodes)):
+        before, puts = cluster.costs(), await cluster.puts()
+        operation = await requests.start(EVERYWHERE, period_ms=PERIOD_MS)
+        await requests.until(operation, Stage.DECODING)
+        stored = cluster.costs()
+        recording.add(before, stored, cluster.nodes)
+        written += await cluster.puts() - puts
+        memory_mib = stored["coverage"].resident_mib
+        if cluster.nodes > DECODED:
+            # Coverage has some decodes begun ahead of those that are worked on: from then on one begins as one ends.
+            await requests.until_decoded(operation, BEGUN)
+            stored = cluster.costs()
+        count = await requests.until_decoded(operation, DECODED)
+        decoding.add(stored, cluster.costs(), count)
+        await requests.end(operation)
+        require_all(cluster.nodes, found := await requests.latencies_ms([operation.name]))
+        latencies += found
+    number = recording.count // cluster.nodes
     figures = spread("all nodes, to recording", latencies)
-    figures["all nodes, to stored"] = Figure.of([elapsed], "s")
-    figures["all nodes, etcd's writes"] = Figure.of([written / elapsed], "keys/s")
-    figures["all nodes, etcd's writes per node"] = Figure.of([written / cluster.nodes], "keys")
-    figures |= per_node("all nodes", before, stored, cluster.nodes)
-    figures["all nodes, coverage's memory"] = Figure.of([stored["coverage"].resident_mib], "MiB")
-    begun = time.monotonic()
-    decoded = await requests.until_decoded(operation, DECODED)
-    elapsed = time.monotonic() - begun
-    figures["decoding, one after the other"] = Figure.of([elapsed / decoded], "s", f"{decoded} sessions, two at a time")
-    figures |= per_node("decoding", stored, cluster.costs(), decoded)
-    await requests.end(operation)
-    return figures
+    figures["all nodes, to stored"] = Figure.of([recording.elapsed_s / number], "s", f"{number} requests")
+    figures["all nodes, etcd's writes"] = Figure.of([written / recording.elapsed_s], "keys/s")
+    figures["all nodes, etcd's writes per node"] = Figure.of([written / recording.count], "keys")
+    figures |= per_node("all nodes", recording)
+    figures["all nodes, coverage's memory"] = Figure.of([memory_mib], "MiB")
+    each_s = decoding.elapsed_s / decoding.count
+    figures["decoding, one after the other"] = Figure.of([each_s], "s", f"{decoding.count} sessions, two at a time")
+    return figures | per_node("decoding", decoding)
 
 
 async def dying(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
@@ -138,9 +160,10 @@ async def dying(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
     work = [requests.start(f"job-{node}", f"nodes/node-{node}", period_ms=DYING_MS) for node in nodes]
     everything, *each = await asyncio.gather(requests.start(EVERYWHERE, period_ms=DYING_MS), *work)
     await asyncio.gather(*(requests.until(operation, Stage.RECORDING) for operation in (everything, *each)))
+    require_all(cluster.nodes, await requests.sessions(everything))
     dead, begun = cluster.kill_a_third(), time.monotonic()
     await requests.until(everything, Stage.DECODING)
-    stored = await requests.stored(everything)
+    stored = sum(session.state is State.STORED for session in await requests.sessions(everything))
     if cluster.nodes > DECODED:
         await requests.cancel(everything)
     ends = [await requests.ended(operation) for operation in each]
@@ -157,11 +180,18 @@ async def dying(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
     }
 
 
-def per_node(what: str, before: dict[str, Cost], after: dict[str, Cost], count: int) -> dict[str, Figure]:
+def require_all(nodes: int, sessions: Sequence[object]) -> None:
+    """Raises where fewer nodes record than were asked to, as those do for which a quota has no room."""
+    if len(sessions) != nodes:
+        raise RuntimeError(f"{len(sessions)} sessions on {nodes} nodes")
+
+
+def per_node(what: str, work: Work) -> dict[str, Figure]:
     """CPU of each service for each node; of the decoder its scheduler's alone, without the processes that decode."""
     return {
-        f"{what}, {name} per node": Figure.of([cpu_s / count * 1e3], "ms of CPU")
-        for name, cpu_s in spent(before, after).items()
+        # Less than nothing is the uncertainty of what it uses idle.
+        f"{what}, {name} per node": Figure.of([max(0.0, cpu_s / work.count * 1e3)], "ms of CPU")
+        for name, cpu_s in work.cpu_s.items()
         if name != "idle server"
     }
 

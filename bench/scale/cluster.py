@@ -6,7 +6,9 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,18 +20,21 @@ from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.etcd import Etcd, connect
 
 SERVICES = ("allocator", "decoder", "coverage")
-# Once the rates that the nodes tell are learnt, their sessions are heavy, and requests wait for each other's nodes.
+# Once the rates that the nodes tell are learnt, their sessions are heavy, and requests wait for each other's nodes. A
+# request on a thousand nodes beside a hundred others is more to decode than the cluster's quota lets begin.
 COVERAGE = ["--coverage-patience-s", "60", "--coverage-heavy-bytes-per-second", "1e12"]
+COVERAGE += ["--coverage-cluster-decode-ms", "0"]
 PER_PROCESS = 50
 READY_S = 300
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process has used so far: seconds of CPU and MiB of resident memory, without its children."""
+    """What a process has used until `at_s`: seconds of CPU and MiB of resident memory, without its children."""
 
     cpu_s: float
     resident_mib: float
+    at_s: float
 
 
 @dataclass
@@ -41,6 +46,8 @@ class Cluster:
     session_id: str
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    # By process, what it uses while nobody asks for anything.
+    idle_cores: dict[str, float] = field(default_factory=dict)
 
     async def start(self) -> None:
         self.etcd_server = EmbeddedEtcd(self.state / f"etcd-{self.nodes}")
@@ -112,9 +119,27 @@ class Cluster:
 
 def cost(process: psutil.Process) -> Cost:
     times = process.cpu_times()
-    return Cost(times.user + times.system, process.memory_info().rss / (1 << 20))
+    return Cost(times.user + times.system, process.memory_info().rss / (1 << 20), time.monotonic())
 
 
 def spent(before: dict[str, Cost], after: dict[str, Cost]) -> dict[str, float]:
     """Seconds of CPU between the two, by process."""
     return {name: cost.cpu_s - before[name].cpu_s for name, cost in after.items()}
+
+
+@dataclass
+class Work:
+    """Seconds of CPU of each process for so many nodes or sessions, without what it uses idle in the same time."""
+
+    idle_cores: Mapping[str, float]
+    count: int = 0
+    elapsed_s: float = 0.0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, before: dict[str, Cost], after: dict[str, Cost], count: int) -> None:
+        """One more time, of this many."""
+        self.count += count
+        self.elapsed_s += after["etcd"].at_s - before["etcd"].at_s
+        for name, cpu_s in spent(before, after).items():
+            idle_s = self.idle_cores[name] * (after[name].at_s - before[name].at_s)
+            self.cpu_s[name] = self.cpu_s.get(name, 0.0) + cpu_s - idle_s

@@ -115,10 +115,10 @@ class Requests:
         found = [(session, asked.get(_operation_of(session))) for session in await self._sessions()]
         return [(session.start_ns - asked_ns) / 1e6 for session, asked_ns in found if asked_ns is not None]
 
-    async def stored(self, operation: Operation) -> int:
-        """How many of its sessions are stored."""
+    async def sessions(self, operation: Operation) -> list[Session]:
+        """Those that it has begun, as they are now; without those whose controllers are gone."""
         mine = operation_id(operation.name)
-        return sum(_operation_of(one) == mine and one.state == "STORED" for one in await self._sessions())
+        return [one for one in await self._sessions() if _operation_of(one) == mine]
 
     async def _sessions(self) -> list[Session]:
         found = await self._cluster.etcd.prefix("/permille/v1/nodes/")
