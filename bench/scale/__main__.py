@@ -120,6 +120,8 @@ async def everywhere(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
 
     One after the other, until a hundred sessions are decoded at every size.
     """
+    # Connections are made once and kept: at every size all of them are there before anything is counted.
+    await requests.timed(EVERYWHERE, "", PERIOD_MS)
     # A request may have come to its end before it was cancelled.
     await requests.decoded()
     recording, decoding = Work(cluster.idle_cores), Work(cluster.idle_cores)
