@@ -8,9 +8,11 @@ import io
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -18,10 +20,12 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_nesting import nested_events
-from permille.decoder.domain.call_tree import call_tree
+from permille.decoder.domain.call_tree import CallNode, call_tree
+from permille.decoder.domain.inlined_shares import Chain, chain_of, divided
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.domain.session_rows import Call
 from permille.mesh.errors import Code, PermilleError
+from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
 SESSION = "small"
@@ -135,6 +139,72 @@ async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
     assert samples[("0x7f0000001234", FIND, "main")] == [3, 11, 200]
     assert samples[(FIND, "main")] == [2, 50, 600]
     assert sum(value[0] for value in samples.values()) == 8
+
+
+@pytest.fixture
+async def with_inlined(decoded: Tables, new_row: Callable[..., dict[str, Any]]) -> Tables:
+    """Of the 50 instructions of FIND in the first thread 10 are of `probe` and 20 of `hash`, inlined in that."""
+    rows = [
+        new_row("inlined", function=1, name=name, chain=chain, depth=depth, instructions=instructions)
+        | {"session_id": SESSION}
+        for name, chain, depth, instructions in (("probe", "probe", 1, 10), ("hash", "probe > hash", 2, 20))
+    ]
+    await decoded.replace_session("inlined", SESSION, [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["inlined"])])
+    return decoded
+
+
+async def test_folded_stacks_end_in_what_was_inlined(with_inlined: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(with_inlined, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED))
+    stacks = dict(line.rsplit(" ", 1) for line in data.decode().splitlines())
+    find = FIND.replace(";", ":")
+    assert stacks == {
+        "app;t0 (70);main": "200",
+        f"app;t0 (70);main;{find}": "240",
+        f"app;t0 (70);main;{find};probe_[i]": "120",
+        f"app;t0 (70);main;{find};probe_[i];hash_[i]": "240",
+        f"app;t0 (70);main;{find};0x7f0000001234": "200",
+        "app;t0 (70);strlen": "500",
+        f"app;t1 (71);{find}": "10",
+    }
+
+
+async def test_pprof_has_the_lines_of_inlined_functions_in_a_location(with_inlined: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(with_inlined, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    profile = profile_pb2.Profile.FromString(gzip.decompress(data))
+    text = list(profile.string_table)
+    names = {function.id: text[function.name] for function in profile.function}
+    assert len(names) == len(profile.function)
+    where = {location.id: tuple(names[line.function_id] for line in location.line) for location in profile.location}
+    assert len(where) == len(profile.location)
+    samples = {tuple(where[number] for number in sample.location_id): list(sample.value) for sample in profile.sample}
+    assert samples[((FIND,), ("main",))] == [2, 20, 240]
+    assert samples[(("probe", FIND), ("main",))] == [0, 10, 120]
+    assert samples[(("hash", "probe", FIND), ("main",))] == [0, 20, 240]
+    assert samples[(("0x7f0000001234",), (FIND,), ("main",))] == [3, 11, 200]
+    assert sum(value[0] for value in samples.values()) == 8
+
+
+@given(
+    own=st.integers(0, 100),
+    weights=st.lists(st.integers(0, 1 << 40), max_size=5),
+    node=st.builds(CallNode, st.just(1), *[st.integers(0, 1 << 50)] * 3),
+)
+def test_what_is_divided_adds_up(own: int, weights: list[int], node: CallNode) -> None:
+    parts: list[tuple[Chain, int]] = [((), own), *(((str(number),), weight) for number, weight in enumerate(weights))]
+    shares = list(divided(node, parts))
+    whole = [
+        sum(column) for column in zip(*((one.calls, one.self_instructions, one.self_ns) for one in shares), strict=True)
+    ]
+    assert whole == [node.calls, node.self_instructions, node.self_ns]
+    assert all(min(one[1:]) >= 0 for one in shares)
+
+
+def test_a_chain_is_its_names_also_where_one_of_them_looks_like_two() -> None:
+    assert chain_of("middle > innermost", "innermost", 2) == ("middle", "innermost")
+    assert chain_of("alone", "alone", 1) == ("alone",)
+    vector = "push(vector<vector<int> > const&)"
+    assert chain_of(f"middle > {vector}", vector, 2) == ("middle", vector)
+    assert chain_of(f"middle > {vector} > innermost", "innermost", 3) == (f"middle > {vector}", "innermost")
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs go, for its pprof")

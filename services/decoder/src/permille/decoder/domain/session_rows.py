@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+from permille.decoder.domain.inlined_shares import Chain, chain_of
 from permille.mesh.table_schemas import SCHEMAS
 
 _BATCH_ROWS = 1 << 16
@@ -99,6 +100,27 @@ class SessionRows:
         )
         for batch in rows.to_arrow_reader(_BATCH_ROWS):
             yield from map(Call._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    def inlined(self, segment: int) -> dict[int, list[tuple[Chain, int]]]:
+        """By function the instructions of its own code, and of each chain that was inlined into it; none: not known."""
+        chains = self._connection.execute(
+            "SELECT function, chain, name, depth, sum(instructions) FROM inlined"
+            " WHERE segment = ? AND function >= 0 GROUP BY ALL ORDER BY function, chain",
+            [segment],
+        ).fetchall()
+        if not chains:
+            return {}
+        all_code = self._connection.execute(
+            "SELECT function, sum(self_instructions) FROM calls WHERE segment = ? GROUP BY function", [segment]
+        ).fetchall()
+        own = dict(all_code)
+        for function, *_, instructions in chains:
+            own[function] = max(own.get(function, 0) - instructions, 0)
+        found: dict[int, list[tuple[Chain, int]]] = {}
+        for function, chain, name, depth, instructions in chains:
+            parts = found.setdefault(function, [((), int(own[function]))])
+            parts.append((chain_of(chain, name, depth), int(instructions)))
+        return found
 
     def table(self, name: str) -> pa.RecordBatchReader:
         """All rows of the session in one table, in order."""

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from permille.decoder.domain.call_tree import call_tree
+from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.session_rows import SessionRows
 
 
 def folded(rows: SessionRows) -> Iterator[bytes]:
-    """The weight is the time spent in the function itself, in ns; stacks without any are left out."""
+    """The weight is the time spent in the function itself, in ns; stacks without any are left out.
+
+    Inlined functions, where they are known, have FlameGraph's mark: `name_[i]`.
+    """
     functions = rows.functions()
     names = {number: _frame(function.name) for number, function in functions.items()}
     for thread in rows.threads():
         top = f"{_frame(str(rows.session['target']))};{_frame(thread.title)}"
+        inlined = rows.inlined(thread.segment)
         for stack, node in call_tree(rows.calls(thread.segment)).stacks():
-            if node.self_ns > 0:
-                yield f"{top};{';'.join(names[number] for number in stack)} {node.self_ns}\n".encode()
+            called = ";".join(names[number] for number in stack)
+            for share in divided(node, inlined.get(node.function, ())):
+                if share.self_ns > 0:
+                    frames = ";".join([top, called, *(f"{_frame(name)}_[i]" for name in share.chain)])
+                    yield f"{frames} {share.self_ns}\n".encode()
 
 
 def _frame(name: str) -> str:

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_tree import call_tree
+from permille.decoder.domain.inlined_shares import Chain, divided
 from permille.decoder.domain.session_rows import SessionRows
 
 _UNSIGNED = (1 << 64) - 1
 
 
 def pprof(rows: SessionRows) -> Iterator[bytes]:
-    """One sample for each call stack of a thread: calls, instructions and ns of the innermost function itself."""
+    """One sample for each call stack of a thread: calls, instructions and ns of the innermost function itself.
+
+    Where inlined functions are known, it is divided among the locations that they make.
+    """
     texts = _Texts()
     profile = profile_pb2.Profile()
     for kind, unit in (("calls", "count"), ("instructions", "count"), ("time", "nanoseconds")):
@@ -22,15 +26,19 @@ def pprof(rows: SessionRows) -> Iterator[bytes]:
     profile.time_nanos = rows.session["start_ns"]
     profile.duration_nanos = rows.session["end_ns"] - rows.session["start_ns"]
     _add_functions(profile, rows, texts)
+    locations = _Inlined(profile, texts)
     for thread in rows.threads():
         name = texts.number(thread.title)
+        inlined = rows.inlined(thread.segment)
         for stack, node in call_tree(rows.calls(thread.segment)).stacks():
-            sample = profile.sample.add(
-                location_id=[number + 1 for number in reversed(stack)],
-                value=[node.calls, node.self_instructions, max(node.self_ns, 0)],
-            )
-            sample.label.add(key=texts.number("thread"), str=name)
-            sample.label.add(key=texts.number("tid"), num=thread.tid)
+            callers = [number + 1 for number in reversed(stack[:-1])]
+            for share in divided(node, inlined.get(node.function, ())):
+                value = [share.calls, share.self_instructions, share.self_ns]
+                if not share.chain or any(value):
+                    innermost = locations.number(node.function + 1, share.chain)
+                    sample = profile.sample.add(location_id=[innermost, *callers], value=value)
+                    sample.label.add(key=texts.number("thread"), str=name)
+                    sample.label.add(key=texts.number("tid"), num=thread.tid)
     profile.string_table.extend(texts.all)
     yield _gzip(profile.SerializeToString())
 
@@ -45,6 +53,43 @@ def _add_functions(profile: profile_pb2.Profile, rows: SessionRows, texts: _Text
         location.line.add(function_id=number + 1, line=function.line)
     for module, identity in mappings.items():
         profile.mapping.add(id=identity, filename=texts.number(module or "?"), has_functions=True)
+
+
+class _Inlined:
+    """Locations of code that was inlined into functions, whose own ones are there already."""
+
+    def __init__(self, profile: profile_pb2.Profile, texts: _Texts) -> None:
+        self._profile = profile
+        self._texts = texts
+        self._own = {location.id: location for location in profile.location}
+        self._next_location = self._next_function = max(self._own, default=0) + 1
+        self._locations: dict[tuple[int, Chain], int] = {}
+        self._functions: dict[str, int] = {}
+
+    def number(self, own: int, chain: Chain) -> int:
+        """The location of `chain` in the function whose own one is given."""
+        if not chain:
+            return own
+        known = self._locations.get((own, chain))
+        if known is not None:
+            return known
+        number = self._locations[own, chain] = self._next_location
+        self._next_location += 1
+        outermost = self._own[own]
+        location = self._profile.location.add(id=number, mapping_id=outermost.mapping_id, address=outermost.address)
+        # The innermost first; lines of inlined code are not in the tables.
+        for name in reversed(chain):
+            location.line.add(function_id=self._function(name))
+        location.line.extend(outermost.line)
+        return number
+
+    def _function(self, name: str) -> int:
+        if name not in self._functions:
+            self._functions[name] = self._next_function
+            text = self._texts.number(name)
+            self._profile.function.add(id=self._next_function, name=text, system_name=text)
+            self._next_function += 1
+        return self._functions[name]
 
 
 class _Texts:
