@@ -299,4 +299,6 @@ def test_losses_of_imports_tell_what_helps_there() -> None:
     assert "--symbols" in known
     kernel = decode_knob("no-code: nothing is known at 0xf: [kernel]: no kernel code was given", imported=True)
     assert "--vmlinux" in kernel
+    module = decode_knob("no-code: nothing is known at 0xf: [net]: vmlinux has no code there", imported=True)
+    assert "--kcore" in module
     assert "permille trace" not in decode_knob("overflow: the processor could not write", imported=True)

@@ -8,6 +8,7 @@ _MOST_MIB = 64 * 1024
 RECORDER_KNOB = "record again with larger buffers (perf record -m ,64M), or for less time"
 _IMPORTED = {
     "no kernel code": "import again with --vmlinux FILE, or --kcore and --kallsyms",
+    "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
     "jitdump": "record with the jitdump file of the program, and import again with --symbols FOLDER",
     "bpf": "none: record user code alone (perf record -e intel_pt//u)",
     "nothing was mapped": "import again with the binaries: --symbols FOLDER",

@@ -3,7 +3,7 @@
 use super::modules;
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
-use crate::files::{loaded, search, Files};
+use crate::files::{loaded, same_id, search, Files};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol};
@@ -16,30 +16,58 @@ use std::sync::Arc;
 const TEXT: u64 = 0xffff_ffff_8000_0000;
 /// A kcore's part is taken up to this size: text and modules have far less.
 const MAX_PART: u64 = 1 << 30;
+const OTHER: &str = "it is of another machine, or of another boot";
 
-/// Puts the kernel's code before everything that is told of it later. `mapped`: what perf says is mapped where.
+/// What a recording says of the kernel that it was made under.
+#[derive(Default)]
+pub struct Recorded {
+    /// What perf says is mapped where: the kernel itself, and its modules.
+    pub mapped: Vec<Mapping>,
+    /// Where a symbol of the kernel was.
+    pub symbol: Option<(String, u64)>,
+    /// Of the kernel, in hex; empty where it is not known.
+    pub build_id: String,
+    pub release: String,
+}
+
+/// Puts the kernel's code before everything that is told of it later.
 pub fn map(
     spaces: &mut Spaces,
-    mapped: &[Mapping],
+    recorded: &Recorded,
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Result<(), CaptureError> {
-    let mut mappings: Vec<Mapping> = mapped.to_vec();
-    if let Some(path) = &options.kcore {
-        mappings.extend(kcore(path, options.kallsyms.as_deref())?);
-    } else if let Some(path) = &options.vmlinux {
-        let text = mapped.iter().find(|mapping| mapping.name.starts_with("[kernel"));
-        let (code, functions) = vmlinux(path, text, options)?;
+    let missing = |mapping: &Mapping, reason: &str| Mapping {
+        content: Content::Missing { reason: reason.to_owned() },
+        ..mapping.clone()
+    };
+    let all_missing = |reason: &str| recorded.mapped.iter().map(|mapping| missing(mapping, reason)).collect();
+    let mappings: Vec<Mapping> = if let Some(path) = &options.kcore {
+        let mut mappings: Vec<_> = all_missing(&format!("{} has no code there", path.display()));
+        mappings.extend(kcore(path, recorded, options.kallsyms.as_deref())?);
+        mappings
+    } else if let Some(binary) = find_vmlinux(recorded, options)? {
+        let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
+        let (code, functions) = vmlinux(&binary, recorded)?;
         mappings.extend(code);
-        mappings.extend(loaded_modules(mapped, &functions, options, warnings));
-    } else if !mapped.is_empty() {
-        warnings.push("no kernel code was given (vmlinux or kcore): what the kernel ran cannot be followed".to_owned());
-    }
+        mappings.extend(loaded_modules(&recorded.mapped, &functions, options, warnings));
+        mappings
+    } else {
+        if !recorded.mapped.is_empty() {
+            let wanted = match &*recorded.build_id {
+                "" => String::new(),
+                id => format!(", and no vmlinux with build id {id} is there"),
+            };
+            let what = "what the kernel ran cannot be followed";
+            warnings.push(format!("no kernel code was given (vmlinux or kcore){wanted}: {what}"));
+        }
+        all_missing("no kernel code was given (vmlinux or kcore)")
+    };
     spaces.first(KERNEL, mappings);
     Ok(())
 }
 
-fn kcore(path: &Path, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureError> {
+fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureError> {
     let bytes = Bytes::open(path).map_err(|error| {
         let what = format!("{error}; give a copy, as `perf record --kcore` makes one");
         CaptureError::option(&path.display().to_string(), what)
@@ -47,7 +75,7 @@ fn kcore(path: &Path, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureEr
     let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
     let parts = loaded(&bytes).map_err(refuse)?;
     let functions = match kallsyms {
-        Some(path) => functions(path)?,
+        Some(path) => functions(path, recorded)?,
         None => Vec::new(),
     };
     let mut mappings = Vec::new();
@@ -64,11 +92,20 @@ fn kcore(path: &Path, kallsyms: Option<&Path>) -> Result<Vec<Mapping>, CaptureEr
     if mappings.is_empty() {
         return Err(refuse(format!("no part of the file is loaded at {TEXT:#x} or above: it is no kcore")));
     }
+    if let Some((name, address)) = &recorded.symbol {
+        let holds =
+            |mapping: &Mapping| address.checked_sub(mapping.address).is_some_and(|inside| inside < mapping.size);
+        if !mappings.iter().any(holds) {
+            return Err(refuse(format!(
+                "it has no code at {address:#x}, where the recorded kernel had {name}: {OTHER}"
+            )));
+        }
+    }
     Ok(mappings)
 }
 
 /// Functions of /proc/kallsyms: `address type name [module]`; they reach to the next one.
-fn functions(path: &Path) -> Result<Vec<Function>, CaptureError> {
+fn functions(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureError> {
     let text = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
     let mut functions: Vec<_> = String::from_utf8_lossy(&text)
         .lines()
@@ -84,11 +121,18 @@ fn functions(path: &Path) -> Result<Vec<Function>, CaptureError> {
         let what = "it holds no address of a function (read as root, with kernel.kptr_restrict at most 1)";
         return Err(CaptureError::option(&path.display().to_string(), what));
     }
+    if let Some((name, address)) = &recorded.symbol {
+        let own = functions.iter().find(|function| function.name == *name).map(|function| function.address);
+        if let Some(own) = own.filter(|own| own != address) {
+            let what = format!("it has {name} at {own:#x}, the recorded kernel had it at {address:#x}: {OTHER}");
+            return Err(CaptureError::option(&path.display().to_string(), what));
+        }
+    }
     functions.sort_by_key(|function| function.address);
     Ok(functions)
 }
 
-/// The code of the modules whose files are there.
+/// The code of the modules whose files are there, and of the others why not.
 fn loaded_modules(
     mapped: &[Mapping],
     kernel: &HashMap<String, u64>,
@@ -98,46 +142,66 @@ fn loaded_modules(
     let mut files = Files::new(&options.symbols);
     let mut found = Vec::new();
     for module in mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
-        let built = files
-            .find(&module.name, "")
-            .and_then(|binary| modules::mapping(&module.name, binary.code(0), module.address, kernel));
+        let name = &module.name;
+        let built =
+            files.find(name, "").and_then(|binary| modules::mapping(name, binary.code(0), module.address, kernel));
         match built {
             Ok((mapping, unknown)) => {
                 if unknown > 0 {
-                    let name = &module.name;
                     warnings
                         .push(format!("{name}: {unknown} branches to functions that no symbol of the kernel names"));
                 }
                 found.push(mapping);
             }
-            Err(reason) => warnings.push(format!("{}: {reason}; a kcore would have its code", module.name)),
+            Err(reason) => {
+                let reason = format!("{reason}; a kcore would have its code");
+                warnings.push(format!("{name}: {reason}"));
+                found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
+            }
         }
     }
     found
 }
 
-/// The file's code, moved as far as `_text` was (address space randomisation), and where its functions are then.
-fn vmlinux(
-    path: &Path,
-    text: Option<&Mapping>,
-    options: &Options,
-) -> Result<(Vec<Mapping>, HashMap<String, u64>), CaptureError> {
-    let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
-    let binary =
-        Binary::load(path, &search(&options.symbols)).map(Arc::new).map_err(|error| refuse(error.to_string()))?;
+/// The vmlinux that was given, or the one with the kernel's build id among the binaries of the recorded machine.
+fn find_vmlinux(recorded: &Recorded, options: &Options) -> Result<Option<Arc<Binary>>, CaptureError> {
+    let wanted = &*recorded.build_id;
+    if let Some(path) = &options.vmlinux {
+        let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
+        let binary = Binary::load(path, &search(&options.symbols)).map_err(|error| refuse(error.to_string()))?;
+        let own = binary.build_id();
+        if !own.is_empty() && !wanted.is_empty() && !same_id(own, wanted) {
+            return Err(refuse(format!(
+                "its build id is {own}, that of the recorded kernel {wanted}: it is another one"
+            )));
+        }
+        return Ok(Some(Arc::new(binary)));
+    }
+    if wanted.is_empty() || recorded.mapped.is_empty() {
+        return Ok(None);
+    }
+    let mut files = Files::new(&options.symbols);
+    let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
+    Ok(names.iter().find_map(|name| files.find(name, wanted).ok()))
+}
+
+/// The file's code, moved as far as the recorded symbol was (address space randomisation), and where its functions are
+/// then.
+fn vmlinux(binary: &Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, HashMap<String, u64>), CaptureError> {
+    let refuse = |what: String| CaptureError::option(&binary.path().display().to_string(), what);
     let bytes = binary.code(0);
     let parts = loaded(bytes).map_err(refuse)?;
     let file = object::File::parse(bytes).map_err(|error| refuse(error.to_string()))?;
     let symbol = |name: &str| file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address());
-    let own = symbol(text.map_or("_text", |text| text.name.rsplit(']').next().unwrap_or("_text")));
+    let own = symbol(recorded.symbol.as_ref().map_or("_text", |(name, _)| name));
     let own = own.or_else(|| parts.iter().find(|part| part.executable).map(|part| part.address));
     let own = own.ok_or_else(|| refuse("no part of the file is code".to_owned()))?;
-    let slide = text.map_or(0, |text| text.address.wrapping_sub(own));
+    let slide = recorded.symbol.as_ref().map_or(0, |(_, address)| address.wrapping_sub(own));
     let mapping = |part: &crate::files::Loaded| Mapping {
         address: part.address.wrapping_add(slide),
         size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
         name: "[kernel]".to_owned(),
-        content: Content::File { binary: Arc::clone(&binary), offset: part.offset },
+        content: Content::File { binary: Arc::clone(binary), offset: part.offset },
     };
     let symbols = file.symbols().filter(|symbol| symbol.is_definition());
     let functions =
@@ -147,66 +211,4 @@ fn vmlinux(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::elf::TemporaryFile;
-    use pt_flow::CodeMemory;
-    use pt_image::{Image, Symbols};
-
-    const CODE: [u8; 4] = [0x90, 0xc3, 0x90, 0xc3];
-
-    fn built(options: &Options, mapped: &[Mapping]) -> (Image, Vec<(u64, u32)>) {
-        let mut spaces = Spaces::default();
-        let poke = Content::Code([0xcc].as_slice().into());
-        let address = 0xffff_ffff_a000_0001;
-        spaces.map(KERNEL, 500, Mapping { address, size: 1, name: "[kernel]".to_owned(), content: poke });
-        map(&mut spaces, mapped, options, &mut Vec::new()).unwrap();
-        let built = spaces.build(KERNEL);
-        assert_eq!(built.refused, Vec::<String>::new());
-        (built.image, built.epochs)
-    }
-
-    fn name(image: &Image, address: u64) -> String {
-        let place = image.place(0, address);
-        image.describe(place.space, place.function, address).name
-    }
-
-    #[test]
-    fn a_kcore_holds_the_code_and_kallsyms_the_names_until_the_kernel_changes_it() {
-        let kcore = TemporaryFile::new(&elf::file(0xffff_ffff_a000_0000, &CODE, &[])).unwrap();
-        let names = "0000000000000000 A fixed\nffffffffa0000000 T first\nffffffffa0000002 t second\t[module]\n";
-        let kallsyms = TemporaryFile::new(names.as_bytes()).unwrap();
-        let options =
-            Options { kcore: Some(kcore.0.clone()), kallsyms: Some(kallsyms.0.clone()), ..Options::default() };
-        let (image, epochs) = built(&options, &[]);
-        assert_eq!(epochs, [(500, 1)]);
-        assert_eq!(image.read(0, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xc3);
-        assert_eq!(image.read(1, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xcc);
-        assert_eq!(name(&image, 0xffff_ffff_a000_0000), "first");
-        assert_eq!(name(&image, 0xffff_ffff_a000_0003), "second");
-    }
-
-    #[test]
-    fn vmlinux_is_moved_to_where_its_text_was() {
-        let text = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned() };
-        let vmlinux = TemporaryFile::new(&elf::file(text.address, &CODE, &[&text])).unwrap();
-        let options = Options { vmlinux: Some(vmlinux.0.clone()), ..Options::default() };
-        let mapped = Mapping {
-            address: 0xffff_ffff_a000_0000,
-            size: 0x1000,
-            name: "[kernel.kallsyms]_text".to_owned(),
-            content: Content::Missing { reason: "no file".to_owned() },
-        };
-        let (image, _) = built(&options, &[mapped]);
-        assert_eq!(image.read(0, 0xffff_ffff_a000_0002).unwrap().bytes, &CODE[2..]);
-        assert_eq!(name(&image, 0xffff_ffff_a000_0002), "_text");
-    }
-
-    #[test]
-    fn a_file_that_is_no_kcore_is_refused() {
-        let file = TemporaryFile::new(&elf::file(0x1000, &CODE, &[])).unwrap();
-        let options = Options { kcore: Some(file.0.clone()), ..Options::default() };
-        let error = map(&mut Spaces::default(), &[], &options, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().ends_with("it is no kcore"), "{error}");
-    }
-}
+mod tests;

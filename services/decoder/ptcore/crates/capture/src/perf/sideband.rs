@@ -36,7 +36,7 @@ struct Sideband<'o> {
     /// Files that could not be used, with the reason and how often they were mapped.
     missing: BTreeMap<(String, String), u64>,
     damaged: u64,
-    kernel_text: Vec<Mapping>,
+    kernel: kernel::Recorded,
     /// Where the kernel changed its own code.
     poked: HashSet<u64>,
     /// It was recorded under the kernel that runs here.
@@ -67,6 +67,7 @@ pub fn fill(
     let joined = records.join(path, data)?;
     let mut sideband = Sideband::new(options, records.conversion);
     sideband.same_kernel = vdso::is_running(&records.features.os_release);
+    sideband.kernel.release = std::mem::take(&mut records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     sideband.bpf = std::mem::take(&mut records.features.bpf);
     for record in records.each(data) {
@@ -153,7 +154,7 @@ impl<'o> Sideband<'o> {
             lost: 0,
             missing: BTreeMap::new(),
             damaged: 0,
-            kernel_text: Vec::new(),
+            kernel: kernel::Recorded::default(),
             poked: HashSet::new(),
             same_kernel: false,
             perf_maps: HashMap::new(),
@@ -182,8 +183,16 @@ impl<'o> Sideband<'o> {
             Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
                 let build_id = self.build_ids.get(&name).cloned().filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
-                    let reason = "no kernel code was given (vmlinux or kcore)".to_owned();
-                    self.kernel_text.push(Mapping { address, size, name, content: Content::Missing { reason } });
+                    // `[kernel.kallsyms]_text`: in place of the offset stands where that symbol was.
+                    if let Some((file, symbol)) = name.split_once(']').filter(|_| name.starts_with("[kernel")) {
+                        if !symbol.is_empty() && offset >> 63 != 0 {
+                            self.kernel.symbol = Some((symbol.to_owned(), offset));
+                        }
+                        let by_file = self.build_ids.get(&format!("{file}]")).cloned().unwrap_or_default();
+                        self.kernel.build_id = if build_id.is_empty() { by_file } else { build_id };
+                    }
+                    let content = Content::Missing { reason: String::new() };
+                    self.kernel.mapped.push(Mapping { address, size, name, content });
                 } else {
                     self.map(pid, tsc, (address, size, offset), &name, &build_id);
                 }
@@ -311,7 +320,7 @@ impl<'o> Sideband<'o> {
 
     fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
-        kernel::map(&mut self.spaces, &self.kernel_text, self.options, &mut capture.warnings)?;
+        kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
         for ((name, reason), times) in &self.missing {
             capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));

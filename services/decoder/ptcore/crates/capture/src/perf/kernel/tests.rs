@@ -1,0 +1,227 @@
+//! Where the kernel's code comes from.
+
+use super::*;
+use crate::elf::TemporaryFile;
+use crate::open;
+use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
+use pt_flow::CodeMemory;
+use pt_image::{Image, Symbols};
+use std::path::PathBuf;
+use std::process::Command;
+
+const CODE: [u8; 4] = [0x90, 0xc3, 0x90, 0xc3];
+
+fn built(options: &Options, recorded: &Recorded) -> (Image, Vec<(u64, u32)>) {
+    let mut spaces = Spaces::default();
+    let poke = Content::Code([0xcc].as_slice().into());
+    let address = 0xffff_ffff_a000_0001;
+    spaces.map(KERNEL, 500, Mapping { address, size: 1, name: "[kernel]".to_owned(), content: poke });
+    map(&mut spaces, recorded, options, &mut Vec::new()).unwrap();
+    let built = spaces.build(KERNEL);
+    assert_eq!(built.refused, Vec::<String>::new());
+    (built.image, built.epochs)
+}
+
+fn name(image: &Image, address: u64) -> String {
+    let place = image.place(0, address);
+    image.describe(place.space, place.function, address).name
+}
+
+#[test]
+fn a_kcore_holds_the_code_and_kallsyms_the_names_until_the_kernel_changes_it() {
+    let kcore = TemporaryFile::new(&elf::file(0xffff_ffff_a000_0000, &CODE, &[])).unwrap();
+    let names = "0000000000000000 A fixed\nffffffffa0000000 T first\nffffffffa0000002 t second\t[module]\n";
+    let kallsyms = TemporaryFile::new(names.as_bytes()).unwrap();
+    let options = Options { kcore: Some(kcore.0.clone()), kallsyms: Some(kallsyms.0.clone()), ..Options::default() };
+    let (image, epochs) = built(&options, &Recorded::default());
+    assert_eq!(epochs, [(500, 1)]);
+    assert_eq!(image.read(0, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xc3);
+    assert_eq!(image.read(1, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xcc);
+    assert_eq!(name(&image, 0xffff_ffff_a000_0000), "first");
+    assert_eq!(name(&image, 0xffff_ffff_a000_0003), "second");
+}
+
+#[test]
+fn vmlinux_is_moved_to_where_its_text_was() {
+    let text = Function { address: 0xffff_ffff_8100_0000, size: 4, name: "_text".to_owned() };
+    let vmlinux = TemporaryFile::new(&elf::file(text.address, &CODE, &[&text])).unwrap();
+    let options = Options { vmlinux: Some(vmlinux.0.clone()), ..Options::default() };
+    let symbol = Some(("_text".to_owned(), 0xffff_ffff_a000_0000));
+    let (image, _) = built(&options, &Recorded { symbol, ..Recorded::default() });
+    assert_eq!(image.read(0, 0xffff_ffff_a000_0002).unwrap().bytes, &CODE[2..]);
+    assert_eq!(name(&image, 0xffff_ffff_a000_0002), "_text");
+}
+
+#[test]
+fn a_file_that_is_no_kcore_is_refused() {
+    let file = TemporaryFile::new(&elf::file(0x1000, &CODE, &[])).unwrap();
+    let options = Options { kcore: Some(file.0.clone()), ..Options::default() };
+    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().ends_with("it is no kcore"), "{error}");
+}
+
+/// A small kernel: its text is moved at boot (address space randomisation).
+const SOURCE: &str = "
+    .text
+    .globl _text, work
+    .type work, @function
+_text:
+    nop
+    call work
+    ret
+    .balign 64
+work:
+    nop
+    nop
+    ret
+    .size work, . - work
+";
+const LINKED: u64 = 0xffff_ffff_8100_0000;
+const BOOTED: u64 = 0xffff_ffff_9a00_0000;
+const MODULE: u64 = 0xffff_ffff_c000_0000;
+const BUILD_ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// `None`, with a word on stderr, where there is no C compiler.
+fn build(folder: &Folder, name: &str) -> Option<PathBuf> {
+    let source = folder.add("kernel.s", SOURCE.as_bytes());
+    let built = folder.0.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-nostdlib", "-static", "-Wl,--entry=_text"])
+        .arg(format!("-Wl,-Ttext={LINKED:#x},--build-id=0x{BUILD_ID}"));
+    match cc.arg(source).arg("-o").arg(&built).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => {
+            eprintln!("skipped: no C compiler: {error}");
+            return None;
+        }
+    }
+    Some(built)
+}
+
+/// Bytes of the kernel's text.
+fn text_of(vmlinux: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(vmlinux).unwrap();
+    let parts = loaded(&bytes).unwrap();
+    let part = parts.iter().find(|part| part.address == LINKED).unwrap();
+    bytes[part.offset as usize..][..part.size as usize].to_vec()
+}
+
+/// A copy of /proc/kcore: notes, then what stands at some addresses (System V ABI, chapter 5). The first part is all
+/// memory, of which the copy holds nothing.
+fn kcore_of(parts: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut heads = vec![(4u32, 0, 0, 0), (1, 0xffff_8880_0000_0000, 1 << 40, 1 << 44)];
+    let mut at = 0x1000;
+    for (address, code) in parts {
+        heads.push((1, *address, code.len() as u64, at));
+        at += code.len() as u64;
+    }
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend([4u16, 62].map(u16::to_le_bytes).concat());
+    file.extend([&1u32.to_le_bytes()[..], &words(&[0, 64, 0]), &0u32.to_le_bytes()].concat());
+    file.extend([64, 56, heads.len() as u16, 0, 0, 0].map(u16::to_le_bytes).concat());
+    for (kind, address, size, offset) in heads {
+        file.extend([halves(&[kind, 7]), words(&[offset, address, 0, size, size, 0x1000])].concat());
+    }
+    file.resize(0x1000, 0);
+    parts.iter().for_each(|(_, code)| file.extend_from_slice(code));
+    file
+}
+
+/// A recording of a kernel that was booted there: `_text` ran up to the return of `work`, then `work`, then a module.
+fn recording() -> Pipe {
+    let mut pipe = Pipe::new();
+    let id: Vec<_> = (0..20).map(|at| u8::from_str_radix(&BUILD_ID[2 * at..][..2], 16).unwrap()).collect();
+    pipe.record(67, 1, &[halves(&[u32::MAX]), id, vec![0; 4], text("[kernel.kallsyms]")].concat());
+    let place = [halves(&[u32::MAX, 0]), words(&[BOOTED, 0x100_0000, BOOTED])].concat();
+    pipe.event(1, 1, &[place, text("[kernel.kallsyms]_text")].concat(), (u32::MAX, 0, 0, 0));
+    let place = [halves(&[u32::MAX, 0]), words(&[MODULE, 0x1000, 0])].concat();
+    pipe.event(1, 1, &[place, text("[net]")].concat(), (u32::MAX, 0, 0, 0));
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, BOOTED), (200, BOOTED + 64), (300, MODULE)]);
+    pipe
+}
+
+fn refusal(folder: &Folder, options: Options) -> String {
+    let path = folder.add("perf.data", &recording().0);
+    let refused = open(&path, &Options { symbols: vec![folder.0.clone()], ..options });
+    refused.err().expect("it is not refused").to_string()
+}
+
+#[test]
+fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
+    let folder = Folder::new("vmlinux");
+    if build(&folder, "vmlinux").is_none() {
+        return;
+    }
+    let capture = recording().open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![5, 3, 0])]);
+    assert_eq!(named(&capture, BOOTED + 65), "work");
+    assert_eq!(capture.memory().why_no_code(0, MODULE), "[net]: vmlinux has no code there");
+}
+
+#[test]
+fn a_vmlinux_of_another_kernel_is_refused_or_not_taken() {
+    let folder = Folder::new("other-vmlinux");
+    let Some(vmlinux) = build(&folder, "vmlinux") else { return };
+    let bytes = std::fs::read(&vmlinux).unwrap();
+    let at = bytes.windows(4).position(|bytes| bytes == [0x01, 0x23, 0x45, 0x67]).unwrap();
+    let other = [&bytes[..at], &[0xff], &bytes[at + 1..]].concat();
+    folder.add("vmlinux", &other);
+    let refused = refusal(&folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
+    let ids =
+        format!("its build id is ff{}, that of the recorded kernel {BUILD_ID}: it is another one", &BUILD_ID[2..]);
+    assert!(refused.ends_with(&ids), "{refused}");
+    let capture = recording().open(&folder, Options::default());
+    let none = format!(
+        "no kernel code was given (vmlinux or kcore), and no vmlinux with build id {BUILD_ID} is there: \
+         what the kernel ran cannot be followed"
+    );
+    assert_eq!(capture.warnings, [none]);
+    let why = capture.memory().why_no_code(0, BOOTED);
+    assert_eq!(why, "[kernel.kallsyms]_text: no kernel code was given (vmlinux or kcore)");
+}
+
+#[test]
+fn the_folder_of_perf_record_with_kcore_holds_the_kernel_as_it_ran() {
+    let folder = Folder::new("kcore-dir");
+    let Some(vmlinux) = build(&folder, "linked") else { return };
+    let beside = folder.0.join("perf.data");
+    std::fs::create_dir_all(beside.join("kcore_dir")).unwrap();
+    // As it is in memory the kernel may differ from its file: the second nop of `work` is a return by now.
+    let mut code = text_of(&vmlinux);
+    code[65] = 0xc3;
+    std::fs::write(beside.join("data"), recording().0).unwrap();
+    std::fs::write(beside.join("kcore_dir/kcore"), kcore_of(&[(BOOTED, &code), (MODULE, &[0x90, 0x90, 0x90, 0xc3])]))
+        .unwrap();
+    let names = format!("{BOOTED:x} T _text\n{:x} t work\n{MODULE:x} t send\t[net]\n", BOOTED + 64);
+    std::fs::write(beside.join("kcore_dir/kallsyms"), names).unwrap();
+    let capture = open(&beside, &Options::default()).unwrap();
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![4, 2, 4])]);
+    assert_eq!((named(&capture, BOOTED + 65), named(&capture, MODULE + 3)), ("work".to_owned(), "send".to_owned()));
+}
+
+#[test]
+fn what_a_kcore_does_not_hold_is_told() {
+    let folder = Folder::new("kcore-part");
+    let Some(vmlinux) = build(&folder, "linked") else { return };
+    let kcore = folder.add("kcore", &kcore_of(&[(BOOTED, &text_of(&vmlinux))]));
+    let capture = recording().open(&folder, Options { kcore: Some(kcore.clone()), ..Options::default() });
+    assert_eq!(runs(&capture), [(7, vec![5, 3, 0])]);
+    assert_eq!(capture.memory().why_no_code(0, MODULE), format!("[net]: {} has no code there", kcore.display()));
+}
+
+#[test]
+fn a_kcore_or_kallsyms_of_another_machine_is_refused() {
+    let folder = Folder::new("other-kcore");
+    let kcore = |address: u64| Some(folder.add("kcore", &kcore_of(&[(address, &CODE)])));
+    let refused = refusal(&folder, Options { kcore: kcore(BOOTED + 0x100_0000), ..Options::default() });
+    let other = "it is of another machine, or of another boot";
+    let no_code = format!("it has no code at {BOOTED:#x}, where the recorded kernel had _text: {other}");
+    assert!(refused.ends_with(&no_code), "{refused}");
+    let kallsyms = Some(folder.add("kallsyms", format!("{LINKED:x} T _text\n{:x} T work\n", LINKED + 64).as_bytes()));
+    let refused = refusal(&folder, Options { kcore: kcore(BOOTED), kallsyms, ..Options::default() });
+    let elsewhere = format!("it has _text at {LINKED:#x}, the recorded kernel had it at {BOOTED:#x}: {other}");
+    assert!(refused.ends_with(&elsewhere), "{refused}");
+}
