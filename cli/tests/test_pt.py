@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from permille.ptcore import Capture
 
 from .conftest import PERMILLE, permille_alone, plain_environment
 
@@ -380,6 +381,53 @@ def test_a_core_is_divided_by_thread() -> None:
     packets = sum(stream["packet_count"] + stream["bad_packets"] for stream in streams)
     assert len(rows("dump", file)) == packets
     assert 0 < len(rows("dump", file, "--thread", "3497496")) < packets
+
+
+RECORDINGS = [
+    *(f"griffin/{name}.griffin.gz" for name in ("last", "ovf-01-ben", "cve-2004-0597-poc", "hello")),
+    "lldb/intelpt-multi-core-trace",
+    "lldb/intelpt-trace",
+    "perf/perf.data.intel_pt-4.14",
+]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("path", RECORDINGS)
+def test_several_threads_tell_what_one_tells(tmp_path: Path, path: str, *, damaged: bool) -> None:
+    file = reference(path)
+    if damaged:
+        if file.suffix == ".gz":
+            file = damage(tmp_path / "griffin", gzip.decompress(file.read_bytes()))
+        elif file.is_dir():
+            shutil.copytree(file, tmp_path / "bundle")
+            file = tmp_path / "bundle"
+            for packets in (one for one in file.rglob("*") if one.suffix in (".trace", ".intelpt_trace")):
+                damage(packets, packets.read_bytes())
+        else:
+            pytest.skip("its records are between the packets")
+    capture = Capture(file)
+    streams = range(len(capture.streams()))
+    for number in streams:
+        one = capture.stat(number, threads=1, part_bytes=1 << 40)
+        assert one["flow"]["instructions"] > 0 or damaged or "perf" in path
+        for part_bytes in (1, 1000, one["bytes"] // 2 + 1):
+            assert capture.stat(number, threads=3, part_bytes=part_bytes) == one
+    for json_rows in (False, True):
+        for table in (False, True):
+            told = [
+                b"".join(capture.calls([*streams], table=table, inlined=True, json=json_rows, threads=threads))
+                for threads in (1, 3)
+            ]
+            assert told[0] == told[1]
+
+
+def damage(file: Path, content: bytes) -> Path:
+    """Some bits are others, behind the head."""
+    data = bytearray(content)
+    for place in range(12):
+        data[len(data) * (place + 4) // 17] ^= 1 << place % 8
+    file.write_bytes(data)
+    return file
 
 
 def test_a_static_program_traced_with_clock_packets_alone() -> None:

@@ -8,8 +8,9 @@ use crate::categories::Categories;
 use crate::listed::{Listed, Piece};
 use crate::listing::{Batches, Worker};
 use listings::{list_calls, list_flow, list_functions, thread_at};
+use pt_calls::PART_BYTES;
 use pt_capture::{Of, Options, RawImage, Switch};
-use pt_flow::Config;
+use pt_flow::{Config, Workers};
 use pt_listing::{packets, Detail, Form, Lines};
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
@@ -21,9 +22,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::thread;
 
 #[pyclass(frozen, module = "permille.ptcore")]
 pub struct Capture(Arc<pt_capture::Capture>);
@@ -147,11 +150,19 @@ impl Capture {
         Listed::new(py, listed.map_err(failed)?)
     }
 
-    #[pyo3(signature = (stream, *, flow=true))]
-    fn stat(&self, py: Python<'_>, stream: usize, flow: bool) -> PyResult<Py<PyDict>> {
+    #[pyo3(signature = (stream, *, flow=true, threads=0, part_bytes=PART_BYTES))]
+    fn stat(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        flow: bool,
+        threads: usize,
+        part_bytes: usize,
+    ) -> PyResult<Py<PyDict>> {
         self.check(&[stream])?;
         let capture = Arc::clone(&self.0);
-        let worker = Worker::spawn(move |go_on| count(&capture, stream, flow, go_on))?;
+        let workers = Workers { threads: threads_or_cores(threads), part_bytes };
+        let worker = Worker::spawn(move |go_on| count(&capture, stream, flow, workers, go_on))?;
         worker.wait(py)?.into_dict(py)
     }
 
@@ -170,7 +181,8 @@ impl Capture {
         self.list(streams, json, move |capture, stream, lines| list_flow(capture, stream, detail, thread, lines))
     }
 
-    #[pyo3(signature = (streams, *, table=false, categories=None, inlined=false, max_depth=0, thread=None, json=false))]
+    #[pyo3(signature = (streams, *, table=false, categories=None, inlined=false, max_depth=0, thread=None, json=false,
+                        threads=0))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn calls(
         &self,
@@ -181,11 +193,13 @@ impl Capture {
         max_depth: u32,
         thread: Option<u32>,
         json: bool,
+        threads: usize,
     ) -> PyResult<Batches> {
+        let threads = threads_or_cores(threads);
         let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
         self.list(streams, json, move |capture, number, lines| match table {
             true => list_functions(capture, number, thread, &categories, inlined, lines),
-            false => list_calls(capture, number, thread, inlined, max_depth, lines),
+            false => list_calls(capture, number, thread, inlined, max_depth, threads, lines),
         })
     }
 }
@@ -225,6 +239,14 @@ impl Capture {
                 write(&capture, number, lines);
             }
         })
+    }
+}
+
+/// As many threads as given; 0: as this process has cores for.
+fn threads_or_cores(threads: usize) -> usize {
+    match threads {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        threads => threads,
     }
 }
 

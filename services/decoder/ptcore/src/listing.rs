@@ -63,7 +63,7 @@ pub struct Worker<T> {
 
 impl<T: Send + 'static> Worker<T> {
     /// Works on a thread of its own; the work asks from time to time whether it is to go on.
-    pub fn spawn(work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static) -> PyResult<Self> {
+    pub fn spawn(work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T + Send + 'static) -> PyResult<Self> {
         let (sender, receiver) = sync_channel(1);
         let wanted = Arc::new(AtomicBool::new(true));
         let still = Arc::clone(&wanted);

@@ -3,7 +3,9 @@
 use pt_calls::{Calls, Output};
 use pt_capture::{Of, Threads};
 use pt_flow::Flow;
-use pt_listing::{functions, CallListing, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only, Page, Who};
+use pt_listing::{
+    functions, write_calls, CallListing, CallWriter, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only, Who,
+};
 use std::collections::BTreeMap;
 
 /// Who ran when the packet at the offset was written.
@@ -46,24 +48,24 @@ fn title(stream: &pt_capture::Stream, (pid, tid): (u32, u32)) -> Option<String> 
     matches!(stream.of, Of::Core(_)).then(|| format!("{}, thread {tid} of process {pid}", stream.name))
 }
 
+/// `threads`: who write the calls.
 pub fn list_calls(
     capture: &pt_capture::Capture,
     number: usize,
     thread: Option<u32>,
     inlined: bool,
     max_depth: u32,
+    threads: usize,
     lines: &mut Lines<'_>,
 ) {
     let (stream, code) = (&capture.streams[number], capture.memory());
-    let page = Page::new(lines);
-    let listing = |thread| {
-        let title = title(stream, thread);
-        let (page, described, chains) = (&page, Vec::new(), inlined.then(Chains::default));
-        CallListing { code, stream: &stream.name, thread, title, max_depth, page, described, chains }
-    };
-    for mut calls in follow(capture, number, thread, listing).1.into_values() {
-        calls.end_stream();
-    }
+    let writer = || CallWriter { code, stream: &stream.name, max_depth, chains: inlined.then(Chains::default) };
+    write_calls(threads, lines, writer, |page| {
+        let listing = |thread| CallListing::new(code, thread, title(stream, thread), page);
+        for mut calls in follow(capture, number, thread, listing).1.into_values() {
+            calls.end_stream();
+        }
+    });
 }
 
 pub fn list_functions(

@@ -1,8 +1,8 @@
 //! What `stat` counts in a stream.
 
-use crate::accesses::{accesses, rows as accesses_of, Accesses};
+use crate::accesses::{accesses, add, rows as accesses_of, Accesses};
 use pt_capture::Threads;
-use pt_flow::Flow;
+use pt_flow::{decode_in_parts, CodeMemory, Flow, Stream, Workers};
 use pt_listing::{stop, Branches, Counts, Gap, MAX_GAPS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,6 +14,8 @@ pub struct Stat {
     flow: Option<FlowStat>,
 }
 
+/// Of the flow of a stream, or of a part of it.
+#[derive(Default)]
 struct FlowStat {
     numbers: Vec<(&'static str, u64)>,
     /// Offset, size, address, reason.
@@ -24,58 +26,101 @@ struct FlowStat {
     threads: BTreeMap<u32, u64>,
 }
 
-pub fn count(capture: &pt_capture::Capture, number: usize, flow: bool, go_on: &dyn Fn() -> bool) -> Stat {
+/// `workers`: who shares the work.
+pub fn count(
+    capture: &pt_capture::Capture,
+    number: usize,
+    flow: bool,
+    workers: Workers,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Stat {
     let data = &capture.streams[number].data;
     let go_on = &|| {
         data.release();
         go_on()
     };
-    let counts = Counts::of(data, capture.config.errata, go_on);
+    let counts = Counts::of(data, capture.config.errata, workers, go_on);
     if !go_on() {
         stop();
     }
-    Stat { counts, flow: flow.then(|| count_flow(capture, number, go_on)) }
+    Stat { counts, flow: flow.then(|| count_flow(capture, number, workers, go_on)) }
 }
 
-fn count_flow(capture: &pt_capture::Capture, number: usize, go_on: &dyn Fn() -> bool) -> FlowStat {
+fn count_flow(
+    capture: &pt_capture::Capture,
+    number: usize,
+    workers: Workers,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> FlowStat {
     let (stream, memory) = (&capture.streams[number], capture.memory());
-    let make = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
-    let mut threads = Threads::new(&capture.views, make);
-    let mut flow = Flow::new(memory);
-    let statistics = flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
-    let mut threads = threads.finish();
-    let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
-    let accesses = accesses(&mut flow, ran.iter().map(|block| (block, ())));
-    let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
-    let gaps = threads.values().flat_map(|thread| &thread.gaps);
-    let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());
-    let mut errors: Vec<_> = gaps.map(row).collect();
-    errors.sort();
-    errors.truncate(MAX_GAPS);
-    FlowStat {
-        numbers: vec![
-            ("instructions", sum(|thread| thread.instructions)),
-            ("blocks", sum(|thread| thread.blocks)),
-            ("conditional_branches", sum(|thread| thread.taken + thread.not_taken)),
-            ("taken", sum(|thread| thread.taken)),
-            ("not_taken", sum(|thread| thread.not_taken)),
-            ("jumps", sum(|thread| thread.jumps)),
-            ("indirect", sum(|thread| thread.indirect_jumps + thread.indirect_calls)),
-            ("indirect_jumps", sum(|thread| thread.indirect_jumps)),
-            ("indirect_calls", sum(|thread| thread.indirect_calls)),
-            ("calls", sum(|thread| thread.direct_calls + thread.indirect_calls)),
-            ("returns", sum(|thread| thread.returns)),
-            ("compressed_returns", statistics.compressed_returns),
-            ("far_transfers", sum(|thread| thread.far)),
-            ("interrupts", sum(|thread| thread.interrupts)),
-            ("overflows", sum(|thread| thread.overflows)),
-            ("error_count", sum(|thread| thread.gap_count)),
-            ("lost_bytes", sum(|thread| thread.lost_bytes)),
-        ],
-        errors,
-        accesses,
-        last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
-        threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
+    let of_thread = |_: &pt_capture::View| Branches::new(|loss| pt_listing::Code::why(&memory, loss), go_on);
+    let make = || Threads::new(&capture.views, of_thread);
+    let mut all = FlowStat::default();
+    let stream = Stream { data: &stream.data, config: &capture.config, epochs: &stream.epochs };
+    let statistics = decode_in_parts(
+        &memory,
+        stream,
+        workers,
+        make,
+        |flow, threads| FlowStat::of(flow, std::mem::replace(threads, make()).finish()),
+        |part| all.add(part),
+    );
+    let compressed = all.numbers.iter_mut().filter(|(name, _)| *name == "compressed_returns");
+    compressed.for_each(|(_, count)| *count = statistics.compressed_returns);
+    all
+}
+
+impl FlowStat {
+    fn of<M: CodeMemory>(flow: &mut Flow<M>, mut threads: BTreeMap<u32, Branches<'_>>) -> FlowStat {
+        let ran: Vec<_> = threads.values_mut().flat_map(|thread| thread.ran.take()).collect();
+        let accesses = accesses(flow, ran.iter().map(|block| (block, ())));
+        let sum = |one: fn(&Branches<'_>) -> u64| threads.values().map(one).sum::<u64>();
+        let gaps = threads.values().flat_map(|thread| &thread.gaps);
+        let row = |gap: &Gap| (gap.loss.offset as u64, gap.loss.size as u64, gap.loss.address, gap.told.clone());
+        let mut errors: Vec<_> = gaps.map(row).collect();
+        errors.sort();
+        FlowStat {
+            numbers: vec![
+                ("instructions", sum(|thread| thread.instructions)),
+                ("blocks", sum(|thread| thread.blocks)),
+                ("conditional_branches", sum(|thread| thread.taken + thread.not_taken)),
+                ("taken", sum(|thread| thread.taken)),
+                ("not_taken", sum(|thread| thread.not_taken)),
+                ("jumps", sum(|thread| thread.jumps)),
+                ("indirect", sum(|thread| thread.indirect_jumps + thread.indirect_calls)),
+                ("indirect_jumps", sum(|thread| thread.indirect_jumps)),
+                ("indirect_calls", sum(|thread| thread.indirect_calls)),
+                ("calls", sum(|thread| thread.direct_calls + thread.indirect_calls)),
+                ("returns", sum(|thread| thread.returns)),
+                ("compressed_returns", 0),
+                ("far_transfers", sum(|thread| thread.far)),
+                ("interrupts", sum(|thread| thread.interrupts)),
+                ("overflows", sum(|thread| thread.overflows)),
+                ("error_count", sum(|thread| thread.gap_count)),
+                ("lost_bytes", sum(|thread| thread.lost_bytes)),
+            ],
+            errors,
+            accesses,
+            last_tsc: threads.values().map(|thread| thread.last_tsc).max().unwrap_or(0),
+            threads: threads.iter().map(|(&tid, thread)| (tid, thread.instructions)).collect(),
+        }
+    }
+
+    /// Adds a part that comes behind.
+    fn add(&mut self, part: FlowStat) {
+        if self.numbers.is_empty() {
+            self.numbers = part.numbers.iter().map(|&(name, _)| (name, 0)).collect();
+        }
+        for ((_, sum), (_, count)) in self.numbers.iter_mut().zip(part.numbers) {
+            *sum += count;
+        }
+        let room = MAX_GAPS.saturating_sub(self.errors.len());
+        self.errors.extend(part.errors.into_iter().take(room));
+        self.last_tsc = self.last_tsc.max(part.last_tsc);
+        add(&mut self.accesses, part.accesses);
+        for (tid, instructions) in part.threads {
+            *self.threads.entry(tid).or_default() += instructions;
+        }
     }
 }
 

@@ -91,7 +91,8 @@ fn edges_by(input: &Input, threads: usize) -> (Statistics, BTreeMap<Edge, u64>) 
         |part: Vec<(Edge, u64)>| part.into_iter().for_each(|(edge, count)| *edges.entry(edge).or_default() += count);
     let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
     let workers = Workers { threads, part_bytes: PART_BYTES_OF_EDGES };
-    let statistics = decode_in_parts(&input.image, stream, workers, Coverage::default, Coverage::finish, fold);
+    let statistics =
+        decode_in_parts(&input.image, stream, workers, Coverage::default, |_, coverage| coverage.finish(), fold);
     (statistics, edges)
 }
 

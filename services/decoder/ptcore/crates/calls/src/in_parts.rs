@@ -7,15 +7,13 @@
 use crate::calls::Calls;
 use crate::fragment::{Collected, Fragment};
 use crate::output::Output;
-use pt_flow::{find_psb, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream};
+use pt_flow::{part_by_itself, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream};
 use pt_image::Symbols;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Packets in front of a part that are read for the time alone: some PSBs.
-const WARM_UP: usize = 1 << 14;
 /// Parts of so many bytes are long for what is done once a part, and short enough for their calls to be kept until it is
 /// their turn.
 pub const PART_BYTES: usize = 1 << 19;
@@ -237,7 +235,7 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
 
 impl<M: CodeMemory, S: Symbols> Helper<M, S> {
     fn decode(&mut self, stream: Stream<'_>, from: &[usize], number: usize) -> (Ended, Option<Fragment>) {
-        let part = part(stream.data, from, number);
+        let part = part_by_itself(stream.data, from, number);
         let ended = self.flow.decode_part(stream.data, stream.config, stream.epochs, &part, &mut self.calls);
         (ended, self.calls.end_part())
     }
@@ -250,16 +248,9 @@ impl<M: CodeMemory, S: Symbols> Helper<M, S> {
                 stream.data,
                 stream.config,
                 stream.epochs,
-                &part(stream.data, from, number),
+                &part_by_itself(stream.data, from, number),
                 &mut sink,
             );
         }
     }
-}
-
-/// A part as it is decoded by itself.
-fn part<'f>(data: &[u8], from: &'f [usize], number: usize) -> Part<'f> {
-    let before = find_psb(data, from[number].saturating_sub(WARM_UP)).filter(|&psb| psb < from[number]);
-    let clock = before.map_or(Clock::New, Clock::From);
-    Part { from: from[number], joins: true, stops: &from[number + 1..], clock }
 }

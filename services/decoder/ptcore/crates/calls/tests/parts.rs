@@ -14,7 +14,7 @@ fn in_parts(memory: &support::Sections, stream: Stream<'_>, workers: Workers) ->
         parts += 1;
         part.into_iter().for_each(|(edge, count)| *edges.entry(edge).or_default() += count);
     };
-    let statistics = decode_in_parts(memory, stream, workers, Coverage::default, Coverage::finish, fold);
+    let statistics = decode_in_parts(memory, stream, workers, Coverage::default, |_, coverage| coverage.finish(), fold);
     (statistics, edges, parts)
 }
 

@@ -39,7 +39,7 @@ pub use loss::{Loss, Reason};
 pub use memory::{CodeMemory, CodeSlice};
 pub use notice::{Notice, NoticeKind};
 pub use part::{Clock, Ended, Part, Stopped};
-pub use parts::{decode_in_parts, places_to_join, Stream, Workers};
+pub use parts::{decode_in_parts, part_by_itself, places_to_join, Stream, Workers};
 pub use path::Path;
 pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use sink::{DisableKind, Sink};

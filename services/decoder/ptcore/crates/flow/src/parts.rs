@@ -1,11 +1,12 @@
 //! One stream by several threads: it is divided at PSBs, which say all that the flow behind them needs.
 
 use crate::flow::Flow;
-use crate::part::{Ended, Part};
+use crate::part::{Clock, Ended, Part, Stopped};
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
 use pt_packet::{find_psb, Packet, Reader, PSB};
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -25,15 +26,19 @@ pub struct Workers {
     pub part_bytes: usize,
 }
 
-/// Decodes a stream with one sink for each thread. What `take` makes of the sink behind a part goes to `fold`, in the order
-/// of the stream and as if the parts had been decoded one behind the other: a part that does not begin where the flow of
-/// those before it led is done once more or left out.
-pub fn decode_in_parts<M, S, R>(
-    memory: &M,
+/// Packets in front of a part that are read for the time alone: some PSBs.
+const WARM_UP: usize = 1 << 14;
+
+/// Decodes a stream with one sink for each thread. What `take` makes of the flow and the sink behind a part goes to `fold`,
+/// in the order of the stream and as if the parts had been decoded one behind the other: a part that does not begin where
+/// the flow of those before it led, or at another time, is done once more or left out. A sink that looks at times has to be
+/// told of PSBs ([`Sink::DIVIDED`]): else no part fits.
+pub fn decode_in_parts<'m, M, S, R>(
+    memory: &'m M,
     stream: Stream<'_>,
     workers: Workers,
     make: impl Fn() -> S + Sync,
-    take: impl Fn(&mut S) -> R + Sync,
+    take: impl Fn(&mut Flow<&'m M>, &mut S) -> R + Sync,
     fold: impl FnMut(R) + Send,
 ) -> Statistics
 where
@@ -41,56 +46,79 @@ where
     S: Sink,
     R: Send,
 {
-    let from = cuts(stream.data, workers.part_bytes.max(1));
-    let decode = |flow: &mut Flow<&M>, sink: &mut S, number: usize, joins: bool| {
-        let part = Part { from: from[number], joins, stops: &from[number + 1..], ..Part::default() };
-        let ended = flow.decode_part(stream.data, stream.config, stream.epochs, &part, sink);
-        (ended, take(sink))
+    let size = workers.part_bytes.max(1);
+    let from = if S::TIMED { places_to_join(stream.data, stream.config, size) } else { cuts(stream.data, size) };
+    let decode = |flow: &mut Flow<&'m M>, sink: &mut S, part: &Part<'_>| {
+        let ended = flow.decode_part(stream.data, stream.config, stream.epochs, part, sink);
+        (ended, take(flow, sink))
     };
     let next = AtomicUsize::new(0);
-    let joined = Mutex::new(Joined::new(&from, fold));
+    let joined = Mutex::new(Joined::new(&from, S::TIMED, fold));
+    let work = || {
+        let (mut flow, mut sink) = (Flow::new(memory), make());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= from.len() {
+                return;
+            }
+            let part = match number {
+                0 => Part { stops: &from[1..], ..Part::default() },
+                _ if S::TIMED => part_by_itself(stream.data, &from, number),
+                _ => Part { from: from[number], joins: true, stops: &from[number + 1..], ..Part::default() },
+            };
+            let done = decode(&mut flow, &mut sink, &part);
+            // Another thread has panicked.
+            let Ok(mut joined) = joined.lock() else { return };
+            joined.add(number, done, |part| decode(&mut flow, &mut sink, part));
+        }
+    };
     thread::scope(|scope| {
-        for _ in 0..workers.threads.clamp(1, from.len()) {
-            scope.spawn(|| {
-                let (mut flow, mut sink) = (Flow::new(memory), make());
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= from.len() {
-                        return;
-                    }
-                    let done = decode(&mut flow, &mut sink, number, number != 0);
-                    let mut joined = joined.lock().unwrap_or_else(PoisonError::into_inner);
-                    joined.add(number, done, |number| decode(&mut flow, &mut sink, number, false));
-                }
-            });
+        let threads: Vec<_> = (0..workers.threads.clamp(1, from.len())).map(|_| scope.spawn(work)).collect();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        if let Some(Err(panicked)) = ended.into_iter().find(Result::is_err) {
+            resume_unwind(panicked);
         }
     });
     joined.into_inner().unwrap_or_else(PoisonError::into_inner).statistics
 }
 
+/// A part as it is decoded without those before it, but for the packets that tell its time. `from`: where parts begin.
+pub fn part_by_itself<'f>(data: &[u8], from: &'f [usize], number: usize) -> Part<'f> {
+    let before = find_psb(data, from[number].saturating_sub(WARM_UP)).filter(|&psb| psb < from[number]);
+    let clock = before.map_or(Clock::New, Clock::From);
+    Part { from: from[number], joins: true, stops: &from[number + 1..], clock }
+}
+
 /// Parts in the order of the stream.
 struct Joined<'c, R, F> {
     from: &'c [usize],
+    /// Times have to fit as well.
+    timed: bool,
     fold: F,
     /// Done, but not those before them.
     ahead: BTreeMap<usize, (Ended, R)>,
-    /// The next one that counts; whether the flow of the one before leads there.
+    /// The next one that counts, and how the one before ended.
     next: usize,
-    fits: bool,
+    before: Option<Stopped>,
     statistics: Statistics,
 }
 
 impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
-    fn new(from: &'c [usize], fold: F) -> Self {
-        Joined { from, fold, ahead: BTreeMap::new(), next: 0, fits: true, statistics: Statistics::default() }
+    fn new(from: &'c [usize], timed: bool, fold: F) -> Self {
+        Joined { from, timed, fold, ahead: BTreeMap::new(), next: 0, before: None, statistics: Statistics::default() }
     }
 
-    fn add(&mut self, number: usize, done: (Ended, R), mut again: impl FnMut(usize) -> (Ended, R)) {
+    fn add(&mut self, number: usize, done: (Ended, R), mut again: impl FnMut(&Part<'_>) -> (Ended, R)) {
         self.ahead.insert(number, done);
         self.ahead.retain(|&number, _| number >= self.next);
         while let Some((mut ended, mut found)) = self.ahead.remove(&self.next) {
-            if ended.astray && !self.fits {
-                (ended, found) = again(self.next);
+            if let Some(before) = self.before.take() {
+                if !self.leads_to(&before, &mut ended) {
+                    let stops = &self.from[self.next + 1..];
+                    let clock = Clock::Known(before.before);
+                    let part = Part { from: self.from[self.next], joins: before.fits, stops, clock };
+                    (ended, found) = again(&part);
+                }
             }
             self.statistics += ended.statistics;
             (self.fold)(found);
@@ -98,10 +126,26 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
                 self.next = usize::MAX;
                 return;
             };
-            self.fits = stopped.fits;
             self.next = self.from.partition_point(|&from| from < stopped.psb);
+            self.before = Some(stopped);
             self.ahead.retain(|&number, _| number >= self.next);
         }
+    }
+
+    /// Whether the part that was decoded by itself is what comes behind the one before.
+    fn leads_to(&self, before: &Stopped, ended: &mut Ended) -> bool {
+        if !self.timed {
+            return before.fits || !ended.astray;
+        }
+        let Some(joined) = ended.joined.take() else { return false };
+        if !before.fits || !before.behind.leads_to(&joined, &ended.time) {
+            return false;
+        }
+        if let Some(stopped) = &mut ended.stopped {
+            stopped.before.go_on_from(&before.behind, &joined);
+            stopped.behind.go_on_from(&before.behind, &joined);
+        }
+        true
     }
 }
 

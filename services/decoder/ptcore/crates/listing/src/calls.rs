@@ -1,12 +1,12 @@
 //! The calls of a stream as they end, and its functions as a table.
 
 use crate::inlined::Chains;
-use crate::{Code, Form, Inlined, Lines, Row, Value};
+use crate::{Code, Form, Inlined, Lines, Page, Row, Value};
 use pt_calls::{Batch, FunctionKey, FunctionTotals, Output, Records};
 use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_image::{Categories, Description};
-use std::cell::{Cell, RefCell};
 use std::fmt::Write;
+use std::sync::{Arc, PoisonError, RwLock};
 
 const FLAGS: [(u8, &str, &str); 5] = [
     (BEGIN_TRUNCATED, "begin_truncated", "began before"),
@@ -19,92 +19,99 @@ const FLAGS: [(u8, &str, &str); 5] = [
 /// Calls that are gathered before they are listed.
 const BATCH: usize = 1 << 12;
 
-/// Writes the calls as they end, each behind the calls that it made and as deep as callers were known by then; those
-/// deeper than `max_depth` callers are left out (0: none).
-pub struct CallListing<'l, 'o, C> {
-    pub code: C,
-    pub stream: &'l str,
-    pub thread: (u32, u32),
-    /// Names the thread among those of the stream.
-    pub title: Option<String>,
-    pub max_depth: u32,
-    pub page: &'l Page<'l, 'o>,
-    pub described: Vec<Description>,
-    /// In which inlined functions of its caller each call stands, when that is wanted.
-    pub chains: Option<Chains>,
+/// Hands the calls to those who write them as they end, each behind the calls that it made and as deep as callers were
+/// known by then.
+pub struct CallListing<'p, C> {
+    code: C,
+    thread: (u32, u32),
+    title: Option<String>,
+    page: &'p Page,
+    described: Arc<RwLock<Vec<Description>>>,
 }
 
-/// The lines that the listings of some threads share.
-pub struct Page<'l, 'o> {
-    lines: RefCell<&'l mut Lines<'o>>,
-    /// The thread whose calls were written last.
-    thread: Cell<Option<(u32, u32)>>,
-}
-
-impl<'l, 'o> Page<'l, 'o> {
-    pub fn new(lines: &'l mut Lines<'o>) -> Self {
-        Page { lines: RefCell::new(lines), thread: Cell::new(None) }
+impl<'p, C: Code> CallListing<'p, C> {
+    /// `title` names the thread among those of the stream.
+    pub fn new(code: C, thread: (u32, u32), title: Option<String>, page: &'p Page) -> Self {
+        CallListing { code, thread, title, page, described: Arc::default() }
     }
 }
 
-impl<C: Code> Output for CallListing<'_, '_, C> {
+impl<C: Code> Output for CallListing<'_, C> {
     fn rows(&self) -> usize {
         BATCH
     }
 
     fn take(&mut self, batch: Batch<'_>) {
-        let describe = |one: &FunctionKey| self.code.describe(one.space, one.function, one.address);
-        let new: Vec<_> = batch.functions.iter().map(describe).collect();
-        self.described.extend(new);
+        if !batch.functions.is_empty() {
+            let describe = |one: &FunctionKey| self.code.describe(one.space, one.function, one.address);
+            let new: Vec<_> = batch.functions.iter().map(describe).collect();
+            self.described.write().unwrap_or_else(PoisonError::into_inner).extend(new);
+        }
         if batch.calls.is_empty() {
             return;
         }
-        let lines = &mut **self.page.lines.borrow_mut();
-        if self.page.thread.replace(Some(self.thread)) != Some(self.thread) {
-            self.head(lines);
-        }
-        let (records, epoch) = (&*batch.calls, batch.epoch);
-        // Whatever is as deep or deeper was over when a call began.
-        let mut before: Vec<usize> = Vec::new();
-        for row in 0..records.len() {
-            let over = |&&before: &&usize| records.depth[before] >= records.depth[row];
-            while let Some(&ended) = before.last().filter(over) {
-                before.pop();
-                self.call(records, ended, epoch, lines);
-            }
-            before.push(row);
-        }
-        while let Some(ended) = before.pop() {
-            self.call(records, ended, epoch, lines);
-        }
+        let same = self.page.thread.replace(Some(self.thread)) == Some(self.thread);
+        let described = Arc::clone(&self.described);
+        let head = (!same).then(|| self.title.clone());
+        let calls = std::mem::take(batch.calls);
+        self.page.write(Ended { calls, epoch: batch.epoch, thread: self.thread, head, described });
     }
 }
 
-impl<C: Code> CallListing<'_, '_, C> {
-    fn head(&self, lines: &mut Lines<'_>) {
-        if let Some(title) = &self.title {
-            lines.title(title);
+/// Calls that ended, of one thread.
+pub struct Ended {
+    calls: Records,
+    epoch: u32,
+    thread: (u32, u32),
+    /// The calls written before are of another thread: the title, if there is any, of this one.
+    head: Option<Option<String>>,
+    /// By the numbers that the calls name functions by.
+    described: Arc<RwLock<Vec<Description>>>,
+}
+
+/// Writes calls; those deeper than `max_depth` callers are left out (0: none).
+pub struct CallWriter<'s, C> {
+    pub code: C,
+    pub stream: &'s str,
+    pub max_depth: u32,
+    /// In which inlined functions of its caller each call stands, when that is wanted.
+    pub chains: Option<Chains>,
+}
+
+impl<C: Code> CallWriter<'_, C> {
+    pub fn write(&mut self, ended: &Ended, lines: &mut Lines<'_>) {
+        let described = &ended.described.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(title) = &ended.head {
+            head(title.as_deref(), lines);
         }
-        if lines.form == Form::Text {
-            let line = lines.begin();
-            let _ =
-                write!(line, "{:>16}  {:>12}  {:>14}  {:>14}  call", "tsc", "ticks", "instructions", "with callees");
-            lines.end();
+        let depth = &ended.calls.depth;
+        // Whatever is as deep or deeper was over when a call began.
+        let mut before: Vec<usize> = Vec::new();
+        for row in 0..ended.calls.len() {
+            while let Some(&over) = before.last().filter(|&&before| depth[before] >= depth[row]) {
+                before.pop();
+                self.call(ended, over, described, lines);
+            }
+            before.push(row);
+        }
+        while let Some(over) = before.pop() {
+            self.call(ended, over, described, lines);
         }
     }
 
-    fn call(&mut self, records: &Records, row: usize, epoch: u32, lines: &mut Lines<'_>) {
+    fn call(&mut self, ended: &Ended, row: usize, described: &[Description], lines: &mut Lines<'_>) {
+        let records = &ended.calls;
         let depth = records.depth[row];
         if self.max_depth != 0 && depth >= self.max_depth {
             return;
         }
-        let known = &self.described[records.function[row] as usize];
+        let known = &described[records.function[row] as usize];
         let (start, end) = (records.start_tsc[row], records.end_tsc[row]);
         let (own, all) = (records.instructions[row], records.instructions_total[row]);
         let (parent, at) = (records.parent[row], records.call_address[row]);
         let inlined = self.chains.is_some();
         let site: &[String] = match &mut self.chains {
-            Some(chains) if parent != NO_PARENT && at != 0 => chains.at(&self.code, epoch, at),
+            Some(chains) if parent != NO_PARENT && at != 0 => chains.at(&self.code, ended.epoch, at),
             _ => &[],
         };
         let form = lines.form;
@@ -125,7 +132,7 @@ impl<C: Code> CallListing<'_, '_, C> {
             }
         } else {
             let mut one = Row::new(form, line);
-            who(&mut one, self.stream, self.thread);
+            who(&mut one, self.stream, ended.thread);
             one.more("call", Value::Number(records.call[row]));
             one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent) });
             one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::Number(start));
@@ -141,6 +148,17 @@ impl<C: Code> CallListing<'_, '_, C> {
             }
             one.end();
         }
+        lines.end();
+    }
+}
+
+fn head(title: Option<&str>, lines: &mut Lines<'_>) {
+    if let Some(title) = title {
+        lines.title(title);
+    }
+    if lines.form == Form::Text {
+        let line = lines.begin();
+        let _ = write!(line, "{:>16}  {:>12}  {:>14}  {:>14}  call", "tsc", "ticks", "instructions", "with callees");
         lines.end();
     }
 }
@@ -223,6 +241,7 @@ fn who(row: &mut Row<'_>, stream: &str, (pid, tid): (u32, u32)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::write_calls;
     use pt_calls::Calls;
     use pt_flow::{Config, Flow};
     use pt_image::Image;
@@ -263,14 +282,12 @@ mod tests {
     }
 
     fn list_calls(image: &Image, max_depth: u32, lines: &mut Lines<'_>) {
-        let page = Page::new(lines);
-        let (title, described) = (None, Vec::new());
-        let (code, stream_name, thread, chains) = (image, "7", (1, 2), None);
-        let output =
-            CallListing { code, stream: stream_name, thread, title, max_depth, page: &page, described, chains };
-        let mut calls = Calls::handing_out(image, output);
-        Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
-        calls.end_stream();
+        let writer = || CallWriter { code: image, stream: "7", max_depth, chains: None };
+        write_calls(2, lines, writer, |page| {
+            let mut calls = Calls::handing_out(image, CallListing::new(image, (1, 2), None, page));
+            Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
+            calls.end_stream();
+        });
     }
 
     fn list_functions(image: &Image, lines: &mut Lines<'_>) {

@@ -3,9 +3,12 @@
 use crate::packets::NO_PSB;
 use crate::stop;
 use pt_calls::Blocks;
-use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink};
-use pt_packet::{find_psb, Errata, Packet, Reader};
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Sink, Workers};
+use pt_packet::{find_psb, Errata, Packet, Reader, PSB};
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// How many gaps are kept one by one; all are counted.
 pub const MAX_GAPS: usize = 1000;
@@ -25,28 +28,71 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `go_on` is asked from time to
-    /// time: when it says no, the counts are those of the packets read so far.
-    pub fn of(data: &[u8], errata: Errata, go_on: &dyn Fn() -> bool) -> Counts {
+    /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `threads`
+    /// share the work, in parts of about so many bytes. `go_on` is asked from time to time: when it says no, the counts are
+    /// those of some of the packets.
+    pub fn of(data: &[u8], errata: Errata, workers: Workers, go_on: &(dyn Fn() -> bool + Sync)) -> Counts {
         let mut counts = Counts { bytes: data.len() as u64, ..Counts::default() };
-        let mut reader = Reader::with_errata(data, errata);
         let first = find_psb(data, 0).unwrap_or(data.len());
         if first > 0 {
             counts.is_bad(0, first, NO_PSB);
         }
-        reader.seek(first);
+        let begins = begins_of_parts(data, first, workers.part_bytes.max(1), go_on);
+        let end_of = |number: usize| begins.get(number + 1).map_or(data.len(), |&end| end);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&begin) = begins.get(number) else { return done };
+                done.push((number, Counts::between(data, errata, begin, end_of(number), go_on)));
+            }
+        };
+        let mut parts: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers.threads.clamp(1, begins.len())).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap_or_else(|panicked| resume_unwind(panicked)))
+                .collect()
+        });
+        parts.sort_unstable_by_key(|&(number, _)| number);
+        let mut at = first;
+        for (number, (of_part, end)) in parts {
+            // The packets before reached into this part, or bytes that are none did: its PSB is not where one begins.
+            let (of_part, end) = match at == begins[number] {
+                true => (of_part, end),
+                false if at >= end_of(number) => continue,
+                false => Counts::between(data, errata, at, end_of(number), go_on),
+            };
+            counts.add(of_part);
+            at = end;
+        }
+        counts
+    }
+
+    /// Of the packets that begin from `begin` on, which is where one does, and before `end`; where the last of them ended.
+    fn between(
+        data: &[u8],
+        errata: Errata,
+        begin: usize,
+        end: usize,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> (Counts, usize) {
+        let mut counts = Counts::default();
+        let mut reader = Reader::with_errata(data, errata);
+        reader.seek(begin);
         let mut till_question = QUESTION;
-        loop {
+        while reader.offset() < end {
             till_question -= 1;
             if till_question == 0 {
                 till_question = QUESTION;
                 if !go_on() {
-                    return counts;
+                    break;
                 }
             }
             match reader.read() {
                 Ok(Some(packet)) => counts.packet(&packet),
-                Ok(None) => return counts,
+                Ok(None) => break,
                 Err(error) => {
                     let next = find_psb(data, error.offset + 1).unwrap_or(data.len());
                     let told = error.to_string();
@@ -56,6 +102,23 @@ impl Counts {
                 }
             }
         }
+        (counts, reader.offset())
+    }
+
+    /// Adds what stands behind.
+    fn add(&mut self, behind: Counts) {
+        for (name, count) in behind.packets {
+            *self.packets.entry(name).or_default() += count;
+        }
+        self.tnt_bits += behind.tnt_bits;
+        let room = MAX_GAPS.saturating_sub(self.bad.len());
+        self.bad.extend(behind.bad.into_iter().take(room));
+        self.bad_count += behind.bad_count;
+        self.bad_bytes += behind.bad_bytes;
+        self.times = match (self.times, behind.times) {
+            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (before, behind) => before.or(behind),
+        };
     }
 
     fn is_bad(&mut self, offset: usize, size: usize, what: &str) {
@@ -80,6 +143,26 @@ impl Counts {
 }
 
 const QUESTION: u32 = 1 << 20;
+/// Bytes without a PSB behind which it is asked as well.
+const QUESTION_BYTES: usize = 1 << 26;
+
+/// The first PSB, and others at least `size` bytes from each other.
+fn begins_of_parts(data: &[u8], first: usize, size: usize, go_on: &(dyn Fn() -> bool + Sync)) -> Vec<usize> {
+    let (mut begins, mut at) = (vec![first], first.saturating_add(size));
+    while at < data.len() && go_on() {
+        let end = at.saturating_add(QUESTION_BYTES).min(data.len());
+        match find_psb(&data[..end], at) {
+            Some(psb) => {
+                begins.push(psb);
+                at = psb.saturating_add(size);
+            }
+            None if end == data.len() => break,
+            // One may begin in front of the end.
+            None => at = end - PSB.len(),
+        }
+    }
+    begins
+}
 
 /// A stretch that yielded no flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,14 +192,16 @@ pub struct Branches<'w> {
     pub lost_bytes: u64,
     pub last_tsc: u64,
     pub ran: Blocks,
+    /// The last that was told is a block that was left between two instructions.
+    cut: bool,
     why: Box<dyn Fn(&Loss) -> String + 'w>,
-    go_on: &'w dyn Fn() -> bool,
+    go_on: &'w (dyn Fn() -> bool + Sync),
 }
 
 impl<'w> Branches<'w> {
     /// `why` puts into words why a stretch was lost. `go_on` is asked from time to time: when it says no, the decode ends
     /// by [`stop`].
-    pub fn new(why: impl Fn(&Loss) -> String + 'w, go_on: &'w dyn Fn() -> bool) -> Self {
+    pub fn new(why: impl Fn(&Loss) -> String + 'w, go_on: &'w (dyn Fn() -> bool + Sync)) -> Self {
         Branches {
             instructions: 0,
             blocks: 0,
@@ -135,6 +220,7 @@ impl<'w> Branches<'w> {
             lost_bytes: 0,
             last_tsc: 0,
             ran: Blocks::default(),
+            cut: false,
             why: Box::new(why),
             go_on,
         }
@@ -142,6 +228,13 @@ impl<'w> Branches<'w> {
 }
 
 impl Sink for Branches<'_> {
+    const DIVIDED: bool = true;
+
+    /// One block, of which both halves are told.
+    fn psb(&mut self, _next: &Block<'_>, _tsc: u64) {
+        self.blocks -= u64::from(std::mem::take(&mut self.cut));
+    }
+
     #[inline]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.blocks += 1;
@@ -151,6 +244,7 @@ impl Sink for Branches<'_> {
         self.instructions += u64::from(block.instructions);
         self.ran.count(block);
         self.last_tsc = tsc;
+        self.cut = block.kind == BlockKind::Interrupted;
         match block.kind {
             BlockKind::CondTaken => self.taken += 1,
             BlockKind::CondNotTaken => self.not_taken += 1,
@@ -166,13 +260,17 @@ impl Sink for Branches<'_> {
 
     fn enabled(&mut self, _ip: u64, _resumed: bool, _tsc: u64) {}
 
-    fn disabled(&mut self, _kind: DisableKind, _at: u64, _target: Option<u64>, _tsc: u64) {}
+    fn disabled(&mut self, _kind: DisableKind, _at: u64, _target: Option<u64>, _tsc: u64) {
+        self.cut = false;
+    }
 
     fn interrupt(&mut self, _from: u64, _to: u64, _tsc: u64) {
+        self.cut = false;
         self.interrupts += 1;
     }
 
     fn loss(&mut self, loss: &Loss) {
+        self.cut = false;
         self.gap_count += 1;
         self.lost_bytes += loss.size as u64;
         if self.gaps.len() < MAX_GAPS {
@@ -181,6 +279,7 @@ impl Sink for Branches<'_> {
     }
 
     fn overflow(&mut self, _offset: usize, _from: Option<u64>, _tsc: u64) {
+        self.cut = false;
         self.overflows += 1;
     }
 }
@@ -189,7 +288,33 @@ impl Sink for Branches<'_> {
 mod tests {
     use super::*;
     use pt_packet::writer::write;
-    use pt_packet::PSB;
+
+    const ONE: Workers = Workers { threads: 1, part_bytes: usize::MAX };
+
+    #[test]
+    fn several_threads_count_the_packets_that_one_counts() {
+        let mut data = vec![0x05];
+        for round in 0..200u64 {
+            for packet in [Packet::Psb, Packet::Tsc(round), Packet::Psbend, Packet::Tnt { bits: 5, count: 3 }] {
+                write(&mut data, packet);
+            }
+            match round % 7 {
+                // No packet; two PSBs of which the second begins within the first; a PSB within another packet.
+                1 => data.extend([0x05, 0x01, 0x02]),
+                2 => data.extend([0x02, 0x82].repeat(11)),
+                4 => {
+                    write(&mut data, Packet::Tsc(7));
+                    data.truncate(data.len() - 3);
+                }
+                _ => {}
+            }
+        }
+        let one = Counts::of(&data, Errata::default(), ONE, &|| true);
+        assert!(one.bad_count > 20, "{one:?}");
+        for (threads, part_bytes) in [(1, 1), (3, 1), (2, 50), (3, 700)] {
+            assert_eq!(Counts::of(&data, Errata::default(), Workers { threads, part_bytes }, &|| true), one);
+        }
+    }
 
     #[test]
     fn packets_are_counted_by_kind_and_bad_bytes_with_their_place() {
@@ -202,7 +327,7 @@ mod tests {
         for packet in [Packet::Psb, Packet::Tsc(4000), Packet::Psbend] {
             write(&mut data, packet);
         }
-        let counts = Counts::of(&data, Errata::default(), &|| true);
+        let counts = Counts::of(&data, Errata::default(), ONE, &|| true);
         assert_eq!(counts.packets, BTreeMap::from([("PSB", 2), ("PSBEND", 2), ("TNT", 1), ("TSC", 2)]));
         assert_eq!((counts.bytes, counts.tnt_bits, counts.times), (data.len() as u64, 3, Some((1000, 4000))));
         assert_eq!((counts.bad_count, counts.bad_bytes), (1, 2));
@@ -213,7 +338,7 @@ mod tests {
     fn nothing_is_counted_after_it_was_stopped() {
         let mut data = PSB.to_vec();
         data.resize(3 << 20, 0);
-        let counts = Counts::of(&data, Errata::default(), &|| false);
+        let counts = Counts::of(&data, Errata::default(), ONE, &|| false);
         assert_eq!(counts.packets["PAD"], u64::from(QUESTION) - 2);
     }
 }

@@ -12,15 +12,17 @@ mod inlined;
 mod lines;
 mod notice;
 mod packets;
+mod page;
 mod row;
 mod who;
 
-pub use calls::{functions, CallListing, Dropped, Page};
+pub use calls::{functions, CallListing, CallWriter, Dropped};
 pub use code::Code;
 pub use counts::{Branches, Counts, Gap, MAX_GAPS};
 pub use flow::{Detail, FlowListing};
 pub use inlined::{Chains, Inlined};
 pub use lines::{stop, stopped, Form, Lines};
 pub use packets::packets;
+pub use page::{write_calls, Page};
 pub use row::{Row, Value};
 pub use who::{Only, Who};

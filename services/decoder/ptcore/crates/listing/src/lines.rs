@@ -53,6 +53,18 @@ impl<'o> Lines<'o> {
         }
     }
 
+    /// Whole lines that were written elsewhere.
+    pub fn pass_on(&mut self, whole: String) {
+        if self.held.len() + whole.len() < BATCH {
+            self.held.push_str(&whole);
+            return;
+        }
+        self.flush();
+        if !(self.deliver)(whole) {
+            stop();
+        }
+    }
+
     /// Hands on what is held. The last lines need it.
     #[cold]
     pub fn flush(&mut self) {

@@ -328,8 +328,11 @@ class Capture:
     def list_code(self, code: str | Path) -> Listed:
         """Lists the code of all processes; what no binary backs is written to the file. Raises OSError."""
 
-    def stat(self, stream: int, *, flow: bool = True) -> dict[str, Any]:
-        """Counts of a stream: bytes, packets by kind, TNT bits, times, errors, and of its flow. Releases the GIL."""
+    def stat(self, stream: int, *, flow: bool = True, threads: int = 0, part_bytes: int = 1 << 19) -> dict[str, Any]:
+        """Counts of a stream: bytes, packets by kind, TNT bits, times, errors, and of its flow. Releases the GIL.
+
+        `threads` share the stream in parts of about `part_bytes`; 0: as many as there are cores. Counts are the same.
+        """
 
     def dump(self, streams: Sequence[int], *, thread: int | None = None, json: bool = False) -> Batches:
         """A line for each packet; of those written while a thread ran if given."""
@@ -349,9 +352,10 @@ class Capture:
         max_depth: int = 0,
         thread: int | None = None,
         json: bool = False,
+        threads: int = 0,
     ) -> Batches:
         """A line for each call when it ends, indented by its depth (at most `max_depth` levels; 0: all).
 
         Or for each function with its category, with `table`. `inlined`: which inlined functions calls stand in, and
-        what is inlined into each function.
+        what is inlined into each function. `threads` write the calls; 0: as many as there are cores.
         """
