@@ -68,7 +68,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedMesh]:
 @pytest.fixture(scope="module")
 def operator(mesh: AskedMesh, api_server: ApiServer) -> Iterator[Operator]:
     """A running one."""
-    admin = api_server.user("admin")
+    admin = api_server.user(ADMIN)
     with_namespace(admin, NAMESPACE)
     kubeconfig = api_server.kubeconfig(api_server.service_account("permille", "permille-operator"))
     running = Operator(mesh, kubeconfig)
@@ -78,17 +78,17 @@ def operator(mesh: AskedMesh, api_server: ApiServer) -> Iterator[Operator]:
     print(running.log.read_text()[-6000:])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def target(mesh: AskedMesh, busy: Path) -> Iterator[Process]:
     """A program that executes little."""
     with mesh.running(str(busy), "paced") as process:
         yield process
 
 
-@pytest.fixture(scope="module")
-def pod(api_server: ApiServer, target: Process) -> Iterator[str]:
+@pytest.fixture(scope="session")
+def pod(one_api_server: ApiServer, target: Process) -> Iterator[str]:
     """A pod of this machine with the program in its container; its name."""
-    admin = api_server.user("admin")
+    admin = one_api_server.user(ADMIN)
     with_namespace(admin, NAMESPACE)
     with running_pod(admin, NAMESPACE, "web-0", app="web", node=default_node(), pid=target.pid) as name:
         yield name
