@@ -98,7 +98,12 @@ pub struct News {
 impl News {
     /// Whether `told` says as much.
     pub fn is_in(&self, told: &[News]) -> bool {
-        told.iter().any(|one| (one.space, one.start, one.called) == (self.space, self.start, self.called))
+        told.iter().any(|one| one.begins_as(self) && one.called == self.called)
+    }
+
+    /// Whether both say of a function that it begins there.
+    pub fn begins_as(&self, other: &News) -> bool {
+        (self.space, self.start) == (other.space, other.start)
     }
 }
 
@@ -189,6 +194,11 @@ impl Functions {
         self.news.push(News { divided: before.map(|(start, _)| start), ..*news });
         self.change(divided, address);
         Some(number)
+    }
+
+    /// Where functions begin in the same undivided code before this one, the nearest first.
+    pub fn before(&self, news: &News) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.found.range((news.space, news.first)..(news.space, news.start)).rev().map(|(&begin, _)| begin)
     }
 
     /// Forgets what is known of code that nothing divides.

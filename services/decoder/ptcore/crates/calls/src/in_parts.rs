@@ -19,6 +19,10 @@ use std::thread;
 pub const PART_BYTES: usize = 1 << 19;
 /// Parts for each thread that may be done before one that comes before them.
 const AHEAD: usize = 2;
+/// When so many parts in a row did not fit, those behind them are left to be decoded in their turn, which costs once what
+/// was in vain costs three times; but each of so many is tried, since other code may run by then.
+const MISFITS: usize = 4;
+const TRIED: usize = 16;
 
 /// One of several threads, with what it keeps from stream to stream.
 pub struct Helper<M, S> {
@@ -39,7 +43,7 @@ impl<M: CodeMemory, S: Symbols> Helper<M, S> {
 #[derive(Clone, Copy, Debug)]
 pub struct Divided {
     pub statistics: Statistics,
-    /// Parts that were taken over, and those that were decoded once more.
+    /// Parts that were taken over, and those that were decoded once more. The others were left to their turn.
     pub parts: usize,
     pub again: usize,
 }
@@ -71,6 +75,7 @@ where
         statistics: Statistics::default(),
         parts: 0,
         again: 0,
+        misfits: 0,
         surplus: Vec::new(),
         abandoned: false,
     };
@@ -122,6 +127,8 @@ struct Whole<'w, M, S, O> {
     statistics: Statistics,
     parts: usize,
     again: usize,
+    /// Parts that did not fit since one did.
+    misfits: usize,
     /// Helpers, and parts of which their counts do not count.
     surplus: Vec<(usize, usize)>,
     /// A thread ended before its time.
@@ -159,8 +166,8 @@ where
         let _guard = Abandons(self);
         helper.last = None;
         helper.surplus.clear();
-        while let Some((part, stream, from)) = self.take(helper) {
-            let done = (part != 0).then(|| {
+        while let Some((part, tried, stream, from)) = self.take(helper) {
+            let done = tried.then(|| {
                 let (ended, fragment) = helper.decode(stream, from, part);
                 Done { helper: number, ended, fragment }
             });
@@ -170,8 +177,8 @@ where
         }
     }
 
-    /// The next part. `None` when there is none, or another thread has panicked.
-    fn take(&self, helper: &mut Helper<M, S>) -> Option<(usize, Stream<'w>, &'w [usize])> {
+    /// The next part, and whether it is tried by itself. `None` when there is none, or another thread has panicked.
+    fn take(&self, helper: &mut Helper<M, S>) -> Option<(usize, bool, Stream<'w>, &'w [usize])> {
         let most = AHEAD * self.threads;
         let waits = |whole: &mut Whole<'w, M, S, O>| !whole.abandoned && whole.taken > whole.next.saturating_add(most);
         let mut whole = self.moved.wait_while(self.whole.lock().ok()?, waits).ok()?;
@@ -181,14 +188,17 @@ where
             return None;
         }
         whole.taken = part + 1;
-        helper.calls.begin_part(whole.calls.news(), helper.last.is_none_or(|last| last < whole.next));
-        helper.last = Some(part);
-        Some((part, whole.stream, whole.from))
+        let tried = part != 0 && (whole.misfits < MISFITS || part % TRIED == 0);
+        if tried {
+            helper.calls.begin_part(whole.calls.news(), helper.last.is_none_or(|last| last < whole.next));
+            helper.last = Some(part);
+        }
+        Some((part, tried, whole.stream, whole.from))
     }
 }
 
 impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
-    /// A part is done; the first one is left to do here.
+    /// A part is done, or left to do here.
     fn add(&mut self, number: usize, done: Option<Done>) {
         self.ahead.insert(number, done);
         loop {
@@ -212,6 +222,7 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
                 if self.calls.absorb(fragment) {
                     self.statistics += statistics;
                     self.parts += 1;
+                    self.misfits = 0;
                     if let Some(stopped) = &mut stopped {
                         stopped.before.go_on_from(&before.behind, &joined);
                         stopped.behind.go_on_from(&before.behind, &joined);
@@ -220,6 +231,7 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
                 }
             }
             self.again += 1;
+            self.misfits += 1;
             self.surplus.push((helper, self.next));
         }
         let (joins, clock) = match self.before.take() {

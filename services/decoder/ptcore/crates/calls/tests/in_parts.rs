@@ -7,7 +7,8 @@ use crate::support::{self, Sections};
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Totals,
 };
-use pt_flow::{Config, Flow, Statistics, Stream};
+use pt_flow::{places_to_join, Config, Flow, Statistics, Stream};
+use pt_image::{Place, Role, Symbols};
 use std::collections::BTreeMap;
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
@@ -200,6 +201,30 @@ fn programs_of_any_kind_have_the_same_calls_by_several_threads() {
         (parts, again) = (parts + more, again + once_more);
     }
     assert!(parts > 2 * again, "{parts} parts, {again} of them once more");
+}
+
+/// All code is a stub, and a part that begins in one does not fit.
+#[derive(Clone, Copy)]
+struct Stubs;
+
+impl Symbols for Stubs {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        Place { role: Role::Stub, ..Functions { divided: true }.place(epoch, address) }
+    }
+}
+
+#[test]
+fn where_parts_do_not_fit_most_are_left_to_their_turn() {
+    let (memory, data) = program(1, habits()[0], 8_000);
+    let (config, threads) = (Config::default(), 2);
+    let stream = Stream { data: &data, config: &config, epochs: &[] };
+    let mut helpers: Vec<_> = (0..threads).map(|_| Helper::new(&memory, Stubs)).collect();
+    let mut calls = Calls::handing_out(Stubs, Gathered::default());
+    let divided = decode_calls_in_parts(&mut Flow::new(&memory), &mut calls, &mut helpers, stream, 1);
+    let places = places_to_join(&data, &config, 1).len();
+    assert!(places > 60 && divided.parts == 0, "{places} places, {divided:?}");
+    // Four in vain, those that were begun by then, and each sixteenth.
+    assert!(divided.again <= 4 + 3 * threads + places / 16, "{places} places, {divided:?}");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use super::Calls;
 use crate::arrival::Arrival;
 use crate::blocks::BlockCount;
 use crate::edges::Edge;
-use crate::fragment::{Collected, Fragment};
-use crate::functions::{FunctionKey, News};
+use crate::fragment::{Collected, Fragment, Knew};
+use crate::functions::{FunctionKey, News, Sums};
 use crate::output::Output;
 use crate::uncounted::Uncounted;
 use pt_image::{Role, Symbols};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 impl<S: Symbols> Calls<S, Collected> {
     /// Follows parts of streams by themselves.
@@ -75,7 +75,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Takes over a part behind the PSB that was told last; false when it is not as it would be if it were decoded here.
     pub fn absorb(&mut self, part: Fragment) -> bool {
-        if !self.settled || !self.stack.fits(&part) || self.knows_otherwise(&part) {
+        if !self.settled || !self.stack.fits(&part) || self.knows_otherwise(&part.knew, &part.functions) {
             return false;
         }
         self.learn(&part.news);
@@ -88,21 +88,62 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         true
     }
 
-    /// Whether code that nothing divides, and that the part ran, is divided otherwise than it was there.
-    fn knows_otherwise(&self, part: &Fragment) -> bool {
-        let Some(new) = self.news().get(part.knew.log..) else { return true };
-        let besides = &part.knew.besides;
-        let here = new.iter().filter(|one| !one.is_in(besides));
-        let mut differing = here.chain(besides.iter().filter(|one| !one.is_in(new))).peekable();
-        if differing.peek().is_none() {
+    /// Whether code that nothing divides, and that a part ran, is divided otherwise than it was there.
+    fn knows_otherwise(&self, Knew { log, besides }: &Knew, functions: &[(FunctionKey, Role, Sums)]) -> bool {
+        let Some(new) = self.news().get(*log..) else { return true };
+        let mut here = new.iter().filter(|one| !one.is_in(besides)).peekable();
+        let mut there = besides.iter().filter(|one| !one.is_in(new)).peekable();
+        if here.peek().is_none() && there.peek().is_none() {
             return false;
         }
-        let undivided = part.functions.iter().filter(|(key, ..)| key.function.is_none());
-        let ran: HashSet<_> = undivided.map(|(key, ..)| (key.space, key.address)).collect();
-        differing.any(|one| {
-            one.role == Role::Stub
-                || ran.contains(&(one.space, one.start))
-                || one.divided.is_some_and(|divided| ran.contains(&(one.space, divided)))
+        let undivided = functions.iter().filter(|(key, ..)| key.function.is_none());
+        let ran: BTreeSet<_> = undivided.map(|(key, ..)| (key.space, key.address)).collect();
+        if there.any(|one| one.role == Role::Stub || ran.contains(&(one.space, one.start))) {
+            return true;
+        }
+        // There each of them was a part of what began before it: of the nearest that was known there, or that it found.
+        let is_new = |one: &&News| one.divided != Some(one.start) && !besides.iter().any(|own| own.begins_as(one));
+        let unknown: HashSet<_> = new.iter().filter(is_new).map(|one| (one.space, one.start)).collect();
+        here.any(|one| {
+            let before = self.stack.functions.before(one).find(|begin| !unknown.contains(begin));
+            let from = before.unwrap_or((one.space, one.first));
+            one.role == Role::Stub || ran.range(from..=(one.space, one.start)).next().is_some()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pt_image::Place;
+
+    struct Undivided;
+
+    impl Symbols for Undivided {
+        fn place(&self, _epoch: u32, _address: u64) -> Place {
+            Place { space: 0, function: None, start: 0, end: u64::MAX, bias: 0, entry: false, role: Role::Plain }
+        }
+    }
+
+    fn begins(start: u64) -> News {
+        News { space: 0, start, first: 0, called: true, divided: None, address: start, role: Role::Plain }
+    }
+
+    fn ran(function: u64) -> (FunctionKey, Role, Sums) {
+        (FunctionKey { space: 0, function: None, address: function }, Role::Plain, Sums::default())
+    }
+
+    #[test]
+    fn what_began_since_was_there_a_part_of_the_nearest_that_was_known_there() {
+        let mut whole = Calls::handing_out(Undivided, Collected::default());
+        whole.learn(&[begins(0x2000), begins(0x2800), begins(0x2600)]);
+        // 0x2800 and what is behind it ran as 0x2600 there, though here it came out of 0x2000.
+        let knew = Knew { log: 1, besides: vec![begins(0x2600)] };
+        assert!(whole.knows_otherwise(&knew, &[ran(0x2600)]));
+        assert!(!whole.knows_otherwise(&knew, &[ran(0x2000)]));
+        // 0x2700 was found by the part itself.
+        let knew = Knew { log: 1, besides: Vec::new() };
+        assert!(whole.knows_otherwise(&knew, &[ran(0x2700)]));
+        assert!(!whole.knows_otherwise(&knew, &[ran(0x2900)]));
     }
 }
