@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ READY_S = 120
 
 @contextlib.contextmanager
 def mesh() -> Iterator[None]:
+    """Ready; who ends the bench by SIGTERM ends it and all that was begun beside it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print("$ permille up", flush=True)
     with process(["permille", "up"], stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None

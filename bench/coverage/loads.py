@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,27 +54,6 @@ while True:
         sys.stdout.buffer.write(data[at : at + (32 << 10)]); sys.stdout.buffer.flush()
         time.sleep(0.03)
 """
-MEMCACHED_LOAD = """
-import random, socket, sys, time
-dice = random.Random(int(sys.argv[2]))
-link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-stream = link.makefile("rwb")
-def ask(line, lines=1):
-    stream.write(line); stream.flush()
-    for _ in range(lines):
-        answer = stream.readline()
-    while line.startswith((b"get", b"stats")) and answer.strip() != b"END":
-        answer = stream.readline()
-while True:
-    time.sleep(0.001)
-    key = b"k%d" % dice.randrange(2000)
-    match dice.randrange(8):
-        case 0 | 1: ask(b"set %s 0 0 100\\r\\n%s\\r\\n" % (key, b"x" * 100))
-        case 2 | 3 | 4: ask(b"get %s\\r\\n" % key)
-        case 5: ask(b"delete %s\\r\\n" % key)
-        case 6: ask(b"set n 0 0 1\\r\\n1\\r\\n"); ask(b"incr n 3\\r\\n")
-        case 7: ask(b"stats items\\r\\n") if dice.random() < 0.05 else ask(b"append %s 0 0 1\\r\\ny\\r\\n" % key)
-"""
 # Who is recorded must not starve those who record: all share a few cores here.
 _BEHIND = ("nice", "-n", "5")
 _QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -102,12 +81,11 @@ class Running:
 def redis(folder: Path) -> Iterator[Running]:
     """A server that gets commands of many kinds."""
     port = free_port()
-    # One client process for each group, because one sends its commands kind by kind.
-    groups = ("get", "set", "incr", "sadd", "hset", "zadd", "lpush,rpop", "rpush,lpop", "mset")
-    with recordable(["redis-server", "--port", str(port), "--save", ""]) as server, contextlib.ExitStack() as stack:
-        wait_for_port(port, server)
-        common = ["redis-benchmark", "-p", str(port), "-c", "1", "-n", "1000", "-r", "1000", "-q", "-l"]
-        yield Running(server.pid, started(stack, ([*common, "-t", tests] for tests in groups)))
+    with (
+        recordable(["redis-server", "--port", str(port), "--save", ""]) as server,
+        clients("redis", port, server) as load,
+    ):
+        yield Running(server.pid, load)
 
 
 @contextlib.contextmanager
@@ -143,15 +121,9 @@ def nginx(folder: Path) -> Iterator[Running]:
     (folder / "www" / "small").write_text("small")
     config = folder / "nginx.conf"
     config.write_text(NGINX.format(folder=folder, port=port))
-    paths = ("index.html", "small", "moved", "nothing", "r/small")
-    with (
-        recordable(["/usr/sbin/nginx", "-c", str(config), "-p", str(folder)]) as server,
-        contextlib.ExitStack() as stack,
-    ):
-        wait_for_port(port, server)
-        common = ["wrk", "-t", "1", "-c", "2", "-d", "3600", "-H", "Accept-Encoding: gzip"]
-        urls = (f"http://127.0.0.1:{port}/{path}" for path in paths)
-        yield Running(server.pid, started(stack, ([*common, url] for url in urls)))
+    command = ["/usr/sbin/nginx", "-c", str(config), "-p", str(folder)]
+    with recordable(command) as server, clients("nginx", port, server) as load:
+        yield Running(server.pid, load)
 
 
 @contextlib.contextmanager
@@ -160,10 +132,8 @@ def memcached(folder: Path) -> Iterator[Running]:
     port = free_port()
     user = ["-u", "root"] if os.geteuid() == 0 else []
     command = ["/usr/bin/memcached", "-p", str(port), "-U", "0", "-t", "2", *user]
-    with recordable(command) as server, contextlib.ExitStack() as stack:
-        wait_for_port(port, server)
-        load = [sys.executable, "-c", MEMCACHED_LOAD, str(port)]
-        yield Running(server.pid, started(stack, ([*load, str(seed)] for seed in range(4))))
+    with recordable(command) as server, clients("memcached", port, server) as load:
+        yield Running(server.pid, load)
 
 
 LOADS = {"redis": redis, "cpython": cpython, "pigz": pigz, "nginx": nginx, "memcached": memcached}
@@ -177,9 +147,13 @@ NAMES = {
 }
 
 
-def started(stack: contextlib.ExitStack, commands: Iterable[list[str]]) -> tuple[int, ...]:
-    """Their pids; they end with the stack."""
-    return tuple(stack.enter_context(process([*_BEHIND, *command], **_QUIET)).pid for command in commands)
+@contextlib.contextmanager
+def clients(name: str, port: int, server: subprocess.Popen[str]) -> Iterator[tuple[int, ...]]:
+    """The pids of those that ask the server, from when it listens."""
+    wait_for_port(port, server)
+    command = [*_BEHIND, sys.executable, str(Path(__file__).with_name("client.py")), name, str(port)]
+    with contextlib.ExitStack() as stack:
+        yield tuple(stack.enter_context(process([*command, str(seed)], **_QUIET)).pid for seed in range(4))
 
 
 def recordable(command: list[str], **options: object) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:

@@ -28,7 +28,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `threads`
+    /// Counts a whole stream from its first PSB on; after bytes that are no packet it goes on at the next PSB. `workers`
     /// share the work, in parts of about so many bytes. `go_on` is asked from time to time: when it says no, the counts are
     /// those of some of the packets.
     pub fn of(data: &[u8], errata: Errata, workers: Workers, go_on: &(dyn Fn() -> bool + Sync)) -> Counts {
