@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import kopf
 import structlog
@@ -73,8 +74,12 @@ async def setup(context: ServerContext) -> None:
             min_gain=chosen.min_gain,
             node_patience_s=chosen.node_patience_s,
         )
+        # Without one kopf looks for the user's name, and the user of the image has none.
+        identity: Any = context.instance
         operator = asyncio.create_task(
-            kopf.operator(registry=registry(work), settings=settings(), standalone=True, clusterwide=True)
+            kopf.operator(
+                registry=registry(work), settings=settings(), identity=identity, standalone=True, clusterwide=True
+            )
         )
         lost = asyncio.create_task(election.lost())
         watching = [asyncio.create_task(one.run()) for one in (watched, rights)]
