@@ -126,6 +126,7 @@ async def everywhere(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
     await requests.decoded()
     recording, decoding = Work(cluster.idle_cores), Work(cluster.idle_cores)
     latencies: list[float] = []
+    last: list[float] = []
     written = 0.0
     for _ in range(max(1, DECODED // cluster.nodes)):
         before, puts = cluster.costs(), await cluster.puts()
@@ -144,8 +145,10 @@ async def everywhere(cluster: Cluster, requests: Requests) -> dict[str, Figure]:
         await requests.end(operation)
         require_all(cluster.nodes, found := await requests.latencies_ms([operation.name]))
         latencies += found
+        last.append(max(found))
     number = recording.count // cluster.nodes
     figures = spread("all nodes, to recording", latencies)
+    figures["all nodes, to recording, the last"] = Figure.of(last, "ms", f"of each request; {len(last)} requests")
     figures["all nodes, to stored"] = Figure.of([recording.elapsed_s / number], "s", f"{number} requests")
     figures["all nodes, etcd's writes"] = Figure.of([written / recording.elapsed_s], "keys/s")
     figures["all nodes, etcd's writes per node"] = Figure.of([written / recording.count], "keys")
