@@ -7,6 +7,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -66,6 +67,7 @@ class Pods:
         self.etcd = f"127.0.0.1:{free_port()}"
         self.coverage = f"127.0.0.1:{free_port()}"
         self.settings: dict[str, str] = {}
+        self._started: dict[str, Process] = {}
 
     def volume(self, name: str) -> Path:
         """A folder as kubelets make it for a pod whose fsGroup is 65532."""
@@ -82,7 +84,13 @@ class Pods:
         log = self._ended.enter_context((self._folder / f"{target}.log").open("wb"))
         # umask: as the chart starts who uses a claim.
         options: dict[str, Any] = {"stdout": log, "stderr": log, "umask": 0o002, "env": self.environment(target)}
-        return self._ended.enter_context(child(command, **options))
+        process = self._started[target] = self._ended.enter_context(child(command, **options))
+        return process
+
+    def assert_alive(self) -> None:
+        """Everyone who was started runs."""
+        for target, process in self._started.items():
+            assert process.poll() is None, self.log(target)
 
     def environment(self, target: str) -> dict[str, str]:
         return {**os.environ, "STATE": str(self.volume(target)), "STORE": str(self.store)}
@@ -131,7 +139,10 @@ def test_permille_runs_from_its_images(
         (pods.store / "kubeconfig").write_text(KUBECONFIG)
         pods.serve("operator", KUBECONFIG="/var/lib/permille-store/kubeconfig")
         # `permille run` wants QEMU where the controller is, which its image leaves to the image of the program.
-        program = ["qemu-x86_64", "-plugin", f"{PLUGIN},dir={mesh.vpt_dir}", str(busy), "paced"]
+        # As it does, the emulator is called like the program.
+        emulator = short_tmp / busy.name
+        emulator.symlink_to(str(shutil.which("qemu-x86_64")))
+        program = [str(emulator), "-plugin", f"{PLUGIN},dir={mesh.vpt_dir}", str(busy), "paced"]
         with child(program, stdout=subprocess.DEVNULL) as process:
             await_true(lambda: mesh.recorder(process.pid), PATIENCE_S, "the program")
             session = mesh.trace(process.pid, "300ms")
@@ -152,6 +163,7 @@ def test_permille_runs_from_its_images(
         asked = cli.command("report", session, **pods.settings)
         told = subprocess.run(asked, env=pods.environment("cli"), capture_output=True, text=True, check=False)
         assert told.returncode == 0 and "piece_of_work" in told.stdout, told
+        pods.assert_alive()
         # Its owner deletes what the others have written.
         mesh.command("delete", session, "--yes")
         assert not [file for file in pods.store.rglob("*") if session in str(file) and file.is_file()]
@@ -191,8 +203,11 @@ def alerted(pods: Pods) -> str:
         data=json.dumps({"version": "4", "alerts": [alert]}).encode(),
         headers={"Authorization": "Bearer a-token", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, context=trust, timeout=60) as answer:
-        (outcome,) = json.load(answer)["alerts"]
+    try:
+        with urllib.request.urlopen(request, context=trust, timeout=60) as answer:
+            (outcome,) = json.load(answer)["alerts"]
+    except urllib.error.HTTPError as refused:
+        pytest.fail(refused.read().decode())
     with Client(pods.coverage) as client:
         (session,) = client.wait(outcome["operation"]).sessions
     return session.rpartition("/")[2]
