@@ -31,6 +31,32 @@ async def test_rounds_go_to_another_replica_while_new_functions_come_and_end_whe
     assert len(result.sessions) == len(result.rounds) == controller.starts == len(decoder.decoded)
 
 
+async def test_after_a_longer_look_the_next_replica_is_looked_at_for_as_long(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys((100, 101, 102), "redis-server")
+    controller.go_on.set()
+    # Once in a session, as much that comes rarely does: windows say that a longer look shows more like them.
+    rarely: dict[str, Iterable[int]] = {f"rarely-{number}": [number % 10] for number in range(40)}
+
+    def ran(session: int) -> dict[str, Iterable[int]]:
+        """The second session still has much for itself in each window, the third and longer one has nothing more."""
+        always: dict[str, Iterable[int]] = dict.fromkeys((f"of-{session}-{number}" for number in range(4)), range(10))
+        return {**always, **(rarely if session < 3 else dict.fromkeys(rarely, range(10)))}
+
+    decoder.ran = ran
+    operation = await start_profile(coverage, profile_of("redis-server", limit=4, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    replica, longer = coverage_pb2.Round.ACTION_REPLICA, coverage_pb2.Round.ACTION_LONGER
+    assert [done.next for done in result.rounds[:-1]] == [replica, longer, replica]
+    planned = [(list(node.pids), node.period_ms) for node in result.plan.nodes]
+    assert planned == [([100], 100), ([101], 100), ([101], 200), ([102], 200)]
+    assert [session.period_ms for session in controller.sessions.values()] == [100, 100, 200, 200]
+    first, *_, last = result.plan.nodes
+    assert last.expected_bytes == 2 * first.expected_bytes
+    assert last.expected_core_seconds == 2 * first.expected_core_seconds
+
+
 async def test_rounds_of_named_processes_are_refused_before_anything_begins(
     coverage: Coverage, controller: Controller
 ) -> None:

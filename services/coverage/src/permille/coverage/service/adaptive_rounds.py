@@ -113,18 +113,29 @@ def skip(state: coverage_pb2.CoverageState, why: str, limit: int) -> None:
 
 
 def _go_on(state: coverage_pb2.CoverageState, verdict: Verdict) -> None:
+    last = state.plan.nodes[-1]
     if verdict.action is Action.REPLICA:
         # When all had their turn, the one whose turn was longest ago: it serves other requests now.
         turns = [state.plan.nodes[0], *state.plan.later]
         state.later_used += 1
-        state.plan.nodes.append(turns[state.later_used % len(turns)])
+        state.plan.nodes.append(_lasting(turns[state.later_used % len(turns)], last.period_ms))
     elif verdict.action is Action.LONGER and verdict.best is not None:
-        longer = coverage_pb2.NodePlan()
-        longer.CopyFrom(state.plan.nodes[-1])
-        longer.period_ms = verdict.best.period_ms
+        longer = _lasting(last, verdict.best.period_ms)
         longer.expected_bytes = verdict.best.size_bytes
-        longer.ClearField("period_terms")
         state.plan.nodes.append(longer)
+
+
+def _lasting(planned: coverage_pb2.NodePlan, period_ms: int) -> coverage_pb2.NodePlan:
+    """The session with this period, of which its gain was expected, and with what that will probably take."""
+    session = coverage_pb2.NodePlan()
+    session.CopyFrom(planned)
+    if period_ms != planned.period_ms:
+        times = period_ms / planned.period_ms
+        session.period_ms = period_ms
+        session.expected_bytes = round(times * planned.expected_bytes)
+        session.expected_core_seconds = times * planned.expected_core_seconds
+        session.ClearField("period_terms")
+    return session
 
 
 def _id(session: str) -> str:
