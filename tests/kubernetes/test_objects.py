@@ -89,7 +89,7 @@ def test_what_a_user_may_write(admin: User, spec: Object) -> None:
         ({"priority": -1}, "should be greater than or equal to 0"),
         ({"priority": 101}, "should be less than or equal to 100"),
         ({"priority": "high"}, "must be of type integer"),
-        ({**PROFILE, "rounds": 1}, "should be greater than or equal to 2"),
+        ({**PROFILE, "rounds": 0}, "should be greater than or equal to 1"),
         ({**PROFILE, "rounds": 65}, "should be less than or equal to 64"),
         ({**PROFILE, "purpose": "Anomaly", "rounds": 3}, "rounds are for purpose Profiling: what an anomaly concerns"),
         (

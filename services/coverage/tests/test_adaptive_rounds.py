@@ -79,6 +79,16 @@ async def test_no_more_rounds_are_made_than_asked_for(
     assert [list(node.pids) for node in result.plan.nodes] == [[11], [12]]
 
 
+async def test_one_round_records_one_replica(coverage: Coverage, controller: Controller, decoder: Decoder) -> None:
+    controller.processes = dict.fromkeys(range(100, 110), "redis-server")
+    controller.go_on.set()
+    decoder.ran = with_rare
+    operation = await start_profile(coverage, profile_of("redis-server", limit=1))
+    result = result_of(await coverage.wait(operation.name))
+    assert (len(result.sessions), controller.starts) == (1, 1)
+    assert [(one.reason, one.instances) for one in result.plan.not_planned] == [("rounds: at most 1", 9)]
+
+
 async def test_a_coverage_killed_between_rounds_goes_on_with_the_next_one_and_repeats_none(
     coverage: Coverage, controller: Controller, decoder: Decoder, another: Coverage
 ) -> None:

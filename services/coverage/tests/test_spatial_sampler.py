@@ -170,7 +170,15 @@ def test_a_profile_of_nine_replicas_plans_a_few_and_says_why_not_the_others() ->
 def test_with_rounds_one_is_planned_and_the_others_may_follow_in_spread_order() -> None:
     made = plan(Wish(Target(process_name="server"), Purpose.PROFILING, rounds=5), NODES, LIGHT)
     assert [session.node for session in (*made.nodes, *made.later)][:3] == ["n0", "n1", "n2"]
-    assert (len(made.nodes), len(made.later)) == (1, 8)
+    assert (len(made.nodes), len(made.later)) == (1, 4)
+    assert Counter(choice.reason for choice in made.choices if not choice.chosen) == {"rounds: at most 5": 4}
+    # When all had their turn they begin again.
+    assert len(plan(Wish(Target(process_name="server"), Purpose.PROFILING, rounds=64), NODES, LIGHT).later) == 8
+
+
+def test_one_round_is_one_instance() -> None:
+    made = plan(Wish(Target(process_name="server"), Purpose.PROFILING, rounds=1), NODES, LIGHT)
+    assert ([len(session.pids) for session in made.nodes], made.later) == ([1], ())
 
 
 def test_named_processes_are_all_recorded_whatever_for() -> None:

@@ -59,7 +59,7 @@ class Wish:
     @property
     def adaptive(self) -> bool:
         """Whether one is recorded after the other."""
-        return self.sampled and self.rounds > 1
+        return self.sampled and self.rounds > 0
 
 
 @dataclass(frozen=True)
@@ -272,13 +272,17 @@ def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:
 
 
 def _sample(wish: Wish, instances: Sequence[Instance], policy: Policy, room: Room) -> Sample:
-    """With rounds every instance may have its turn: it is the rounds that end, and only one runs at a time."""
+    """With rounds as many as there may be of them: one runs at a time, so each has all the room."""
     priority = priority_for(wish.purpose, wish.priority)
     if wish.adaptive:
-        alone = [
-            choose([one], wish.purpose, priority, room=room, sampling=policy.sampling) for one in spread(instances)
-        ]
-        return Sample(tuple(choice for found in alone for choice in found.choices))
+        turns, left = [], wish.rounds
+        for one in spread(instances):
+            (turn,) = choose([one], wish.purpose, priority, room=room, sampling=policy.sampling).choices
+            if turn.chosen and not left:
+                turn = replace(turn, chosen=False, reason=f"rounds: at most {wish.rounds}")
+            left -= turn.chosen
+            turns.append(turn)
+        return Sample(tuple(turns))
     return choose(instances, wish.purpose, priority, room=room, sampling=policy.sampling, named=wish.target.exact)
 
 
