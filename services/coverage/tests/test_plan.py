@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from permille.coverage.domain.node import GroupOnNode, Node, Process
 from permille.coverage.domain.period import LONGEST_MS, Purpose, require_period
 from permille.coverage.domain.plan import NodePlan, Policy, Wish, plan
+from permille.coverage.domain.quota import Limit, Quota, Room, Usage
 from permille.coverage.domain.rates import DECODE_FLOOR_MS, Observation, Rates
 from permille.coverage.domain.target import MOST_PIDS, Target, match
-from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 N1 = Node(
     "n1",
@@ -98,6 +99,38 @@ def test_a_process_being_recorded_is_refused_with_its_session() -> None:
     busy = Node("n1", recordable=(Process(11, "a", session="nodes/n1/sessions/s1"),))
     with pytest.raises(FailedPrecondition, match="nodes/n1/sessions/s1"):
         plan(Wish(Target(pids=(11,))), [busy], {})
+
+
+@pytest.mark.parametrize("purpose", [Purpose.ANOMALY, Purpose.ON_DEMAND])
+def test_of_a_name_what_is_being_recorded_is_left_to_who_records_it(purpose: Purpose) -> None:
+    free, busy = (Process(pid, "worker") for pid in (1, 3)), Process(2, "worker", session="nodes/n1/sessions/s1")
+    made = plan(Wish(Target(process_name="worker"), purpose), [Node("n1", (busy, *free))], {})
+    assert [(session.pids, session.left_out) for session in made.nodes] == [((1, 3), 0)]
+    assert [(choice.instance.process.pid, choice.reason) for choice in made.choices if not choice.chosen] == [
+        (2, "being recorded by nodes/n1/sessions/s1")
+    ]
+    with pytest.raises(FailedPrecondition, match="nodes/n1/sessions/s1") as refused:
+        plan(Wish(Target(process_name="worker"), purpose), [Node("n1", (busy,))], {})
+    assert refused.value.reason == "ALREADY_TRACED"
+
+
+@pytest.mark.parametrize(
+    "target", [Target(pids=(1, 2)), Target(container_id="0123456789ab")], ids=["by pid", "as a group"]
+)
+def test_who_was_named_is_recorded_whole_or_not_at_all(target: Target) -> None:
+    processes = (Process(1, "worker"), Process(2, "worker", session="nodes/n1/sessions/s1"))
+    group = GroupOnNode(frozenset({1, 2}), "0123456789ab")
+    with pytest.raises(FailedPrecondition, match=r"process 2 \(worker\) is being recorded") as refused:
+        plan(Wish(target), [Node("n1", processes, group=group)], {})
+    assert refused.value.reason == "ALREADY_TRACED"
+
+
+def test_what_is_free_and_does_not_fit_now_is_told_to_come_again_and_not_that_all_are_recorded() -> None:
+    processes = (Process(1, "worker", session="nodes/n1/sessions/s1"), Process(2, "worker"))
+    room = Room([Limit(Quota(cores=2), Usage(cores=2))])
+    with pytest.raises(ResourceExhausted, match="being recorded by nodes/n1/sessions/s1; the quota is 2") as refused:
+        plan(Wish(Target(process_name="worker")), [Node("n1", processes)], {}, room=room)
+    assert refused.value.reason == "QUOTA_IN_USE"
 
 
 @pytest.mark.parametrize("purpose", [Purpose.ANOMALY, Purpose.ON_DEMAND])

@@ -142,8 +142,8 @@ def plan(
 
     `issues`: recent troubles by process name; `room`: by default the namespace's quota, of which nobody takes
     anything. A node has one session. Raises what `match`, `require_period` and `priority_for` raise,
-    `FailedPrecondition` when a process is being recorded already, `ResourceExhausted` when there is room for none
-    (QUOTA_IN_USE: not now).
+    `FailedPrecondition` (ALREADY_TRACED) when a process that was named, by pid or as one of a group, or each one of a
+    name is being recorded already, `ResourceExhausted` when there is room for none (QUOTA_IN_USE: not now).
     """
     if wish.budget_bytes < 0:
         raise InvalidArgument(
@@ -155,16 +155,21 @@ def plan(
     estimator = _Estimator(wish, rates, policy, issues or {})
     matches = match(wish.target, nodes)
     instances = [estimator.instance(found.node, process) for found in matches for process in found.processes]
-    for one in instances:
-        if one.process.session and not wish.sampled:
-            raise _already_recorded(one.process)
+    recorded = [one.process for one in instances if one.process.session]
+    # A group is recorded whole: its session may add whoever is in it.
+    if recorded and not wish.sampled and (wish.target.exact or len(recorded) == len(instances)):
+        raise _already_recorded(recorded[0])
     room = Room([Limit(policy.quota(wish.namespace, wish.quota))]) if room is None else room
     sample = _sample(wish, instances, policy, room)
     if not sample.chosen:
         alone = _sample(wish, [one.alone() for one in instances], policy, room.alone())
         raise _none_fits(wish, sample, in_use=bool(alone.chosen))
     first, later = (sample.chosen[:1], sample.chosen[1:]) if wish.adaptive else (sample.chosen, [])
-    beyond = Counter(choice.instance.node.name for choice in sample.choices if not choice.chosen and not wish.sampled)
+    beyond = Counter(
+        choice.instance.node.name
+        for choice in sample.choices
+        if not (choice.chosen or choice.instance.process.session or wish.sampled)
+    )
     sessions = tuple(replace(session, left_out=beyond[session.node]) for session in estimator.sessions(first))
     return Plan(
         sessions,

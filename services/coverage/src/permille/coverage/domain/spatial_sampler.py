@@ -62,6 +62,11 @@ class Instance:
         return replace(self, node=node, process=replace(self.process, session=""))
 
     @property
+    def taken(self) -> str:
+        """By whom it is being recorded; "" when it is free."""
+        return f"being recorded by {self.process.session}" if self.process.session else ""
+
+    @property
     def version(self) -> str:
         """Replicas of one version run the same code."""
         return self.process.version or self.process.name
@@ -146,7 +151,8 @@ def choose(
 ) -> Sample:
     """Every instance for an anomaly or on demand, or when each was `named`; else a sample, spread.
 
-    A sample leaves out nodes that are busy; every instance of the others is chosen, to begin when its node is free.
+    What is being recorded already is in neither. A sample leaves out nodes that are busy; every instance of the others
+    is chosen, to begin when its node is free.
     """
     room = room or Room()
     if purpose is not Purpose.PROFILING or named:
@@ -204,7 +210,7 @@ def spread(instances: Sequence[Instance]) -> Iterator[Instance]:
 
 def _within(instances: Sequence[Instance], spent: _Spent, nodes: _Nodes) -> Iterator[Choice]:
     for one in instances:
-        refusal = nodes.full(one) or spent.refusal(one)
+        refusal = one.taken or nodes.full(one) or spent.refusal(one)
         if not refusal:
             nodes.add(one)
             spent.add(one)
@@ -235,8 +241,8 @@ def _sampled(instances: Sequence[Instance], size: int, room: Room, sampling: Sam
     nodes, spent = _Nodes(sampling, busy), _Spent(room.limits)
     taken = 0
     for one in instances:
-        if one.process.session:
-            yield Choice(one, False, f"being recorded by {one.process.session}")
+        if one.taken:
+            yield Choice(one, False, one.taken)
             continue
         refusal = f"the sample has {size} instances" if taken == size else nodes.refusal(one) or spent.refusal(one)
         if refusal:
