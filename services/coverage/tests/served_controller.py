@@ -32,6 +32,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.zone = zone
         self.processes = {11: "redis-server", 12: "redis-server", 13: "gzip"}
         self.others = {99: "nginx"}
+        self.backend = controller_pb2.BACKEND_VPT
         self.sessions: dict[str, Session] = {}
         self.by_request: dict[str, str] = {}
         self.starts = 0
@@ -53,7 +54,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
             await self.plan_on.wait()
         node = controller_pb2.Node(name=f"nodes/{self.node}", zone=self.zone, trace_budget_bytes=1 << 30)
         for pid, name in self.processes.items():
-            node.processes.add(pid=pid, name=name)
+            node.processes.add(pid=pid, name=name, backend=self.backend)
         for pid, name in self.others.items():
             if pid in request.pids or name == request.process_name:
                 node.other_processes.add(pid=pid, name=name)
@@ -81,7 +82,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
                 pids=request.pids,
                 period_ms=request.period_ms,
                 purpose=request.purpose,
-                backend=controller_pb2.BACKEND_VPT,
+                backend=self.backend,
                 target_name=self.processes[request.pids[0]],
             )
             session.start_time.GetCurrentTime()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
+from permille.coverage.domain.rates import Observation
+from permille.coverage.service.rate_store import RateStore
 from permille.mesh.config import MeshConfig
 from permille.mesh.etcd import Etcd
 
@@ -85,6 +87,19 @@ async def test_a_profile_is_spread_over_the_zones_that_controllers_tell_or_the_s
         assert await recorded(told) == [("nodes/n1", "east"), ("nodes/n2", "west")]
         await told.stop()
         await told.channels.close()
+
+
+async def test_of_nodes_with_different_back_ends_each_is_planned_by_what_its_own_wrote(
+    coverage: Coverage, controller: Controller, mesh_config: MeshConfig, etcd: Etcd
+) -> None:
+    another = Controller("n2")  # type: ignore[abstract]
+    another.backend = controller_pb2.BACKEND_KMOD
+    for backend, written in (("vpt", 2_000_000), ("kmod", 100_000_000)):
+        await RateStore(etcd).learn(backend, "gzip", Observation(1, 1000, written, 0, 600))
+    async with controller_serving(mesh_config, another):
+        planned = await coverage.plan(name="gzip")
+    told = {session.node: (session.expected_bytes_per_second, session.heavy) for session in planned.nodes}
+    assert told == {"nodes/n1": (2e6, False), "nodes/n2": (100e6, True)}
 
 
 async def test_a_plan_does_nothing_and_learns_from_what_was_done(

@@ -146,7 +146,7 @@ def test_a_node_has_one_session_and_what_is_beyond_its_processes_is_told(purpose
 
 def test_what_a_sample_does_not_take_is_not_left_out() -> None:
     crowd = Node("n1", recordable=tuple(Process(pid, "worker") for pid in range(1, 101)))
-    made = plan(Wish(Target(process_name="worker"), Purpose.PROFILING), [crowd], {"worker": Rates(sessions=1)})
+    made = plan(Wish(Target(process_name="worker"), Purpose.PROFILING), [crowd], {("vpt", "worker"): Rates(sessions=1)})
     assert [(len(session.pids) < 100, session.left_out) for session in made.nodes] == [(True, 0)]
 
 
@@ -156,13 +156,13 @@ def test_the_estimate_follows_what_was_measured_and_says_so() -> None:
     seen = Observation(
         processes=1, recorded_ms=500, raw_bytes=50_000_000, lost_bytes=0, decode_ms=DECODE_FLOOR_MS + 1000
     )
-    learnt = plan(wish, [N1], {"gzip": Rates().after(seen)})
+    learnt = plan(wish, [N1], {("vpt", "gzip"): Rates().after(seen)})
     assert (learnt.expected_bytes, learnt.measured_sessions) == (100_000_000, 1)
     assert learnt.expected_decode_ms == DECODE_FLOOR_MS + 2000
 
 
 def test_no_more_is_expected_than_the_buffers_hold() -> None:
-    fast = {"gzip": Rates(bytes_per_second=1e12)}
+    fast = {("vpt", "gzip"): Rates(bytes_per_second=1e12)}
     assert plan(Wish(Target(pids=(13,))), [N1], fast).expected_bytes == N1.trace_budget_bytes
     assert plan(Wish(Target(pids=(13,)), budget_bytes=5 << 20), [N1], fast).expected_bytes == 5 << 20
 
@@ -207,13 +207,25 @@ def test_a_session_is_recorded_by_what_its_node_says_of_its_process() -> None:
     assert [session.backend for session in found.nodes] == ["kmod"]
 
 
+def test_one_program_is_estimated_by_what_each_back_end_wrote_of_it() -> None:
+    nodes = [Node(backend, (Process(1, "nginx", backend=backend),)) for backend in ("kmod", "vpt")]
+    rates = {("kmod", "nginx"): Rates(100e6, sessions=3), ("vpt", "nginx"): Rates(2e6, sessions=5)}
+    made = plan(Wish(Target(process_name="nginx"), period_ms=1000), nodes, rates)
+    assert [(session.node, session.expected_bytes) for session in made.nodes] == [
+        ("kmod", 100_000_000),
+        ("vpt", 2_000_000),
+    ]
+    assert [session.heavy for session in made.nodes] == [True, False]
+    assert made.measured_sessions == 3
+
+
 def test_a_session_of_different_programs_is_decided_and_estimated_from_all_of_them() -> None:
     small = Process(1, "shell")
     large, troubled = Process(2, "java", backend="kmod"), Process(3, "proxy")
     rates = {
-        "shell": Rates(1e6, 10e6, sessions=4, functions=10),
-        "java": Rates(60e6, 20e6, sessions=4, functions=10_000),
-        "proxy": Rates(2e6, 10e6, sessions=2, functions=100),
+        ("vpt", "shell"): Rates(1e6, 10e6, sessions=4, functions=10),
+        ("kmod", "java"): Rates(60e6, 20e6, sessions=4, functions=10_000),
+        ("vpt", "proxy"): Rates(2e6, 10e6, sessions=2, functions=100),
     }
     group = GroupOnNode(frozenset({1, 2, 3}), "0123456789ab")
 

@@ -20,7 +20,7 @@ from permille.coverage.service.wire import wish_of
 from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
 NODES = [Node(f"n{n}", (Process(n + 1, "server", threads=2),), cores=4) for n in range(4)]
-RATES = {"server": Rates(bytes_per_second=1e6, sessions=3)}
+RATES = {("vpt", "server"): Rates(bytes_per_second=1e6, sessions=3)}
 WISH = Wish(Target(process_name="server"), Purpose.ANOMALY)
 
 
@@ -56,7 +56,7 @@ def test_rounds_take_what_their_largest_takes_for_one_runs_at_a_time() -> None:
 def test_rounds_reserve_the_decoding_of_the_longest_that_one_may_become(
     period_ms: int, longest_ms: int, longest_round_ms: int
 ) -> None:
-    rates = {"server": Rates(bytes_per_second=10e6, decoded_bytes_per_second=5e6, sessions=3)}
+    rates = {("vpt", "server"): Rates(bytes_per_second=10e6, decoded_bytes_per_second=5e6, sessions=3)}
     wish = Wish(Target(process_name="server"), Purpose.PROFILING, rounds=4, period_ms=period_ms)
     policy = Policy(longest_ms=longest_ms)
     made = plan(wish, NODES, rates, policy=policy)

@@ -108,7 +108,7 @@ def test_no_plan_has_two_sessions_on_a_node_nor_a_profile_a_heavy_one_where_anot
     for known in (Rates(bytes_per_second=rate, sessions=1) for rate in (0.0, 4e6, 20e6)):
         room = Room(held=frozenset(held))
         try:
-            made = plan(wish, listed, {"server": known}, room=room)
+            made = plan(wish, listed, {("vpt", "server"): known}, room=room)
         except ResourceExhausted as error:
             assert error.reason == "QUOTA_IN_USE"
             assert purpose is Purpose.PROFILING
@@ -156,7 +156,7 @@ def test_a_node_that_records_anything_gets_no_heavy_session_beside_it() -> None:
 
 
 NODES = [Node(f"n{n}", (Process(n + 1, "server", threads=2),), cores=4, zone=f"z{n % 2}") for n in range(9)]
-LIGHT = {"server": Rates(bytes_per_second=1e6, sessions=3)}
+LIGHT = {("vpt", "server"): Rates(bytes_per_second=1e6, sessions=3)}
 
 
 def test_a_profile_of_nine_replicas_plans_a_few_and_says_why_not_the_others() -> None:

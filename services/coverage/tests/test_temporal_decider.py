@@ -65,7 +65,7 @@ def test_more_of_a_reason_never_means_less_time(situation: Situation, weights: W
 def test_the_size_of_a_binary_that_nobody_has_seen_run_is_what_its_node_says() -> None:
     def period_ms(size: int | None, known: Rates) -> int:
         node = Node("n1", (Process(1, "server", binary_bytes=size),))
-        return plan(Wish(Target(process_name="server")), [node], {"server": known}).nodes[0].period_ms
+        return plan(Wish(Target(process_name="server")), [node], {("vpt", "server"): known}).nodes[0].period_ms
 
     seen = Rates().after(Observation(1, 100, 1 << 20, 0, 600, functions=3))
     assert period_ms(10_000, Rates()) < period_ms(None, Rates()) < period_ms(10_000_000, Rates())

@@ -22,6 +22,11 @@ class Process:
     # Of its executable; None: unknown.
     binary_bytes: int | None = None
 
+    @property
+    def measured_as(self) -> tuple[str, str]:
+        """By which its rates are known: back ends write differently much of the same program."""
+        return self.backend, self.name
+
 
 @dataclass(frozen=True)
 class GroupOnNode:

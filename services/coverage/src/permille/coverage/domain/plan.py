@@ -132,13 +132,13 @@ class Plan:
 def plan(
     wish: Wish,
     nodes: Sequence[Node],
-    rates: Mapping[str, Rates],
+    rates: Mapping[tuple[str, str], Rates],
     *,
     policy: Policy | None = None,
     issues: Mapping[str, float] | None = None,
     room: Room | None = None,
 ) -> Plan:
-    """Who records what. `rates`: what is known by process name; a name without any gets the first guesses.
+    """Who records what. `rates`: what is known by back end and process name; who has none gets the first guesses.
 
     `issues`: recent troubles by process name; `room`: by default the namespace's quota, of which nobody takes
     anything. A node has one session. Raises what `match`, `require_period` and `priority_for` raise,
@@ -175,7 +175,7 @@ def plan(
         sessions,
         sum(session.expected_bytes for session in sessions),
         sum(session.expected_decode_ms for session in sessions),
-        min(rates.get(one.process.name, Rates()).sessions for one in first),
+        min(rates.get(one.process.measured_as, Rates()).sessions for one in first),
         sample.choices,
         sample.terms,
         tuple(session for one in later for session in estimator.sessions([one])),
@@ -186,7 +186,9 @@ def plan(
 class _Estimator:
     """Periods and costs of one wish."""
 
-    def __init__(self, wish: Wish, rates: Mapping[str, Rates], policy: Policy, issues: Mapping[str, float]) -> None:
+    def __init__(
+        self, wish: Wish, rates: Mapping[tuple[str, str], Rates], policy: Policy, issues: Mapping[str, float]
+    ) -> None:
         self._wish = wish
         self._rates = rates
         self._policy = policy
@@ -266,7 +268,7 @@ class _Estimator:
         return decide(most, self._weights, longest_ms=self._policy.longest_ms)
 
     def _known(self, process: Process) -> Rates:
-        return self._rates.get(process.name, Rates())
+        return self._rates.get(process.measured_as, Rates())
 
 
 def _usage(chosen: Sequence[Instance], *, together: bool) -> Usage:

@@ -32,7 +32,8 @@ class Survey:
 
     wish: Wish
     listing: Listing
-    rates: Mapping[str, Rates]
+    # By back end and process name.
+    rates: Mapping[tuple[str, str], Rates]
     issues: Mapping[str, float]
 
 
@@ -63,20 +64,22 @@ class Planner:
         wish = wish_of(request)
         listing = await self._inventory.nodes(wish.target)
         names = {process.name for node in listing.nodes for process in node.recordable}
-        rates: dict[str, Rates] = {}
+        rates: dict[tuple[str, str], Rates] = {}
         for backend in sorted({process.backend for node in listing.nodes for process in node.recordable}):
-            rates |= await self._rates.of(backend, names)
+            rates |= {(backend, name): known for name, known in (await self._rates.of(backend, names)).items()}
         return Survey(wish, listing, rates, await self._stability.of(names))
 
     def plan(self, found: Survey, room: Room) -> tuple[coverage_pb2.Plan, Plan]:
         """What a start would do, as it is told and as it is meant. Raises what the domain's `plan` raises."""
         made = plan(found.wish, found.listing.nodes, found.rates, policy=self._policy, issues=found.issues, room=room)
         planned = plan_message(made, found.listing.unreachable)
-        names = {(choice.node, choice.pid): choice.process_name for choice in planned.choices}
+        instances = [choice.instance for choice in made.choices]
+        written = {(f"nodes/{one.node.name}", one.process.pid): one.bytes_per_second for one in instances}
         for session in (*planned.nodes, *planned.later):
-            rates = found.rates.get(names[session.node, session.pids[0]], Rates())
-            session.expected_bytes_per_second = rates.bytes_per_second
-            slowdown = expected_slowdown(backend_word(session.backend), rates.bytes_per_second, self._slowdowns)
+            session.expected_bytes_per_second = written[session.node, session.pids[0]]
+            slowdown = expected_slowdown(
+                backend_word(session.backend), session.expected_bytes_per_second, self._slowdowns
+            )
             if slowdown is not None:
                 session.expected_slowdown = slowdown
         return planned, made
