@@ -50,6 +50,8 @@ def test_a_variable_or_a_flag_is_json() -> None:
 def test_what_is_no_json_or_no_quota_is_refused_with_the_setting() -> None:
     with pytest.raises(InvalidArgument, match=r"coverage\.zones"):
         load(CoverageConfig, environment={}, overrides={"coverage": {"zones": "n1=a"}})
+    with pytest.raises(InvalidArgument, match=r"coverage\.weight_stability"):
+        load(CoverageConfig, environment={}, overrides={"coverage": {"weight_stability": "1e308"}})
     with pytest.raises(InvalidArgument, match=r"coverage\.quotas"):
         load(CoverageConfig, environment={}, overrides={"coverage": {"quotas": '{"default": {"core": 5}}'}})
 

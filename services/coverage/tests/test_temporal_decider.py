@@ -14,6 +14,7 @@ from permille.coverage.domain.plan import Wish, plan
 from permille.coverage.domain.rates import Observation, Rates
 from permille.coverage.domain.target import Target
 from permille.coverage.domain.temporal_decider import (
+    HIGHEST_WEIGHT,
     LONGEST_DECIDED_MS,
     PRIORITY_OF,
     SHORTEST_DECIDED_MS,
@@ -87,12 +88,21 @@ def test_a_request_may_bring_its_own_weights() -> None:
     assert period_ms() == period_ms(priority=50, complexity=30, stability=20)
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("weight", [-1.0, 1.1e6, 1e308, float("nan"), float("inf")])
 def test_a_weight_that_cannot_be_is_refused(weight: float) -> None:
     target = coverage_pb2.Target(process_name="server")
     request = coverage_pb2.CoverageRequest(target=target, weights=coverage_pb2.Weights(stability=weight))
-    with pytest.raises(InvalidArgument, match="the weight of stability"):
+    with pytest.raises(InvalidArgument, match="the weight of stability") as refused:
         wish_of(request)
+    assert refused.value.help == "a weight is 0 to 1,000,000; only the ratios of the three count"
+
+
+@pytest.mark.parametrize("each", [HIGHEST_WEIGHT, 0.01, 1e-300])
+def test_equal_weights_decide_the_same_however_large_they_may_be(each: float) -> None:
+    situation = Situation(50, functions=100, issues=1.0)
+    same = decide(situation, Weights().by(dict.fromkeys(("priority", "complexity", "stability"), 1.0)))
+    weights = Weights().by(dict.fromkeys(("priority", "complexity", "stability"), each))
+    assert decide(situation, weights).period_ms == same.period_ms
 
 
 @given(situations, weightings, st.integers(1, 1 << 40))

@@ -16,6 +16,8 @@ from permille.mesh.errors import InvalidArgument
 SHORTEST_DECIDED_MS = 100
 LONGEST_DECIDED_MS = 2000
 HIGHEST_PRIORITY = 100
+# Only ratios count, and sums and products of weights must be numbers.
+HIGHEST_WEIGHT = 1e6
 # Where the request has no priority of its own.
 PRIORITY_OF = {Purpose.ANOMALY: 90, Purpose.ON_DEMAND: 50, Purpose.PROFILING: 30}
 # Of a program that nobody knows anything about: neither small nor large.

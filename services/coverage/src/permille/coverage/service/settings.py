@@ -9,7 +9,7 @@ from permille.coverage.domain.period import LONGEST_MS, SHORTEST_MS
 from permille.coverage.domain.plan import Policy
 from permille.coverage.domain.quota import CLUSTER, CallerLimits, Quota
 from permille.coverage.domain.rounds import Worth
-from permille.coverage.domain.temporal_decider import Weights
+from permille.coverage.domain.temporal_decider import HIGHEST_WEIGHT, Weights
 from permille.coverage.service.sampling_settings import SamplingSettings
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -59,9 +59,15 @@ class CoverageSettings(SamplingSettings):
     history_sessions: int = Field(
         default=20, ge=2, le=100, description="So many of a program's newest sessions say what has been seen of it."
     )
-    weight_priority: float = Field(default=_WEIGHTS.priority, ge=0, description="Of the priority, in a period.")
-    weight_complexity: float = Field(default=_WEIGHTS.complexity, ge=0, description="Of the functions seen so far.")
-    weight_stability: float = Field(default=_WEIGHTS.stability, ge=0, description="Of recent anomalies.")
+    weight_priority: float = Field(
+        default=_WEIGHTS.priority, ge=0, le=HIGHEST_WEIGHT, description="Of the priority, in a period."
+    )
+    weight_complexity: float = Field(
+        default=_WEIGHTS.complexity, ge=0, le=HIGHEST_WEIGHT, description="Of the functions seen so far."
+    )
+    weight_stability: float = Field(
+        default=_WEIGHTS.stability, ge=0, le=HIGHEST_WEIGHT, description="Of recent anomalies."
+    )
     full_functions: int = Field(
         default=_WEIGHTS.full_functions, ge=1, description="A program of so many functions counts as fully complex."
     )

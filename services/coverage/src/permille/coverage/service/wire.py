@@ -15,7 +15,7 @@ from permille.coverage.domain.quota import DEFAULT, Quota
 from permille.coverage.domain.rounds import MOST_ROUNDS
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.domain.target import Target
-from permille.coverage.domain.temporal_decider import Term
+from permille.coverage.domain.temporal_decider import HIGHEST_WEIGHT, Term
 from permille.mesh.errors import InvalidArgument, PermilleError
 
 _PURPOSES = {
@@ -97,11 +97,11 @@ def _quota(asked: coverage_pb2.NamespaceQuota) -> Quota:
 def _weights(asked: coverage_pb2.Weights) -> dict[str, float]:
     weights = {"priority": asked.priority, "complexity": asked.complexity, "stability": asked.stability}
     for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
+        if not 0 <= weight <= HIGHEST_WEIGHT:
             raise InvalidArgument(
                 f"the weight of {name} is {weight}",
                 reason="WEIGHT_OUT_OF_RANGE",
-                help="a weight is zero or more; only the ratios of the three count",
+                help=f"a weight is 0 to {HIGHEST_WEIGHT:,.0f}; only the ratios of the three count",
                 metadata={"weight": name},
             )
     return weights
