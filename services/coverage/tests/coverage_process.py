@@ -132,11 +132,12 @@ def wish(
     pids: tuple[int, ...] = (),
     name: str = "",
     cgroup: str = "",
+    pod: str = "",
     node: str = "",
     period_ms: int = 100,
     namespace: str = "",
 ) -> coverage_pb2.CoverageRequest:
-    target = coverage_pb2.Target(node=node, pids=pids, process_name=name, cgroup=cgroup)
+    target = coverage_pb2.Target(node=node, pids=pids, process_name=name, cgroup=cgroup, pod=pod)
     return coverage_pb2.CoverageRequest(
         target=target, purpose=coverage_pb2.PURPOSE_ON_DEMAND, period_ms=period_ms, namespace=namespace
     )

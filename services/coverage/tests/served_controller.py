@@ -58,8 +58,8 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         for pid, name in self.others.items():
             if pid in request.pids or name == request.process_name:
                 node.other_processes.add(pid=pid, name=name)
-        if request.cgroup:
-            node.group.CopyFrom(controller_pb2.GroupOnNode(pids=self.processes, found=request.cgroup))
+        if found := request.cgroup or request.pod:
+            node.group.CopyFrom(controller_pb2.GroupOnNode(pids=self.processes, found=found))
         self.processes.pop(self.ends_after_plan, None)
         return controller_pb2.GetNodeResponse(node=node)
 

@@ -146,6 +146,14 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
             with pytest.raises(PermissionDenied, match="only for shop") as denied:
                 await refused
             assert denied.value.reason == "NAMESPACE_NOT_ALLOWED"
+        # The namespace that it counts against is its word; a pod's is in the pod's name.
+        for ask in (external.begin, external.plan):
+            with pytest.raises(PermissionDenied, match="bank of the pod bank/ledger-0, only for shop") as denied:
+                await ask(pod="bank/ledger-0", namespace="shop")
+            assert denied.value.reason == "NAMESPACE_NOT_ALLOWED"
+        assert (await external.plan(pod="shop/web-0", namespace="shop")).nodes
+        assert (await external.plan(pod="0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", namespace="shop")).nodes
+        assert (await viewer.plan(pod="bank/ledger-0")).nodes
         for look in (external.wait(operation.name), external.until(operation.name, "")):
             with pytest.raises(PermissionDenied, match="may not see"):
                 await look

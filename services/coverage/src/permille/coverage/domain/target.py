@@ -64,6 +64,11 @@ class Target:
         return bool(self.pids or self.group)
 
     @property
+    def pod_namespace(self) -> str:
+        """That of a pod by `namespace/name`; "" for a UID, and where no pod is named."""
+        return self.pod.rpartition("/")[0]
+
+    @property
     def group(self) -> str:
         """What a person calls the cgroup, the container, the pod or the pods; "" when the target is none."""
         if self.cgroup:

@@ -56,9 +56,9 @@ class Callers:
     async def room(self, caller: Caller, wish: Wish) -> Room:
         """What there is for this request of this caller.
 
-        Raises `PermissionDenied` (NAMESPACE_NOT_ALLOWED) for one that it may not ask for.
+        Raises `PermissionDenied` (NAMESPACE_NOT_ALLOWED) for a namespace, or a pod of one, that it may not ask for.
         """
-        self._require_namespace(caller, wish.namespace)
+        self._require_namespaces(caller, wish)
         room, _, _ = await self._present(caller, wish)
         return room
 
@@ -68,7 +68,7 @@ class Callers:
         Raises `ResourceExhausted` (CALLER_REQUESTS) when the caller has too many unfinished requests, and what `room`
         raises.
         """
-        self._require_namespace(caller, wish.namespace)
+        self._require_namespaces(caller, wish)
         own = self._limits_of(caller)
         async with self._one_at_a_time:
             while True:
@@ -84,14 +84,20 @@ class Callers:
     def _limits_of(self, caller: Caller) -> CallerLimits:
         return CallerLimits(0, 0, 0) if caller.roles == {Role.AGENT} else self._policy.caller(caller.name)
 
-    def _require_namespace(self, caller: Caller, namespace: str) -> None:
+    def _require_namespaces(self, caller: Caller, wish: Wish) -> None:
+        """That whose quota it is, and the pod's: of what is named otherwise no namespace is known here."""
+        self._require_namespace(caller, wish.namespace, way_out="leave the namespace out")
+        if of_pod := wish.target.pod_namespace:
+            self._require_namespace(caller, of_pod, f" of the pod {wish.target.pod}", way_out="name another pod")
+
+    def _require_namespace(self, caller: Caller, namespace: str, of: str = "", *, way_out: str) -> None:
         limits = self._limits_of(caller)
         if not limits.allows(namespace, trusted=sees_all(caller)):
             raise PermissionDenied(
-                f"{caller.name} may not ask for the namespace {namespace}, only for"
+                f"{caller.name} may not ask for the namespace {namespace}{of}, only for"
                 f" {', '.join(limits.namespaces or (DEFAULT,))}",
                 reason="NAMESPACE_NOT_ALLOWED",
-                help="leave the namespace out, or have it added to the caller's `namespaces` ([coverage] callers)",
+                help=f"{way_out}, or have {namespace} added to the caller's `namespaces` ([coverage] callers)",
                 metadata={"caller": caller.name, "namespace": namespace},
             )
 
