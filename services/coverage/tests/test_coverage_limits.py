@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.mesh import certs
 from permille.mesh.auth import Role
@@ -16,7 +17,7 @@ from permille.mesh.operations import operation_error
 
 from .coverage_process import Coverage, known_as_light, limited, result_of
 from .served_controller import Controller, controller_serving
-from .served_decoder import Decoder, decoder_serving
+from .served_decoder import USUAL, Decoder, decoder_serving
 
 Operation = operation_pb2.Operation
 
@@ -154,9 +155,19 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
         assert (await external.plan(pod="shop/web-0", namespace="shop")).nodes
         assert (await external.plan(pod="0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", namespace="shop")).nodes
         assert (await viewer.plan(pod="bank/ledger-0")).nodes
-        for look in (external.wait(operation.name), external.until(operation.name, "")):
+        theirs = coverage_pb2.SessionSet(operation=operation.name)
+        look_into = coverage_pb2.GetCoverageRequest(of=theirs), coverage_pb2.GetCoverageResponse
+        compare = coverage_pb2.DiffCoverageRequest(a=theirs, b=theirs), coverage_pb2.DiffCoverageResponse
+        for look in (
+            external.wait(operation.name),
+            external.until(operation.name, ""),
+            external._call("GetCoverage", *look_into),
+            external._call("DiffCoverage", *compare),
+        ):
             with pytest.raises(PermissionDenied, match="may not see"):
                 await look
+        decoder.tables.add(result_of(await viewer.wait(operation.name)).sessions[0], USUAL)
+        assert (await viewer._call("GetCoverage", *look_into)).functions_total
         own = await external.begin(pids=(13,), namespace="shop")
         assert own.caller == "external"
         assert [one.name for one in await external.operations()] == [own.name]

@@ -14,6 +14,7 @@ from permille.coverage.domain.profile import Edge, Function, Profile
 from permille.coverage.service.session_paths import MOST_CALLS_IN_ALL, SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
+from permille.mesh.auth import Caller
 from permille.mesh.errors import InvalidArgument
 
 _DEFAULT_ROWS = 20
@@ -33,11 +34,13 @@ class CoverageReader:
         self._profiles = profiles
         self._paths = paths
 
-    async def coverage(self, request: coverage_pb2.GetCoverageRequest) -> coverage_pb2.GetCoverageResponse:
+    async def coverage(
+        self, request: coverage_pb2.GetCoverageRequest, caller: Caller
+    ) -> coverage_pb2.GetCoverageResponse:
         """What has been seen, what is missing, and the merged functions, calls between them and call paths."""
         limit, edges_limit = _rows(request.functions, "functions"), _rows(request.edges, "edges")
         paths_limit = _rows(request.paths, "paths", default=0)
-        ids, older = await self._sets.ids(request.of, "of")
+        ids, older = await self._sets.ids(request.of, "of", caller)
         profiles = [profile async for profile in self._profiles.read(ids)]
         ledger = Ledger()
         for profile in profiles:
@@ -58,11 +61,13 @@ class CoverageReader:
             path_calls_left_out=paths.calls - sum(path.calls for path in listed),
         )
 
-    async def diff(self, request: coverage_pb2.DiffCoverageRequest) -> coverage_pb2.DiffCoverageResponse:
+    async def diff(
+        self, request: coverage_pb2.DiffCoverageRequest, caller: Caller
+    ) -> coverage_pb2.DiffCoverageResponse:
         """What differs between two sets."""
         limit, paths_limit = _rows(request.limit, "limit"), _rows(request.paths, "paths", default=0)
-        ids_a, _ = await self._sets.ids(request.a, "a")
-        ids_b, _ = await self._sets.ids(request.b, "b")
+        ids_a, _ = await self._sets.ids(request.a, "a", caller)
+        ids_b, _ = await self._sets.ids(request.b, "b", caller)
         a = [profile async for profile in self._profiles.read(ids_a)]
         b = [profile async for profile in self._profiles.read(ids_b)]
         found = diverge(a, b, _MEASURES[request.measure])

@@ -80,15 +80,13 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         self, request: coverage_pb2.GetCoverageRequest, context: Any
     ) -> coverage_pb2.GetCoverageResponse:
         """What has been seen and what is estimated to be missing."""
-        self._callers.counted(context)
-        return await self._reader.coverage(request)
+        return await self._reader.coverage(request, self._callers.counted(context))
 
     async def DiffCoverage(  # noqa: N802
         self, request: coverage_pb2.DiffCoverageRequest, context: Any
     ) -> coverage_pb2.DiffCoverageResponse:
         """What two sets of sessions did differently."""
-        self._callers.counted(context)
-        return await self._reader.diff(request)
+        return await self._reader.diff(request, self._callers.counted(context))
 
     async def ListOperations(  # noqa: N802
         self, request: operation_pb2.ListOperationsRequest, context: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.service.session_profiles import SessionProfiles
+from permille.mesh.auth import Caller, require_visible
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
 from permille.mesh.operations import OperationStore, operation_error
 
@@ -18,11 +19,12 @@ class SessionSets:
         self._profiles = profiles
         self._history = history
 
-    async def ids(self, wanted: coverage_pb2.SessionSet, field: str) -> tuple[list[str], int]:
+    async def ids(self, wanted: coverage_pb2.SessionSet, field: str, caller: Caller) -> tuple[list[str], int]:
         """Session ids, each once, and how many older ones are left out.
 
         Raises `InvalidArgument` unless exactly one of sessions, operation and target is given, `NotFound` for a program
-        without sessions, `FailedPrecondition` for an operation that is not done, and the error that it ended with.
+        without sessions, `PermissionDenied` for an operation that the caller may not see, `FailedPrecondition` for one
+        that is not done, and the error that it ended with.
         """
         if sum(map(bool, (wanted.sessions, wanted.operation, wanted.target))) != 1:
             raise InvalidArgument(
@@ -34,7 +36,7 @@ class SessionSets:
         if wanted.sessions:
             return self._named(wanted, field), 0
         if wanted.operation:
-            return await self._of_operation(wanted.operation), 0
+            return await self._of_operation(wanted.operation, caller), 0
         found, older = await self._profiles.of_target(wanted.target, self._history)
         if not found:
             raise NotFound(
@@ -56,8 +58,9 @@ class SessionSets:
             )
         return named
 
-    async def _of_operation(self, name: str) -> list[str]:
+    async def _of_operation(self, name: str, caller: Caller) -> list[str]:
         operation = await self._operations.get(name)
+        require_visible(caller, operation.caller, name)
         error = operation_error(operation)
         if error is not None:
             raise error
