@@ -39,6 +39,7 @@ ALERTS: Object = {
         "labels": {"process_name": "job"},
         "periodMs": 200,
         "namespace": "ops",
+        "namespaces": ["shop"],
     },
     "networkPolicy": {"metrics": [{"podSelector": {}}]},
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from permille.alertmanager.main import main as alertmanager_main
 from permille.controller.main import ControllerConfig
+from permille.coverage.domain.quota import CallerLimits
 from permille.coverage.main import CoverageConfig
 from permille.coverage.operator import OperatorConfig
 from permille.decoder.main import DecoderConfig
@@ -55,7 +56,15 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "store": {"url": "gs://bucket"}}, "at '/store/url'"),
         ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
         ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
-        ({**KMOD, "alertmanager": {"enabled": True}}, "set alertmanager.from to the peers of a NetworkPolicy"),
+        (
+            {**KMOD, "alertmanager": {"enabled": True, "namespaces": ["*"]}},
+            "set alertmanager.from to the peers of a NetworkPolicy",
+        ),
+        (
+            {**KMOD, "alertmanager": {**ALERTS["alertmanager"], "namespaces": []}},
+            "set alertmanager.namespaces to the namespaces that alerts may name",
+        ),
+        ({**KMOD, "alertmanager": {"namespaces": ["Shop"]}}, "at '/alertmanager/namespaces/0'"),
         ({**KMOD, "alertmanager": {"labels": {"job": "x"}}}, "at '/alertmanager/labels': additional properties 'job'"),
         ({**KMOD, "alertmanager": {"periodMs": -1}}, "at '/alertmanager/periodMs'"),
         ({**VPT, "controller": {"backend": "bts"}}, "at '/controller/backend'"),
@@ -112,6 +121,28 @@ def test_the_webhook_of_alertmanager_knows_its_arguments_and_is_reached_where_ot
         assert services[name]["ports"][0]["port"] in ports
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTPS"}
+
+
+def test_coverage_lets_the_webhook_ask_for_the_namespaces_that_alerts_may_name_beside_its_own_settings(
+    helm: Helm,
+) -> None:
+    def callers(values: Object) -> dict[str, CallerLimits]:
+        (container,) = pods(helm.rendered(values))["permille-coverage"]["spec"]["containers"]
+        config = load(CoverageConfig, environment=environment(container))
+        return dict(config.coverage.policy().callers)
+
+    assert callers(KMOD) == {}
+    # The one of alerts without a namespace is among them.
+    assert callers(ALERTS) == {"alertmanager": CallerLimits(namespaces=("shop", "ops"))}
+    others = '{"default": {"calls_per_minute": 60}, "pager": {"requests": 9, "namespaces": ["bank"]}}'
+    set_too: Object = {**ALERTS, "coverage": {"settings": {"callers": others}}}
+    assert callers(set_too) == {
+        "default": CallerLimits(calls_per_minute=60),
+        "pager": CallerLimits(requests=9, namespaces=("bank",)),
+        "alertmanager": CallerLimits(calls_per_minute=60, namespaces=("shop", "ops")),
+    }
+    shared: Object = {**set_too, "alertmanager": {**ALERTS["alertmanager"], "callerName": "pager", "namespace": ""}}
+    assert callers(shared)["pager"] == CallerLimits(requests=9, namespaces=("shop", "default"))
 
 
 def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:

@@ -48,6 +48,20 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 {{ kindIs "string" . | ternary . (toJson .) }}
 {{- end }}
 
+{{/* What coverage allows each caller, the webhook among them: whoever has the role external may ask for default alone. */}}
+{{- define "permille.callers" -}}
+{{- $alertmanager := .Values.alertmanager }}
+{{- $callers := (.Values.coverage.settings | default dict).callers | default "{}" | mustFromJson }}
+{{- $name := $alertmanager.callerName | default "alertmanager" }}
+{{- $own := get $callers (hasKey $callers $name | ternary $name "default") | default dict | deepCopy }}
+{{- if $alertmanager.namespaces }}
+{{- $_ := set $own "namespaces" (append $alertmanager.namespaces ($alertmanager.namespace | default "default") | uniq) }}
+{{- else if not (hasKey $own "namespaces") }}
+{{- fail "coverage would refuse every alert: set alertmanager.namespaces to the namespaces that alerts may name, for instance [shop], or [\"*\"] for all" }}
+{{- end }}
+{{- toJson (set $callers $name $own) }}
+{{- end }}
+
 {{- define "permille.service" -}}
 - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 - {name: PERMILLE_LISTEN, value: "0.0.0.0:7600"}
@@ -55,7 +69,11 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 - {name: PERMILLE_METRICS, value: "0.0.0.0:7601"}
 - {name: PERMILLE_HEALTH, value: "0.0.0.0:7602"}
 - {name: PERMILLE_STORE, value: {{ .root.Values.store.url | default "file:///var/lib/permille-store" | quote }}}
-{{- range $key, $value := (index .root.Values .component).settings }}
+{{- $settings := (index .root.Values .component).settings }}
+{{- if and (eq .component "coverage") .root.Values.alertmanager.enabled }}
+{{- $settings = merge (dict "callers" (include "permille.callers" .root)) ($settings | default dict) }}
+{{- end }}
+{{- range $key, $value := $settings }}
 - {name: PERMILLE_{{ upper $.component }}_{{ upper $key }}, value: {{ include "permille.setting" $value | quote }}}
 {{- end }}
 {{- end }}
