@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from permille.client import (
     AsyncClient,
     Client,
+    DeadlineExceeded,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -118,6 +121,40 @@ async def test_another_replica_is_asked_when_one_does_not_answer(server: Server)
     with Client(DEAD, **server.options("pager")) as alone, pytest.raises(Unavailable) as failure:
         alone.get("operations/0123456789ab-01234567")
     assert failure.value.reason == "UNREACHABLE"
+
+
+async def test_another_replica_is_asked_when_one_is_silent(server: Server) -> None:
+    with listening_to_nobody() as silent:
+        both = f"{silent}, {server.address}"
+        options = server.options("pager", timeout_s=2.0, patience_s=300.0)
+
+        def work() -> None:
+            with Client(both, **options) as client:
+                assert list(client.operations()) == []
+
+        await in_thread(work)
+        async with AsyncClient(both, **options) as client:
+            assert [one async for one in client.operations()] == []
+        with (
+            Client(silent, **server.options("pager", timeout_s=0.5)) as alone,
+            pytest.raises(DeadlineExceeded) as failure,
+        ):
+            alone.get("operations/0123456789ab-01234567")
+        assert failure.value.reason == "DEADLINE_EXCEEDED"
+
+
+async def test_calls_beside_each_other_pass_over_a_replica_once(server: Server) -> None:
+    async with AsyncClient(f"{DEAD}, {server.address}", **server.options("pager")) as client:
+        calls = (client.get("operations/0123456789ab-01234567") for _ in range(2))
+        assert {type(one) for one in await asyncio.gather(*calls, return_exceptions=True)} == {Unavailable}
+        assert [one async for one in client.operations()] == []
+
+
+@contextmanager
+def listening_to_nobody() -> Iterator[str]:
+    """The address of a process that is stopped: connections are made, and nothing is ever answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield "{}:{}".format(*listener.getsockname())
 
 
 def test_plain_text_stays_on_this_machine_and_addresses_are_checked() -> None:

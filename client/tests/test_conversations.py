@@ -25,6 +25,7 @@ from permille.client.wishes import Backend
 Operation = operation_pb2.Operation
 BUSY = ResourceExhausted("too often", reason="CALL_RATE", retry_after_s=7.5)
 AWAY = Unavailable("nobody", reason="UNREACHABLE")
+SILENT = DeadlineExceeded("Deadline Exceeded", reason="DEADLINE_EXCEEDED")
 
 
 class Talk:
@@ -89,6 +90,14 @@ def test_nobody_is_asked_again_ever_less_often_and_not_beyond_patience() -> None
     assert failure.value.retry_after_s == 7.5
 
 
+def test_no_answer_in_time_is_as_if_nobody_was_there() -> None:
+    operation, talk = held([SILENT, AWAY, SILENT, STARTED], "start", wish(process_name="a"), "r")
+    assert operation.name == "operations/1"
+    assert [call.request_id for call in talk.calls] == ["r"] * 4
+    with pytest.raises(DeadlineExceeded):
+        held([SILENT] * 1000, "start", wish(process_name="a"), "r")
+
+
 def test_what_repeating_cannot_help_is_raised_at_once() -> None:
     with pytest.raises(InvalidArgument):
         held([InvalidArgument("no", reason="TARGET_EMPTY")], "plan", wish(), outlook=False)
@@ -105,11 +114,11 @@ def test_waiting_tells_each_progress_and_returns_the_result() -> None:
     done = changed("DECODING", done=True)
     done.operation.response.Pack(coverage_pb2.CoverageResult(sessions=["nodes/n/sessions/s"]))
     running = Operation(name="operations/1", progress=operation_pb2.Progress(stage="PLANNING"))
-    answers = [changed("RECORDING"), AWAY, done]
+    answers = [changed("RECORDING"), AWAY, SILENT, done]
     result, talk = held(answers, "wait", running, lambda progress: told.append(progress.stage), None)
     assert list(result.sessions) == ["nodes/n/sessions/s"]
     assert told == ["PLANNING", "RECORDING"]
-    assert [type(call).__name__ for call in talk.calls] == ["WaitOperationRequest"] * 3
+    assert [type(call).__name__ for call in talk.calls] == ["WaitOperationRequest"] * 4
 
 
 def test_waiting_raises_why_the_operation_failed() -> None:

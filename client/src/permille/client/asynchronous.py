@@ -12,7 +12,7 @@ import grpc.aio
 from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.client.connection import Connection
 from permille.client.conversations import Call, Conversation, Manner, Operation, Pause, Tell
-from permille.client.errors import PermilleError, Unavailable, error_of_call
+from permille.client.errors import AWAY, PermilleError, error_of_call
 from permille.client.wishes import Measure, session_set
 
 _T = TypeVar("_T")
@@ -141,10 +141,13 @@ class AsyncClient:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
-        stub = self._stubs[self._turn % len(self._stubs)]
+        turn = self._turn
+        stub = self._stubs[turn % len(self._stubs)]
         try:
             return await getattr(stub, step.method)(step.request, timeout=step.timeout_s)
         except grpc.RpcError as failure:
             error = error_of_call(failure)
-            self._turn += isinstance(error, Unavailable)
+            # Calls beside each other pass over one replica once.
+            if isinstance(error, AWAY) and self._turn == turn:
+                self._turn = turn + 1
             raise error from None

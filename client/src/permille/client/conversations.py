@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
-from permille.client.errors import DeadlineExceeded, PermilleError, Unavailable, error_of_operation
+from permille.client.errors import AWAY, DeadlineExceeded, PermilleError, error_of_operation
 from permille.client.wishes import Measure, measure_value
 
 Operation = operation_pb2.Operation
@@ -123,14 +123,17 @@ class Manner:
         return max(self.timeout_s, _TABLES_S)
 
     def _answered(self, method: str, request: Message, *, timeout_s: float = 0.0) -> Conversation[Any]:
-        """Repeats the call after the delay that the server names, or while nobody answers, within `patience_s`."""
+        """Repeats the call after the delay that the server names, or while nobody answers, within `patience_s`.
+
+        All calls can be repeated: a start has its request_id.
+        """
         begun_s, pause_s = self.clock(), _FIRST_PAUSE_S
         while True:
             try:
                 return (yield Call(method, request, timeout_s or self.timeout_s))
             except PermilleError as error:
                 wait_s = error.retry_after_s
-                if wait_s is None and isinstance(error, Unavailable):
+                if wait_s is None and isinstance(error, AWAY):
                     # Not all clients at the same moment.
                     wait_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
                 if wait_s is None or self.clock() - begun_s + wait_s > self.patience_s:

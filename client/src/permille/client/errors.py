@@ -96,6 +96,9 @@ class Unauthenticated(PermilleError):
     CODE = 16
 
 
+# Nobody has answered: another replica may, or the same one later.
+AWAY = (Unavailable, DeadlineExceeded)
+_REASONS = {Unavailable.CODE: "UNREACHABLE", DeadlineExceeded.CODE: "DEADLINE_EXCEEDED"}
 _BY_CODE = {kind.CODE: kind for kind in PermilleError.__subclasses__()}
 
 
@@ -117,7 +120,7 @@ def error_of_operation(operation: operation_pb2.Operation) -> PermilleError | No
 
 
 def _of_status(status: status_pb2.Status) -> PermilleError:
-    told: dict[str, Any] = {"reason": "UNREACHABLE" if status.code == Unavailable.CODE else "UNKNOWN"}
+    told: dict[str, Any] = {"reason": _REASONS.get(status.code, "UNKNOWN")}
     for detail in status.details:
         info, retry, advice = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), error_details_pb2.Help()
         if detail.Unpack(info):

@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 from permille.alertmanager.alerts import Alert, BadAlertError, Recording, alerts_of
-from permille.client import AsyncClient, PermilleError, Unavailable
+from permille.client import AsyncClient, DeadlineExceeded, PermilleError, Unavailable
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Webhook:
             if error.reason == "REQUEST_ID_REUSED":
                 # Recorded before, with other settings of this process.
                 return Outcome(alert.fingerprint, "accepted", operation=error.metadata.get("operation", ""))
-            again = error.retry_after_s is not None or isinstance(error, Unavailable)
+            again = error.retry_after_s is not None or isinstance(error, (Unavailable, DeadlineExceeded))
             return Outcome(alert.fingerprint, "failed" if again else "refused", message=f"{error.reason}: {error}")
         return Outcome(alert.fingerprint, "accepted", operation=operation.name)
 
