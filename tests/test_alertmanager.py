@@ -87,14 +87,20 @@ def listening(command: list[str], log: Path, said: str) -> Iterator[str]:
         yield found[1]
 
 
-@pytest.fixture(scope="module")
-def webhook(mesh: WholeMesh) -> Iterator[Webhook]:
+@contextlib.contextmanager
+def webhook_of(mesh: WholeMesh, period_ms: str) -> Iterator[Webhook]:
     (mesh.state / "token").write_text(TOKEN + "\n")
-    command = [sys.executable, "-m", "permille.alertmanager.main", "--listen", "127.0.0.1:0", "--period-ms", "100"]
+    command = [sys.executable, "-m", "permille.alertmanager.main", "--listen", "127.0.0.1:0", "--period-ms", period_ms]
     command += ["--coverage", mesh.endpoint("coverage").address, "--token-file", str(mesh.state / "token")]
-    log = mesh.state / "webhook.log"
+    log = mesh.state / f"webhook-{period_ms}.log"
     with listening(command, log, r"listening on (\S+)") as address:
         yield Webhook(address, log)
+
+
+@pytest.fixture(scope="module")
+def webhook(mesh: WholeMesh) -> Iterator[Webhook]:
+    with webhook_of(mesh, "100") as running:
+        yield running
 
 
 def anomalies(mesh: WholeMesh) -> dict[str, coverage_pb2.CoverageRequest]:
@@ -129,6 +135,9 @@ def test_one_alert_that_cannot_be_recorded_does_not_hinder_the_others(
         assert webhook.post({"version": "4", "alerts": [good]}) == (200, {"alerts": [told["alerts"][1]]})
         with Client(mesh.endpoint("coverage").address) as client:
             client.wait(told["alerts"][1]["operation"])
+        # Also by one with other settings.
+        with webhook_of(mesh, "200") as other:
+            assert other.post({"version": "4", "alerts": [good]}) == (200, {"alerts": [told["alerts"][1]]})
     assert len(set(anomalies(mesh)) - before) == 1
     assert "alert b2 refused: the labels name nothing to record" in webhook.log.read_text()
     absent = {"version": "4", "alerts": [alert("d4", process_name="nobody")]}

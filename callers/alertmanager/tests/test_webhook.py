@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc.aio
+import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from permille.alertmanager.alerts import Recording
 from permille.alertmanager.webhook import Webhook
+from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
+from permille.api.operation.v1 import operation_pb2
 from permille.client import AsyncClient
 
+Operation = operation_pb2.Operation
+PASSES = operation_pb2.Error(code=14, message="the controller of n1 is away", reason="UNREACHABLE")
+STAYS = operation_pb2.Error(code=5, message="it ended", reason="TARGET_ENDED", help="start it again")
 ALERT = {
     "status": "firing",
     "labels": {"process_name": "redis-server"},
@@ -32,3 +40,74 @@ async def test_a_coverage_that_is_silent_is_asked_again_later() -> None:
             status, outcome = await posted(client)
     assert (status, outcome["outcome"]) == (503, "failed")
     assert "DEADLINE_EXCEEDED" in outcome["message"]
+
+
+class Coverage(coverage_pb2_grpc.CoverageServiceServicer):
+    """Knows its operations by request_id, as the real one does; tests end them."""
+
+    def __init__(self) -> None:
+        self.operations: dict[str, Operation] = {}
+
+    async def StartCoverage(  # noqa: N802
+        self, request: coverage_pb2.StartCoverageRequest, context: Any
+    ) -> coverage_pb2.StartCoverageResponse:
+        name = f"operations/{len(self.operations) + 1}"
+        operation = self.operations.setdefault(request.request_id, Operation(name=name))
+        return coverage_pb2.StartCoverageResponse(operation=operation)
+
+    def end(self, request_id: str, error: operation_pb2.Error | None = None) -> None:
+        operation = self.operations[request_id]
+        operation.done = True
+        if error is not None:
+            operation.error.CopyFrom(error)
+
+
+@pytest.fixture
+def coverage() -> Coverage:
+    return Coverage()  # type: ignore[abstract]
+
+
+@pytest.fixture
+async def client(coverage: Coverage) -> AsyncIterator[AsyncClient]:
+    """Of a coverage that is served."""
+    server = grpc.aio.server()
+    coverage_pb2_grpc.add_CoverageServiceServicer_to_server(coverage, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with AsyncClient(f"127.0.0.1:{port}") as client:
+        yield client
+    await server.stop(None)
+
+
+async def test_an_alert_whose_recording_failed_for_now_is_recorded_when_it_comes_again(
+    coverage: Coverage, client: AsyncClient
+) -> None:
+    status, outcome = await posted(client)
+    assert (status, outcome["outcome"], outcome["operation"]) == (200, "accepted", "operations/1")
+    (first,) = coverage.operations
+    coverage.end(first, PASSES)
+    status, outcome = await posted(client)
+    assert (status, outcome["outcome"], outcome["operation"]) == (200, "accepted", "operations/2")
+    # While it goes on, and when it is recorded, there is no third one.
+    assert (await posted(client))[1]["operation"] == "operations/2"
+    coverage.end(f"{first}-2")
+    assert (await posted(client))[1] == outcome
+    assert list(coverage.operations) == [first, f"{first}-2"]
+
+
+async def test_an_alert_whose_recording_failed_for_good_is_told_why(coverage: Coverage, client: AsyncClient) -> None:
+    await posted(client)
+    (first,) = coverage.operations
+    coverage.end(first, STAYS)
+    status, outcome = await posted(client)
+    assert (status, outcome["outcome"], outcome["operation"]) == (400, "failed", "operations/1")
+    assert outcome["message"] == "operations/1 failed, TARGET_ENDED: it ended (start it again)"
+    assert list(coverage.operations) == [first]
+
+
+async def test_an_alert_is_not_recorded_for_ever(coverage: Coverage, client: AsyncClient) -> None:
+    for _ in range(9):
+        status, outcome = await posted(client)
+        coverage.end(list(coverage.operations)[-1], PASSES)
+    assert len(coverage.operations) == 5
+    assert (status, outcome["outcome"], outcome["operation"]) == (400, "failed", "operations/5")

@@ -11,21 +11,31 @@ from http import HTTPStatus
 
 from aiohttp import web
 from permille.alertmanager.alerts import Alert, BadAlertError, Recording, alerts_of
-from permille.client import AsyncClient, DeadlineExceeded, PermilleError, Unavailable
+from permille.api.coverage.v1.coverage_pb2 import CoverageRequest
+from permille.api.operation.v1.operation_pb2 import Operation
+from permille.client import AsyncClient, DeadlineExceeded, PermilleError, ResourceExhausted, Unavailable
+from permille.client.errors import error_of_operation
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 _log = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 4 << 20
+# So often an alert's recording is begun when each ended with an error that may pass.
+_MOST_ATTEMPTS = 5
+_MAY_PASS = (DeadlineExceeded, ResourceExhausted, Unavailable)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an alert: `accepted` (also before), `resolved`, `refused`, or `failed` and worth a repetition."""
+    """What became of an alert: `accepted` (also before), `resolved`, `refused`, or `failed`.
+
+    `again`: a repetition may help.
+    """
 
     fingerprint: str
     outcome: str
     operation: str = ""
     message: str = ""
+    again: bool = False
 
 
 class Webhook:
@@ -53,7 +63,7 @@ class Webhook:
         return application
 
     async def _receive(self, request: web.Request) -> web.Response:
-        """200 when all is well, 503 when a repetition may help one of the alerts, else 400."""
+        """200 when all is well, 503 when a repetition now may help one of the alerts, else 400."""
         if self._token and not _bears(request, self._token):
             return _answer(HTTPStatus.UNAUTHORIZED, error="the header Authorization does not bear the token")
         try:
@@ -66,25 +76,46 @@ class Webhook:
             self._alerts.labels(one.outcome).inc()
             level = logging.WARNING if one.message else logging.INFO
             _log.log(level, "alert %s %s: %s", one.fingerprint, one.outcome, one.message or one.operation)
-        kinds = {one.outcome for one in outcomes}
-        status = HTTPStatus.BAD_REQUEST if "refused" in kinds else HTTPStatus.OK
-        status = HTTPStatus.SERVICE_UNAVAILABLE if "failed" in kinds else status
+        ill = any(one.outcome in ("refused", "failed") for one in outcomes)
+        status = HTTPStatus.BAD_REQUEST if ill else HTTPStatus.OK
+        status = HTTPStatus.SERVICE_UNAVAILABLE if any(one.again for one in outcomes) else status
         return _answer(status, alerts=[vars(one) for one in outcomes])
 
     async def _handle(self, alert: Alert) -> Outcome:
         if not alert.firing:
             return Outcome(alert.fingerprint, "resolved")
         try:
-            operation = await self._client.start(self._recording.of(alert), request_id=alert.request_id)
+            operation = await self._begun(alert)
         except BadAlertError as error:
             return Outcome(alert.fingerprint, "refused", message=str(error))
         except PermilleError as error:
-            if error.reason == "REQUEST_ID_REUSED":
-                # Recorded before, with other settings of this process.
-                return Outcome(alert.fingerprint, "accepted", operation=error.metadata.get("operation", ""))
             again = error.retry_after_s is not None or isinstance(error, (Unavailable, DeadlineExceeded))
-            return Outcome(alert.fingerprint, "failed" if again else "refused", message=f"{error.reason}: {error}")
+            outcome = "failed" if again else "refused"
+            return Outcome(alert.fingerprint, outcome, message=f"{error.reason}: {error}", again=again)
+        failed = error_of_operation(operation)
+        if failed is not None:
+            message = f"{operation.name} failed, {failed.reason}: {failed}"
+            return Outcome(alert.fingerprint, "failed", operation=operation.name, message=message)
         return Outcome(alert.fingerprint, "accepted", operation=operation.name)
+
+    async def _begun(self, alert: Alert) -> Operation:
+        """The newest attempt to record; another one where it ended with an error that may pass."""
+        wish = self._recording.of(alert)
+        operation = await self._attempted(wish, alert.request_id)
+        for attempt in range(2, _MOST_ATTEMPTS + 1):
+            if not isinstance(error_of_operation(operation), _MAY_PASS):
+                break
+            operation = await self._attempted(wish, f"{alert.request_id}-{attempt}")
+        return operation
+
+    async def _attempted(self, wish: CoverageRequest, request_id: str) -> Operation:
+        try:
+            return await self._client.start(wish, request_id=request_id)
+        except PermilleError as error:
+            if error.reason != "REQUEST_ID_REUSED":
+                raise
+            # Recorded before, with other settings of this process.
+            return await self._client.get(error.metadata.get("operation", ""))
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
