@@ -102,6 +102,18 @@ def test_a_repeated_request_id_finds_the_same_recording(mesh: Mesh, busy: subpro
     assert mesh.json(*arguments)["sessions"] == mesh.json(*arguments)["sessions"]
 
 
+def test_a_request_id_can_be_repeated_beside_the_first_and_when_its_target_has_ended(
+    mesh: Mesh, busy_program: Path
+) -> None:
+    with running(mesh, busy_program) as process:
+        arguments = ("trace", "--pid", str(process.pid), "--for", "2s", "--request-id", "twice")
+        with mesh.popen(*arguments, "--json", stdout=subprocess.PIPE) as first:
+            told = mesh.json(*arguments)
+            assert first.stdout is not None
+            assert json.load(first.stdout)["sessions"] == told["sessions"] != []
+    assert mesh.json(*arguments)["sessions"] == told["sessions"]
+
+
 def test_processes_are_found_by_name(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:
     plan = mesh.json("trace", "--name", busy_program.name, "--dry-run")["plan"]
     assert plan["nodes"][0]["pids"] == [busy.pid]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from .conftest import Mesh, running
+from .conftest import Mesh, await_true, running
 
 
 def recorded(mesh: Mesh, pid: int, function: str) -> str:
@@ -49,6 +49,12 @@ def test_an_operation_is_begun_listed_shown_waited_for_and_cancelled(mesh: Mesh,
     wish = ("--pid", str(busy.pid), "--purpose", "anomaly", "--keep", "12h")
     begun = mesh.json("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "looked-at")["operation"]
     name = begun["name"]
+    # Repeated while its own recording is what keeps another one from beginning.
+    await_true(lambda: "RECORDING" in mesh.run("coverage", "get", name, "--json").stdout, 120, "the recording")
+    again = mesh.json("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "looked-at")["operation"]
+    assert again["name"] == name
+    refused = mesh.run("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "another", code=None)
+    assert refused.returncode and "is being recorded" in refused.stderr
     newest = mesh.json("coverage", "list", "--limit", "1")["operations"][0]
     assert (newest["name"], newest["target"], newest["purpose"]) == (name, f"pid {busy.pid}", "anomaly")
     assert (newest["state"], newest["retention_s"]) == ("RUNNING", 12 * 3600)

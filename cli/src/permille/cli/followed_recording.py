@@ -14,13 +14,31 @@ from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.recording_trouble import trouble_told
 from permille.cli.rendering.trace_lines import failure_lines, failures_json, next_lines, operation_json, plan_json
+from permille.mesh.errors import PermilleError
+
+
+async def planned(
+    client: MeshClient, wish: coverage_pb2.CoverageRequest, *, request_id: str = ""
+) -> coverage_pb2.Plan | None:
+    """What would be recorded, at which cost. Raises the service's error.
+
+    None where it is refused to a request with a `request_id`: the recording that the request_id began may be why, and
+    whether there is none the start says.
+    """
+    try:
+        request = coverage_pb2.PlanCoverageRequest(coverage=wish)
+        return (await answer((await client.coverage()).PlanCoverage(request))).plan
+    except PermilleError:
+        if not request_id:
+            raise
+        return None
 
 
 async def recorded(
     invocation: Invocation,
     client: MeshClient,
     wish: coverage_pb2.CoverageRequest,
-    plan: coverage_pb2.Plan,
+    plan: coverage_pb2.Plan | None,
     *,
     request_id: str,
     patience_s: float,
@@ -29,7 +47,7 @@ async def recorded(
     started = await begun(client, wish, request_id)
     with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
         following = OperationProgress(client.coverage, tell=display.tell, away=display.away, patience_s=patience_s)
-        nodes = sorted({node.node for node in (*plan.nodes, *plan.later)})
+        nodes = sorted({node.node for node in (*plan.nodes, *plan.later)}) if plan is not None else []
         async with AsyncExitStack() as told:
             await told.enter_async_context(trouble_told(client, started.name, nodes, display.trouble))
             if display.moves:

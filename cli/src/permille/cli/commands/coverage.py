@@ -11,7 +11,7 @@ from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.commands import coverage_operations
 from permille.cli.commands.coverage_operations import show_operation, tell_done
 from permille.cli.coverage_options import wishing
-from permille.cli.followed_recording import begun, recorded
+from permille.cli.followed_recording import begun, planned, recorded
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, plan_json
@@ -125,13 +125,12 @@ def start(
     """
 
     async def work(client: MeshClient) -> operation_pb2.Operation:
-        coverage = await client.coverage()
-        planned = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
-        if not invocation.as_json:
-            for line in (estimate_line(planned), *not_planned_lines(planned)):
+        expected = await planned(client, wish, request_id=request_id)
+        if expected is not None and not invocation.as_json:
+            for line in (estimate_line(expected), *not_planned_lines(expected)):
                 invocation.notes.print(line, markup=False)
         if no_wait:
             return await begun(client, wish, request_id)
-        return await recorded(invocation, client, wish, planned, request_id=request_id, patience_s=patience_s)
+        return await recorded(invocation, client, wish, expected, request_id=request_id, patience_s=patience_s)
 
     (show_operation if no_wait else tell_done)(invocation, in_mesh(invocation.config, work))

@@ -10,7 +10,7 @@ import typer
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
-from permille.cli.followed_recording import recorded, result_json, result_of, tell_result
+from permille.cli.followed_recording import planned, recorded, result_json, result_of, tell_result
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.trace_lines import (
     estimate_line,
@@ -190,12 +190,12 @@ def trace(
         wish.options.CopyFrom(options)
 
     async def work(client: MeshClient) -> None:
-        coverage = await client.coverage()
-        plan = (await answer(coverage.PlanCoverage(coverage_pb2.PlanCoverageRequest(coverage=wish)))).plan
-        _tell_plan(invocation, plan)
-        if dry_run:
-            _tell_memory(invocation, plan, await asyncio.gather(*(_memory(client, node) for node in plan.nodes)))
-            return
+        plan = await planned(client, wish, request_id="" if dry_run else request_id)
+        if plan is not None:
+            _tell_plan(invocation, plan)
+            if dry_run:
+                _tell_memory(invocation, plan, await asyncio.gather(*(_memory(client, node) for node in plan.nodes)))
+                return
         done = await recorded(invocation, client, wish, plan, request_id=request_id, patience_s=patience_s)
         result = result_of(done)
         if invocation.as_json:
