@@ -315,3 +315,44 @@ def test_who_may_trace_what(api_server: ApiServer, admin: User) -> None:
     assert alice.call("GET", "/apis/permille.dev/v1alpha1/tracerequests").status == 403
     name = alice.made(request(own))["metadata"]["name"]
     assert alice.patch("TraceRequest", own, name, {"status": {"replicas": 1}}, part="/status").status == 403
+
+
+def part_of(admin: User, standard: str) -> list[str]:
+    """Those of permille's roles that the controller manager adds to a standard role."""
+    selectors = admin.get("ClusterRole", "", standard).body["aggregationRule"]["clusterRoleSelectors"]
+    wanted = [one["matchLabels"].items() for one in selectors]
+    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in admin.list("ClusterRole", "")}
+    return [
+        name
+        for name, own in labels.items()
+        if name.startswith("permille-") and any(own.items() >= one for one in wanted)
+    ]
+
+
+def test_a_namespaces_administrator_writes_its_policy_and_who_edits_there_reads_it(
+    api_server: ApiServer, admin: User
+) -> None:
+    namespace, rbac = namespace_of(admin, "administered"), "rbac.authorization.k8s.io"
+    for name, standard in {"alice": "admin", "bob": "edit"}.items():
+        for role in part_of(admin, standard):
+            binding: Object = {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding"}
+            binding["metadata"] = {"name": f"{name}-{role}", "namespace": namespace}
+            binding["roleRef"] = {"apiGroup": rbac, "kind": "ClusterRole", "name": role}
+            admin.made({**binding, "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}]})
+    alice, bob = api_server.user("alice"), api_server.user("bob")
+    for user in (alice, bob):
+        eventually(partial(may_create, user, namespace), "the roles to be in force")
+    # Each role comes into force by itself.
+    eventually(lambda: bob.get("TracePolicy", namespace, "default").status == 404, "the right to read a policy")
+    eventually(lambda: alice.create(policy(namespace=namespace)).status == 201, "the right to write a policy")
+    wider = {"spec": {"quotas": {"activeRequests": 40}}}
+    for answer in (
+        bob.patch("TracePolicy", namespace, "default", wider),
+        bob.delete("TracePolicy", namespace, "default"),
+        alice.create(policy(namespace="default")),
+    ):
+        assert answer.status == 403, answer
+    assert bob.get("TracePolicy", namespace, "default").status == 200
+    changed = alice.patch("TracePolicy", namespace, "default", wider)
+    assert changed.body["spec"]["quotas"]["activeRequests"] == 40
+    assert alice.delete("TracePolicy", namespace, "default").status == 200
