@@ -19,6 +19,7 @@ from tests.kubernetes.trace_requests import (
     NAMESPACE,
     assert_recorded_once,
     condition,
+    described_status,
     events_of,
     finished,
     ids,
@@ -43,6 +44,7 @@ def test_a_request_becomes_a_recording_of_its_pod(
     eventually(lambda: len(events_of(admin, body)) >= 2, "events")
     assert sorted(events_of(admin, body)) == [("Normal", "Accepted"), ("Normal", "Decoded")]
     (session,) = sessions_of(admin, body)
+    assert set(session["status"]) == set(described_status(admin, "tracesessions"))
     eventually(lambda: len(events_of(admin, session)) >= 2, "events of the session")
     assert sorted(events_of(admin, session)) == [("Normal", "Decoded"), ("Normal", "Started")]
 

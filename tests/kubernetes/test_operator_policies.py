@@ -11,7 +11,7 @@ from permille.client import Client, wish
 from tests.kubernetes.api_server import User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
-from tests.kubernetes.trace_requests import NAMESPACE, condition, finished, request, sessions_of
+from tests.kubernetes.trace_requests import NAMESPACE, condition, described_status, finished, request, sessions_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +40,8 @@ def test_what_others_of_the_namespace_take_is_waited_for(
             return [condition(one, "Complete").get("reason") for one in sessions_of(admin, made)] == ["QuotaInUse"]
 
         eventually(waits, "the quota in use")
+        (session,) = sessions_of(admin, made)
+        assert session["status"]["stage"] in described_status(admin, "tracesessions")["stage"]["description"]
         client.cancel(taking.name)
         body = finished(admin, made["metadata"]["name"])
     assert condition(body, "Complete")["reason"] == "Decoded", body["status"]

@@ -62,6 +62,14 @@ def sessions_of(admin: User, body: Object) -> list[Object]:
     return [one for one in admin.list("TraceSession", NAMESPACE) if one["spec"]["requestUID"] == uid]
 
 
+def described_status(admin: User, plural: str) -> Object:
+    """By field of the status, its schema."""
+    crd = admin.get("CustomResourceDefinition", "", f"{plural}.permille.dev").body
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    described: Object = schema["properties"]["status"]["properties"]
+    return described
+
+
 def events_of(admin: User, body: Object) -> list[tuple[str, str]]:
     """Type and reason of the events about an object."""
     answer = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/events")
