@@ -186,6 +186,7 @@ def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: Api
     where = ["--namespace", NAMESPACE, "--kubeconfig", str(bare_server.kubeconfig(f"token-of-{ADMIN}"))]
     told = helm("install", "permille", str(CHART), *where, values=KMOD)
     assert "STATUS: deployed" in told and "permille-user-tls" in told
+    assert "has the condition Failed" in told
     assert listed(admin, "apps/v1", "deployments") == {f"permille-{name}" for name in CONFIGS} - {"permille-controller"}
     assert listed(admin, "apps/v1", "statefulsets") == {"permille-etcd"}
     account = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/permille-operator")

@@ -203,8 +203,13 @@ def test_columns_are_what_kubectl_shows(admin: User) -> None:
         "Done": "2",
         "Complete": "True",
         "Reason": "PartlyDecoded",
+        "Failed": "None",
         "Message": "1 of 3 pods failed",
     }
+    status = {"conditions": [{**condition, "type": "Failed", "reason": "QuotaPeriod"}]}
+    assert admin.patch("TraceRequest", namespace, name, {"status": status}, part="/status").status == 200
+    (row,) = table(admin, "tracerequests", namespace)
+    assert (row["Complete"], row["Failed"]) == ("None", "QuotaPeriod")
     metadata = {"name": "s", "namespace": namespace}
     admin.made({"apiVersion": "permille.dev/v1alpha1", "kind": "TraceSession", "metadata": metadata, "spec": SESSION})
     status = {"stage": "DONE", "recordings": ["nodes/n/sessions/1", "nodes/n/sessions/2"], "conditions": [condition]}
