@@ -134,7 +134,7 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
         operator, viewer, external = (
             Coverage(secured(name), etcd, tmp_path / "no.log") for name in ("operator", "viewer", "external")
         )
-        operation = await operator.begin(pids=(13,))
+        operation = await operator.begin("a-request", pids=(13,))
         result_of(await viewer.wait(operation.name))
         assert (await viewer.plan(pids=(13,))).expected_bytes > 0
         with pytest.raises(PermissionDenied, match="needs the role operator"):
@@ -161,6 +161,7 @@ async def test_with_tls_operators_start_other_systems_end_their_own_and_viewers_
         for look in (
             external.wait(operation.name),
             external.until(operation.name, ""),
+            external.begin("a-request", pids=(13,)),
             external._call("GetCoverage", *look_into),
             external._call("DiffCoverage", *compare),
         ):

@@ -12,7 +12,7 @@ from permille.coverage.service.callers import Callers, reservation
 from permille.coverage.service.coverage_reader import CoverageReader
 from permille.coverage.service.planner import Planner
 from permille.coverage.service.stability_store import StabilityStore
-from permille.mesh.auth import OPERATE, VIEW, Access, Caller
+from permille.mesh.auth import OPERATE, VIEW, Access, Caller, require_visible
 from permille.mesh.errors import PermilleError
 from permille.mesh.operation_runner import OperationRunner
 from permille.mesh.operation_service import OperationMethods
@@ -74,6 +74,7 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
         operation = await self._operations.find(request, request.request_id)
         if operation is None:
             operation = await self._begun(request, caller)
+        require_visible(caller, operation.caller, operation.name)
         return coverage_pb2.StartCoverageResponse(operation=operation)
 
     async def GetCoverage(  # noqa: N802
