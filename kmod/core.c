@@ -8,6 +8,7 @@
 #include <asm/tsc.h>
 
 #include "core.h"
+#include "pins.h"
 #include "rtit.h"
 #include "session.h"
 
@@ -68,14 +69,23 @@ static void leave(struct permille_core *core, u64 tsc)
 	core->tid = 0;
 }
 
+/* What the filter names now is pinned, and no longer than that. */
 static void aim(struct permille_core *core, struct mm_struct *mm)
 {
+	struct mm_struct *former = core->mm;
+	bool moves = (core->ctl & RTIT_CTL_CR3EN) && mm != former;
 	u64 cr3 = rtit_cr3(mm);
 
+	if (moves) {
+		pin(mm);
+		core->mm = mm;
+	}
 	if (!core->tracing)
 		turn_on(core, cr3);
 	else if ((core->ctl & RTIT_CTL_CR3EN) && cr3 != core->cr3)
 		retarget(core, cr3);
+	if (moves && former)
+		unpin(former);
 }
 
 static void arrive(struct permille_core *core, struct task_struct *task, u64 tsc)
@@ -193,6 +203,9 @@ void core_end(struct permille_core *core, u32 reason)
 	core->status.end = reason;
 	if (core->tracing)
 		turn_off(core);
+	if (core->mm)
+		unpin(core->mm);
+	core->mm = NULL;
 	core_measure(core);
 	if (core->tid)
 		leave(core, rdtsc_ordered());

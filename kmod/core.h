@@ -14,6 +14,7 @@
 #include "ring.h"
 #include "topa.h"
 
+struct mm_struct;
 struct permille_session;
 struct task_struct;
 
@@ -23,6 +24,7 @@ struct permille_core {
 	bool claimed, armed, tracing, ended;
 	u64 ctl;		/* RTIT_CTL but TraceEn */
 	u64 cr3;		/* in RTIT_CR3_MATCH */
+	struct mm_struct *mm;	/* whose CR3 that is, pinned; NULL: none, or no filter */
 	u32 pid, tid;		/* the target's thread that is on the core; 0: none */
 	struct hrtimer timer;
 	struct topa topa;

@@ -7,6 +7,7 @@
 #include "core.h"
 #include "device.h"
 #include "lifecycle.h"
+#include "pins.h"
 #include "probes.h"
 #include "rtit.h"
 
@@ -47,6 +48,7 @@ static void __exit permille_exit(void)
 	control_device_unregister();
 	lifecycle_unwatch();
 	probes_detach();
+	pins_flush();
 }
 
 module_init(permille_init);
