@@ -207,6 +207,7 @@ void core_end(struct permille_core *core, u32 reason)
 		unpin(core->mm);
 	core->mm = NULL;
 	core_measure(core);
+	rtit_disarm(core);
 	if (core->tid)
 		leave(core, rdtsc_ordered());
 	if (this_cpu_read(permille_active_core) == core)

@@ -22,6 +22,8 @@ struct permille_core {
 	struct permille_session *session;
 	u32 cpu;
 	bool claimed, armed, tracing, ended;
+	bool borrowed;		/* the output registers, from whoever used them before */
+	u64 former_base, former_mask;
 	u64 ctl;		/* RTIT_CTL but TraceEn */
 	u64 cr3;		/* in RTIT_CR3_MATCH */
 	struct mm_struct *mm;	/* whose CR3 that is, pinned; NULL: none, or no filter */

@@ -124,10 +124,27 @@ bool rtit_arm(struct permille_core *core)
 		core->status.faults++;
 		return false;
 	}
+	if (!get(core, MSR_IA32_RTIT_OUTPUT_BASE, &core->former_base) ||
+	    !get(core, MSR_IA32_RTIT_OUTPUT_MASK, &core->former_mask))
+		return false;
+	core->borrowed = true;
 	return set(core, MSR_IA32_RTIT_CTL, 0) &&
 	       set(core, MSR_IA32_RTIT_STATUS, 0) &&
 	       set(core, MSR_IA32_RTIT_OUTPUT_BASE, core->topa.base) &&
 	       set(core, MSR_IA32_RTIT_OUTPUT_MASK, MASK_PTRS_START);
+}
+
+/*
+ * Linux' intel_pt remembers what it has written to these two and leaves out what it would write again
+ * (pt_config_buffer): with ours still in them it would trace into memory that we have given back.
+ */
+void rtit_disarm(struct permille_core *core)
+{
+	if (!core->borrowed)
+		return;
+	core->borrowed = false;
+	set(core, MSR_IA32_RTIT_OUTPUT_BASE, core->former_base);
+	set(core, MSR_IA32_RTIT_OUTPUT_MASK, core->former_mask);
 }
 
 /* The filter can be written only while TraceEn is clear. */

@@ -39,6 +39,8 @@ u64 rtit_cr3(struct mm_struct *mm);
 
 /* These count refused accesses in core->status.faults and then return false. */
 bool rtit_arm(struct permille_core *core);
+/* After rtit_off: where the output went is again what it was before rtit_arm. */
+void rtit_disarm(struct permille_core *core);
 bool rtit_on(struct permille_core *core, u64 cr3);
 bool rtit_off(struct permille_core *core);
 bool rtit_stopped(struct permille_core *core);

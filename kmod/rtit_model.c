@@ -25,6 +25,10 @@ static unsigned int model_cr3_mismatches;
 module_param(model_cr3_mismatches, uint, 0444);
 MODULE_PARM_DESC(model_cr3_mismatches, "model only: how often a task ran with another CR3 than the filter would hold");
 
+static unsigned int model_moved;
+module_param(model_moved, uint, 0444);
+MODULE_PARM_DESC(model_moved, "model only: how often a core was released with other output registers than it was claimed with");
+
 static bool model_one_region;
 module_param(model_one_region, bool, 0444);
 MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as Broadwell's does");
@@ -32,9 +36,10 @@ MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as 
 struct model_core {
 	u64 ctl, status, base, mask, match;
 	u64 cr3;	/* of the user code that runs; 0: none */
+	u64 claimed_base, claimed_mask;
 };
 
-static DEFINE_PER_CPU(struct model_core, cores);
+static DEFINE_PER_CPU(struct model_core, cores) = { .mask = 0x7f };
 
 /* As a Skylake server: CR3 filter, PSB and CYC, MTC, ToPA with any number of entries */
 static void model_cpuid(u32 subleaf, u32 regs[4])
@@ -51,12 +56,22 @@ static void model_cpuid(u32 subleaf, u32 regs[4])
 
 static int model_claim(int cpu, u32 *refusal)
 {
+	struct model_core *core = &per_cpu(cores, cpu);
+
 	*refusal = PERMILLE_REFUSED_FOREIGN;
-	return per_cpu(cores, cpu).ctl & RTIT_CTL_TRACEEN ? -EBUSY : 0;
+	if (core->ctl & RTIT_CTL_TRACEEN)
+		return -EBUSY;
+	core->claimed_base = core->base;
+	core->claimed_mask = core->mask;
+	return 0;
 }
 
 static void model_release(int cpu)
 {
+	const struct model_core *core = &per_cpu(cores, cpu);
+
+	if (core->base != core->claimed_base || core->mask != core->claimed_mask)
+		model_moved++;
 }
 
 static u64 *entry_of(const struct model_core *core)

@@ -183,32 +183,50 @@ static void known_flow(const char *what, unsigned int flags)
 	busy_end(&other);
 }
 
-static void show_registers(unsigned int cpu)
+struct registers {
+	bool known;
+	unsigned long long base, pointers, ctl, status;
+};
+
+static struct registers read_registers(unsigned int cpu)
 {
 	static const unsigned int numbers[] = { 0x560, 0x561, 0x570, 0x571 };
-	uint64_t values[4];
+	uint64_t values[4] = {};
 	char path[64];
 	int fd;
 
 	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", cpu);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) {
-		not_possible("registers behind a STOP", "there is no /dev/cpu/*/msr (modprobe msr)");
-		return;
-	}
+	if (fd < 0)
+		return (struct registers) {};
 	for (unsigned int i = 0; i < 4; i++)
 		check(pread(fd, &values[i], 8, numbers[i]) == 8, "MSR %#x: %s", numbers[i], strerror(errno));
 	close(fd);
-	check(values[3] & 1 << 5, "STATUS %#llx does not say Stopped", (unsigned long long)values[3]);
-	tell("registers behind a STOP", ": OUTPUT_BASE %#llx OUTPUT_MASK_PTRS %#llx CTL %#llx STATUS %#llx",
-	     (unsigned long long)values[0], (unsigned long long)values[1], (unsigned long long)values[2],
-	     (unsigned long long)values[3]);
+	return (struct registers) { true, values[0], values[1], values[2], values[3] };
+}
+
+static void show_registers(const struct registers *first, const struct registers *full, const struct registers *last)
+{
+	static const char given_back[] = "the output registers are given back as they were";
+
+	if (!first->known) {
+		not_possible("registers behind a STOP", "there is no /dev/cpu/*/msr (modprobe msr)");
+		not_possible(given_back, "there is no /dev/cpu/*/msr (modprobe msr)");
+		return;
+	}
+	check(full->status & 1 << 5, "STATUS %#llx does not say Stopped", full->status);
+	tell("registers behind a STOP", ": OUTPUT_BASE %#llx OUTPUT_MASK_PTRS %#llx CTL %#llx STATUS %#llx", full->base, full->pointers,
+	     full->ctl, full->status);
+	check(first->base == last->base && first->pointers == last->pointers, "OUTPUT_BASE %#llx and %#llx, OUTPUT_MASK_PTRS %#llx and %#llx",
+	      first->base, last->base, first->pointers, last->pointers);
+	tell(given_back, ": OUTPUT_BASE %#llx", last->base);
 }
 
 static void stops_when_full(void)
 {
 	struct busy busy = busy_begin(2 * CORES, CORES, false);
 	struct judged judged = { .walker = { branch, enabled, disabled, 0 } };
+	struct registers first = read_registers(0), full, last;
 	struct permille_core_status core;
 	struct recording r;
 	uint64_t before;
@@ -220,7 +238,9 @@ static void stops_when_full(void)
 	while ((!core_status(&r, 0).full || !core_status(&r, 1).full) && session_status(&r).state == PERMILLE_ACTIVE &&
 	       busy_rounds(&busy) - before < 20 * 8 * 2 * FILLED)
 		usleep(1000);
+	full = read_registers(0);
 	stop(&r);
+	last = read_registers(0);
 	judge(&r, &judged);
 	for (unsigned int i = 0; i < CORES; i++) {
 		core = core_status(&r, i);
@@ -231,7 +251,7 @@ static void stops_when_full(void)
 		check(memmem(r.trace[i] + core.trace_bytes - 512, 512, (char[512]){}, 512) == NULL, "core %u: its end is empty", i);
 	}
 	tell("a full buffer stops the core", ": every byte of %llu is used", r.plans[0].buffer_bytes);
-	show_registers(0);
+	show_registers(&first, &full, &last);
 	close_recording(&r);
 	busy_end(&busy);
 }
