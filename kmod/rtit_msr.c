@@ -2,8 +2,11 @@
 /* The processor's own registers, and who else may want them. */
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/fs_struct.h>
 #include <linux/kernel.h>
+#include <linux/path.h>
 #include <linux/perf_event.h>
+#include <linux/sched/task.h>
 #include <asm/intel_pt.h>
 #include <asm/msr.h>
 #include <asm/processor.h>
@@ -12,7 +15,8 @@
 #include <permille.h>
 #include "rtit.h"
 
-#define INTEL_PT_TYPE	"/sys/bus/event_source/devices/intel_pt/type"
+#define EVENT_DEVICES	"/sys/bus/event_source/devices"
+#define INTEL_PT_TYPE	EVENT_DEVICES "/intel_pt/type"
 #define KVM_PT_MODE	"/sys/module/kvm_intel/parameters/pt_mode"
 #define MISC_PT_IN_VMX	BIT_ULL(14)	/* IA32_VMX_MISC: PT can be used in VMX operation */
 
@@ -35,10 +39,24 @@ static int msr_write(u32 msr, u64 value)
 	return wrmsrl_safe(msr, value);
 }
 
+/* As the machine's first process does: the owner may have another root, or another /sys in its mount namespace. */
+static struct file *open_as_init(const char *path, int flags)
+{
+	struct path root;
+	struct file *file;
+
+	task_lock(&init_task);
+	get_fs_root(init_task.fs, &root);
+	task_unlock(&init_task);
+	file = file_open_root(&root, path, flags, 0);
+	path_put(&root);
+	return file;
+}
+
 /* A number in a file of sysfs; -ENOENT where there is none */
 static int read_number(const char *path, u32 *number)
 {
-	struct file *file = filp_open(path, O_RDONLY, 0);
+	struct file *file = open_as_init(path, O_RDONLY);
 	char text[16] = {};
 	loff_t at = 0;
 	ssize_t size;
@@ -50,9 +68,19 @@ static int read_number(const char *path, u32 *number)
 	return size < 0 ? size : kstrtou32(strim(text), 10, number);
 }
 
+static bool is_there(const char *folder)
+{
+	struct file *file = open_as_init(folder, O_RDONLY | O_DIRECTORY);
+
+	if (IS_ERR(file))
+		return false;
+	filp_close(file, NULL);
+	return true;
+}
+
 /*
  * A disabled event on the core: intel_pt is exclusive, so that perf refuses everybody else with EBUSY, and
- * refuses us where somebody was first.
+ * refuses us where somebody was first. There is no intel_pt where the kernel's devices are seen without it.
  */
 static int reserve(int cpu)
 {
@@ -65,7 +93,7 @@ static int reserve(int cpu)
 	int failed = read_number(INTEL_PT_TYPE, &attr.type);
 
 	if (failed)
-		return failed == -ENOENT ? 0 : failed;
+		return failed == -ENOENT && is_there(EVENT_DEVICES) ? 0 : failed;
 	event = perf_event_create_kernel_counter(&attr, cpu, NULL, NULL, NULL);
 	if (IS_ERR(event))
 		return PTR_ERR(event);
@@ -99,9 +127,10 @@ static void look_at_vmx(void *data)
 static bool kvm_uses_pt(int cpu)
 {
 	struct vmx_look look = {};
-	u32 mode;
+	u32 mode = 0;
+	int failed = read_number(KVM_PT_MODE, &mode);
 
-	if (!read_number(KVM_PT_MODE, &mode) && mode)
+	if (mode || (failed && failed != -ENOENT))
 		return true;
 	smp_call_function_single(cpu, look_at_vmx, &look, 1);
 	return look.excludes;

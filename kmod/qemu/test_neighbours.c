@@ -128,6 +128,42 @@ static void refused_by_kvm(const char *mode, int failure, unsigned int refusal)
 	close_recording(&r);
 }
 
+/* In a child with a root where there is no /sys: what is refused to others is refused to it. */
+static int refusal_in_another_root(void)
+{
+	struct recording r;
+
+	propose(&r, 1, 0, 1);
+	r.fd = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC);
+	if (mkdir("/empty", 0755) || chroot("/empty") || chdir("/"))
+		return -1;
+	return ioctl(r.fd, PERMILLE_IOC_SETUP, &r.setup) ? (int)r.setup.refusal : 0;
+}
+
+static void refused_in_another_root(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(refusal_in_another_root());
+	waitpid(pid, &status, 0);
+	check(WIFEXITED(status) && WEXITSTATUS(status) == PERMILLE_REFUSED_KVM, "ended with %#x", status);
+}
+
+static void refused_without_sysfs(void)
+{
+	struct recording r;
+	int failed;
+
+	check(!mount("tmpfs", "/sys", "tmpfs", 0, NULL), "no mount: %s", strerror(errno));
+	propose(&r, 1, 0, 1);
+	failed = set_up(&r);
+	check(failed == ENOENT && r.setup.refusal == PERMILLE_REFUSED_PERF, "%s, refusal %u", strerror(failed), r.setup.refusal);
+	close_recording(&r);
+	check(!umount("/sys"), "no umount: %s", strerror(errno));
+}
+
 /* KVM itself does not run here; what the module reads of it is put in its place. */
 static void kvm(void)
 {
@@ -137,10 +173,12 @@ static void kvm(void)
 	mkdir(MODULES "/kvm_intel/parameters", 0755);
 	close(open(PT_MODE, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
 	refused_by_kvm("1\n", EBUSY, PERMILLE_REFUSED_KVM);
+	refused_in_another_root();
 	refused_by_kvm("0\n", 0, PERMILLE_REFUSED_NOT);
 	check(!umount(MODULES), "no umount: %s", strerror(errno));
+	refused_without_sysfs();
 	reload_module("model=1");
-	result("where kvm_intel says that its guests use the trace unit (pt_mode=1), setup is refused");
+	result("where kvm_intel says that its guests use the trace unit (pt_mode=1), or nothing tells, setup is refused, whatever root the owner has");
 }
 
 void test_neighbours(void)

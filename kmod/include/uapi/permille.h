@@ -58,7 +58,7 @@ enum permille_refusal {
 	PERMILLE_REFUSED_BUFFER,	/* size: the core */
 	PERMILLE_REFUSED_RECORDS,	/* not a power of two, or out of range: the core */
 	PERMILLE_REFUSED_CORE_BUSY,	/* another session has it: the core */
-	PERMILLE_REFUSED_PERF,		/* perf's intel_pt has it: the core */
+	PERMILLE_REFUSED_PERF,		/* perf's intel_pt has it, or nothing tells whether: the core */
 	PERMILLE_REFUSED_FOREIGN,	/* somebody else's TraceEn is set: the core */
 	PERMILLE_REFUSED_KVM,		/* KVM uses PT for its guests, or VMX operation excludes PT: the core */
 	PERMILLE_REFUSED_PROCESS_COUNT,
