@@ -13,14 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import kmod_layout as kmod
-from permille.controller.domain.kmod_backend import KmodRecording, offered
+from permille.controller.domain.kmod_backend import (
+    SWITCH_RECORDS,
+    KmodBackend,
+    KmodRecording,
+    left_for_buffers,
+    offered,
+)
 from permille.controller.domain.kmod_device import KmodDevice, not_begun, refused, take
 from permille.controller.domain.kmod_layout import End, Refusal, Unit
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.pt_model import EMULATED
-from permille.controller.domain.recording import counters_of
+from permille.controller.domain.recording import CoreBuffers, counters_of
 from permille.controller.domain.targets.group_members import GroupMembers
 from permille.controller.domain.targets.resolution import NO_GROUP, Group, Roots
+from permille.controller.service.core_planner import equal_split
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, ResourceExhausted
 
 
@@ -91,6 +98,31 @@ def test_a_module_that_was_loaded_for_tests_or_comparison_is_not_for_recording()
     with pytest.raises(NotOnThisMachine, match="per_switch=1, which is for comparison only") as refused_one:
         offered(kmod.Info(backend=Unit.MSR, per_switch=1))
     assert "without per_switch" in refused_one.value.help
+
+
+class Limited(KmodDevice):
+    """A module that has given away some of what it may have."""
+
+    given = kmod.Info(memory_limit_bytes=64 << 20, memory_used_bytes=5 << 20)
+
+    def __init__(self) -> None: ...
+    def close(self) -> None: ...
+    def info(self) -> kmod.Info:
+        return self.given
+
+
+def test_a_plan_of_all_that_is_free_fits_beside_the_rings_of_its_cores() -> None:
+    cores = range(os.cpu_count() or 1)
+    plan = equal_split(cores, KmodBackend(Limited).free_bytes()).buffers
+    assert isinstance(plan, CoreBuffers)
+    # As the module counts at SETUP.
+    taken = sum(size + kmod.ring_bytes(SWITCH_RECORDS) for size in plan.sizes.values())
+    left = Limited.given.memory_limit_bytes - Limited.given.memory_used_bytes - taken
+    assert 0 <= left < mmap.PAGESIZE * len(cores)
+
+
+def test_where_rings_alone_would_take_it_all_nothing_is_free() -> None:
+    assert left_for_buffers(kmod.Info(memory_limit_bytes=1 << 20), 4) == 0
 
 
 class GivenCores(KmodDevice):

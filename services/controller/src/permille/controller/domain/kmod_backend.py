@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -91,8 +92,7 @@ class KmodBackend:
     def free_bytes(self) -> int:
         device = self._open()
         try:
-            info = device.info()
-            return max(0, int(info.memory_limit_bytes - info.memory_used_bytes))
+            return left_for_buffers(device.info(), os.cpu_count() or 1)
         finally:
             device.close()
 
@@ -224,6 +224,12 @@ class KmodRecording:
 
     def _now(self) -> int:
         return int(self._device.session().now_tsc)
+
+
+def left_for_buffers(info: kmod.Info, cores: int) -> int:
+    """Bytes that a plan of so many cores may give to buffers: the module counts the cores' switch records too."""
+    rings = cores * kmod.ring_bytes(SWITCH_RECORDS)
+    return max(0, int(info.memory_limit_bytes - info.memory_used_bytes) - rings)
 
 
 def offered(info: kmod.Info) -> None:
