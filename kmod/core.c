@@ -183,12 +183,14 @@ void core_begin(void *data)
 
 void core_measure(struct permille_core *core)
 {
+	bool error = false;
 	u64 table;
 	u32 entry, offset;
 
 	if (!core->status.first_tsc)
 		return;
-	core->status.full = rtit_stopped(core);
+	core->status.full = rtit_stopped(core, &error);
+	core->status.error = error;
 	if (core->status.full)
 		core->status.trace_bytes = core->topa.size;
 	else if (rtit_position(core, &table, &entry, &offset))
@@ -207,6 +209,8 @@ void core_end(struct permille_core *core, u32 reason)
 		unpin(core->mm);
 	core->mm = NULL;
 	core_measure(core);
+	if (core->status.error)
+		core->status.end = PERMILLE_END_FAULT;
 	rtit_disarm(core);
 	if (core->tid)
 		leave(core, rdtsc_ordered());

@@ -167,11 +167,14 @@ bool rtit_off(struct permille_core *core)
 	return done;
 }
 
-bool rtit_stopped(struct permille_core *core)
+bool rtit_stopped(struct permille_core *core, bool *error)
 {
 	u64 status;
 
-	return get(core, MSR_IA32_RTIT_STATUS, &status) && (status & RTIT_STATUS_STOPPED);
+	if (!get(core, MSR_IA32_RTIT_STATUS, &status))
+		return false;
+	*error = status & RTIT_STATUS_ERROR;
+	return status & RTIT_STATUS_STOPPED;
 }
 
 bool rtit_position(struct permille_core *core, u64 *table, u32 *entry, u32 *offset)

@@ -43,7 +43,8 @@ bool rtit_arm(struct permille_core *core);
 void rtit_disarm(struct permille_core *core);
 bool rtit_on(struct permille_core *core, u64 cr3);
 bool rtit_off(struct permille_core *core);
-bool rtit_stopped(struct permille_core *core);
+/* Whether the last region is full; or there was an operational error, after which nothing is written either */
+bool rtit_stopped(struct permille_core *core, bool *error);
 /* Where the next byte would go; false where it cannot be told */
 bool rtit_position(struct permille_core *core, u64 *table, u32 *entry, u32 *offset);
 

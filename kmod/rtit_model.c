@@ -29,6 +29,10 @@ static unsigned int model_moved;
 module_param(model_moved, uint, 0444);
 MODULE_PARM_DESC(model_moved, "model only: how often a core was released with other output registers than it was claimed with");
 
+static bool model_error;
+module_param(model_error, bool, 0644);
+MODULE_PARM_DESC(model_error, "model only: the next output is an operational error, as of a table that cannot be read");
+
 static bool model_one_region;
 module_param(model_one_region, bool, 0444);
 MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as Broadwell's does");
@@ -103,7 +107,9 @@ static void next_region(struct model_core *core)
 
 static void output(struct model_core *core, const u8 *bytes, u32 count)
 {
-	while (count && !(core->status & RTIT_STATUS_STOPPED)) {
+	if (READ_ONCE(model_error))
+		core->status |= RTIT_STATUS_ERROR;
+	while (count && !(core->status & (RTIT_STATUS_STOPPED | RTIT_STATUS_ERROR))) {
 		u64 entry = *entry_of(core);
 		u32 offset = core->mask >> 32;
 		u32 size = topa_bytes_of(entry), part = min(count, size - offset);

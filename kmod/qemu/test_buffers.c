@@ -10,6 +10,7 @@
 #include "tests.h"
 
 #define MODEL_BYTES "/sys/module/permille/parameters/model_bytes"
+#define MODEL_ERROR "/sys/module/permille/parameters/model_error"
 
 /* Records until the buffer is full; what is behind the last STOP is nobody's. Returns of how many regions it is. */
 static unsigned int fill(uint64_t size, unsigned int flags)
@@ -51,6 +52,29 @@ static void stops_when_full(void)
 	fill(9 << 20, 0);
 	write_text(MODEL_BYTES, "32");
 	result("a full buffer stops the core: every byte is used, none is written twice, records go on");
+}
+
+static void tells_of_an_error(void)
+{
+	struct load load = load_begin(2, 1);
+	struct permille_core_status core;
+	struct recording r;
+
+	propose(&r, load.pid, 1, 1);
+	record_rounds(&r, &load, 100);
+	core = core_status(&r, 0);
+	check(core.trace_bytes && !core.error, "%llu bytes, error %u", core.trace_bytes, core.error);
+	write_text(MODEL_ERROR, "1");
+	load_go(&load, 100);
+	load_finish(&load);
+	write_text(MODEL_ERROR, "0");
+	check(core_status(&r, 0).error == 1, "no error is told of while it records");
+	stop(&r);
+	check(core_status(&r, 0).error == 1 && core_status(&r, 0).end == PERMILLE_END_FAULT, "error %u, end %u",
+	      core_status(&r, 0).error, core_status(&r, 0).end);
+	check(core_status(&r, 0).trace_bytes == core.trace_bytes && !core_status(&r, 0).full, "%llu bytes after %llu",
+	      core_status(&r, 0).trace_bytes, core.trace_bytes);
+	conclude(&r, &load, "a trace unit that meets an error is told from one that has written all");
 }
 
 /* The largest that a core can have is filled to its last byte across the ends of its regions. */
@@ -160,6 +184,7 @@ static void mapping_outlives_the_file(void)
 void test_buffers(void)
 {
 	stops_when_full();
+	tells_of_an_error();
 	write_combining();
 	many_tables();
 	largest();

@@ -138,7 +138,7 @@ enum permille_end {
 	PERMILLE_END_STOPPED,		/* STOP or close */
 	PERMILLE_END_OFFLINE,		/* the core went offline */
 	PERMILLE_END_SLEEP,		/* suspend, hibernation, reboot, kexec */
-	PERMILLE_END_FAULT,		/* an MSR access was refused */
+	PERMILLE_END_FAULT,		/* an MSR access was refused, or the trace unit met an error */
 };
 
 struct permille_core_status {
@@ -160,7 +160,7 @@ struct permille_core_status {
 	__u64 first_tsc, last_tsc;	/* TraceEn on and off */
 	__u64 buffer_bytes;		/* at most what was asked for: info.regions */
 	__u32 regions;			/* that the buffer consists of */
-	__u32 reserved;
+	__u32 error;			/* STATUS.Error: from there on nothing was recorded */
 };
 
 struct permille_switch {

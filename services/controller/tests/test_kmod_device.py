@@ -17,6 +17,7 @@ from permille.controller.domain.kmod_backend import (
     SWITCH_RECORDS,
     KmodBackend,
     KmodRecording,
+    ends_told,
     left_for_buffers,
     offered,
 )
@@ -162,6 +163,16 @@ def test_cores_tell_how_far_they_are_what_they_lost_and_what_the_module_did() ->
     counters = counters_of(recording.streams())
     assert (counters["operations_on"], counters["hook_calls"], counters["records_dropped"]) == (2, 9, 3)
     assert counters["hook_ticks_max"] == 70
+
+
+def test_an_error_of_the_trace_unit_is_told_from_a_refused_access() -> None:
+    error = kmod.CoreStatus(cpu=3, end=End.FAULT, error=1)
+    fault = kmod.CoreStatus(cpu=4, end=End.FAULT, faults=1)
+    told = ends_told([error, kmod.CoreStatus(cpu=5, end=End.PERIOD), fault])
+    assert told == (
+        "core 3 met an error of its trace unit and recorded nothing more (IA32_RTIT_STATUS.Error);"
+        " core 4 refused an access to its trace unit"
+    )
 
 
 class Adding(GivenCores):

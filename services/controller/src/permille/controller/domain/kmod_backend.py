@@ -40,6 +40,7 @@ COUNTERS = (
 )
 # Ends of a core's part before those of the others.
 _ENDED_EARLY = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "refused an access to its trace unit"}
+_ERROR = "met an error of its trace unit and recorded nothing more (IA32_RTIT_STATUS.Error)"
 _RECORD = ctypes.sizeof(kmod.Switch)
 _PID = struct.Struct("<I")
 _TSC = struct.Struct("<Q")
@@ -283,5 +284,5 @@ def in_time_order(records: bytes) -> bytes:
 
 def ends_told(cores: Sequence[kmod.CoreStatus]) -> str:
     """Why cores ended before the period was over, for people; "" where none did."""
-    told = [f"core {core.cpu} {_ENDED_EARLY[End(core.end)]}" for core in cores if core.end in _ENDED_EARLY]
-    return "; ".join(told)
+    early = (core for core in cores if core.end in _ENDED_EARLY)
+    return "; ".join(f"core {core.cpu} {_ERROR if core.error else _ENDED_EARLY[End(core.end)]}" for core in early)

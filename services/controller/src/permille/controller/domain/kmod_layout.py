@@ -180,7 +180,7 @@ class CoreStatus(ctypes.Structure):
         ("last_tsc", c_uint64),
         ("buffer_bytes", c_uint64),
         ("regions", c_uint32),
-        ("reserved", c_uint32),
+        ("error", c_uint32),
     )
 
 
