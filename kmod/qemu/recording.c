@@ -114,6 +114,17 @@ void close_recording(struct recording *r)
 	r->fd = -1;
 }
 
+void check_all_off(pid_t target)
+{
+	struct permille_info info = module_info();
+	struct recording r;
+
+	check(!info.sessions && !info.memory_used_bytes, "%u sessions, %llu bytes", info.sessions, info.memory_used_bytes);
+	propose(&r, target, 0, CORES);
+	check(!set_up(&r) && !start(&r), "a new session: refusal %u", r.setup.refusal);
+	close_recording(&r);
+}
+
 struct permille_core_status core_status(const struct recording *r, unsigned int index)
 {
 	struct permille_core_status status = { .index = index };

@@ -35,6 +35,8 @@ void record(struct recording *r);
 void stop(struct recording *r);
 void wait_end(struct recording *r);
 void close_recording(struct recording *r);
+/* No session is left. The model refuses a core whose TraceEn is still set, so that a new one proves that tracing is off. */
+void check_all_off(pid_t target);
 
 struct permille_core_status core_status(const struct recording *r, unsigned int index);
 struct permille_session_status session_status(const struct recording *r);

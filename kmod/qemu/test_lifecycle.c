@@ -40,18 +40,6 @@ static pid_t owner_of(pid_t target)
 	return pid;
 }
 
-/* The model refuses a core whose TraceEn is still set, so that a new session proves that tracing is off. */
-static void check_all_off(pid_t target)
-{
-	struct permille_info info = module_info();
-	struct recording r;
-
-	check(!info.sessions && !info.memory_used_bytes, "%u sessions, %llu bytes", info.sessions, info.memory_used_bytes);
-	propose(&r, target, 0, 2);
-	check(!set_up(&r) && !start(&r), "a new session: refusal %u", r.setup.refusal);
-	close_recording(&r);
-}
-
 static void end_owner(pid_t owner)
 {
 	kill(owner, SIGKILL);
