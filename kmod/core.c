@@ -13,6 +13,7 @@
 #include "session.h"
 
 DEFINE_PER_CPU(struct permille_core *, permille_active_core);
+DEFINE_PER_CPU(u32, permille_departures);
 
 bool permille_per_switch;
 
@@ -149,6 +150,7 @@ void core_init(struct permille_core *core, struct permille_session *session, u32
 {
 	core->session = session;
 	core->cpu = cpu;
+	core->departures = READ_ONCE(per_cpu(permille_departures, cpu));
 	core->status.index = index;
 	core->status.cpu = cpu;
 	hrtimer_init(&core->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);

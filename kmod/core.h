@@ -22,6 +22,7 @@ struct permille_core {
 	struct permille_session *session;
 	u32 cpu;
 	bool claimed, armed, tracing, ended;
+	u32 departures;		/* of the core, when it was claimed */
 	bool borrowed;		/* the output registers, from whoever used them before */
 	u64 former_base, former_mask;
 	u64 ctl;		/* RTIT_CTL but TraceEn */
@@ -36,6 +37,9 @@ struct permille_core {
 
 /* The core's part in an active session, or NULL: all that a switch of a machine without sessions looks at */
 DECLARE_PER_CPU(struct permille_core *, permille_active_core);
+
+/* How often the core went offline, and perf's event that kept others away from it with it */
+DECLARE_PER_CPU(u32, permille_departures);
 
 extern bool permille_per_switch;
 

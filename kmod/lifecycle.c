@@ -13,6 +13,7 @@ static int core_offline(unsigned int cpu)
 	struct permille_core *core;
 	unsigned long flags;
 
+	this_cpu_inc(permille_departures);
 	local_irq_save(flags);
 	core = this_cpu_read(permille_active_core);
 	if (core)

@@ -44,13 +44,17 @@ static void end_cores(struct permille_session *session, u32 reason)
 	cpus_read_unlock();
 }
 
-static bool cores_online(const struct permille_session *session)
+/* A core that went offline is not claimed any more when it is back: perf may have taken it since. */
+static bool cores_stayed_online(const struct permille_session *session)
 {
 	u32 i;
 
-	for (i = 0; i < session->core_count; i++)
-		if (!cpu_online(session->cores[i].cpu))
+	for (i = 0; i < session->core_count; i++) {
+		const struct permille_core *core = &session->cores[i];
+
+		if (!cpu_online(core->cpu) || core->departures != per_cpu(permille_departures, core->cpu))
 			return false;
+	}
 	return true;
 }
 
@@ -59,7 +63,7 @@ static int begin_cores(struct permille_session *session)
 	u32 i;
 
 	cpus_read_lock();
-	if (!cores_online(session)) {
+	if (!cores_stayed_online(session)) {
 		cpus_read_unlock();
 		return -ENODEV;
 	}

@@ -241,7 +241,7 @@ _NOT_HERE = {
     ),
 }
 _NOT_NOW = {
-    Refusal.CORE: ("core {} is offline", "try again: the plan is made anew"),
+    Refusal.CORE: ("core {} is offline, or was since the plan was made", "try again: the plan is made anew"),
     Refusal.CORE_BUSY: ("another session records on core {}", "wait until that session ends, or stop it"),
     Refusal.PERF: ("perf records with intel_pt on core {}", "wait until perf ends, or end it"),
     Refusal.FOREIGN: ("somebody else's trace runs on core {}", "find who writes IA32_RTIT_CTL, and end it"),
