@@ -29,6 +29,10 @@ static unsigned int model_moved;
 module_param(model_moved, uint, 0444);
 MODULE_PARM_DESC(model_moved, "model only: how often a core was released with other output registers than it was claimed with");
 
+static unsigned int model_switched;
+module_param(model_switched, uint, 0444);
+MODULE_PARM_DESC(model_switched, "model only: how often TraceEn was set or cleared, while one core is recorded");
+
 static bool model_error;
 module_param(model_error, bool, 0644);
 MODULE_PARM_DESC(model_error, "model only: the next output is an operational error, as of a table that cannot be read");
@@ -182,6 +186,8 @@ static int write_ctl(struct model_core *core, u64 value)
 	if (is && (!(value & RTIT_CTL_TOPA) || !core->base))
 		return -EIO;
 	core->ctl = value;
+	if (was != is)
+		model_switched++;
 	if (!was && is)
 		run(core);
 	return 0;

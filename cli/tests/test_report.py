@@ -130,7 +130,7 @@ def test_what_the_kernel_module_did_is_a_fact_of_the_session() -> None:
                 "hook_ticks": 100_000, "hook_ticks_max": 900, "records": 480, "records_dropped": 20}  # fmt: skip
     kmod = replace(REPORT, session=replace(SESSION, backend="kmod", counters=counters))
     shown = " ".join(text(kmod).split())
-    assert "4 control operations for 250 arrivals of the target, 1 moves of the filter" in shown
+    assert "4 control operations for 250 arrivals of the target, 1 moves of the filter, each two more" in shown
     assert "500 hook calls, 200 TSC ticks each; 20 switch records dropped" in shown
     assert report_json(kmod, Order.SELF, 1)["session"]["counters"] == counters
     assert "control operations" not in text(REPORT)

@@ -518,13 +518,16 @@ static void later_threads_belong_to_it(void)
 
 static void several_processes(void)
 {
+	static const char switched[] = "/sys/module/permille/parameters/model_switched";
 	struct load loads[2] = { load_begin(2, 1), load_begin(2, 1) };
 	struct permille_core_status core;
 	struct recording r;
+	unsigned long long before;
 
 	propose(&r, loads[0].pid, 1, 1);
 	r.pids[1] = loads[1].pid;
 	r.setup.process_count = 2;
+	before = read_number(switched);
 	record(&r);
 	for (int i = 0; i < 2; i++)
 		load_go(&loads[i], 300);
@@ -537,11 +540,14 @@ static void several_processes(void)
 	      core.operations_off);
 	check(core.retargets && core.trace_bytes >= 32 * core.arrivals, "%llu bytes of %llu arrivals, %llu retargets",
 	      core.trace_bytes, core.arrivals, core.retargets);
+	check(read_number(switched) - before == core.operations_on + core.operations_off + 2 * core.retargets,
+	      "TraceEn changed %llu times: %llu on, %llu off, %llu retargets", read_number(switched) - before, core.operations_on,
+	      core.operations_off, core.retargets);
 	note("two processes on one core: %llu arrivals, %llu retargets", core.arrivals, core.retargets);
 	close_recording(&r);
 	for (int i = 0; i < 2; i++)
 		load_kill(&loads[i]);
-	result("several processes are one session, the filter moves between them");
+	result("several processes are one session, the filter moves between them, at two control operations each time");
 }
 
 static void target_that_ends(void)

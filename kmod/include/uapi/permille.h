@@ -149,8 +149,8 @@ struct permille_core_status {
 	__u32 full;			/* the STOP region was filled */
 	__u32 faults;			/* refused MSR accesses */
 	__u64 trace_bytes;
-	__u64 operations_on, operations_off;	/* TraceEn written */
-	__u64 retargets;		/* CR3 filter moved to another target: exec, or several processes */
+	__u64 operations_on, operations_off;	/* TraceEn written, but by retargets: at most once each */
+	__u64 retargets;		/* TraceEn off and on to move the CR3 filter: exec, several processes */
 	__u64 arrivals;			/* switches to a target's thread */
 	__u64 records;
 	__u64 records_dropped;

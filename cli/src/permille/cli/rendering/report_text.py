@@ -87,7 +87,7 @@ def recorder_text(counters: Mapping[str, int]) -> str:
     dropped = counters.get("records_dropped", 0)
     return (
         f"{count(operations)} control operations for {count(counters.get('arrivals', 0))} arrivals of the target,"
-        f" {count(counters.get('retargets', 0))} moves of the filter; {count(calls)} hook calls{hook}"
+        f" {count(counters.get('retargets', 0))} moves of the filter, each two more; {count(calls)} hook calls{hook}"
         + (f"; {count(dropped)} switch records dropped" if dropped else "")
     )
 
