@@ -84,12 +84,12 @@ static void check_locks_are_proved(void)
 	check(proves, "the kernel has given up proving its locks");
 }
 
-/* Nothing that the kernel complains about may be in its log. */
-static void check_kernel_log(void)
+void check_kernel_log(void)
 {
 	static const char *const complaints[] = {
 		"BUG", "WARNING", "Oops", "Call Trace", "general protection", "UBSAN", "KASAN", "possible circular",
 		"invalid context", "refcount_t", "bad page", "Bad page", "conflicting memory types", "freeing invalid memtype",
+		"map pfn RAM range", /* mapped with another caching than the kernel's own of the same pages */
 		"suspected memory leak", "INFO: ",
 	};
 	static char log[1 << 20];

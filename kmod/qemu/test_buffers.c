@@ -109,6 +109,7 @@ static void one_region(void)
 	result("a processor with a single region gets one, and says how large");
 }
 
+/* That the kernel maps these pages as their owner does, past the caches or not, the kernel's log tells (check_kernel_log). */
 static void write_combining(void)
 {
 	write_text(MODEL_BYTES, "65536");

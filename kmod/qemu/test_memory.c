@@ -131,6 +131,7 @@ static void of_the_owners_cgroup(void)
 	mkdir(OWNER, 0755);
 	check(!in_child(charged), "see above");
 	result("the owner's memory cgroup is charged for the buffers, until they are given back");
+	check_kernel_log();
 	write_text(OWNER "/memory.max", "16777216");
 	status = in_child(beyond_the_limit);
 	check((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || WEXITSTATUS(status) == 2, "the owner ended with %#x", status);

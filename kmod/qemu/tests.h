@@ -5,6 +5,9 @@
 /* A number of the kernel's command line */
 long parameter(const char *name, long otherwise);
 
+/* Nothing that the kernel complains about may be in its log. */
+void check_kernel_log(void);
+
 void test_sessions(void);
 void test_refusals(void);
 void test_switch_records(void);
