@@ -16,24 +16,29 @@ from figures import Figure, publish, ratios
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"^# (operation|per switch) +(\d+) +(\d+) +(\d+) +([\d.]+) % +(\d+)$", re.MULTILINE)
+OTHERS = re.compile(r"^# others: (\d+) ns a switch without a session, (\d+) ns with one$", re.MULTILINE)
 MINE, OTHER = "operation", "per switch"
 
 # By variant and threads: arrivals, control operations, share of the time, ticks per call, of each round.
 Samples = dict[tuple[str, int], list[tuple[float, float, float, float]]]
+# ns a switch of a program that is no target, without a session and with one, of each round.
+Others = list[tuple[float, float]]
 
 
-def measure(rounds: int) -> Samples:
-    """Boots the guest once a round; its table has a line for each variant and number of threads."""
+def measure(rounds: int) -> tuple[Samples, Others]:
+    """Boots the guest once a round; its table has a line for each variant and number of threads, and one of others."""
     samples: Samples = defaultdict(list)
+    others: Others = []
     for _ in range(rounds):
         done = subprocess.run(["make", "-s", "-C", ROOT / "kmod", "otc"], check=True, stdout=subprocess.PIPE, text=True)
         for variant, threads, arrivals, operations, share, ticks in LINE.findall(done.stdout):
             one = (float(arrivals), float(operations), float(share), float(ticks))
             samples[variant, int(threads)].append(one)
-    return samples
+        others += [(float(without), float(using)) for without, using in OTHERS.findall(done.stdout)]
+    return samples, others
 
 
-def figures_of(samples: Samples) -> dict[str, Figure]:
+def figures_of(samples: Samples, others: Others) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     units = {"arrivals": "switches", "control": "operations", "hook, of a core": "%", "hook, a call": "ticks"}
     for threads in sorted({threads for _, threads in samples}):
@@ -43,6 +48,10 @@ def figures_of(samples: Samples) -> dict[str, Figure]:
             figures[f"{threads} threads, {what}"] = Figure.of(ours, unit, anchor)
             if unit == "ticks":
                 figures[f"{threads} threads, {what}, against {OTHER}"] = ratios(ours, theirs)
+    without, using = zip(*others, strict=True)
+    anchor = f"without a session: {Figure.of(without, 'ns').value:,.0f}"
+    figures["a program that is no target, a switch"] = Figure.of(using, "ns", anchor)
+    figures["a program that is no target, a switch, against none"] = ratios(using, without)
     return figures
 
 
@@ -51,7 +60,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     subprocess.run([ROOT / "deploy/install-system", "kmod"], check=True)
-    publish("otc", figures_of(measure(rounds)))
+    publish("otc", figures_of(*measure(rounds)))
 
 
 if __name__ == "__main__":

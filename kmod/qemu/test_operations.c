@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What control costs: TraceEn once per period, against once per switch. */
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "load.h"
 #include "recording.h"
@@ -65,6 +67,55 @@ static void table_line(const char *variant, unsigned int threads, const struct c
 	     100.0 * cost->hook_ticks / cost->ticks, (double)cost->hook_ticks / cost->hook_calls);
 }
 
+#define TURNS 9
+#define OTHERS_ROUNDS 10000
+
+/* Of two threads that hand on to each other on one core */
+static double ns_a_switch(struct load *load)
+{
+	struct timespec begin, end;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	load_go(load, OTHERS_ROUNDS);
+	load_finish(load);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	return ((end.tv_sec - begin.tv_sec) * 1e9 + end.tv_nsec - begin.tv_nsec) / (2 * OTHERS_ROUNDS);
+}
+
+static int by_value(const void *one, const void *other)
+{
+	double a = *(const double *)one, b = *(const double *)other;
+
+	return (a > b) - (a < b);
+}
+
+static double median(double values[TURNS])
+{
+	qsort(values, TURNS, sizeof(*values), by_value);
+	return values[TURNS / 2];
+}
+
+/* A program that is no target, on a core where none is recorded and on one that waits for its target, by turns */
+static void cost_of_others(void)
+{
+	struct load target = load_begin(2, 1), other = load_begin(2, 1);
+	double without[TURNS], with[TURNS];
+	struct recording r;
+
+	load_finish(&target);
+	for (unsigned int turn = 0; turn < TURNS; turn++) {
+		without[turn] = ns_a_switch(&other);
+		propose(&r, target.pid, 1, 1);
+		record(&r);
+		with[turn] = ns_a_switch(&other);
+		check(!core_status(&r, 0).hook_calls, "%llu calls of the hook", core_status(&r, 0).hook_calls);
+		close_recording(&r);
+	}
+	note("others: %.0f ns a switch without a session, %.0f ns with one", median(without), median(with));
+	load_kill(&target);
+	load_kill(&other);
+}
+
 void test_operations(void)
 {
 	static const struct rate rates[] = { { 1, 2, 400, 500000 }, { CORES, 64, 6400, 20000 }, { CORES, 2000, 20000, 0 } };
@@ -84,5 +135,6 @@ void test_operations(void)
 		check(every.operations >= every.arrivals, "%llu operations of %llu arrivals", every.operations, every.arrivals);
 	}
 	reload_module("model=1");
+	cost_of_others();
 	result("control operations: at most 2 per core at every switch rate, against one and more per switch");
 }
