@@ -42,6 +42,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.stops: list[str] = []
         self.changed = asyncio.Condition()
         self.go_on = asyncio.Event()
+        self.period_s = 0.0
         self.fail_with: tuple[str, str, str] | None = None
         self.ends_after_plan = 0
         self.plans = 0
@@ -117,6 +118,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
 
     async def _run(self, session: Session) -> None:
         await self.go_on.wait()
+        await asyncio.sleep(self.period_s)
         session.end_time.GetCurrentTime()
         session.raw_bytes = RAW_BYTES
         await self._become(session, Session.STATE_STORING)

@@ -56,6 +56,32 @@ async def test_who_was_named_waits_for_the_node_and_a_profile_is_told_to_come_ag
     assert (controller.starts, controller.most_at_once) == (3, 1)
 
 
+async def test_a_queue_that_moves_is_waited_for_longer_than_one_that_stands(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(20, 24), "worker")
+    controller.period_s = 3.0
+    controller.go_on.set()
+    # The last one waits for three recordings of three seconds.
+    async with limited(mesh_config, etcd, tmp_path, "--coverage-patience-s", "7") as coverage:
+        begun = [await coverage.begin(pids=(pid,)) for pid in controller.processes]
+        for operation in begun:
+            result_of(await coverage.wait(operation.name))
+    assert (controller.starts, controller.most_at_once) == (4, 1)
+
+
+async def test_a_node_that_does_not_get_free_is_given_up(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    async with limited(mesh_config, etcd, tmp_path, "--coverage-patience-s", "1") as coverage:
+        first = await coverage.begin(pids=(11,))
+        await coverage.until(first.name, "RECORDING")
+        error = operation_error(await coverage.wait((await coverage.begin(pids=(12,))).name))
+        assert error is not None and (error.reason, error.metadata) == ("QUOTA_IN_USE", {"node": "nodes/n1"})
+        controller.go_on.set()
+        result_of(await coverage.wait(first.name))
+
+
 async def test_a_killed_coverage_keeps_the_node_to_its_recording(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:

@@ -21,8 +21,8 @@ from permille.coverage.service.progress import Stage, decoding_stage, pause_s, r
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
 from permille.coverage.service.session_profiles import SessionProfiles
+from permille.coverage.service.turn import Turn
 from permille.coverage.service.wire import backend_word, node_failure
-from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, Code, PermilleError
 from permille.mesh.operation_runner import Job
 from permille.mesh.operations import part_request_id
@@ -166,15 +166,14 @@ class CoverageWork:
 
     async def _take_nodes(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
         """Waits until no other heavy session is on a node where one is to begin; a later round does not wait."""
-        pauses, clock = Backoff(0.1, 1.0), asyncio.get_running_loop().time
-        since_s = clock()
-        while node := await self._nodes.take(job.name, _heavy(state)):
-            if state.rounds or clock() - since_s > self._patience_s:
-                raise busy(node)
+        turn = Turn(self._patience_s)
+        while holders := await self._nodes.take(job.name, _heavy(state)):
+            if state.rounds or not turn.may_come(holders):
+                raise busy(min(holders))
             if job.cancel_requested.is_set():
                 raise _cancelled([])
             await job.progress("WAITING")
-            await pauses.pause()
+            await turn.pause()
 
     async def _record(
         self, job: CoverageJob, state: coverage_pb2.CoverageState, wanted: Iterable[int]

@@ -19,28 +19,28 @@ class HeavyNodes:
     def __init__(self, operations: OperationStore) -> None:
         self._operations = operations
 
-    async def take(self, operation: str, nodes: Collection[str]) -> str:
-        """The operation has these nodes (`nodes/<node>`) and no others; or has what it had, and which one is not free.
+    async def take(self, operation: str, nodes: Collection[str]) -> dict[str, str]:
+        """The operation has these nodes (`nodes/<node>`) and no others: {}; or has what it had: who has which of them.
 
         Raises `Aborted` when another process has taken the operation over.
         """
         return await until_available(lambda: self._take(operation, sorted(nodes)))
 
-    async def _take(self, operation: str, nodes: list[str]) -> str:
+    async def _take(self, operation: str, nodes: list[str]) -> dict[str, str]:
         identity = operation_id(operation)
         while True:
             reserved, revision = await self._operations.reservations()
             own = coverage_pb2.Reservation.FromString(reserved.pop(identity, b""))
             if list(own.nodes) == nodes:
-                return ""
-            busy = held(reserved.values()).intersection(nodes)
-            if busy:
-                return min(busy)
+                return {}
+            holders = {node: other for other, content in reserved.items() for node in held([content])}
+            if others := {node: holders[node] for node in nodes if node in holders}:
+                return others
             own.nodes[:] = nodes
             content = own.SerializeToString(deterministic=True)
             # What is given back needs no room.
             if await self._operations.reserve(operation, Reservation(content, revision if nodes else None)):
-                return ""
+                return {}
             await asyncio.sleep(0)
 
 

@@ -54,7 +54,10 @@ class CoverageSettings(SamplingSettings):
         default=LONGEST_MS, ge=SHORTEST_MS, le=LONGEST_MS, description="The longest recording that may be asked for."
     )
     patience_s: float = Field(
-        default=120.0, gt=0, le=3600, description="How long an operation waits for a service that is away."
+        default=120.0,
+        gt=0,
+        le=3600,
+        description="How long an operation waits for a service that is away, or for who has its node or process.",
     )
     history_sessions: int = Field(
         default=20, ge=2, le=100, description="So many of a program's newest sessions say what has been seen of it."
