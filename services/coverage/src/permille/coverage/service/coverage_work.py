@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import structlog
 from permille.api.controller.v1 import controller_pb2
@@ -137,7 +137,8 @@ class CoverageWork:
     async def _begin(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> dict[int, PermilleError]:
         """Starts every session of the round, or none: what has begun when one refuses is stopped.
 
-        A node that is away refuses nothing: where others have begun, its error is returned.
+        A node that is away, or on which others still record the process, refuses nothing: where others have begun, its
+        error is returned.
         """
         saving = GroupCommit(lambda: _save(job, state), len(state.plan.nodes) * _SAVE_PART_S)
 
@@ -152,17 +153,32 @@ class CoverageWork:
         missing = [index for index in present if index not in state.sessions]
         if missing and _heavy(state):
             await self._take_nodes(job, state)
-        results = await asyncio.gather(
-            *(begin(index, state.plan.nodes[index]) for index in missing), return_exceptions=True
-        )
-        errors = {index: one for index, one in zip(missing, results, strict=True) if isinstance(one, BaseException)}
-        away = {index: one for index, one in errors.items() if isinstance(one, PermilleError) and one.code in _AWAY}
-        refused = [error for index, error in errors.items() if index not in away]
-        if not refused and len(away) < len(present):
-            return away
-        if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in errors.values()):
+        turn, told = Turn(self._patience_s), dict[int, PermilleError]()
+        while True:
+            results = await asyncio.gather(
+                *(begin(index, state.plan.nodes[index]) for index in missing), return_exceptions=True
+            )
+            errors = {index: one for index, one in zip(missing, results, strict=True) if isinstance(one, BaseException)}
+            told |= {index: one for index, one in errors.items() if _refuses_nothing(one)}
+            refused = [error for index, error in errors.items() if index not in told]
+            holders = _recording_them(errors)
+            if refused or not holders or not _waits(job, state) or not turn.may_come(holders):
+                break
+            if job.cancel_requested.is_set():
+                # What has begun is stopped and kept as of any other that is cancelled.
+                if any(index in state.sessions for index in present):
+                    break
+                raise _cancelled([])
+            await job.progress("WAITING")
+            await turn.pause()
+            missing = sorted(holders)
+            for index in missing:
+                del told[index]
+        if not refused and len(told) < len(present):
+            return told
+        if not any(isinstance(error, PermilleError) and error.reason == "OPERATION_TAKEN" for error in refused):
             await self._stop(state.sessions[index] for index in present if index in state.sessions)
-        raise next(iter(refused or errors.values()))
+        raise next(iter(refused or told.values()))
 
     async def _take_nodes(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> None:
         """Waits until no other heavy session is on a node where one is to begin; a later round does not wait."""
@@ -260,6 +276,25 @@ def _open(
 ) -> set[int]:
     """Sessions that have begun and of which the end is not known here."""
     return set(state.sessions) - set(sessions) - set(failed)
+
+
+def _refuses_nothing(error: BaseException) -> TypeGuard[PermilleError]:
+    return isinstance(error, PermilleError) and (error.code in _AWAY or error.reason == "ALREADY_TRACED")
+
+
+def _recording_them(errors: Mapping[int, BaseException]) -> dict[int, str]:
+    """The session of others that records a process of this part of the plan."""
+    return {
+        index: error.metadata.get("session", "")
+        for index, error in errors.items()
+        if isinstance(error, PermilleError) and error.reason == "ALREADY_TRACED"
+    }
+
+
+def _waits(job: CoverageJob, state: coverage_pb2.CoverageState) -> bool:
+    """Whether others' recordings of its processes are waited for: who alone is meant on demand is told at once."""
+    anomaly = job.request.coverage.purpose == coverage_pb2.PURPOSE_ANOMALY
+    return not state.rounds and (anomaly or len(present_round(state)) > 1)
 
 
 def _heavy(state: coverage_pb2.CoverageState) -> set[str]:
