@@ -15,7 +15,7 @@ from typing import Any
 from permille.api.controller.v1 import controller_pb2, controller_pb2_grpc
 from permille.mesh.auth import INTERNAL
 from permille.mesh.config import MeshConfig
-from permille.mesh.errors import NotFound
+from permille.mesh.errors import FailedPrecondition, NotFound
 from permille.mesh.server import ServerContext
 
 from .serving import serving
@@ -59,8 +59,8 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         for pid, name in self.others.items():
             if pid in request.pids or name == request.process_name:
                 node.other_processes.add(pid=pid, name=name)
-        if found := request.cgroup or request.pod:
-            node.group.CopyFrom(controller_pb2.GroupOnNode(pids=self.processes, found=found))
+        if group := request.cgroup or request.container_id or request.pod:
+            node.group.CopyFrom(controller_pb2.GroupOnNode(pids=self.processes, found=group))
         self.processes.pop(self.ends_after_plan, None)
         return controller_pb2.GetNodeResponse(node=node)
 
@@ -131,6 +131,26 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         session.state = state
         async with self.changed:
             self.changed.notify_all()
+
+
+class RecordedByOthers(Controller):
+    """A node on which another request's session records the process until `free` is set."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.free = asyncio.Event()
+        self.go_on.set()
+
+    async def StartSession(
+        self, request: controller_pb2.StartSessionRequest, context: Any
+    ) -> controller_pb2.StartSessionResponse:
+        if not self.free.is_set():
+            raise FailedPrecondition(
+                f"process {request.pids[0]} is already being traced by nodes/{self.node}/sessions/other",
+                reason="ALREADY_TRACED",
+                metadata={"session": f"nodes/{self.node}/sessions/other"},
+            )
+        return await super().StartSession(request, context)
 
 
 @asynccontextmanager

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.mesh.config import MeshConfig
-from permille.mesh.errors import Cancelled, FailedPrecondition
+from permille.mesh.errors import Cancelled
 from permille.mesh.etcd import Etcd
 from permille.mesh.operations import operation_error
 
 from .coverage_process import Coverage, limited, result_of, wish
-from .served_controller import Controller, Session, controller_serving
+from .served_controller import Controller, RecordedByOthers, Session, controller_serving
 from .served_decoder import Decoder
-
-
-class RecordedByOthers(Controller):
-    """A node on which another request's session records the process until `free` is set."""
-
-    def __init__(self, node: str) -> None:
-        super().__init__(node)
-        self.free = asyncio.Event()
-        self.go_on.set()
-
-    async def StartSession(  # noqa: N802
-        self, request: controller_pb2.StartSessionRequest, context: Any
-    ) -> controller_pb2.StartSessionResponse:
-        if not self.free.is_set():
-            raise FailedPrecondition(
-                f"process {request.pids[0]} is already being traced by nodes/{self.node}/sessions/other",
-                reason="ALREADY_TRACED",
-                metadata={"session": f"nodes/{self.node}/sessions/other"},
-            )
-        return await super().StartSession(request, context)
 
 
 @pytest.fixture

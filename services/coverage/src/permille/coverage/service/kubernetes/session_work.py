@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 import structlog
@@ -30,6 +31,8 @@ Place = Mapping[str, Any]
 Tell = Callable[[Object, str, str, str], None]
 # Over by itself when others are done.
 _WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE", "CALLER_REQUESTS", "CALL_RATE")
+# Of an operation of one container with these nothing was recorded.
+_BEGUN_ANEW = ("ALREADY_TRACED", "QUOTA_IN_USE")
 _NODE_AWAY = "NODE_NOT_FOUND"
 _RETENTION = "ttlSecondsAfterRecorded"
 
@@ -102,24 +105,25 @@ class SessionWork:
             if (reason, error.message) not in before:
                 await write({"stage": "WAITING"}, (COMPLETE, False, reason, error.message))
 
-        told, at = "", self._now() - _TOLD_AGAIN
+        async def show(operation: Operation) -> None:
+            await write(_status(operation), (COMPLETE, False, _stage(operation), _told(operation)))
+
         try:
-            operation = await self._begun(namespace, body["spec"], waiting)
-            waits("")
-            if "operation" not in (existing.get("status") or {}):
-                tell(existing, "Normal", "Started", operation.name)
-            while not operation.done:
-                stage, now = operation.progress.stage, self._now()
-                # Each stage, and within one about once a second.
-                if stage != told or now - at >= _TOLD_AGAIN:
-                    await write(_status(operation), (COMPLETE, False, _stage(operation), _told(operation)))
-                    told, at = stage, now
-                operation = await self._operations.changed(operation)
+            for request_id in _attempts(body["spec"]["requestID"]):
+                operation = await self._begun(namespace, body["spec"], request_id, waiting)
+                waits("")
+                if "operation" not in (existing.get("status") or {}):
+                    tell(existing, "Normal", "Started", operation.name)
+                operation = await self._done(operation, show)
+                why = operation_error(operation)
+                if why is None or why.reason not in _BEGUN_ANEW:
+                    break
+                await waiting(why)
+                await asyncio.sleep(_START_AGAIN_S)
         except PermilleError as error:
             if is_transient(error):
                 raise
             return await failed(error)
-        why = operation_error(operation)
         if why is not None:
             return await failed(why)
         result = coverage_pb2.CoverageResult()
@@ -132,7 +136,11 @@ class SessionWork:
         return outcome
 
     async def _begun(
-        self, namespace: str, spec: Mapping[str, Any], waiting: Callable[[PermilleError], Awaitable[None]]
+        self,
+        namespace: str,
+        spec: Mapping[str, Any],
+        request_id: str,
+        waiting: Callable[[PermilleError], Awaitable[None]],
     ) -> Operation:
         """The operation; while another recording of the same process, or others' use of the quota, goes on it waits.
 
@@ -142,12 +150,23 @@ class SessionWork:
         end = clock() + self._node_patience_s
         while True:
             try:
-                return await self._operations.start(spec["requestID"], wish(namespace, spec))
+                return await self._operations.start(request_id, wish(namespace, spec))
             except PermilleError as error:
                 if error.reason not in _WAITED_FOR and not (error.reason == _NODE_AWAY and clock() < end):
                     raise
                 await waiting(error)
                 await asyncio.sleep(error.retry_after_s or _START_AGAIN_S)
+
+    async def _done(self, operation: Operation, show: Callable[[Operation], Awaitable[None]]) -> Operation:
+        """The operation when it is done; shown until then at each stage, and within one about once a second."""
+        told, at = "", self._now() - _TOLD_AGAIN
+        while not operation.done:
+            stage, now = operation.progress.stage, self._now()
+            if stage != told or now - at >= _TOLD_AGAIN:
+                await show(operation)
+                told, at = stage, now
+            operation = await self._operations.changed(operation)
+        return operation
 
 
 def session_object(request: Object, place: Mapping[str, Any]) -> Object:
@@ -208,6 +227,13 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
 def target(spec: Mapping[str, Any]) -> coverage_pb2.Target:
     """The container on its node: the controller there knows which processes are in it."""
     return coverage_pb2.Target(node=f"nodes/{spec['nodeName']}", container_id=spec["containerID"])
+
+
+def _attempts(request_id: str) -> Iterator[str]:
+    """The same for each operator, which finds the earlier ones' operations by them."""
+    yield request_id
+    for attempt in count(2):
+        yield f"{request_id}.{attempt}"
 
 
 def _outcome(session: Object) -> Outcome | None:
