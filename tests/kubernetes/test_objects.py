@@ -146,6 +146,26 @@ def test_a_quota_that_cannot_be_meant_is_refused(admin: User, quotas: Object, to
     assert told in answer.message
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"quotas": {"maxPeriod": "a minute"}}, "a period is a whole number of milliseconds or seconds: 500ms, 2s"),
+        ({"quotas": {"maxPeriod": "0s"}}, "a period is 1ms to 60s"),
+        ({"quotas": {"maxPeriod": "61s"}}, "a period is 1ms to 60s"),
+        ({"quotas": {"maxBudget": "64MB"}}, "a budget is a number of bytes, or of Ki, Mi or Gi: 64Mi"),
+        ({"quotas": {"maxBudget": "0"}}, "a budget is a number of bytes, or of Ki, Mi or Gi: 64Mi"),
+        ({"quotas": {"activeRequests": -1}}, "should be greater than or equal to 0"),
+        ({"weights": {"priority": -1}}, "should be greater than or equal to 0"),
+        ({"weights": {"complexity": 101}}, "should be less than or equal to 100"),
+        ({"weights": {"stability": "much"}}, "must be of type integer"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_refused(admin: User, spec: Object, told: str) -> None:
+    answer = admin.create(policy(**spec))
+    assert answer.status == 422
+    assert told in answer.message
+
+
 def test_a_namespace_has_one_policy(admin: User) -> None:
     answer = admin.create(policy(name="mine"))
     assert answer.status == 422
@@ -169,6 +189,19 @@ def test_status_is_written_apart_from_the_spec(admin: User) -> None:
     wrong = {"status": {"conditions": [{**condition, "status": "Maybe"}]}}
     answer = admin.patch("TraceSession", "default", "session-0", wrong, part="/status")
     assert answer.status == 422 and 'supported values: "True", "False", "Unknown"' in answer.message
+
+
+def test_a_session_cannot_be_changed(admin: User) -> None:
+    metadata = {"name": "session-1", "namespace": "default"}
+    admin.made({"apiVersion": "permille.dev/v1alpha1", "kind": "TraceSession", "metadata": metadata, "spec": SESSION})
+    for change in ({"nodeName": "other"}, {"containerID": None}, {"priority": 100}):
+        answer = admin.patch("TraceSession", "default", "session-1", {"spec": change})
+        assert answer.status == 422, change
+    answer = admin.patch("TraceSession", "default", "session-1", {"spec": {"podName": "other"}})
+    assert "a TraceSession cannot be changed; it is made by the operator" in answer.message
+    assert admin.get("TraceSession", "default", "session-1").body["spec"] == SESSION
+    # What users and the garbage collector write beside it is no change.
+    assert admin.patch("TraceSession", "default", "session-1", {"metadata": {"labels": {"a": "b"}}}).status == 200
 
 
 def table(admin: User, plural: str, namespace: str) -> list[dict[str, str]]:

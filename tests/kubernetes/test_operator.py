@@ -14,7 +14,7 @@ from tests.kubernetes.api_server import User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
 from tests.kubernetes.other_node import another_node
-from tests.kubernetes.pods import running_pod
+from tests.kubernetes.pods import made_pod, running_pod
 from tests.kubernetes.trace_requests import (
     NAMESPACE,
     assert_recorded_once,
@@ -78,6 +78,30 @@ def test_one_request_records_the_replicas_of_several_nodes(
     (steps,) = [one for one in together["functions"] if one["name"] == "step_of_work"]
     alone = [row["calls"] for report in reports for row in report["functions"] if row["name"] == "step_of_work"]
     assert steps["sessions"] == len(alone) == 3 and steps["calls"] >= sum(alone)
+
+
+@pytest.mark.usefixtures("operator")
+def test_of_a_request_of_which_a_pod_fails_the_others_are_the_result(mesh: AskedMesh, admin: User, busy: Path) -> None:
+    known = ids(mesh)
+    # The node is real, the second pod's container is not.
+    made_pod(admin, NAMESPACE, "mixed-1", node=default_node(), app="mixed")
+    with (
+        mesh.running(str(busy), "paced") as program,
+        running_pod(admin, NAMESPACE, "mixed-0", app="mixed", node=default_node(), pid=program.pid),
+    ):
+        target = {"selector": {"matchLabels": {"app": "mixed"}}}
+        made = admin.made(request(target=target, period="200ms", maxReplicas=2))
+        body = finished(admin, made["metadata"]["name"])
+    sessions = {one["spec"]["podName"]: one for one in sessions_of(admin, body)}
+    why = condition(sessions["mixed-1"], "Failed")
+    assert (why["status"], condition(sessions["mixed-0"], "Complete")["reason"]) == ("True", "Decoded")
+    complete, status = condition(body, "Complete"), body["status"]
+    assert (complete["status"], complete["reason"]) == ("True", "PartlyDecoded")
+    assert complete["message"] == f"1 of 2 pods failed: {why['message']}"
+    assert not condition(body, "Failed")
+    assert (status["replicas"], status["finishedReplicas"], status["failedReplicas"]) == (2, 2, 1)
+    assert len(ids(mesh) - known) == 1
+    eventually(lambda: ("Warning", "PartlyDecoded") in events_of(admin, body), "the event")
 
 
 @pytest.mark.usefixtures("operator")

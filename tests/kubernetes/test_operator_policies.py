@@ -11,6 +11,7 @@ from permille.client import Client, wish
 from tests.kubernetes.api_server import User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
+from tests.kubernetes.pods import made_node, made_pod
 from tests.kubernetes.trace_requests import NAMESPACE, condition, described_status, finished, request, sessions_of
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,31 @@ def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
         assert "a period of 2000 ms is more than this namespace allows (1000 ms)" in failed["message"]
     finally:
         assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+
+
+def test_so_many_requests_are_active_at_once_and_the_next_begins_when_one_ends(admin: User, elsewhere: str) -> None:
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy"}
+    metadata = {"name": "default", "namespace": elsewhere}
+    admin.made({**policy, "metadata": metadata, "spec": {"quotas": {"activeRequests": 2}}})
+    names = [admin.made(request(elsewhere))["metadata"]["name"] for _ in range(8)]
+
+    def reasons() -> dict[str, str]:
+        bodies = {name: admin.get("TraceRequest", elsewhere, name).body for name in names}
+        return {name: condition(body, "Accepted").get("reason", "") for name, body in bodies.items()}
+
+    eventually(lambda: set(reasons().values()) == {"NoInstance"}, "all to wait for a pod")
+    # Now each may begin at the same moment; no controller is on this node, so those that do stay active.
+    made_pod(admin, elsewhere, "web-0", node=made_node(admin, "east"))
+    for _ in names[2:]:
+        eventually(lambda: "NoInstance" not in reasons().values(), "an answer to each")
+        active = [name for name, reason in reasons().items() if reason == "Accepted"]
+        assert len(active) == 2, reasons()
+        waiting = next(name for name, reason in reasons().items() if reason == "QuotaActiveRequests")
+        told = condition(admin.get("TraceRequest", elsewhere, waiting).body, "Accepted")["message"]
+        assert told.startswith("2 requests of this namespace are active, as many as its TracePolicy allows")
+        names.remove(active[0])
+        assert admin.delete("TraceRequest", elsewhere, active[0]).status == 200
+        eventually(lambda: list(reasons().values()).count("Accepted") == 2, "the next one to begin")
 
 
 def test_what_others_of_the_namespace_take_is_waited_for(
