@@ -73,7 +73,7 @@ class CoverageWork:
         sessions: dict[int, Session] = {}
         decoded: dict[int, decoder_pb2.DecodeResult] = {}
         failed: dict[int, PermilleError] = {}
-        adaptive = bool(state.plan.later) or job.request.coverage.rounds.limit > 1
+        adaptive = bool(state.plan.later) or job.request.coverage.rounds.limit > 0
         while True:
             if not over(state) and not await self._begun(job, state, failed):
                 continue
