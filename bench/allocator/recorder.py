@@ -38,7 +38,7 @@ def main() -> None:
             file.write(b"".join(ring.drain()))
     for one in attached:
         one.detach()
-    print(COUNT.unpack(loaded.map("dropped").take(KEY, COUNT.size))[0], flush=True)
+    print(COUNT.unpack(loaded.map("dropped").get(KEY, COUNT.size))[0], flush=True)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from permille.controller.domain.switches import switch_records
-from permille.controller.domain.switches.switch_recorder import SwitchRecorder
+from permille.controller.domain.switches.switch_recorder import PID, SwitchRecorder
+from permille.controller.domain.switches.switch_recorder import TARGET as COUNTED
 from permille.controller.domain.switches.switch_records import IN, OUT, SwitchRecord
 
 # Three threads that sleep and wake all the time, and every 50 ms one more that is born and ends.
@@ -61,6 +64,10 @@ async def recorded(path: Path, enough: Callable[[list[SwitchRecord]], object]) -
     async with asyncio.timeout(60):
         while not (path.exists() and enough(switch_records.parse(path.read_bytes()))):
             await asyncio.sleep(0.01)
+
+
+def any_later(time_ns: int, records: list[SwitchRecord]) -> bool:
+    return any(record.time > time_ns for record in records)
 
 
 def threads_of(pid: int) -> set[int]:
@@ -143,6 +150,42 @@ async def test_two_sessions_at_once_each_get_their_own_target(
         other.kill()
     assert {record.pid for record in switch_records.parse((tmp_path / "one").read_bytes())} == {target.pid}
     assert {record.pid for record in switch_records.parse((tmp_path / "two").read_bytes())} == {other.pid}
+
+
+async def test_a_session_goes_on_when_another_of_the_same_process_begins_and_ends(
+    recorder: SwitchRecorder, target: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    await recorder.begin("long", [target.pid], tmp_path / "long")
+    await recorded(tmp_path / "long", lambda records: len(records) > 100)
+    for plan in ("plan-1", "plan-2"):
+        await recorder.begin(plan, [target.pid], tmp_path / plan)
+        await recorded(tmp_path / plan, lambda records: len(records) > 100)
+    for plan in ("plan-1", "plan-2"):
+        assert (await recorder.end(plan)).count > 100
+        after_it = time.monotonic_ns()
+        await recorded(tmp_path / "long", partial(any_later, after_it))
+    counts = await recorder.end("long")
+    assert counts.dropped == 0 and counts.unavailable == ""
+    assert len(switch_records.parse((tmp_path / "long").read_bytes())) == counts.count
+
+
+async def test_each_of_two_sessions_of_a_process_counts_what_was_dropped_in_its_own_time(
+    recorder: SwitchRecorder, target: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    def drop(records: int) -> None:
+        """As the program does where the ring is full."""
+        assert recorder._object is not None
+        targets = recorder._object.map("targets")
+        dropped, unseen = COUNTED.unpack(targets.get(PID.pack(target.pid), COUNTED.size))
+        targets.put(PID.pack(target.pid), COUNTED.pack(dropped + records, unseen))
+
+    await recorder.begin("long", [target.pid], tmp_path / "long")
+    drop(1)
+    await recorder.begin("short", [target.pid], tmp_path / "short")
+    drop(10)
+    assert (await recorder.end("short")).dropped == 10
+    drop(100)
+    assert (await recorder.end("long")).dropped == 111
 
 
 async def test_a_session_after_another_has_only_its_own(

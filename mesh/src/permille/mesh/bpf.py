@@ -80,12 +80,14 @@ class BpfMap:
         """Into a map that has a value of eight bytes for each core."""
         self.put(key, value * int(self._lib.libbpf_num_possible_cpus()))
 
-    def take(self, key: bytes, size: int) -> bytes:
-        """The value, of `size` bytes, which is not in the map any more."""
+    def get(self, key: bytes, size: int) -> bytes:
+        """The value, of `size` bytes."""
         value = ctypes.create_string_buffer(size)
         self._check(self._lib.bpf_map_lookup_elem(self.descriptor, key, value))
-        self._check(self._lib.bpf_map_delete_elem(self.descriptor, key))
         return value.raw
+
+    def remove(self, key: bytes) -> None:
+        self._check(self._lib.bpf_map_delete_elem(self.descriptor, key))
 
     @staticmethod
     def _check(result: int) -> None:

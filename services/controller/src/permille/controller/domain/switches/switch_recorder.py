@@ -7,7 +7,7 @@ import contextlib
 import io
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,10 +39,13 @@ class SwitchCounts:
 
 @dataclass
 class Recorded:
-    """One session's file; `failed` says why it is not complete."""
+    """One session's file; `failed` says why it is not complete.
 
-    pids: Sequence[int]
+    `before`: by process, what had been counted of it when this session began: dropped and unseen.
+    """
+
     file: BinaryIO
+    before: dict[int, tuple[int, int]] = field(default_factory=dict)
     count: int = 0
     failed: str = ""
 
@@ -88,10 +91,12 @@ class SwitchRecorder:
                 self._attach(loaded)
                 # What is in the ring is not this session's.
                 self._drain()
-                self._sessions[session] = Recorded(pids, path.open("ab", buffering=0))
+                self._sessions[session] = recorded = Recorded(path.open("ab", buffering=0))
                 targets = loaded.map("targets")
                 for pid in pids:
-                    targets.put(PID.pack(pid), TARGET.pack(0, 0))
+                    if not self._others_have(pid, session):
+                        targets.put(PID.pack(pid), TARGET.pack(0, 0))
+                    recorded.before[pid] = TARGET.unpack(targets.get(PID.pack(pid), TARGET.size))
             except (OSError, PermilleError) as error:
                 self._forget(loaded, session)
                 return f"the switch recorder refused: {error}"
@@ -133,18 +138,25 @@ class SwitchRecorder:
 
     def _forget(self, loaded: BpfObject, session: str) -> SwitchCounts:
         """Ends a session as far as it was begun; the last one takes the program from its place."""
-        recorded = self._sessions.get(session, Recorded((), io.BytesIO()))
+        recorded = self._sessions.get(session, Recorded(io.BytesIO()))
+        targets = loaded.map("targets")
         dropped = unseen = 0
-        for pid in recorded.pids:
+        for pid, before in recorded.before.items():
             with contextlib.suppress(OSError):
-                lost = TARGET.unpack(loaded.map("targets").take(PID.pack(pid), TARGET.size))
-                dropped, unseen = dropped + lost[0], unseen + lost[1]
+                now = TARGET.unpack(targets.get(PID.pack(pid), TARGET.size))
+                dropped, unseen = dropped + now[0] - before[0], unseen + now[1] - before[1]
+                if not self._others_have(pid, session):
+                    targets.remove(PID.pack(pid))
         self._drain()
         recorded.file.close()
         self._sessions.pop(session, None)
         if not self._sessions:
             self._detach()
         return SwitchCounts(recorded.count, dropped, unseen, recorded.failed)
+
+    def _others_have(self, pid: int, session: str) -> bool:
+        """Whether a process is recorded for another session too: a plan looks at it while it is traced."""
+        return any(pid in one.before for name, one in self._sessions.items() if name != session)
 
     def _detach(self) -> None:
         if self._draining is not None:
@@ -163,5 +175,5 @@ class SwitchRecorder:
     def _drain(self) -> None:
         records = self._ring.drain() if self._ring is not None else []
         for recorded in self._sessions.values() if records else ():
-            own = {PID.pack(pid) for pid in recorded.pids}
+            own = set(map(PID.pack, recorded.before))
             recorded.write([record for record in records if record[12:16] in own])
