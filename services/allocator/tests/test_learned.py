@@ -59,6 +59,14 @@ def test_a_full_buffer_can_raise_the_rate_but_never_lowers_it() -> None:
     assert kept == Rate(100 * MIB, 0.2, 4)
 
 
+def test_full_buffers_alone_never_replace_an_assumption() -> None:
+    # 4 MiB that were full long before the ten seconds of the session were over.
+    session = [CoreObservation(core, 10_000, 4 * MIB, full=True) for core in range(2)]
+    assert learn(None, session) is None
+    assert learn(Rate(256 * MIB), session) == Rate(256 * MIB)
+    assert learn(None, [*session, CoreObservation(2, 100, 20 * MIB)]) == Rate(200 * MIB, NARROWEST, 1)
+
+
 def test_a_moment_of_run_time_says_nothing() -> None:
     assert learn(None, [CoreObservation(0, 1, MIB)]) is None
     assert learn(Rate(1.0), []) == Rate(1.0)

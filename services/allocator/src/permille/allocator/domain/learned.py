@@ -5,7 +5,8 @@ rate of a session is the bytes of all cores over their run time. Sessions are fo
 (weight `NEWEST` for the newest), so that a new release of a binary with the same name and a changed load both count
 soon; the spread is the mean deviation of cores and sessions from it, as a part of it, folded alike.
 
-A buffer that was full says only that the rate was at least so high: such cores raise the rate, they never lower it.
+A buffer that was full says only that the rate was at least so high: such cores raise a measured rate and never lower
+it. Alone they measure none: the rate of a binary that is known by nothing else stays an assumption.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class CoreObservation:
-    """One core of a finished session: run time of the target until the buffer was full, bytes written, whether full."""
+    """One core of a finished session: run time of the target, bytes written, whether the buffer was full.
+
+    `run_ms` of a full one: while it had room, or, where only that is known, the whole time; its rate is too low then.
+    """
 
     core: int
     run_ms: float
@@ -49,25 +53,27 @@ class CoreObservation:
 
 
 def learn(known: Rate | None, session: Sequence[CoreObservation]) -> Rate | None:
-    """What is known after one more session; unchanged when nothing ran long enough to tell."""
+    """What is known after one more session; unchanged when that says nothing, or only how high an assumed rate is at
+    least."""
     telling = [core for core in session if core.run_ms >= SHORTEST_RUN_MS]
     exact = [core for core in telling if not core.full]
     full = [core for core in telling if core.full]
-    if not telling:
+    measured = known if known is not None and known.sessions else None
+    learned = folded(measured, exact) if exact else measured
+    if learned is None or not telling:
         return known
-    learned = folded(known, exact) if exact else known or Rate(0.0)
     at_least = mean_rate(full) if full else 0.0
-    sessions = 1 + (known.sessions if known else 0)
+    sessions = 1 + (measured.sessions if measured else 0)
     return Rate(max(at_least, learned.bytes_per_busy_second), learned.spread, sessions)
 
 
-def folded(known: Rate | None, exact: Sequence[CoreObservation]) -> Rate:
-    """An assumed rate is replaced by the first measured one."""
+def folded(measured: Rate | None, exact: Sequence[CoreObservation]) -> Rate:
+    """The first measured rate holds as it is."""
     rate = mean_rate(exact)
-    if known is None or not known.sessions:
+    if measured is None:
         return Rate(rate, clamped(deviation(exact, rate)))
-    mean = (1 - NEWEST) * known.bytes_per_busy_second + NEWEST * rate
-    return Rate(mean, clamped((1 - NEWEST) * known.spread + NEWEST * deviation(exact, mean)))
+    mean = (1 - NEWEST) * measured.bytes_per_busy_second + NEWEST * rate
+    return Rate(mean, clamped((1 - NEWEST) * measured.spread + NEWEST * deviation(exact, mean)))
 
 
 def mean_rate(cores: Sequence[CoreObservation]) -> float:

@@ -32,7 +32,7 @@ class CoreRates:
         return pb.LearnedRate.FromString(kept.value) if kept else None
 
     async def learn(self, backend: str, binary: str, session: Sequence[CoreObservation]) -> pb.LearnedRate | None:
-        """Adds one finished session; what is known afterwards, unset while nothing ran long enough to tell.
+        """Adds one finished session; what is known afterwards, unset while no rate was measured.
 
         Raises `Unavailable`, and what the allocator raises.
         """
