@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from permille.controller.domain import perf_backend, perf_session
 from permille.controller.domain import perf_layout as perf
-from permille.controller.domain import perf_session
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
 from permille.controller.domain.perf_clock import PerfClock, ticks
 from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
 from permille.controller.domain.perf_records import PerfRecord, parse, take
+from permille.controller.domain.recording import CoreBuffers, RecordingConfig
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches import switch_records
 from permille.mesh.errors import FailedPrecondition, ResourceExhausted
@@ -268,6 +269,37 @@ class HalfNanosecondTicks(PerfClock):
 
     def now(self) -> tuple[int, int]:
         return 2 * time.monotonic_ns(), time.time_ns()
+
+
+def perf_events() -> int:
+    """How many this process has open."""
+    files = [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return sum("perf_event" in str(file.readlink()) for file in files)
+
+
+def test_a_recording_that_cannot_begin_leaves_no_event_behind(attr: Attr, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock(HalfNanosecondTicks):
+        closed = False
+
+        def close(self) -> None:
+            Clock.closed = True
+
+    class Session(perf_session.PerfSession):
+        def enable(self) -> None:
+            super().enable()
+            assert perf_events() > before
+            raise OSError(errno.EBUSY, "the last of its events is refused")
+
+    # The event counts nothing, so it has no packets.
+    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size: mmap.mmap(-1, size))
+    for name, replacement in (("event_of", lambda options: attr), ("PerfClock", Clock), ("PerfSession", Session)):
+        monkeypatch.setattr(perf_backend, name, replacement)
+    before = perf_events()
+    sizes = dict.fromkeys(os.sched_getaffinity(0), 4 << 12)
+    with pytest.raises(OSError, match="refused"):
+        PerfBackend().begin(RecordingConfig("s", (os.getpid(),), 1000, TraceOptions(), CoreBuffers(sizes)))
+    assert perf_events() == before
+    assert Clock.closed
 
 
 def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp_path: Path) -> None:

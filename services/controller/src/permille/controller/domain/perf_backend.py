@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -73,13 +74,14 @@ class PerfBackend:
         if not isinstance(config.buffers, CoreBuffers):
             raise TypeError("perf records by core")
         attr = event_of(config.options)
-        clock = PerfClock()
-        try:
+        with contextlib.ExitStack() as begun:
+            clock = PerfClock()
+            begun.callback(clock.close)
             session = PerfSession(attr, config.pids, config.buffers.sizes)
-        except Exception:
-            clock.close()
-            raise
-        return [PerfRecording(session, clock, config.pids, config.period_ms)]
+            begun.callback(session.close)
+            recording = PerfRecording(session, clock, config.pids, config.period_ms)
+            begun.pop_all()
+        return [recording]
 
     def find(self, pids: Sequence[int], session_id: str) -> list[PerfRecording]:
         """Nothing: the kernel ended the events when their owner was gone, and took the memory back."""
