@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from permille.controller.domain.cgroup_tree import CgroupTree
 from permille.controller.domain.node_use import core_times, cpu_limits, cpu_list, placement, pressure
 
 
@@ -42,7 +43,7 @@ def test_a_pod_on_cgroup_v2_has_its_cpuset_and_the_tightest_quota_above_it(tmp_p
         },
     )
     pod = "kubepods.slice/pod1"
-    assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
+    assert cpu_limits.limits(7, CgroupTree(mount, proc)) == cpu_limits.CpuLimits(
         frozenset({2, 3, 4, 5}),
         1.5,
         mount / "kubepods.slice/pod1",
@@ -63,7 +64,7 @@ def test_a_container_on_cgroup_v1_has_the_same(tmp_path: Path) -> None:
             "unified/cgroup.procs": "",
         },
     )
-    assert cpu_limits.limits(7, mount, proc) == cpu_limits.CpuLimits(
+    assert cpu_limits.limits(7, CgroupTree(mount, proc)) == cpu_limits.CpuLimits(
         frozenset({0, 2}),
         0.5,
         mount / "cpu,cpuacct/docker/a",
@@ -94,9 +95,9 @@ def test_a_weight_counts_against_those_beside_it_and_the_least_of_all_levels_hol
 
 def test_without_controllers_nothing_is_limited(tmp_path: Path) -> None:
     proc = tree(tmp_path / "proc", {"7/cgroup": "0::/"})
-    assert cpu_limits.limits(7, tmp_path, proc) == cpu_limits.CpuLimits(None, math.inf)
+    assert cpu_limits.limits(7, CgroupTree(tmp_path, proc)) == cpu_limits.CpuLimits(None, math.inf)
     with pytest.raises(ProcessLookupError, match="8"):
-        cpu_limits.limits(8, tmp_path, proc)
+        cpu_limits.limits(8, CgroupTree(tmp_path, proc))
 
 
 def test_the_busy_share_leaves_out_idle_and_iowait(tmp_path: Path) -> None:
@@ -121,5 +122,5 @@ def test_this_process_is_where_it_may_be() -> None:
     assert found.allowed == os.sched_getaffinity(0)
     assert set(found.last.values()) <= set(core_times.read())
     assert set(placement.last_level_caches()) >= set(core_times.read())
-    assert cpu_limits.limits(os.getpid()).quota > 0
+    assert cpu_limits.limits(os.getpid(), CgroupTree()).quota > 0
     assert 0 <= pressure.some_avg10() <= 100

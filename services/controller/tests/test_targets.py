@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from permille.controller.domain.cgroup_tree import CgroupTree
 from permille.controller.domain.targets import cgroup_folders
 from permille.controller.domain.targets.container_names import Container, containers_of, pods_of
 from permille.controller.domain.targets.group_members import LOOK_S, GroupMembers
@@ -76,7 +77,7 @@ def test_a_cluster_within_a_container_has_both() -> None:
 
 
 def test_what_lies_outside_of_a_cgroup_namespace_is_seen_from_the_root() -> None:
-    (seen,) = parse(f"0::/../../kubepods/pod{UID}/{ID}")
+    (seen,) = parse(f"0::/../../kubepods/pod{UID}/{ID}", CgroupTree())
     assert (seen.hierarchy, seen.path) == ("", f"/kubepods/pod{UID}/{ID}")
 
 

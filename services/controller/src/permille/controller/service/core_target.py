@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from permille.api.allocator.v1 import allocator_pb2 as pb
+from permille.controller.domain.cgroup_tree import CgroupTree
 from permille.controller.domain.node_use import pressure
 from permille.controller.domain.node_use.cpu_limits import CpuLimits, limits, relative_weight
 from permille.controller.domain.node_use.placement import Placement, last_level_caches, placement
@@ -32,10 +33,11 @@ class Confines:
 
 def confines(pids: Sequence[int], online: Iterable[int]) -> Confines:
     """Affinity within cpusets, over all processes that live. Raises NotFound (NO_SUCH_PROCESS) when none does."""
+    tree = CgroupTree()
     found: list[tuple[Placement, CpuLimits]] = []
     for pid in pids:
         try:
-            found.append((placement(pid), limits(pid)))
+            found.append((placement(pid), limits(pid, tree)))
         except ProcessLookupError:
             continue
     if not any(where.last for where, _ in found):

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from permille.controller.domain.cgroup_tree import CgroupTree, hierarchy
 from permille.controller.domain.node_use import cpu_list
-
-MOUNT = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,13 @@ class CpuLimits:
     levels: tuple[Path, ...] = ()
 
 
-def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
+def limits(pid: int, tree: CgroupTree) -> CpuLimits:
     """What holds for a process: its own cpuset and cgroup, the tightest quota of its cgroup and all above it.
 
-    Raises ProcessLookupError when there is no such process.
+    Nothing where its cgroup is not in what is mounted. Raises ProcessLookupError when there is no such process.
     """
     try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+        lines = (tree.proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
         raise ProcessLookupError(f"no process {pid}") from None
     cpuset: frozenset[int] | None = None
@@ -41,8 +39,9 @@ def limits(pid: int, mount: Path = MOUNT, proc: Path = PROC) -> CpuLimits:
     weighed: tuple[Path, ...] = ()
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        root = hierarchy(mount, controllers)
-        levels = list(upwards(root, path))
+        if (place := tree.place(controllers, path)) is None:
+            continue
+        levels = list(upwards(hierarchy(tree.mount, controllers), place))
         if not controllers or "cpuset" in controllers.split(","):
             texts = (
                 text for level in levels for text in first_text(level, "cpuset.cpus.effective", "cpuset.effective_cpus")
@@ -72,16 +71,8 @@ def siblings(folder: Path) -> Iterator[Path]:
     return (one for one in folder.parent.iterdir() if one != folder and one.is_dir())
 
 
-def hierarchy(mount: Path, controllers: str) -> Path:
-    """v1 mounts every set of controllers in a folder of its name; v2 is the mount itself, or `unified` beside v1."""
-    if controllers:
-        name = controllers.removeprefix("name=")
-        return next((mount / part for part in (name, *name.split(",")) if (mount / part).is_dir()), mount / name)
-    return mount / "unified" if (mount / "unified").is_dir() else mount
-
-
 def upwards(root: Path, path: str) -> Iterator[Path]:
-    """The cgroup's folder and those above it; in a container, where the path leads nowhere, the root is its own."""
+    """The cgroup's folder and those above it; the root's alone where the path leads nowhere."""
     folder = root / path.lstrip("/")
     if not folder.is_dir():
         folder = root

@@ -27,10 +27,10 @@ class GroupMembers:
         roots: Roots = HERE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._proc = roots.proc
+        self._tree = roots.tree()
         self._clock = clock
         self._known = set(pids)
-        self._holds = holding(group, memberships(roots.proc), pids, roots) if group.given else None
+        self._holds = holding(group, memberships(self._tree), pids, roots) if group.given else None
         self._next = clock()
 
     def newcomers(self) -> list[int]:
@@ -38,7 +38,7 @@ class GroupMembers:
         begun = self._clock()
         if self._holds is None or begun < self._next:
             return []
-        found = set(having(memberships(self._proc), self._holds))
+        found = set(having(memberships(self._tree), self._holds))
         new = found - self._known
         # A number can come back with another process behind it.
         self._known = found

@@ -25,7 +25,7 @@ def by_selector(text: str, pods: Sequence[Pod], roots: Roots) -> Resolved:
     """The processes of the pods that are selected; raises InvalidArgument (SELECTOR_INVALID)."""
     terms = parse(text)
     chosen = {pod.uid: pod for pod in pods if selects(terms, pod.labels)}
-    members = memberships(roots.proc)
+    members = memberships(roots.tree())
     pids = having(members, lambda member: not chosen.keys().isdisjoint(pods_of(member.path)))
     if pids:
         return Resolved(pids, text)

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
+from permille.controller.domain.cgroup_tree import CgroupTree
 
 
 @dataclass(frozen=True)
 class Membership:
-    """`hierarchy`: the v1 controllers as the kernel lists them, "" for v2; `path` from the hierarchy's root."""
+    """`hierarchy`: the v1 controllers as the kernel lists them, "" for v2; `path` from the hierarchy's root, as far as
+    that can be told from within a cgroup namespace."""
 
     hierarchy: str
     path: str
 
 
-def memberships(proc: Path = PROC) -> dict[int, tuple[Membership, ...]]:
+def memberships(tree: CgroupTree) -> dict[int, tuple[Membership, ...]]:
     """By pid, of all processes that are there."""
     found = {}
-    for folder in proc.iterdir():
+    for folder in tree.proc.iterdir():
         if not folder.name.isdecimal():
             continue
         try:
             text = (folder / "cgroup").read_text()
         except OSError:
             continue
-        found[int(folder.name)] = tuple(parse(text))
+        found[int(folder.name)] = tuple(parse(text, tree))
     return found
 
 
-def parse(text: str) -> Iterator[Membership]:
-    """Seen from within a cgroup namespace, what lies outside begins with `/..` (cgroup_namespaces(7))."""
+def parse(text: str, tree: CgroupTree) -> Iterator[Membership]:
     for line in text.splitlines():
         _, hierarchy, path = line.split(":", 2)
-        while path.startswith("/.."):
-            path = path[3:]
-        yield Membership(hierarchy.removeprefix("name="), path or "/")
+        yield Membership(hierarchy.removeprefix("name="), tree.name(hierarchy, path))
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from permille.controller.domain.cgroup_tree import PROC, CgroupTree
 from permille.controller.domain.targets import cgroup_folders, pod_names
 from permille.controller.domain.targets.container_names import Container, containers_of, pods_of
-from permille.controller.domain.targets.process_cgroups import PROC, Membership, memberships
+from permille.controller.domain.targets.process_cgroups import Membership, memberships
 from permille.mesh.errors import InvalidArgument
 
 SHORTEST_ID = 12
@@ -33,6 +34,9 @@ class Roots:
     proc: Path = PROC
     cgroups: Path = cgroup_folders.MOUNT
     pod_logs: Path = pod_names.LOGS
+
+    def tree(self) -> CgroupTree:
+        return CgroupTree(self.cgroups, self.proc)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def resolve(group: Group, roots: Roots = Roots()) -> Resolved:
 
 def by_cgroup(text: str, roots: Roots) -> Resolved:
     wanted = cgroup_folders.named(text, roots.cgroups)
-    members = memberships(roots.proc)
+    members = memberships(roots.tree())
     pids = having(members, wanted.holds)
     if pids:
         return Resolved(pids, wanted.path)
@@ -120,7 +124,7 @@ def by_container(text: str, roots: Roots) -> Resolved:
             help=f"give {SHORTEST_ID} to 64 hexadecimal digits, as `docker ps` and `crictl ps` print them",
             metadata={"container_id": text},
         )
-    members = memberships(roots.proc)
+    members = memberships(roots.tree())
     containers = {one for of in members.values() for member in of for one in containers_of(member.path)}
     ids = sorted({one.id for one in containers if one.id.startswith(prefix)})
     if len(ids) == 1:
@@ -139,7 +143,7 @@ def by_pod(text: str, roots: Roots) -> Resolved:
             help="write NAMESPACE/NAME, as in default/web-0, or the pod's UID",
             metadata={"pod": text},
         )
-    members = memberships(roots.proc)
+    members = memberships(roots.tree())
     running = {uid for of in members.values() for member in of for uid in pods_of(member.path)}
     named = pod_names.pods_here(roots.pod_logs)
     # A pod of a StatefulSet keeps its name with another UID; the logs of the one before may still be there.
