@@ -179,8 +179,6 @@ def write_maps(
         processes = [
             {
                 "pid": pid,
-                "comm": session.target_name,
-                "executable": session.command_line[0] if session.command_line else "",
                 "changes": [change_entry(pid, change, code, find_binary, binaries) for change in changes],
             }
             for recording in recordings
