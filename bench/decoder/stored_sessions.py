@@ -46,7 +46,7 @@ async def store_recording(store: ObjectStore, name: str, place: Path, folder: Pa
     )
     archive = folder / name
     archive.mkdir()
-    switches = SwitchesOfSession(b"", SwitchCounts(0, 0, 0))
+    switches = SwitchesOfSession((), SwitchCounts(0, 0, 0))
     write_archive(archive, session, [recording], switches, MappedBinaries().find)
     for key, path in json.loads((archive / BINARIES).read_text()).items():
         await store.put_stream(key, packed(path))

@@ -87,7 +87,7 @@ class Recorded:
 
 
 def switches(*records: SwitchRecord) -> SwitchesOfSession:
-    return SwitchesOfSession(packed(records), SwitchCounts(len(records), 3, 1, ""))
+    return SwitchesOfSession([packed(records)], SwitchCounts(len(records), 3, 1, ""))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 
 import pytest
 from permille.controller.domain.backends import Backends
-from permille.controller.domain.kmod_backend import in_time_order
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.recording import RecordableProcess, Recording, RecordingConfig
 from permille.controller.domain.session_budget import SessionBudget
@@ -109,8 +108,3 @@ def test_without_a_process_the_node_has_what_works_on_it() -> None:
     away = Backends([Known("kmod", by_core=True, why_not="away"), Known("vpt")])
     assert away.usual("").name == "vpt"
     assert [backend.name for backend in away.by_preference()] == ["vpt", "kmod"]
-
-
-def test_the_records_of_several_cores_become_one_list() -> None:
-    records = [tsc.to_bytes(8, "little") + bytes(16) for tsc in (5, 300, 7, 256, 1 << 40)]
-    assert in_time_order(b"".join(records) + b"torn") == b"".join(records[index] for index in (0, 2, 3, 1, 4))

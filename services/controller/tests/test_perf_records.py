@@ -323,7 +323,7 @@ def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp
     assert recording.finished() and recording.exited()
     recording.collect(tmp_path / "switches")
     own, (stream,) = recording.own_switches(tmp_path / "switches"), recording.streams()
-    assert switch_records.parse(own.records) == [(20, 0, me, me + 1, 1), (60, 0, me, me + 1, 0)]
+    assert list(switch_records.records_of(own.records)) == [(20, 0, me, me + 1, 1), (60, 0, me, me + 1, 0)]
     assert (own.counts.count, own.counts.dropped, own.thread_names[me + 1]) == (2, 7, "worker")
     assert own.counts.unavailable == "core 0: KVM had the trace unit for a time"
     assert (stream.core, stream.size_bytes, stream.buffer_bytes, stream.full) == (0, PAGE // 2, PAGE, True)

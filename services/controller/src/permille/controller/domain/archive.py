@@ -45,12 +45,13 @@ class Written:
 
 @dataclass(frozen=True)
 class SwitchesOfSession:
-    """The switch records, stamped with the TSC, packed; what is known about their completeness; names of threads.
+    """The switch records, stamped with the TSC, packed, in pieces; what is known about their completeness; names of
+    threads.
 
     `notes`: what the recording as a whole does not have, for people.
     """
 
-    records: bytes
+    records: Iterable[bytes]
     counts: SwitchCounts
     thread_names: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -218,12 +219,20 @@ def change_entry(
 
 
 def write_switches(folder: Path, session: Session, switches: SwitchesOfSession) -> dict[str, Any]:
-    data, counts = switches.records, switches.counts
-    write_whole(folder / SWITCHES, data)
+    counts, digest, size = switches.counts, hashlib.sha256(), 0
+
+    def told() -> Iterator[bytes]:
+        nonlocal size
+        for piece in switches.records:
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+
+    write_raw(folder / SWITCHES, told())
     return {
         "key": raw_key(session, SWITCHES),
-        "count": len(data) // RECORD.size,
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "count": size // RECORD.size,
+        "sha256": digest.hexdigest(),
         "dropped": counts.dropped,
         "unseen": counts.unseen,
         "unavailable": counts.unavailable,

@@ -26,6 +26,7 @@ from permille.controller.domain.recording import (
     Stream,
 )
 from permille.controller.domain.session import TraceOptions
+from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors
 from permille.controller.domain.target_images import TargetImages
@@ -43,7 +44,6 @@ _ENDED_EARLY = {End.OFFLINE: "went offline", End.SLEEP: "slept", End.FAULT: "ref
 _ERROR = "met an error of its trace unit and recorded nothing more (IA32_RTIT_STATUS.Error)"
 _RECORD = ctypes.sizeof(kmod.Switch)
 _PID = struct.Struct("<I")
-_TSC = struct.Struct("<Q")
 
 
 class KmodBackend:
@@ -206,14 +206,13 @@ class KmodRecording:
         return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
-        records = in_time_order(collected.read_bytes() if collected.exists() else b"")
         counts = SwitchCounts(
-            count=len(records) // _RECORD,
+            count=switch_records.count(collected),
             dropped=sum(core.records_dropped for core in self._cores),
             unseen=self._last.processes_missed if self._last is not None else 0,
             unavailable=ends_told(self._cores),
         )
-        return OwnSwitches(records, counts, self._images.thread_names)
+        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names)
 
     def _admit(self) -> None:
         """Those that joined the group: what they began with was not forked by a target."""
@@ -273,13 +272,6 @@ def pids_of(records: bytes) -> set[int]:
     """The processes that records tell of."""
     at = kmod.Switch.pid.offset
     return {_PID.unpack_from(records, begin + at)[0] for begin in range(0, len(records), _RECORD)}
-
-
-def in_time_order(records: bytes) -> bytes:
-    """Each core's are, those of several are not; a torn last one is left out."""
-    whole = len(records) - len(records) % _RECORD
-    each = (records[begin : begin + _RECORD] for begin in range(0, whole, _RECORD))
-    return b"".join(sorted(each, key=_TSC.unpack_from))
 
 
 def ends_told(cores: Sequence[kmod.CoreStatus]) -> str:

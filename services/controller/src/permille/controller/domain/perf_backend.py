@@ -195,15 +195,14 @@ class PerfRecording:
         return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
-        records = sorted(switch_records.parse(collected.read_bytes() if collected.exists() else b""))
         partial = [f"core {core}" for core, counted in self._counted.items() if counted["partial"]]
         counts = SwitchCounts(
-            count=len(records),
+            count=switch_records.count(collected),
             dropped=sum(counted["lost_records"] for counted in self._counted.values()),
             unseen=0,
             unavailable=f"{', '.join(partial)}: KVM had the trace unit for a time" if partial else "",
         )
-        return OwnSwitches(switch_records.pack(records), counts, self._images.thread_names)
+        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names)
 
     def _take(self, record: PerfRecord) -> SwitchRecord | None:
         """Counts a record; the switch record that it is."""

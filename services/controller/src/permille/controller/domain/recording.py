@@ -109,9 +109,12 @@ class ImageChange:
 
 @dataclass(frozen=True)
 class OwnSwitches:
-    """Switch records of the back end's own, stamped with the TSC, in time order, and what each thread was called."""
+    """Switch records of the back end's own, stamped with the TSC, in time order, and what each thread was called.
 
-    records: bytes
+    `records`: in pieces, to be read once.
+    """
+
+    records: Iterable[bytes]
     counts: SwitchCounts
     thread_names: Mapping[int, str] = field(default_factory=dict)
 

@@ -132,7 +132,7 @@ async def ask(channels: Channels, request: pb.PlanBuffersRequest) -> pb.PlanBuff
 
 
 async def history(pids: Sequence[int], switches: SwitchRecorder | None) -> tuple[list[UseSample], list[SwitchRecord]]:
-    """One sample more than slices, and the switches between the first and the last one, stamped alike."""
+    """One sample more than slices, and in time order the switches between the first and the last one, stamped alike."""
     with tempfile.TemporaryDirectory(prefix="permille-history-") as folder:
         name, path = f"plan-{secrets.token_hex(8)}", Path(folder) / "switches"
         recording = switches is not None and not await switches.begin(name, pids, path)
@@ -144,8 +144,7 @@ async def history(pids: Sequence[int], switches: SwitchRecorder | None) -> tuple
         finally:
             if switches is not None and recording:
                 await switches.end(name)
-        records = switch_records.parse(path.read_bytes()) if path.exists() else []
-    return samples, records
+        return samples, list(switch_records.records_of(switch_records.in_time_order(path)))
 
 
 async def sample(pids: Sequence[int]) -> dict[int, dict[int, float]]:

@@ -18,6 +18,8 @@ from permille.controller.service.core_rates import binary_of
 from permille.mesh.errors import Code, PermilleError, ResourceExhausted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from permille.api.allocator.v1 import allocator_pb2 as pb
     from permille.controller.domain.recording import Recording
     from permille.controller.domain.session import Session
@@ -78,14 +80,14 @@ async def plan_cores(
     return CorePlan(CoreBuffers(sizes), planned, plan.expected_bytes, binary)
 
 
-def observed(recording: Recording, records: bytes) -> Sequence[CoreObservation]:
-    """What the cores of a finished recording wrote, with its switch records."""
+def observed(recording: Recording, switches: Path) -> Sequence[CoreObservation]:
+    """What the cores of a finished recording wrote, with the file of its switch records, in time order."""
     clock = recording.realtime()
     written = {stream.core: CoreWritten(stream.size_bytes, stream.full) for stream in recording.streams()}
     ticks_per_ms = (clock.tsc1 - clock.tsc0) / max(1, clock.ns1 - clock.ns0) * 1e6
     if not written or ticks_per_ms <= 0:
         return ()
-    return observations(written, switch_records.parse(records), clock.tsc0, clock.tsc1, ticks_per_ms=ticks_per_ms)
+    return observations(written, switch_records.read(switches), clock.tsc0, clock.tsc1, ticks_per_ms=ticks_per_ms)
 
 
 async def learn(rates: CoreRates, session: Session, seen: Sequence[CoreObservation], binary: str) -> None:

@@ -134,7 +134,7 @@ class SessionRunner:
             recordings = await self._record(entry)
             await self._until_written(lambda: self._spool(entry, recordings))
             if self._backend.by_core:
-                seen = await asyncio.to_thread(observed, recordings[0], (entry.folder / SWITCHES).read_bytes())
+                seen = await asyncio.to_thread(observed, recordings[0], entry.folder / SWITCHES)
         self._spooled.set()
         await self._release(entry)
         if not entry.archived:
@@ -286,11 +286,8 @@ class SessionRunner:
         notes = (*self._notes, *unrecorded(self._session, joins=self._backend.joins, without_room=without_room))
         if own is not None:
             return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
-        try:
-            raw = entry.raw_switches.read_bytes()
-        except FileNotFoundError:
-            raw = b""
-        return SwitchesOfSession(switch_records.to_tsc(raw, recording.monotonic()), self._counts, notes=notes)
+        records = switch_records.to_tsc(switch_records.in_time_order(entry.raw_switches), recording.monotonic())
+        return SwitchesOfSession(records, self._counts, notes=notes)
 
     async def _upload(self, entry: Entry) -> None:
         pauses = Backoff(most_s=MOST_BACKOFF_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,16 +33,16 @@ class CoreObservation:
 def observations(
     written: Mapping[int, CoreWritten], records: Iterable[SwitchRecord], begin: int, end: int, *, ticks_per_ms: float
 ) -> list[CoreObservation]:
-    """Records, begin and end of the recording in one unit, of which `ticks_per_ms` are a ms.
+    """Records in time order, begin and end of the recording in one unit, of which `ticks_per_ms` are a ms.
 
     A core without a record is left out: nobody knows how long the target had it. Of a core whose buffer was full the
     rate comes out too low, never too high, since the target went on without being recorded.
     """
-    ticks: dict[int, list[int]] = defaultdict(list)
+    ticks: dict[int, int] = defaultdict(int)
     for run in runs_of(history_of(records), begin, end):
-        ticks[run.core].append(max(0, min(run.end_ns, end) - max(run.begin_ns, begin)))
+        ticks[run.core] += max(0, min(run.end_ns, end) - max(run.begin_ns, begin))
     return [
-        CoreObservation(core, math.fsum(ticks[core]) / ticks_per_ms, buffer.size_bytes, buffer.full)
+        CoreObservation(core, ticks[core] / ticks_per_ms, buffer.size_bytes, buffer.full)
         for core, buffer in sorted(written.items())
         if core in ticks
     ]

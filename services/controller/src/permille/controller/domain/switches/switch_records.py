@@ -13,14 +13,21 @@ not matter.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, chain, starmap
 from operator import itemgetter
+from pathlib import Path
 from typing import NamedTuple
 
 RECORD = struct.Struct("<QIIII")
 STAMPED = struct.Struct("<Q16s")
 IN, OUT = 1, 0
+# Of a file, in memory at once: some 160 bytes a record. A session may have ten millions of them.
+PIECE_BYTES = RECORD.size << 14
+_TIME = itemgetter(0)
+_NEVER = 1 << 64
 
 
 class SwitchRecord(NamedTuple):
@@ -57,12 +64,49 @@ def pack(records: Iterable[SwitchRecord]) -> bytes:
     return b"".join(RECORD.pack(*record) for record in records)
 
 
-def to_tsc(data: bytes, monotonic: Anchors) -> bytes:
-    """The records of a file in time order, stamped with the TSC; those from before TSC 0 and a torn last one left out.
+def read(file: Path) -> Iterator[SwitchRecord]:
+    """Those of a file, as they stand there."""
+    return records_of(pieces(file))
 
-    As bytes: a busy process has some 10,000 in a session, and as objects they cost more than its packets.
+
+def records_of(pieces: Iterable[bytes]) -> Iterator[SwitchRecord]:
+    return chain.from_iterable(map(parse, pieces))
+
+
+def in_time_order(file: Path) -> Iterator[bytes]:
+    """All records of a file that is as the recorder left it, sorted, in pieces; those of one time stay in their order.
+
+    The kernel hands them over every few ms, in order core by core. So hardly more than a piece waits until it is known
+    that nothing that follows is older; whatever stood in the file would come out sorted, if need be in one piece.
     """
-    whole = len(data) - len(data) % RECORD.size
-    ordered = sorted(STAMPED.iter_unpack(data[:whole]), key=itemgetter(0))
+    oldest = [min(map(_TIME, STAMPED.iter_unpack(piece))) for piece in pieces(file)]
+    # By piece: of all that follow, the oldest.
+    following = [*accumulate(reversed([*oldest[1:], _NEVER]), min)][::-1]
+    waiting: list[tuple[int, bytes]] = []
+    for piece, limit in zip(pieces(file), following, strict=False):
+        waiting.extend(STAMPED.iter_unpack(piece))
+        waiting.sort(key=_TIME)
+        sure = bisect_right(waiting, limit, key=_TIME)
+        yield b"".join(starmap(STAMPED.pack, waiting[:sure]))
+        del waiting[:sure]
+
+
+def to_tsc(ordered: Iterable[bytes], monotonic: Anchors) -> Iterator[bytes]:
+    """Records, piece by piece, stamped with the TSC; those from before TSC 0 are left out."""
     tsc_at, stamped = monotonic.tsc_at, STAMPED.pack
-    return b"".join(stamped(tsc, rest) for time, rest in ordered if (tsc := tsc_at(time)) >= 0)
+    for piece in ordered:
+        yield b"".join(stamped(tsc, rest) for time, rest in STAMPED.iter_unpack(piece) if (tsc := tsc_at(time)) >= 0)
+
+
+def count(file: Path) -> int:
+    return file.stat().st_size // RECORD.size if file.exists() else 0
+
+
+def pieces(file: Path) -> Iterator[bytes]:
+    """The whole records of a file; none of one that is not there, and no torn last one."""
+    if not file.exists():
+        return
+    with file.open("rb") as opened:
+        while piece := opened.read(PIECE_BYTES):
+            if whole := len(piece) - len(piece) % RECORD.size:
+                yield piece[:whole]
