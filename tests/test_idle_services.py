@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from permille.mesh.discovery import wait_for
 from permille.mesh.embedded_etcd import EmbeddedEtcd
+from permille.mesh.etcd import Etcd
 
 # Each is 2 to 60 MB: tables, object stores, TLS, traces, reflection, coloured terminals, symbols, a compiler.
 HEAVY = {
     "bcc", "boto3", "botocore", "cryptography", "deltalake", "duckdb", "elftools", "greenlet",
     "grpc_reflection.v1alpha", "kopf", "kubernetes", "numpy", "opentelemetry", "pandas", "pyarrow", "pygments", "rich",
 }  # fmt: skip
+# What a controller may have while it waits: design note 10.
+RESIDENT_BYTES = 64 << 20
+PATIENCE_S = 60.0
 # The service as it is, which ends when it has begun to serve.
 SERVE = """
 import importlib, json, sys
@@ -43,3 +50,29 @@ async def test_what_waits_on_every_node_has_loaded_nothing_heavy(
     loaded = set(json.loads(done.stdout))
     assert {"grpc", "permille"} <= loaded
     assert loaded & HEAVY == set()
+
+
+async def at_rest(process: psutil.Process) -> None:
+    """Until it has used no processor time for a second, which is counted in steps of 10 ms."""
+    before, now = None, process.cpu_times()[:2]
+    while before != now:
+        await asyncio.sleep(1)
+        before, now = now, process.cpu_times()[:2]
+
+
+async def test_a_controller_that_waits_is_as_small_as_promised(
+    etcd_server: EmbeddedEtcd, etcd: Etcd, tmp_path: Path
+) -> None:
+    program = str(Path(sys.executable).with_name("permille-controller"))
+    command = [program, "--state-dir", str(tmp_path), "--etcd", etcd_server.endpoint, "--node", "n1"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as started:
+        try:
+            await wait_for(etcd, "controller", instance="n1", timeout_s=PATIENCE_S)
+            controller = psutil.Process(started.pid)
+            async with asyncio.timeout(PATIENCE_S):
+                await at_rest(controller)
+            resident = controller.memory_info().rss
+        finally:
+            started.terminate()
+    print(f"a controller that waits has {resident / 1e6:.1f} MB resident")
+    assert resident <= RESIDENT_BYTES
