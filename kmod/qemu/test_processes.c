@@ -59,15 +59,21 @@ static void end_child(struct recording *r, pid_t pid)
 	close_recording(r);
 }
 
-static void fork_five(void)
+/* One after the other, which end at once */
+static void fork_short(int count)
 {
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < count; i++) {
 		pid_t pid = fork();
 
 		if (!pid)
 			_exit(0);
 		waitpid(pid, NULL, 0);
 	}
+}
+
+static void fork_five(void)
+{
+	fork_short(5);
 }
 
 static void exec_itself(void)
@@ -140,13 +146,7 @@ static void follows_forks(void)
 
 static void fork_many(void)
 {
-	for (int i = 0; i < MANY; i++) {
-		pid_t pid = fork();
-
-		if (!pid)
-			_exit(0);
-		waitpid(pid, NULL, 0);
-	}
+	fork_short(MANY);
 	raise(SIGSTOP);
 	fork_five();
 }
@@ -405,13 +405,7 @@ static void run_others_on_core_1(void)
 
 	if (!others) {
 		go_to_core(1);
-		for (int i = 0; i < 20; i++) {
-			pid_t pid = fork();
-
-			if (!pid)
-				_exit(0);
-			waitpid(pid, NULL, 0);
-		}
+		fork_short(20);
 		_exit(0);
 	}
 	waitpid(others, NULL, 0);
@@ -460,13 +454,7 @@ static long memories(void)
 
 static void fork_children(void)
 {
-	for (int i = 0; i < CHILDREN; i++) {
-		pid_t pid = fork();
-
-		if (!pid)
-			_exit(0);
-		waitpid(pid, NULL, 0);
-	}
+	fork_short(CHILDREN);
 }
 
 static void keeps_no_memory_of_the_dead(void)

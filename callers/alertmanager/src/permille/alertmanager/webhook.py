@@ -13,15 +13,15 @@ from aiohttp import web
 from permille.alertmanager.alerts import Alert, BadAlertError, Recording, alerts_of
 from permille.api.coverage.v1.coverage_pb2 import CoverageRequest
 from permille.api.operation.v1.operation_pb2 import Operation
-from permille.client import AsyncClient, DeadlineExceeded, PermilleError, ResourceExhausted, Unavailable
-from permille.client.errors import error_of_operation
+from permille.client import AsyncClient, PermilleError, ResourceExhausted
+from permille.client.errors import AWAY, error_of_operation
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 _log = logging.getLogger(__name__)
 _MOST_BODY_BYTES = 4 << 20
 # So often an alert's recording is begun when each ended with an error that may pass.
 _MOST_ATTEMPTS = 5
-_MAY_PASS = (DeadlineExceeded, ResourceExhausted, Unavailable)
+_MAY_PASS = (*AWAY, ResourceExhausted)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Webhook:
         except BadAlertError as error:
             return Outcome(alert.fingerprint, "refused", message=str(error))
         except PermilleError as error:
-            again = error.retry_after_s is not None or isinstance(error, (Unavailable, DeadlineExceeded))
+            again = error.retry_after_s is not None or isinstance(error, AWAY)
             outcome = "failed" if again else "refused"
             return Outcome(alert.fingerprint, outcome, message=f"{error.reason}: {error}", again=again)
         failed = error_of_operation(operation)
