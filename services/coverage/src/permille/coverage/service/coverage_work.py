@@ -161,7 +161,7 @@ class CoverageWork:
             errors = {index: one for index, one in zip(missing, results, strict=True) if isinstance(one, BaseException)}
             told |= {index: one for index, one in errors.items() if _refuses_nothing(one)}
             refused = [error for index, error in errors.items() if index not in told]
-            holders = _recording_them(errors)
+            holders = _recording_them(told)
             if refused or not holders or not _waits(job, state) or not turn.may_come(holders):
                 break
             if job.cancel_requested.is_set():
@@ -282,13 +282,10 @@ def _refuses_nothing(error: BaseException) -> TypeGuard[PermilleError]:
     return isinstance(error, PermilleError) and (error.code in _AWAY or error.reason == "ALREADY_TRACED")
 
 
-def _recording_them(errors: Mapping[int, BaseException]) -> dict[int, str]:
+def _recording_them(errors: Mapping[int, PermilleError]) -> dict[int, str]:
     """The session of others that records a process of this part of the plan."""
-    return {
-        index: error.metadata.get("session", "")
-        for index, error in errors.items()
-        if isinstance(error, PermilleError) and error.reason == "ALREADY_TRACED"
-    }
+    traced = {index: error for index, error in errors.items() if error.reason == "ALREADY_TRACED"}
+    return {index: error.metadata.get("session", "") for index, error in traced.items()}
 
 
 def _waits(job: CoverageJob, state: coverage_pb2.CoverageState) -> bool:
