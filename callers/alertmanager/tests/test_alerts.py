@@ -58,6 +58,8 @@ def test_an_alert_has_one_request_id_as_long_as_it_fires() -> None:
     elsewhere = message()
     elsewhere["alerts"][0]["startsAt"] = "2026-03-01T12:00:00.123456789+02:00"
     assert first.request_id == again.request_id == alerts_of(elsewhere)[0].request_id
+    # One trouble of the program, however many attempts follow.
+    assert Recording().of(alerts_of(message(process_name="p"))[0]).cause == first.request_id
     assert first.request_id == "alertmanager-a1b2c3d4e5f60718-1772359200123"
     assert alerts_of(later)[0].request_id != first.request_id
 

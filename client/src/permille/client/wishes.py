@@ -44,6 +44,7 @@ def wish(
     weights: Weights | None = None,
     backend: Backend = "",
     retention_s: int | None = None,
+    cause: str = "",
 ) -> coverage_pb2.CoverageRequest:
     """A target, named in one way, why it is recorded, and limits; what is left out the service decides.
 
@@ -52,6 +53,7 @@ def wish(
     `rounds`: of profiling, at most so many replicas one after the other, while the next one is expected to show
     `min_gain` new functions for each MiB of trace and `min_gain_per_core_second`; 0: the service's settings.
     `retention_s`: so long after it is decoded a recording is deleted, with its rows; None: as the mesh keeps it.
+    `cause`: of an anomaly, what happened; requests about the same count as one trouble of the program.
 
     Raises `InvalidArgument` for a gain without rounds, and for a retention that is no whole number of seconds above 0.
     """
@@ -90,6 +92,7 @@ def wish(
         else None,
         weights=coverage_pb2.Weights(**weights) if weights is not None else None,
         retention_s=retention_s or 0,
+        cause=cause,
         backend=controller_pb2.Backend.Value(f"BACKEND_{backend.upper() or 'UNSPECIFIED'}"),
     )
 

@@ -58,7 +58,7 @@ class Recording:
     def of(self, alert: Alert) -> coverage_pb2.CoverageRequest:
         """The narrowest target that the labels name: a container, a pod, or processes of a name.
 
-        Raises `BadAlertError` when they name none.
+        Raises `BadAlertError` when they name none, or the alert has no time or fingerprint.
         """
         said = {what: alert.labels.get(label, "") for what, label in self.labels.items()}
         namespace = said["namespace"]
@@ -75,7 +75,14 @@ class Recording:
                 "the labels name nothing to record: wanted {container_id}, or {namespace} and {pod}, or {process_name};"
                 " there are {present}".format(present=", ".join(sorted(alert.labels)) or "none", **self.labels)
             )
-        return wish(**target, purpose="anomaly", period_ms=self.period_ms, namespace=namespace or self.namespace)
+        return wish(
+            **target,
+            purpose="anomaly",
+            period_ms=self.period_ms,
+            namespace=namespace or self.namespace,
+            # However many attempts it takes: the alert is one trouble.
+            cause=alert.request_id,
+        )
 
 
 def alerts_of(message: Any) -> list[Alert]:
