@@ -98,9 +98,10 @@ test-vpt: | $(VENV)/.system
 test-rust: | $(VENV)/.system
 	cd services/decoder/ptcore && cargo test --workspace --tests --profile checked
 
-test-all: ## The slow suites and the kernel module too: all but test-images and test-kmod-long
+test-all: ## The slow suites, the kernel module and the images too: all but test-kmod-long
 	$(MAKE) --no-print-directory test-services
 	$(MAKE) --no-print-directory test-kmod
+	$(MAKE) --no-print-directory test-images
 
 test-services: ## The slow suites too
 	deploy/install-system test-all
