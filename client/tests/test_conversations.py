@@ -136,6 +136,14 @@ def test_waiting_ends_at_its_limit_and_names_what_goes_on() -> None:
     assert failure.value.metadata == {"operation": "operations/1"}
 
 
+@pytest.mark.parametrize("operation", ["operations/1", changed("RECORDING").operation])
+def test_waiting_for_who_is_away_ends_at_its_limit_too(operation: Operation | str) -> None:
+    talk = Talk([AWAY] * 1000)
+    with pytest.raises(Unavailable):
+        talk.hold(Manner(patience_s=60, clock=lambda: talk.now_s).wait(operation, None, 5.0))
+    assert 100 < talk.now_s <= 105
+
+
 def test_a_wish_has_every_target_weight_gain_and_back_end_of_the_api() -> None:
     asked = wish(
         selector="app=web", purpose="profiling", rounds=5, min_gain=2.0, min_gain_per_core_second=0.5,

@@ -68,9 +68,11 @@ class Manner:
         answer: coverage_pb2.PlanCoverageResponse = yield from self._answered("PlanCoverage", request)
         return answer.plan
 
-    def get(self, name: str) -> Conversation[Operation]:
+    def get(self, name: str, patience_s: float | None = None) -> Conversation[Operation]:
         request = operation_pb2.GetOperationRequest(name=name)
-        answer: operation_pb2.GetOperationResponse = yield from self._answered("GetOperation", request)
+        answer: operation_pb2.GetOperationResponse = yield from self._answered(
+            "GetOperation", request, patience_s=patience_s
+        )
         return answer.operation
 
     def cancel(self, name: str) -> Conversation[Operation]:
@@ -96,9 +98,12 @@ class Manner:
     def wait(
         self, operation: Operation | str, tell: Tell | None, limit_s: float | None
     ) -> Conversation[coverage_pb2.CoverageResult]:
-        """Follows the operation to its end. Raises its error, or `DeadlineExceeded` after `limit_s`; it goes on."""
+        """Follows the operation to its end. Raises its error, or `DeadlineExceeded` after `limit_s`; it goes on.
+
+        Where the last call had no answer when `limit_s` is over, why it had none is the error.
+        """
         begun_s = self.clock()
-        now = (yield from self.get(operation)) if isinstance(operation, str) else operation
+        now = (yield from self.get(operation, limit_s)) if isinstance(operation, str) else operation
         while not now.done:
             if tell is not None:
                 tell(now.progress)
@@ -108,7 +113,10 @@ class Manner:
             wait_ms = min(_NEWS_MS, max(1, int(left_s * 1000)))
             request = operation_pb2.WaitOperationRequest(name=now.name, timeout_ms=wait_ms, newer_than=now.update_time)
             answer: operation_pb2.WaitOperationResponse = yield from self._answered(
-                "WaitOperation", request, timeout_s=wait_ms / 1000 + _LATE_S
+                "WaitOperation",
+                request,
+                timeout_s=wait_ms / 1000 + _LATE_S,
+                patience_s=None if limit_s is None else left_s,
             )
             now = answer.operation
         failed = error_of_operation(now)
@@ -122,12 +130,16 @@ class Manner:
     def _tables_s(self) -> float:
         return max(self.timeout_s, _TABLES_S)
 
-    def _answered(self, method: str, request: Message, *, timeout_s: float = 0.0) -> Conversation[Any]:
-        """Repeats the call after the delay that the server names, or while nobody answers, within `patience_s`.
+    def _answered(
+        self, method: str, request: Message, *, timeout_s: float = 0.0, patience_s: float | None = None
+    ) -> Conversation[Any]:
+        """Repeats the call after the delay that the server names, or while nobody answers.
 
-        All calls can be repeated: a start has its request_id.
+        For so long as this client has patience, and at most for `patience_s`. All calls can be repeated: a start has
+        its request_id.
         """
         begun_s, pause_s = self.clock(), _FIRST_PAUSE_S
+        longest_s = self.patience_s if patience_s is None else min(patience_s, self.patience_s)
         while True:
             try:
                 return (yield Call(method, request, timeout_s or self.timeout_s))
@@ -136,7 +148,7 @@ class Manner:
                 if wait_s is None and isinstance(error, AWAY):
                     # Not all clients at the same moment.
                     wait_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
-                if wait_s is None or self.clock() - begun_s + wait_s > self.patience_s:
+                if wait_s is None or self.clock() - begun_s + wait_s > longest_s:
                     raise
             yield Pause(wait_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
