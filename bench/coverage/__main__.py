@@ -2,9 +2,9 @@
 
 Several instances of each program run under the same load. First an operation with adaptive rounds begins without
 knowing anything of the program. Then the instances are recorded in turn, again and again for each period. The truth is
-one much longer recording of each instance, together; that what is decoded is what ran is shown with the first program,
-by the recorder's own log of every block. Accuracy is (2 - L1 distance of the two distributions of executed functions)
-/ 2, by calls and by instructions.
+one much longer recording of each instance, together; that what is decoded is what ran is shown with one instance of
+each program, by the recorder's own log of every block. Accuracy is (2 - L1 distance of the two distributions of
+executed functions) / 2, by calls and by instructions.
 
 PERMILLE_BENCH_PROGRAMS (redis,cpython,pigz,nginx,memcached), PERMILLE_BENCH_INSTANCES (2), PERMILLE_BENCH_RECORDINGS
 (10, of each period), PERMILLE_BENCH_TRUTH_MS (5000), PERMILLE_BENCH_LOG (1; 0: no log, and no Rust for its comparison).
@@ -74,7 +74,7 @@ def main() -> None:
                         calls.wait_until_recordable(one.pid)
                         # Who rests does not end.
                         stack.callback(one.go_on)
-                    if LOG and program == PROGRAMS[0]:
+                    if LOG:
                         figures |= as_logged(program, running[0])
                     figures |= measured(calls, program, running)
     print(table(figures), flush=True)
