@@ -22,6 +22,7 @@ static const struct {
 	{ "sessions", test_sessions },
 	{ "records", test_switch_records },
 	{ "processes", test_processes },
+	{ "dead", test_dead_targets },
 	{ "buffers", test_buffers },
 	{ "refusals", test_refusals },
 	{ "lifecycle", test_lifecycle },

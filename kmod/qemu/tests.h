@@ -12,6 +12,7 @@ void test_sessions(void);
 void test_refusals(void);
 void test_switch_records(void);
 void test_processes(void);
+void test_dead_targets(void);
 void test_buffers(void);
 void test_lifecycle(void);
 void test_operations(void);
