@@ -8,6 +8,9 @@ import sys
 import structlog
 from permille.mesh.tracing import with_trace
 
+# Without the frames' variables, among which are keys, tokens and what users asked for.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
 
 def configure(service: str, instance: str, *, level: str, style: str) -> None:
     """Sends the logs of structlog and of the standard library through one renderer. `style`: auto, json or console."""
@@ -17,10 +20,12 @@ def configure(service: str, instance: str, *, level: str, style: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         with_trace,
-        *(() if console else (structlog.processors.dict_tracebacks,)),
+        *(() if console else (_TRACEBACKS,)),
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        if console
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
