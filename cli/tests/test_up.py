@@ -48,6 +48,7 @@ def test_a_second_one_on_the_same_folder_is_refused_naming_the_first(mesh: Mesh)
 def test_each_process_that_dies_comes_back_and_the_mesh_works_again(own_mesh: Mesh) -> None:
     own_mesh.start()
     before = {name: process.pid for name, process in own_mesh.processes().items()}
+    addresses = {service["address"] for service in own_mesh.json("doctor")["mesh"]["services"]}
     for name in (*SERVICES, "etcd"):
         os.kill(before[name], signal.SIGKILL)
 
@@ -60,7 +61,9 @@ def test_each_process_that_dies_comes_back_and_the_mesh_works_again(own_mesh: Me
     def healthy() -> bool:
         found = own_mesh.json("doctor")["mesh"]["services"]
         # The killed ones are still listed until their leases run out.
-        return {service["service"] for service in found if service["healthy"]} == SERVICES
+        well = [service for service in found if service["healthy"]]
+        # Where they were: who is no part of the mesh knows the addresses alone.
+        return {service["service"] for service in well} == SERVICES and {one["address"] for one in well} == addresses
 
     await_true(healthy, 60, "all services to be healthy again")
     assert own_mesh.run("query", "SELECT count(*) FROM sessions").returncode == 0

@@ -23,6 +23,7 @@ class Supervised:
     """A child in a session of its own: a Ctrl-C at the terminal is for the supervisor, which ends it in order.
 
     When the supervisor dies the kernel sends it SIGTERM (PR_SET_PDEATHSIG, by setpriv(1) of util-linux).
+    `again`: how it is started in the place of one that has ended, unless that was started so too and hardly lived.
     """
 
     def __init__(self, name: str, argv: Sequence[str], log: Path, tell: Callable[[Event], None]) -> None:
@@ -30,6 +31,7 @@ class Supervised:
         self.log = log
         self.restarts = 0
         self.exit_code: int | None = None
+        self.again: Sequence[str] = argv
         self._argv = argv
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
@@ -43,23 +45,26 @@ class Supervised:
     async def run(self) -> None:
         """Starts it, and again after each end, waiting longer each time; returns when `stop` was called."""
         backoff = Backoff(0.2, 10.0)
+        argv = self._argv
         while not self._stopping:
             begun = time.monotonic()
-            self.exit_code = await self._run_once()
+            self.exit_code = await self._run_once(argv)
             if self._stopping:
                 return
             self._tell(Event(Happened.ENDED, self.name, detail=ended_text(self.exit_code)))
-            if time.monotonic() - begun > _WELL_S:
+            was_well = time.monotonic() - begun > _WELL_S
+            if was_well:
                 backoff.reset()
+            argv = self.again if was_well or argv is not self.again else self._argv
             await backoff.pause()
             self.restarts += 1
 
-    async def _run_once(self) -> int:
+    async def _run_once(self, argv: Sequence[str]) -> int:
         rotate(self.log)
         with self.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *dies_with_parent(),
-                *self._argv,
+                *argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

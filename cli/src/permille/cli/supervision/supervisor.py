@@ -35,10 +35,9 @@ class Supervisor:
         self._tell = tell
         self._logs = config.state_dir / "logs"
         self._etcd = PrivateEtcd(config.state_dir / "etcd", tell) if not config.etcd else None
+        self._flags = flags
         self._services = {
-            name: Supervised(
-                name, [*program(name), *flags, "--listen", "127.0.0.1:0"], self._logs / f"{name}.log", tell
-            )
+            name: Supervised(name, self._command(name, "127.0.0.1:0"), self._logs / f"{name}.log", tell)
             for name in SERVICES
         }
         self._serving: set[str] = set()
@@ -67,6 +66,9 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._tell(Event(Happened.STOPPED))
+
+    def _command(self, name: str, listen: str) -> list[str]:
+        return [*program(name), *self._flags, "--listen", listen]
 
     def _asked_to_stop(self) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()
@@ -99,6 +101,8 @@ class Supervisor:
         async def one(name: str) -> None:
             endpoint = await until_serving(etcd, channels, name, node)
             self._serving.add(name)
+            # Those outside the mesh know the address alone.
+            self._services[name].again = self._command(name, endpoint.address)
             self._tell(Event(Happened.SERVING, name, self._services[name].pid, endpoint.address))
 
         try:
