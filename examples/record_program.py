@@ -28,7 +28,11 @@ def main(address: str, process_name: str, ca: str = "", cert: str = "", key: str
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 6):
+        sys.exit(__doc__)
     try:
         main(*sys.argv[1:])
     except PermilleError as error:
         sys.exit(f"{error.reason}: {error}")
+    except OSError as error:
+        sys.exit(f"a certificate cannot be read: {error}")

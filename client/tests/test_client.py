@@ -160,7 +160,7 @@ def listening_to_nobody() -> Iterator[str]:
 def test_plain_text_stays_on_this_machine_and_addresses_are_checked() -> None:
     with pytest.raises(FailedPrecondition, match="plain text"):
         Client("10.0.0.1:7600")
-    for wrong in ("", "localhost", "localhost:http"):
+    for wrong in ("", "localhost", "localhost:http", "127.0.0.1:999999", "::1:70"):
         with pytest.raises(InvalidArgument, match="HOST:PORT"):
             Client(wrong)
     with pytest.raises(InvalidArgument, match="belong together"):

@@ -132,8 +132,19 @@ def test_waiting_raises_why_the_operation_failed() -> None:
 
 def test_waiting_ends_at_its_limit_and_names_what_goes_on() -> None:
     with pytest.raises(DeadlineExceeded, match="RECORDING") as failure:
-        held([], "wait", changed("RECORDING").operation, None, 0.0)
+        held([changed("RECORDING")], "wait", Operation(name="operations/1"), None, 0.0)
     assert failure.value.metadata == {"operation": "operations/1"}
+
+
+def test_what_is_done_is_told_however_short_the_limit() -> None:
+    held([changed("DECODING", done=True)], "wait", Operation(name="operations/1"), None, 0.0)
+
+
+def test_an_unknown_purpose_or_back_end_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidArgument, match=r"'bad' is no purpose .*anomaly, profiling"):
+        wish(purpose="bad")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"'ebpf' is no backend .*kmod"):
+        wish(backend="ebpf")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("operation", ["operations/1", changed("RECORDING").operation])

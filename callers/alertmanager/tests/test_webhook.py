@@ -111,3 +111,33 @@ async def test_an_alert_is_not_recorded_for_ever(coverage: Coverage, client: Asy
         coverage.end(list(coverage.operations)[-1], PASSES)
     assert len(coverage.operations) == 5
     assert (status, outcome["outcome"], outcome["operation"]) == (400, "failed", "operations/5")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json; charset=klingon", b"{}"),
+        ("application/json", b"[" * 100_000),
+        ("application/json", b"9" * 5_000),
+        ("application/json", b"\xff"),
+        ("application/json", b'{"version": "4", "alerts": [{"labels": {"process_name": "\\ud800"}}]}'),
+        (
+            "application/json",
+            b'{"version": "4", "alerts": [{"status": "firing", "fingerprint": "a1", "startsAt": "2026-03-01T10:00:00Z",'
+            b' "labels": {"process_name": "\\ud800"}}]}',
+        ),
+    ],
+)
+async def test_what_nobody_can_mean_is_refused_and_not_an_error_of_the_server(
+    client: AsyncClient, content_type: str, body: bytes
+) -> None:
+    async with TestClient(TestServer(Webhook(client, Recording()).application())) as http:
+        answer = await http.post("/alerts", data=body, headers={"Content-Type": content_type})
+        assert answer.status in (200, 400)
+        assert answer.content_type == "application/json"
+
+
+async def test_a_token_of_other_letters_is_not_the_token(client: AsyncClient) -> None:
+    async with TestClient(TestServer(Webhook(client, Recording(), token="a").application())) as http:
+        answer = await http.post("/alerts", json={}, headers={"Authorization": "Bearer ä"})
+        assert answer.status == 401

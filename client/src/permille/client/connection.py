@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 from permille.client.errors import FailedPrecondition, InvalidArgument
 
+_LAST_PORT = 65_535
 _MOST_MESSAGE_BYTES = 16 << 20
 # What services' certificates are made out to, wherever they run.
 _SERVER_NAME = "coverage.permille"
@@ -32,11 +33,11 @@ class Connection:
         found = [address.strip() for address in self.addresses.split(",") if address.strip()]
         for address in found or [""]:
             host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal():
+            if not host or not port.isdecimal() or int(port) > _LAST_PORT or (":" in host and host[0] != "["):
                 raise InvalidArgument(
                     f"{address!r} is no address of coverage",
                     reason="ADDRESS",
-                    help="write HOST:PORT, several with commas between; `permille doctor` shows them",
+                    help="write HOST:PORT or [IPv6]:PORT, several with commas between; `permille doctor` shows them",
                 )
             if not self._secure and not _is_loopback(host.strip("[]")):
                 raise FailedPrecondition(

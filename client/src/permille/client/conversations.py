@@ -103,13 +103,15 @@ class Manner:
         Where the last call had no answer when `limit_s` is over, why it had none is the error.
         """
         begun_s = self.clock()
+        asked = isinstance(operation, str)
         now = (yield from self.get(operation, limit_s)) if isinstance(operation, str) else operation
         while not now.done:
             if tell is not None:
                 tell(now.progress)
-            left_s = _NEWS_MS / 1000 if limit_s is None else begun_s + limit_s - self.clock()
-            if left_s <= 0:
+            left_s = _NEWS_MS / 1000 if limit_s is None else max(0.0, begun_s + limit_s - self.clock())
+            if asked and not left_s:
                 raise _not_done(now, limit_s)
+            asked = True
             wait_ms = min(_NEWS_MS, max(1, int(left_s * 1000)))
             request = operation_pb2.WaitOperationRequest(name=now.name, timeout_ms=wait_ms, newer_than=now.update_time)
             answer: operation_pb2.WaitOperationResponse = yield from self._answered(

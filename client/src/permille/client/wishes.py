@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
@@ -55,7 +55,8 @@ def wish(
     `retention_s`: so long after it is decoded a recording is deleted, with its rows; None: as the mesh keeps it.
     `cause`: of an anomaly, what happened; requests about the same count as one trouble of the program.
 
-    Raises `InvalidArgument` for a gain without rounds, and for a retention that is no whole number of seconds above 0.
+    Raises `InvalidArgument` for a gain without rounds, a retention that is no whole number of seconds above 0, and an
+    unknown purpose or back end.
     """
     if (min_gain or min_gain_per_core_second) and not rounds:
         raise InvalidArgument(
@@ -80,7 +81,7 @@ def wish(
             cgroup=cgroup,
             selector=selector,
         ),
-        purpose=coverage_pb2.Purpose.Value(f"PURPOSE_{purpose.upper()}"),
+        purpose=_meant(coverage_pb2.Purpose, purpose),
         period_ms=period_ms,
         budget_bytes=budget_bytes,
         priority=priority,
@@ -93,8 +94,21 @@ def wish(
         weights=coverage_pb2.Weights(**weights) if weights is not None else None,
         retention_s=retention_s or 0,
         cause=cause,
-        backend=controller_pb2.Backend.Value(f"BACKEND_{backend.upper() or 'UNSPECIFIED'}"),
+        backend=_meant(controller_pb2.Backend, backend or "unspecified"),
     )
+
+
+def _meant(enum: Any, name: str) -> Any:
+    kind = enum.DESCRIPTOR.name.upper()
+    known = [key.removeprefix(f"{kind}_").lower() for key in enum.keys()]  # noqa: SIM118 - no dictionary
+    if name not in known:
+        raise InvalidArgument(
+            f"{name!r} is no {kind.lower()}",
+            reason=f"{kind}_UNKNOWN",
+            help=f"one of {', '.join(known[1:])}",
+            metadata={"value": name},
+        )
+    return enum.Value(f"{kind}_{name.upper()}")
 
 
 def session_set(sessions: Sequence[str] = (), *, operation: str = "", target: str = "") -> coverage_pb2.SessionSet:

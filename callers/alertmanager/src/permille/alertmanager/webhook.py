@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 from permille.alertmanager.alerts import Alert, BadAlertError, Recording, alerts_of
@@ -67,8 +67,8 @@ class Webhook:
         if self._token and not _bears(request, self._token):
             return _answer(HTTPStatus.UNAUTHORIZED, error="the header Authorization does not bear the token")
         try:
-            alerts = alerts_of(await request.json())
-        except (BadAlertError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            alerts = alerts_of(await _read(request))
+        except BadAlertError as error:
             _log.warning("refused a message: %s", error)
             return _answer(HTTPStatus.BAD_REQUEST, error=str(error))
         outcomes = await asyncio.gather(*map(self._handle, alerts))
@@ -86,7 +86,8 @@ class Webhook:
             return Outcome(alert.fingerprint, "resolved")
         try:
             operation = await self._begun(alert)
-        except BadAlertError as error:
+        except ValueError as error:
+            # Also of a text that is no Unicode.
             return Outcome(alert.fingerprint, "refused", message=str(error))
         except PermilleError as error:
             again = error.retry_after_s is not None or isinstance(error, AWAY)
@@ -124,9 +125,19 @@ class Webhook:
         return web.Response(body=generate_latest(self._registry), content_type="text/plain")
 
 
+async def _read(request: web.Request) -> Any:
+    try:
+        return await request.json()
+    except (ValueError, LookupError, RecursionError) as error:
+        # An unknown charset, and what is nested deeper than anybody means.
+        raise BadAlertError(f"the body cannot be read as JSON: {error}") from error
+
+
 def _bears(request: web.Request, token: str) -> bool:
     scheme, _, borne = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(borne.strip().encode(), token.encode())
+    return scheme.lower() == "bearer" and hmac.compare_digest(
+        borne.strip().encode(errors="surrogateescape"), token.encode()
+    )
 
 
 def _answer(status: HTTPStatus, **told: object) -> web.Response:
