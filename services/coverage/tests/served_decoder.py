@@ -40,6 +40,8 @@ class Decoder:
         self.tables = DecodedTables()
         # What the n-th decoded session ran.
         self.ran: Callable[[int], dict[str, Iterable[int]]] | None = None
+        # Of a session, by its name.
+        self.period_ms: Callable[[str], int] = lambda _: 100
 
     async def work(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         self.decoded.append(job.request.session)
@@ -48,7 +50,8 @@ class Decoder:
         if self.fail_with is not None:
             raise self.fail_with
         if self.ran is not None:
-            self.tables.add(job.request.session, self.ran(len(self.decoded)))
+            ran, period_ms = self.ran(len(self.decoded)), self.period_ms(job.request.session)
+            self.tables.add(job.request.session, ran, period_ms=period_ms)
         return decoder_pb2.DecodeResult(session=job.request.session, raw_bytes=RAW_BYTES, decode_ms=1500)
 
 
@@ -63,13 +66,18 @@ class DecodedTables:
             self.database.execute(f"CREATE TABLE {table} AS SELECT * FROM empty")
 
     def add(
-        self, session: str, called: dict[str, Iterable[int]], build_id: str = "ab", target: str = "redis-server"
+        self,
+        session: str,
+        called: dict[str, Iterable[int]],
+        build_id: str = "ab",
+        target: str = "redis-server",
+        period_ms: int = 100,
     ) -> None:
         """A session in which main called these, each once in each of its windows."""
         session_id, begin = session.rpartition("/")[2], 1_000_000_000
         known: dict[str, Any] = {"session_id": session_id, "day": date(2026, 1, 1)}
         self._insert("sessions", known | {"session": session, "target": target, "start_ns": begin, "lost_bytes": 0,
-                     "end_ns": begin + 100_000_000, "period_ms": 100, "raw_bytes": RAW_BYTES})  # fmt: skip
+                     "end_ns": begin + 100_000_000, "period_ms": period_ms, "raw_bytes": RAW_BYTES})  # fmt: skip
         self._insert("segments", known | {"segment": 0, "first_ns": begin, "last_ns": begin + 10**8, "decode_ms": 100})
         for name, windows in {"main": range(10), **called}.items():
             number = zlib.crc32(name.encode()) >> 1
@@ -124,3 +132,14 @@ async def decoder_serving(config: MeshConfig, decoder: Decoder) -> AsyncIterator
 def with_rare(session: int) -> dict[str, Iterable[int]]:
     """What always runs, and two functions that only this session runs, once each."""
     return {**USUAL, f"rare-{session}": [3], f"rarer-{session}": [8]}
+
+
+def each_with_its_own(session: int) -> dict[str, Iterable[int]]:
+    """Four functions that only this session runs, all the time, and forty that each of the first two runs once.
+
+    After the second session its windows say that a longer look shows more like them; later ones have nothing more.
+    """
+    # Once in a session, as much that comes rarely does.
+    rarely: dict[str, Iterable[int]] = {f"rarely-{number}": [number % 10] for number in range(40)}
+    always: dict[str, Iterable[int]] = dict.fromkeys((f"of-{session}-{number}" for number in range(4)), range(10))
+    return {**always, **(rarely if session < 3 else dict.fromkeys(rarely, range(10)))}

@@ -11,7 +11,7 @@ from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 from .coverage_process import Coverage, profile_of, result_of, start_profile
 from .served_controller import Controller
-from .served_decoder import USUAL, Decoder, with_rare
+from .served_decoder import USUAL, Decoder, each_with_its_own, with_rare
 
 
 async def test_rounds_go_to_another_replica_while_new_functions_come_and_end_when_none_do(
@@ -36,15 +36,8 @@ async def test_after_a_longer_look_the_next_replica_is_looked_at_for_as_long(
 ) -> None:
     controller.processes = dict.fromkeys((100, 101, 102), "redis-server")
     controller.go_on.set()
-    # Once in a session, as much that comes rarely does: windows say that a longer look shows more like them.
-    rarely: dict[str, Iterable[int]] = {f"rarely-{number}": [number % 10] for number in range(40)}
-
-    def ran(session: int) -> dict[str, Iterable[int]]:
-        """The second session still has much for itself in each window, the third and longer one has nothing more."""
-        always: dict[str, Iterable[int]] = dict.fromkeys((f"of-{session}-{number}" for number in range(4)), range(10))
-        return {**always, **(rarely if session < 3 else dict.fromkeys(rarely, range(10)))}
-
-    decoder.ran = ran
+    decoder.ran = each_with_its_own
+    decoder.period_ms = lambda session: controller.sessions[session].period_ms
     operation = await start_profile(coverage, profile_of("redis-server", limit=4, min_gain=1e-9))
     result = result_of(await coverage.wait(operation.name))
     replica, longer = coverage_pb2.Round.ACTION_REPLICA, coverage_pb2.Round.ACTION_LONGER

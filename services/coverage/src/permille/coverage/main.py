@@ -14,6 +14,7 @@ from permille.coverage.service.inventory import ControllerInventory
 from permille.coverage.service.planner import Planner
 from permille.coverage.service.rate_store import RateStore
 from permille.coverage.service.recording import Recordings
+from permille.coverage.service.round_judge import RoundJudge
 from permille.coverage.service.session_paths import SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
@@ -44,11 +45,15 @@ async def setup(context: ServerContext) -> None:
     questions = TableReader(context.channels, patience_s=QUESTION_PATIENCE_S)
     asked = SessionProfiles(questions)
     working = SessionProfiles(TableReader(context.channels, patience_s=settings.patience_s))
+
+    def judge(profiles: SessionProfiles) -> RoundJudge:
+        return RoundJudge(profiles, settings.worth(), history=history, longest_ms=settings.longest_period_ms)
+
     work = CoverageWork(
         Recordings(context.channels, patience_s=settings.patience_s),
         Decodings(context.channels, patience_s=settings.patience_s),
         rates,
-        rounds=AdaptiveRounds(working, settings.worth(), history=history, longest_ms=settings.longest_period_ms),
+        rounds=AdaptiveRounds(judge(working)),
         nodes=HeavyNodes(context.operations),
         profiles=working,
         history=history,
@@ -58,7 +63,8 @@ async def setup(context: ServerContext) -> None:
     inventory = ControllerInventory(context.etcd, context.channels, settings.zones)
     planner = Planner(inventory, rates, stability, asked, policy, history=history, slowdowns=settings.slowdowns)
     callers = Callers(context.operations, policy)
-    reader = CoverageReader(SessionSets(context.operations, asked, history=history), asked, SessionPaths(questions))
+    sets = SessionSets(context.operations, asked, history=history)
+    reader = CoverageReader(sets, asked, SessionPaths(questions), judge(asked))
     context.add(
         coverage_pb2_grpc.add_CoverageServiceServicer_to_server,
         CoverageService(

@@ -129,3 +129,11 @@ def next_round(known: Evidence, worth: Worth, *, done: int, limit: int, unused: 
         wanted = f"{worth.functions_per_mib:g} and {worth.functions_per_core_second:g} are wanted"
         return Verdict(Action.STOP, f"{told}: {wanted}", best)
     return Verdict(best.action, told, best)
+
+
+def passed_over(why: str, *, done: int, limit: int, others: bool) -> Verdict:
+    """After `done` of at most `limit` rounds, when nothing was recorded in the last one.
+
+    `others`: whether there are replicas that may have their turn instead.
+    """
+    return Verdict(Action.REPLICA if others and done < limit else Action.STOP, f"not recorded: {why}")

@@ -2,96 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
-from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
-from permille.coverage.domain.coverage_by_version import Ledger
-from permille.coverage.domain.profile import Profile
-from permille.coverage.domain.rounds import Action, Evidence, Verdict, Worth, longest_round_ms, next_round
-from permille.coverage.service.session_profiles import SessionProfiles
+from permille.coverage.domain.rounds import Action, Verdict, passed_over
+from permille.coverage.service.round_judge import ACTIONS, RoundJudge
 
 Round = coverage_pb2.Round
-_ACTIONS = {
-    Action.REPLICA: Round.ACTION_REPLICA,
-    Action.LONGER: Round.ACTION_LONGER,
-    Action.STOP: Round.ACTION_STOP,
-}
 
 
 class AdaptiveRounds:
-    """Judges rounds from the tables; the state of an operation is changed here and saved by whoever calls."""
+    """The rounds of operations; an operation's state is changed here and saved by whoever calls."""
 
-    def __init__(self, profiles: SessionProfiles, worth: Worth, *, history: int, longest_ms: int) -> None:
-        self._profiles = profiles
-        self._worth = worth
-        self._history = history
-        self._longest_ms = longest_round_ms(longest_ms)
+    def __init__(self, judge: RoundJudge) -> None:
+        self._judge = judge
 
     async def judge(
-        self,
-        wanted: coverage_pb2.AdaptiveRounds,
-        state: coverage_pb2.CoverageState,
-        sessions: Mapping[int, controller_pb2.Session],
+        self, wanted: coverage_pb2.AdaptiveRounds, state: coverage_pb2.CoverageState, sessions: Iterable[int]
     ) -> None:
-        """Adds the present round with its verdict to the state, and to its plan the sessions of the next one."""
-        present = present_round(state)
-        own = [_id(state.sessions[index]) for index in sorted(sessions)]
-        profiles = [profile async for profile in self._profiles.read(own, edges=False)]
-        newest = profiles[-len(present) :]
-        before = await self._before(sessions[present[-1]].target_name, profiles)
-        ledger = Ledger()
-        for profile in (*before, *profiles[: -len(present)]):
-            ledger.add(profile)
-        new = sum(ledger.add(profile) for profile in newest)
-        last = _id(state.sessions[present[-1]])
-        evidence = Evidence(
-            sessions=ledger.together(),
-            windows=await self._profiles.windows(last),
-            session_bytes=sum(profile.raw_bytes for profile in newest) // len(newest),
-            core_seconds=await self._profiles.core_seconds(last),
-            period_ms=state.plan.nodes[present[-1]].period_ms,
-        )
-        verdict = next_round(
-            evidence,
-            self._worth_of(wanted),
+        """Adds the present round with its verdict to the state, and to its plan the session of the next one.
+
+        `sessions`: places in the plan of what is recorded and decoded.
+        """
+        told, verdict = await self._judge.judge(
+            [_id(state.sessions[index]) for index in sorted(sessions)],
+            wanted,
             done=len(state.rounds) + 1,
-            limit=wanted.limit,
             unused=state.later_used < len(state.plan.later),
-            longest_ms=self._longest_ms,
         )
-        state.rounds.add(
-            nodes=present,
-            new_functions=new,
-            functions=len(ledger.functions),
-            raw_bytes=sum(profile.raw_bytes for profile in newest),
-            next=_ACTIONS[verdict.action],
-            reason=verdict.reason,
-            expected_new_functions=verdict.best.new_functions if verdict.best else 0.0,
-        )
+        told.nodes.extend(present_round(state))
+        state.rounds.append(told)
         _go_on(state, verdict)
-
-    def _worth_of(self, wanted: coverage_pb2.AdaptiveRounds) -> Worth:
-        worth = self._worth
-        if wanted.min_gain:
-            worth = replace(worth, functions_per_mib=wanted.min_gain)
-        if wanted.min_gain_per_core_second:
-            worth = replace(worth, functions_per_core_second=wanted.min_gain_per_core_second)
-        return worth
-
-    async def _before(self, target: str, own: Sequence[Profile]) -> list[Profile]:
-        """Earlier sessions of the program, without those that ran another build of anything that ran now."""
-        ids, _ = await self._profiles.of_target(target, self._history)
-        known = {profile.session_id for profile in own}
-        now = {(f.module, f.build_id) for profile in own for f in profile.functions}
-        modules = {module for module, _ in now}
-        found = []
-        async for profile in self._profiles.read([name for name in ids if name not in known], edges=False):
-            versions = {(f.module, f.build_id) for f in profile.functions if f.module in modules}
-            if versions <= now:
-                found.append(profile)
-        return found
 
 
 def present_round(state: coverage_pb2.CoverageState) -> list[int]:
@@ -106,9 +47,9 @@ def over(state: coverage_pb2.CoverageState) -> bool:
 
 def skip(state: coverage_pb2.CoverageState, why: str, limit: int) -> None:
     """The present round could not be recorded: the next replica has its turn, or that was all."""
-    left = state.later_used < len(state.plan.later) and len(state.rounds) + 1 < limit
-    verdict = Verdict(Action.REPLICA if left else Action.STOP, f"not recorded: {why}")
-    state.rounds.add(nodes=present_round(state), next=_ACTIONS[verdict.action], reason=verdict.reason)
+    others = state.later_used < len(state.plan.later)
+    verdict = passed_over(why, done=len(state.rounds) + 1, limit=limit, others=others)
+    state.rounds.add(nodes=present_round(state), next=ACTIONS[verdict.action], reason=verdict.reason)
     _go_on(state, verdict)
 
 

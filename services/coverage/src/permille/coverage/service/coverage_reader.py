@@ -1,4 +1,4 @@
-"""GetCoverage and DiffCoverage: what the tables say of sessions taken together."""
+"""GetCoverage, DiffCoverage and JudgeRound: what the tables say of sessions taken together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from permille.coverage.domain.divergence import Divergent, Measure, Place, Way, 
 from permille.coverage.domain.path_divergence import Way as PathWay
 from permille.coverage.domain.path_divergence import diverge_paths
 from permille.coverage.domain.profile import Edge, Function, Profile
+from permille.coverage.domain.rounds import Action
+from permille.coverage.service.round_judge import RoundJudge
 from permille.coverage.service.session_paths import MOST_CALLS_IN_ALL, SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
@@ -29,10 +31,11 @@ _MEASURES = {
 class CoverageReader:
     """Reads the sessions' profiles, lets the domain count, and answers."""
 
-    def __init__(self, sets: SessionSets, profiles: SessionProfiles, paths: SessionPaths) -> None:
+    def __init__(self, sets: SessionSets, profiles: SessionProfiles, paths: SessionPaths, rounds: RoundJudge) -> None:
         self._sets = sets
         self._profiles = profiles
         self._paths = paths
+        self._rounds = rounds
 
     async def coverage(
         self, request: coverage_pb2.GetCoverageRequest, caller: Caller
@@ -86,6 +89,17 @@ class CoverageReader:
             paths_total=len(paths),
             paths_left_out=unsure,
         )
+
+    async def judge_round(
+        self, request: coverage_pb2.JudgeRoundRequest, caller: Caller
+    ) -> coverage_pb2.JudgeRoundResponse:
+        """Whether another round pays, after those of somebody else's rounds."""
+        ids, _ = await self._sets.ids(coverage_pb2.SessionSet(sessions=request.sessions), "sessions", caller)
+        told, verdict = await self._rounds.judge(
+            ids, request.rounds, done=request.done, unused=request.unused, longest_ms=request.longest_ms
+        )
+        next_ms = verdict.best.period_ms if verdict.best and verdict.action is not Action.STOP else 0
+        return coverage_pb2.JudgeRoundResponse(round=told, period_ms=next_ms)
 
     async def _merged_paths(self, profiles: list[Profile]) -> MergedPaths:
         merged, room = MergedPaths(), MOST_CALLS_IN_ALL

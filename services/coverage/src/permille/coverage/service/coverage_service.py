@@ -25,6 +25,7 @@ ACCESS: dict[str, Access] = {
     "StartCoverage": OPERATE,
     "GetCoverage": VIEW,
     "DiffCoverage": VIEW,
+    "JudgeRound": VIEW,
     "GetOperation": VIEW,
     "ListOperations": VIEW,
     "WaitOperation": VIEW,
@@ -88,6 +89,12 @@ class CoverageService(OperationMethods, coverage_pb2_grpc.CoverageServiceService
     ) -> coverage_pb2.DiffCoverageResponse:
         """What two sets of sessions did differently."""
         return await self._reader.diff(request, self._callers.counted(context))
+
+    async def JudgeRound(  # noqa: N802
+        self, request: coverage_pb2.JudgeRoundRequest, context: Any
+    ) -> coverage_pb2.JudgeRoundResponse:
+        """Whether another round pays."""
+        return await self._reader.judge_round(request, self._callers.counted(context))
 
     async def ListOperations(  # noqa: N802
         self, request: operation_pb2.ListOperationsRequest, context: Any

@@ -1,0 +1,97 @@
+"""Rounds that somebody else conducts: coverage decides about them as about its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from permille.api.coverage.v1 import coverage_pb2
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
+
+from .coverage_process import Coverage, profile_of, result_of, start_profile
+from .served_controller import Controller
+from .served_decoder import Decoder, each_with_its_own, with_rare
+
+Round = coverage_pb2.Round
+TINY = coverage_pb2.AdaptiveRounds(limit=9, min_gain=1e-9, min_gain_per_core_second=1e-9)
+
+
+async def judged(
+    coverage: Coverage,
+    sessions: Sequence[str],
+    wanted: coverage_pb2.AdaptiveRounds = TINY,
+    *,
+    unused: bool = True,
+    longest_ms: int = 0,
+) -> coverage_pb2.JudgeRoundResponse:
+    request = coverage_pb2.JudgeRoundRequest(
+        sessions=sessions, rounds=wanted, done=len(sessions), unused=unused, longest_ms=longest_ms
+    )
+    return await coverage._call("JudgeRound", request, coverage_pb2.JudgeRoundResponse)
+
+
+async def test_each_of_the_same_rounds_is_judged_as_in_an_operation(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys((100, 101, 102), "redis-server")
+    controller.go_on.set()
+    decoder.ran = each_with_its_own
+    decoder.period_ms = lambda session: controller.sessions[session].period_ms
+    operation = await start_profile(coverage, profile_of("redis-server", limit=5, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    wanted = coverage_pb2.AdaptiveRounds(limit=5, min_gain=1e-9)
+    sessions, period_ms, found = list[str](), 100, list[int]()
+    for number, own in enumerate(result.rounds, 1):
+        sessions.append(f"nodes/n1/sessions/again-{number}")
+        decoder.tables.add(sessions[-1], each_with_its_own(number), target="again", period_ms=period_ms)
+        pids = {pid for node in result.plan.nodes[:number] for pid in node.pids}
+        answer = await judged(coverage, sessions, wanted, unused=len(pids) < 3)
+        own.ClearField("nodes")
+        assert answer.round == own
+        period_ms = answer.period_ms
+        found.append(period_ms)
+    assert found == [100, 200, 200, 200, 0]
+    assert [own.next for own in result.rounds[:2]] == [Round.ACTION_REPLICA, Round.ACTION_LONGER]
+
+
+async def test_a_period_is_not_doubled_beyond_what_is_allowed(coverage: Coverage, decoder: Decoder) -> None:
+    sessions = [f"nodes/n1/sessions/s{number}" for number in (1, 2)]
+    for number, session in enumerate(sessions, 1):
+        decoder.tables.add(session, each_with_its_own(number), period_ms=1500)
+    assert (await judged(coverage, sessions)).period_ms == 2000
+    assert (await judged(coverage, sessions, longest_ms=1800)).period_ms == 1800
+    # Coverage's own limit holds too.
+    assert (await judged(coverage, sessions, longest_ms=60_000)).period_ms == 2000
+    answer = await judged(coverage, sessions, longest_ms=1500)
+    assert (answer.round.next, answer.period_ms) == (Round.ACTION_REPLICA, 1500)
+
+
+async def test_both_thresholds_are_the_requests_and_else_the_services(coverage: Coverage, decoder: Decoder) -> None:
+    decoder.tables.add("nodes/n1/sessions/s1", with_rare(1))
+
+    async def reason(**wanted: float) -> str:
+        answer = await judged(coverage, ["s1"], coverage_pb2.AdaptiveRounds(limit=9, **wanted))
+        assert (answer.round.next == Round.ACTION_STOP) == ("are wanted" in answer.round.reason)
+        return str(answer.round.reason)
+
+    assert (await reason()).endswith(": 1 and 0.5 are wanted")
+    assert (await reason(min_gain=1e-9, min_gain_per_core_second=50)).endswith(": 1e-09 and 50 are wanted")
+    assert "wanted" not in await reason(min_gain=1e-9, min_gain_per_core_second=1e-9)
+
+
+async def test_earlier_sessions_of_the_program_count_and_those_of_another_build_do_not(
+    coverage: Coverage, decoder: Decoder
+) -> None:
+    decoder.tables.add("nodes/n1/sessions/before", with_rare(1))
+    decoder.tables.add("nodes/n1/sessions/other-build", with_rare(2), build_id="cd")
+    decoder.tables.add("nodes/n1/sessions/now", with_rare(3))
+    brought = (await judged(coverage, ["now"])).round
+    # What always runs was seen before; the two of the other build are none of these.
+    assert (brought.new_functions, brought.functions) == (2, 8)
+
+
+async def test_what_is_not_decoded_or_not_said_is_refused(coverage: Coverage, decoder: Decoder) -> None:
+    with pytest.raises(FailedPrecondition, match="session s9 is not decoded"):
+        await judged(coverage, ["s9"])
+    with pytest.raises(InvalidArgument, match="sessions must name sessions"):
+        await judged(coverage, [])
