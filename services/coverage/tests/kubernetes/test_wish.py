@@ -42,7 +42,7 @@ QUOTA = {"cores": 4, "bytes_per_second": 100 << 20, "decode_ms": 60_000}
 def test_what_is_not_asked_for_comes_from_the_policy() -> None:
     assert wish_of({}, Policy()) == Wish(0, 0, 1, 86_400)
     assert wish_of({}, policy_of(POLICY)) == Wish(
-        2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3, quota=QUOTA, retention_s=3600
+        2000, 32 << 20, 2, 60, POLICY["weights"], allowed=3, quota=QUOTA, retention_s=3600, longest_ms=5000
     )
     asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
     assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)

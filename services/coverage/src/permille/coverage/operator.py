@@ -7,7 +7,6 @@ from typing import Any
 
 import kopf
 import structlog
-from permille.coverage.domain.rounds import Worth
 from permille.coverage.service.kubernetes.cluster import Cluster, configured
 from permille.coverage.service.kubernetes.handlers import registry, settings
 from permille.coverage.service.kubernetes.operations import Operations
@@ -33,11 +32,14 @@ class OperatorSettings(SamplingSettings):
         default=60.0, gt=0, le=3600, description="How long one call waits for coverage before it is begun anew."
     )
     min_gain: float = Field(
-        default=Worth.functions_per_mib,
+        default=0.0,
         ge=0,
-        description="Another round must be expected to bring so many new functions for each MiB of trace.",
+        description="Another round must be expected to bring so many new functions for each MiB of trace; "
+        "0: coverage's own setting.",
     )
-
+    min_gain_per_core_second: float = Field(
+        default=0.0, ge=0, description="And so many for each second of a core; 0: coverage's own setting."
+    )
     node_patience_s: float = Field(
         default=300.0,
         ge=0,
@@ -72,6 +74,7 @@ async def setup(context: ServerContext) -> None:
             operations,
             sampling=chosen.sampling(),
             min_gain=chosen.min_gain,
+            min_gain_per_core_second=chosen.min_gain_per_core_second,
             node_patience_s=chosen.node_patience_s,
         )
         # Without one kopf looks for the user's name, and the user of the image has none.

@@ -55,6 +55,8 @@ class Wish:
     allowed: int = 10
     quota: Mapping[str, int] = field(default_factory=dict)
     retention_s: int = 0
+    # To which rounds may double the period.
+    longest_ms: int = 60_000
 
     @property
     def most(self) -> tuple[int, str]:
@@ -105,6 +107,7 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
         rounds=spec.get("rounds", 0),
         allowed=policy.most_replicas,
         quota=policy.quota,
+        longest_ms=policy.longest_ms,
     )
     if wish.period_ms > policy.longest_ms:
         raise _over("QUOTA_PERIOD", f"a period of {wish.period_ms} ms", f"{policy.longest_ms} ms", "quotas.maxPeriod")

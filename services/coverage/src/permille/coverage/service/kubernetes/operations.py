@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -12,12 +12,15 @@ from permille.api.coverage.v1 import coverage_pb2, coverage_pb2_grpc
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.service.patience import Patience
 from permille.mesh.channels import Channels
+from permille.mesh.errors import Code, Unavailable
 from permille.mesh.interceptor import from_rpc_error
 
 Operation = operation_pb2.Operation
 _SHORT_S = 20.0
 # It is only good to know.
 _PLAN_S = 10.0
+# Many sessions' functions are read.
+_TABLES_S = 120.0
 _WAIT_MS = 20_000
 _PAGE = 1000
 # How far the clocks of the API server and of coverage may be apart.
@@ -56,14 +59,22 @@ class Operations:
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
-    async def coverage(self, sessions: Sequence[str]) -> coverage_pb2.GetCoverageResponse:
-        """What these sessions have seen together. Raises `PermilleError`."""
-        request = coverage_pb2.GetCoverageRequest(of=coverage_pb2.SessionSet(sessions=sessions), functions=1)
+    async def judge(self, request: coverage_pb2.JudgeRoundRequest) -> coverage_pb2.JudgeRoundResponse:
+        """Whether another round pays. Raises `PermilleError`: `Unavailable` also of a coverage that cannot tell yet."""
 
-        async def get() -> coverage_pb2.GetCoverageResponse:
-            return await (await self._stub()).GetCoverage(request, timeout=_SHORT_S)
+        async def judge() -> coverage_pb2.JudgeRoundResponse:
+            try:
+                return await (await self._stub()).JudgeRound(request, timeout=_TABLES_S)
+            except grpc.RpcError as failure:
+                error = from_rpc_error(failure)
+                if error.code is Code.UNIMPLEMENTED:
+                    # As in an upgrade, which may bring the operator first.
+                    raise Unavailable(
+                        "coverage is of a former version", reason="COVERAGE_TOO_OLD", help="upgrade coverage too"
+                    ) from None
+                raise error from None
 
-        return await self._answered(get)
+        return await self._answered(judge)
 
     async def settled(self, prefix: str) -> None:
         """Returns when no start of a request_id with this prefix is under way."""

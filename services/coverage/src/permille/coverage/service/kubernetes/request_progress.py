@@ -1,16 +1,18 @@
-"""How far a TraceRequest is: what its pods' ends bring is written together, about once a second."""
+"""How far a TraceRequest is: what its pods' ends bring is written together, about once a second; rounds at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import structlog
 from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, timestamp, with_condition
+from permille.coverage.domain.kubernetes.turns import Place, Round
 from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
 from permille.coverage.service.kubernetes.session_work import Outcome
+from permille.mesh.errors import Aborted
 
 _log = structlog.get_logger(__name__)
 _AGAIN_S = 1.0
@@ -26,15 +28,19 @@ class RequestProgress:
         self._now = now
         self._news = asyncio.Event()
         self.outcomes: list[Outcome] = []
-        self.rounds: list[dict[str, str]] = []
+        self.rounds: Sequence[Round] = request["status"].get("rounds") or []
+        # Whether something was recorded of each pod.
+        self._recorded: dict[str, bool] = {}
         self._waiting: dict[str, str] = {}
         # A write that is under way must not arrive after the last one.
         self._writing = asyncio.Lock()
         self._over = False
 
-    def ended(self, outcome: Outcome) -> None:
-        """One pod more."""
+    def ended(self, place: Place, outcome: Outcome) -> None:
+        """One pod, or one round, more."""
         self.outcomes.append(outcome)
+        pod = place["podUID"]
+        self._recorded[pod] = self._recorded.get(pod, False) or outcome.ok
         self._news.set()
 
     def waits(self, session: str, why: str) -> None:
@@ -43,10 +49,22 @@ class RequestProgress:
             self._waiting[session] = why
             self._news.set()
 
-    def judged(self, session: str, reason: str) -> None:
-        """A round, and why another one follows or not."""
-        self.rounds.append({"session": session, "reason": reason})
-        self._news.set()
+    async def decide(self, rounds: Sequence[Round]) -> None:
+        """Writes the rounds, so that the last of them may begin.
+
+        Raises `Aborted` when others are written than those that are known here: somebody else leads.
+        """
+        metadata = self._request["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        async with self._writing:
+            found = await self._cluster.get(REQUESTS, namespace, name)
+            if found is None or found["metadata"]["uid"] != metadata["uid"] or not self._known(found):
+                raise _changed(name)
+            version = found["metadata"]["resourceVersion"]
+            written = {"rounds": list(rounds)}
+            if await self._cluster.patch_status(REQUESTS, namespace, name, written, version=version) is None:
+                raise _changed(name)
+            self.rounds = rounds
 
     async def begin(self) -> None:
         """Says that it has begun."""
@@ -74,25 +92,30 @@ class RequestProgress:
     async def end(self) -> Ended:
         """Writes how it ended, and returns that as a condition."""
         failed = [outcome for outcome in self.outcomes if not outcome.ok]
-        number = len(self.outcomes)
+        number, pods, what = len(self.outcomes), len(self._recorded), "rounds" if self.rounds else "pods"
         if len(failed) == number:
             told = "; ".join(sorted({outcome.message for outcome in failed}))
             ended = (FAILED, True, failed[0].reason, told)
         elif failed:
-            ended = (COMPLETE, True, "PartlyDecoded", f"{len(failed)} of {number} pods failed: {failed[0].message}")
+            ended = (COMPLETE, True, "PartlyDecoded", f"{len(failed)} of {number} {what} failed: {failed[0].message}")
         else:
-            told = f"; {self.rounds[-1]['reason']}" if self.rounds else ""
-            ended = (COMPLETE, True, "Decoded", f"{number} of {number} pods recorded and decoded{told}")
+            told = f" in {number} rounds; {self.rounds[-1]['reason']}" if self.rounds else ""
+            ended = (COMPLETE, True, "Decoded", f"{pods} of {pods} pods recorded and decoded{told}")
         self._over = True
         async with self._writing:
             # Of rounds some pods may have had no turn.
-            await self._write(ended, completionTime=timestamp(self._now()), replicas=number)
+            await self._write(ended, completionTime=timestamp(self._now()), replicas=pods)
         return ended
 
     def _told(self) -> str:
         waiting = [why for why in self._waiting.values() if why]
         told = f"; {len(waiting)} wait: {waiting[0]}" if waiting else ""
+        if self.rounds:
+            return f"{len(self.outcomes)} of at most {self._request['spec']['rounds']} rounds done{told}"
         return f"{len(self.outcomes)} of {len(self._request['status']['sessions'])} pods done{told}"
+
+    def _known(self, found: Object) -> bool:
+        return list(found["status"].get("rounds") or []) == list(self.rounds)
 
     async def _write(self, condition: Ended, **more: Any) -> None:
         metadata, status = self._request["metadata"], self._request["status"]
@@ -100,10 +123,17 @@ class RequestProgress:
             status["conditions"], *condition, now=self._now(), generation=metadata["generation"]
         )
         written = {
-            "finishedReplicas": len(self.outcomes),
-            "failedReplicas": sum(not outcome.ok for outcome in self.outcomes),
+            "finishedReplicas": len(self._recorded),
+            "failedReplicas": sum(not recorded for recorded in self._recorded.values()),
             "conditions": status["conditions"],
-            **({"rounds": self.rounds} if self.rounds else {}),
             **more,
         }
         await self._cluster.patch_status(REQUESTS, metadata["namespace"], metadata["name"], written)
+
+
+def _changed(name: str) -> Aborted:
+    return Aborted(
+        f"the rounds of TraceRequest {name} were changed meanwhile",
+        reason="ROUNDS_CHANGED",
+        help="they are read again by themselves",
+    )

@@ -11,11 +11,13 @@ from typing import Any
 from permille.coverage.domain.kubernetes.choosing import not_chosen
 from permille.coverage.domain.kubernetes.conditions import ACCEPTED, FAILED, timestamp, with_condition
 from permille.coverage.domain.kubernetes.instances import Container
+from permille.coverage.domain.kubernetes.turns import round_of
 from permille.coverage.domain.kubernetes.wish import Wish
 from permille.coverage.domain.spatial_sampler import Choice
 from permille.coverage.service.kubernetes.cluster import Object
 
-_LONGEST_NAME = 240
+# With a digest, and with the number of a round.
+_LONGEST_NAME = 239
 # Names of those that are not recorded, for each reason; all are counted.
 _MOST_NAMED = 100
 _MOST_REASONS = 3
@@ -78,6 +80,7 @@ def accepted(metadata: Mapping[str, Any], wish: Wish, choices: Sequence[Choice])
         "failedReplicas": 0,
         "plan": {
             "periodMilliseconds": wish.period_ms,
+            "longestPeriodMilliseconds": wish.longest_ms,
             "budgetBytes": wish.budget_bytes,
             "ttlSecondsAfterFinished": wish.ttl_s,
             **({"ttlSecondsAfterRecorded": wish.retention_s} if wish.retention_s else {}),
@@ -85,6 +88,7 @@ def accepted(metadata: Mapping[str, Any], wish: Wish, choices: Sequence[Choice])
             **({"quota": dict(wish.quota)} if wish.quota else {}),
         },
         "sessions": places,
+        **({"rounds": [round_of(places[0], 1, wish.period_ms)]} if wish.rounds else {}),
         "notChosen": [
             {"reason": reason, "pods": len(pods), "podNames": pods[:_MOST_NAMED]}
             for reason, pods in passed_over.items()

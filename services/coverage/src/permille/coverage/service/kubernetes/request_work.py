@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,7 @@ from permille.coverage.domain.kubernetes.conditions import (
     is_finished,
     is_true,
 )
+from permille.coverage.domain.kubernetes.turns import Place
 from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Acceptance
 from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
@@ -25,7 +26,7 @@ from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.pod_rounds import PodRounds
 from permille.coverage.service.kubernetes.request_progress import RequestProgress
 from permille.coverage.service.kubernetes.request_status import Verdict, status_of
-from permille.coverage.service.kubernetes.session_work import Place, SessionWork, Tell
+from permille.coverage.service.kubernetes.session_work import SessionWork, Tell
 from permille.coverage.service.kubernetes.user_rights import UserRights
 from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.backoff import Backoff
@@ -54,6 +55,7 @@ class RequestWork:
         *,
         sampling: Sampling,
         min_gain: float,
+        min_gain_per_core_second: float,
         node_patience_s: float,
         now: Callable[[], datetime] = _now,
     ) -> None:
@@ -62,7 +64,13 @@ class RequestWork:
         self._acceptance = Acceptance(cluster, rights, watched, ExpectedRates(operations), sampling)
         self._operations = operations
         self._sessions = SessionWork(cluster, operations, now, node_patience_s=node_patience_s)
-        self._rounds = PodRounds(operations, min_gain)
+        self._rounds = PodRounds(
+            cluster,
+            operations,
+            self._sessions,
+            min_gain=min_gain,
+            min_gain_per_core_second=min_gain_per_core_second,
+        )
         self._now = now
         self._accepting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -148,49 +156,34 @@ class RequestWork:
 
     async def _record(self, request: Object, tell: Tell) -> None:
         progress = RequestProgress(self._cluster, request, self._now)
-        places = request["status"]["sessions"]
         if not is_true(request["status"], COMPLETE):
             await progress.begin()
         telling = asyncio.create_task(progress.follow())
         try:
             if "rounds" in request["spec"]:
-                await self._in_turn(request, places, progress, tell)
+                await self._rounds.run(request, progress, tell)
             else:
-                await self._at_once(request, places, progress, tell)
+                await self._at_once(request, progress, tell)
             _, _, reason, message = await progress.end()
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         tell(request, "Normal" if all(one.ok for one in progress.outcomes) else "Warning", reason, message)
 
-    async def _at_once(self, request: Object, places: Sequence[Place], progress: RequestProgress, tell: Tell) -> None:
+    async def _at_once(self, request: Object, progress: RequestProgress, tell: Tell) -> None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(place: Place) -> None:
             async with slots:
                 waits = partial(progress.waits, place["name"])
-                progress.ended(await self._sessions.run(request, place, tell, waits))
+                progress.ended(place, await self._sessions.run(request, place, tell, waits))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for place in places:
+                for place in request["status"]["sessions"]:
                     group.create_task(one(place))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-
-    async def _in_turn(self, request: Object, places: Sequence[Place], progress: RequestProgress, tell: Tell) -> None:
-        recordings: list[str] = []
-        for number, place in enumerate(places, 1):
-            outcome = await self._sessions.run(request, place, tell, partial(progress.waits, place["name"]))
-            recordings += outcome.recordings
-            progress.ended(outcome)
-            if number == len(places):
-                progress.judged(place["name"], f"{number} rounds are as many as there may be")
-                return
-            judgement = await self._rounds.judge(recordings)
-            progress.judged(place["name"], judgement.reason)
-            if not judgement.go_on:
-                return
 
     async def _expire(self, request: Object) -> None:
         metadata, status = request["metadata"], request["status"]

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 from permille.api.coverage.v1 import coverage_pb2
 from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, camel_case, is_true, with_condition
+from permille.coverage.domain.kubernetes.turns import Place
 from permille.coverage.service.kubernetes.cluster import GROUP, SESSIONS, VERSION, Cluster, Object, is_transient
 from permille.coverage.service.kubernetes.operations import Operation, Operations
 from permille.mesh.backoff import Backoff
@@ -26,7 +27,6 @@ _PURPOSES = {
     "Anomaly": coverage_pb2.PURPOSE_ANOMALY,
     "Profiling": coverage_pb2.PURPOSE_PROFILING,
 }
-Place = Mapping[str, Any]
 # Of what, and type, reason and message of an event.
 Tell = Callable[[Object, str, str, str], None]
 # Over by itself when others are done.
@@ -169,8 +169,8 @@ class SessionWork:
         return operation
 
 
-def session_object(request: Object, place: Mapping[str, Any]) -> Object:
-    """The TraceSession of one place of an accepted request: always the same one."""
+def session_object(request: Object, place: Place) -> Object:
+    """The TraceSession of one place, or of one round, of an accepted request: always the same one."""
     metadata, plan = request["metadata"], request["status"]["plan"]
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -192,14 +192,14 @@ def session_object(request: Object, place: Mapping[str, Any]) -> Object:
         "spec": {
             "requestName": metadata["name"],
             "requestUID": metadata["uid"],
-            "requestID": f"{metadata['uid']}.{place['podUID']}",
+            "requestID": f"{metadata['uid']}.{place.get('turn', place['podUID'])}",
             "nodeName": place["nodeName"],
             "podName": place["podName"],
             "podUID": place["podUID"],
             "container": place["container"],
             "containerID": place["containerID"],
             "purpose": request["spec"]["purpose"],
-            "periodMilliseconds": plan["periodMilliseconds"],
+            "periodMilliseconds": place.get("periodMilliseconds", plan["periodMilliseconds"]),
             "budgetBytes": plan["budgetBytes"],
             **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
             **{key: plan[key] for key in ("weights", "quota", _RETENTION) if key in plan},
