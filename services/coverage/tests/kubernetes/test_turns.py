@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from permille.coverage.domain.kubernetes.instances import Container
 from permille.coverage.domain.kubernetes.turns import Turns, is_last, judged, place_of, round_of
+from permille.coverage.domain.kubernetes.wish import Policy, wish_of
+from permille.coverage.domain.node import Node
 from permille.coverage.domain.rounds import Action
+from permille.coverage.domain.spatial_sampler import Choice, Instance
+from permille.coverage.service.kubernetes.request_status import accepted
 
 PODS = ("a", "b", "c")
 
@@ -60,3 +66,20 @@ def test_only_a_round_that_is_over_may_be_the_last() -> None:
         True,
     ]
     assert judged(present, Action.LONGER, "200 ms")["next"] == "Longer"
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(0, None), (3, [("slow", 1, "web-0", 500)])])
+def test_an_accepted_request_has_its_first_round_and_how_long_one_may_be(
+    rounds: int, expected: list[tuple[str, int, str, int]] | None
+) -> None:
+    pod = Container(1, "web", pod="web-0", pod_uid="p0", container="web", container_id="4f1c9a0b77de")
+    spec = {"purpose": "Profiling", "period": "500ms", **({"rounds": rounds} if rounds else {})}
+    wish = wish_of(spec, Policy(longest_ms=800))
+    choices = [Choice(Instance(Node("n1", (pod,)), pod), True, "in its turn")]
+    status = accepted({"name": "slow", "uid": "r1"}, wish, choices).decided
+    assert status["plan"]["longestPeriodMilliseconds"] == 800
+    found = [
+        (one["session"].rpartition("-")[0], one["number"], one["podName"], one["periodMilliseconds"])
+        for one in status.get("rounds", [])
+    ]
+    assert (found or None) == expected
