@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,15 @@ def target(mesh: AskedMesh, busy: Path) -> Iterator[Process]:
     """A program that executes little."""
     with mesh.running(str(busy), "paced") as process:
         yield process
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Path:
+    """A program of which each recording shows something new; of a name that nobody has recorded before."""
+    program = tmp_path / f"changing-{next(_number)}"
+    source = Path(__file__).with_name("changing.c")
+    subprocess.run(["gcc", "-O1", "-g", "-o", program, source], check=True)
+    return program
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,14 +43,27 @@ class Operator:
             self.process.kill()
             self._keeper.join(0.1)
 
+    @contextmanager
+    def having(self, **settings: str) -> Iterator[None]:
+        """Another one in its place, with `PERMILLE_OPERATOR_…` of its own."""
+        before = self.variables
+        self._again({f"PERMILLE_OPERATOR_{name}": value for name, value in settings.items()})
+        try:
+            yield
+        finally:
+            self._again(before)
+
+    def _again(self, variables: dict[str, str]) -> None:
+        self.kill()
+        self.variables = variables
+        self.start()
+
     def _begin(self) -> None:
         environment = {
             **self.mesh.environment,
             "KUBECONFIG": str(self.kubeconfig),
             "PERMILLE_LEASE_TTL_S": "5",
             "PERMILLE_METRICS": "off",
-            # Nothing brings so much: of rounds there are two, after which that can be told.
-            "PERMILLE_OPERATOR_MIN_GAIN": "1e9",
             **self.variables,
         }
         environment = {name: value for name, value in environment.items() if name not in _NAMES}

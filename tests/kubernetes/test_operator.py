@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from permille.controller.domain.vpt_layout import State
 from permille.mesh.config import default_node
 
 from tests.conftest import Process, assert_did_its_work, assert_whole
-from tests.kubernetes.api_server import User, eventually
+from tests.kubernetes.api_server import Object, User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
 from tests.kubernetes.other_node import another_node
@@ -18,6 +19,7 @@ from tests.kubernetes.pods import made_pod, running_pod
 from tests.kubernetes.trace_requests import (
     NAMESPACE,
     assert_recorded_once,
+    assert_rounds_of_their_own,
     condition,
     described_status,
     events_of,
@@ -125,26 +127,60 @@ def test_a_program_that_writes_little_may_be_recorded_twice_on_a_node(
     ]
 
 
-@pytest.mark.usefixtures("operator")
-def test_rounds_go_from_pod_to_pod_until_another_one_is_not_worth_it(mesh: AskedMesh, admin: User, busy: Path) -> None:
+def test_rounds_look_longer_at_a_pod_go_to_the_next_one_and_come_back(
+    mesh: AskedMesh, operator: Operator, admin: User, changing: Path
+) -> None:
     known = ids(mesh)
-    with ExitStack() as pods:
-        for number in range(3):
-            program = pods.enter_context(mesh.running(str(busy), "paced"))
-            name = f"round-{number}"
-            pods.enter_context(running_pod(admin, NAMESPACE, name, app="rounds", node=default_node(), pid=program.pid))
-        target = {"selector": {"matchLabels": {"app": "rounds"}}}
+    with operator.having(MIN_GAIN="1e-9", MIN_GAIN_PER_CORE_SECOND="1e-9"), pods_of(mesh, admin, changing, 2) as target:
+        # One of the functions that take turns is called every 20 ms: in this time most of them once.
+        made = admin.made(request(target=target, purpose="Profiling", rounds=5, period="700ms"))
+        body = finished(admin, made["metadata"]["name"])
+    assert_rounds_of_their_own(mesh, admin, body, known)
+    status = body["status"]
+    rounds, (first, second) = status["rounds"], (one["podName"] for one in status["sessions"])
+    assert [(one["podName"], one["periodMilliseconds"], one["next"]) for one in rounds[:2]] == [
+        (first, 700, "Replica"),
+        (second, 700, "Longer"),
+    ]
+    assert (rounds[2]["podName"], rounds[2]["periodMilliseconds"]) == (second, 1400)
+    # Two seconds are the longest: then at the latest the other pod has its turn again, for as long.
+    again = next(one for one in rounds[3:] if one["podName"] == first)
+    assert rounds[again["number"] - 2]["next"] == "Replica"
+    assert again["periodMilliseconds"] == rounds[again["number"] - 2]["periodMilliseconds"] >= 1400
+    assert rounds[-1]["reason"] == "5 rounds are as many as were asked for"
+    assert (
+        condition(body, "Complete")["message"]
+        == f"2 of 2 pods recorded and decoded in 5 rounds; {rounds[-1]['reason']}"
+    )
+    assert (status["replicas"], status["finishedReplicas"], status["failedReplicas"]) == (2, 2, 0)
+
+
+def test_rounds_end_when_another_one_is_not_worth_its_core_seconds(
+    mesh: AskedMesh, operator: Operator, admin: User, changing: Path
+) -> None:
+    known = ids(mesh)
+    with operator.having(MIN_GAIN="1e-9", MIN_GAIN_PER_CORE_SECOND="1e9"), pods_of(mesh, admin, changing, 2) as target:
         made = admin.made(request(target=target, purpose="Profiling", rounds=3, period="200ms"))
         body = finished(admin, made["metadata"]["name"])
-    complete, status = condition(body, "Complete"), body["status"]
-    assert complete["reason"] == "Decoded", status
-    assert complete["message"].startswith("2 of 2 pods recorded and decoded; another pod: ")
-    assert complete["message"].endswith(" for each MiB: 1e+09 are wanted")
-    assert (status["replicas"], status["finishedReplicas"], len(status["sessions"])) == (2, 2, 3)
-    assert [one["session"] for one in status["rounds"]] == [one["name"] for one in status["sessions"][:2]]
-    assert status["rounds"][0]["reason"] == "one session alone does not tell what is missing"
-    # The third had no turn.
-    assert len(sessions_of(admin, body)) == len(ids(mesh) - known) == 2
+    assert_rounds_of_their_own(mesh, admin, body, known)
+    status = body["status"]
+    # The second pod had no turn.
+    assert (status["replicas"], status["finishedReplicas"], len(status["sessions"])) == (1, 1, 2)
+    ((told, following),) = [(one["reason"], one["next"]) for one in status["rounds"]]
+    assert following == "Stop" and told.startswith("another replica: ")
+    assert told.endswith(" for each core-second: 1e-09 and 1e+09 are wanted")
+
+
+@contextmanager
+def pods_of(mesh: AskedMesh, admin: User, program: Path, number: int) -> Iterator[Object]:
+    """So many pods with the program in them, as a target."""
+    with ExitStack() as pods:
+        for one in range(number):
+            process, name = pods.enter_context(mesh.running(str(program))), f"{program.name}-{one}"
+            pods.enter_context(
+                running_pod(admin, NAMESPACE, name, app=program.name, node=default_node(), pid=process.pid)
+            )
+        yield {"selector": {"matchLabels": {"app": program.name}}}
 
 
 def test_a_finished_request_goes_when_its_time_is_over(operator: Operator, admin: User, pod: str) -> None:

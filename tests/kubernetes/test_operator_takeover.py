@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from permille.controller.domain.vpt_layout import State
+from permille.mesh.config import default_node
 
 from tests.conftest import PATIENCE_S, Process
-from tests.kubernetes.api_server import ApiServer, User, eventually
+from tests.kubernetes.api_server import ApiServer, Object, User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
 from tests.kubernetes.other_node import controller, without_controller
@@ -18,6 +19,7 @@ from tests.kubernetes.pods import made_node, made_pod, running_pod
 from tests.kubernetes.trace_requests import (
     NAMESPACE,
     assert_recorded_once,
+    assert_rounds_of_their_own,
     condition,
     events_of,
     finished,
@@ -56,15 +58,8 @@ def test_a_node_without_a_controller_is_not_waited_for_for_ever(
     operator: Operator, admin: User, elsewhere: str
 ) -> None:
     made_pod(admin, elsewhere, "web-0", node=made_node(admin, "east"))
-    operator.kill()
-    operator.variables = {"PERMILLE_OPERATOR_NODE_PATIENCE_S": "1"}
-    operator.start()
-    try:
+    with operator.having(NODE_PATIENCE_S="1"):
         body = finished(admin, admin.made(request(elsewhere))["metadata"]["name"], elsewhere)
-    finally:
-        operator.kill()
-        operator.variables = {}
-        operator.start()
     assert condition(body, "Failed")["reason"] == "NodeNotFound"
 
 
@@ -114,6 +109,41 @@ def test_an_operator_that_dies_is_followed_by_another(
     operator.kill()
     operator.start()
     assert_recorded_once(mesh, admin, finished(admin, name), known)
+
+
+def test_operators_that_die_between_rounds_of_a_pod_are_followed_by_others(
+    mesh: AskedMesh, operator: Operator, admin: User, changing: Path
+) -> None:
+    known = ids(mesh)
+    with operator.having(MIN_GAIN="1e-9", MIN_GAIN_PER_CORE_SECOND="1e-9"), ExitStack() as pods:
+        program = pods.enter_context(mesh.running(str(changing)))
+        app = changing.name
+        pods.enter_context(running_pod(admin, NAMESPACE, app, app=app, node=default_node(), pid=program.pid))
+        target = {"selector": {"matchLabels": {"app": app}}}
+        made = admin.made(request(target=target, purpose="Profiling", rounds=3, period="700ms"))
+        name = made["metadata"]["name"]
+
+        def rounds() -> list[Object]:
+            found: list[Object] = (admin.get("TraceRequest", NAMESPACE, name).body.get("status") or {}).get(
+                "rounds", []
+            )
+            return found
+
+        for number in (2, 3):
+            eventually(lambda number=number: len(rounds()) >= number, f"round {number} to be chosen")  # type: ignore[misc]
+            operator.kill()
+            chosen = rounds()
+            operator.start()
+            eventually(lambda number=number: "next" in rounds()[number - 1], f"the end of round {number}")  # type: ignore[misc]
+            # The next one began no other rounds than were chosen.
+            assert [one["session"] for one in rounds()][: len(chosen)] == [one["session"] for one in chosen]
+        body = finished(admin, name)
+    assert_rounds_of_their_own(mesh, admin, body, known)
+    assert [(one["podName"], one["periodMilliseconds"], one["next"]) for one in body["status"]["rounds"]] == [
+        (app, 700, "Replica"),
+        (app, 700, "Longer"),
+        (app, 1400, "Stop"),
+    ]
 
 
 def test_a_recording_whose_operator_died_is_stopped_by_the_next_one(

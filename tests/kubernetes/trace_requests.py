@@ -93,3 +93,17 @@ def assert_recorded_once(mesh: AskedMesh, admin: User, body: Object, known: set[
 
 def ids(mesh: AskedMesh) -> set[str]:
     return set(mesh.recorded())
+
+
+def assert_rounds_of_their_own(mesh: AskedMesh, admin: User, body: Object, known: set[str]) -> None:
+    """The request is complete, and each of its rounds was recorded once, in a session of its own."""
+    assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+    rounds, sessions = body["status"]["rounds"], {one["metadata"]["name"]: one for one in sessions_of(admin, body)}
+    assert [one["number"] for one in rounds] == list(range(1, len(rounds) + 1))
+    assert set(sessions) == {one["session"] for one in rounds}
+    assert len({one["spec"]["requestID"] for one in sessions.values()}) == len(rounds)
+    for one in rounds:
+        spec = sessions[one["session"]]["spec"]
+        assert (spec["podUID"], spec["periodMilliseconds"]) == (one["podUID"], one["periodMilliseconds"])
+    recordings = [name.rpartition("/")[2] for one in sessions.values() for name in one["status"]["recordings"]]
+    assert len(recordings) == len(rounds) and ids(mesh) - known == set(recordings)
