@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
-from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound
+from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 
 from .coverage_process import Coverage, profile_of, result_of, wish
 from .served_controller import Controller
@@ -69,6 +69,13 @@ async def test_sessions_that_are_not_there_or_not_said_are_refused(
             await ask(wrong)
     with pytest.raises(NotFound):
         await ask(coverage_pb2.SessionSet(operation="operations/000000000000-00000000"))
+    controller.go_on.set()
+    decoder.fail_with = Unavailable("the store is away", reason="STORE_AWAY", help="wait for it")
+    failed = await coverage.wait((await coverage.begin(pids=(11,))).name)
+    # Nobody has to ask again because the operation's own error might pass.
+    with pytest.raises(FailedPrecondition, match=f"{failed.name} failed, STORE_AWAY: the store is away") as refused:
+        await ask(coverage_pb2.SessionSet(operation=failed.name))
+    assert (refused.value.reason, refused.value.help) == ("OPERATION_FAILED", "wait for it")
 
 
 async def test_complexity_counts_what_all_sessions_have_seen_together(

@@ -24,7 +24,7 @@ class SessionSets:
 
         Raises `InvalidArgument` unless exactly one of sessions, operation and target is given, `NotFound` for a program
         without sessions, `PermissionDenied` for an operation that the caller may not see, `FailedPrecondition` for one
-        that is not done, and the error that it ended with.
+        that is not done, or has failed.
         """
         if sum(map(bool, (wanted.sessions, wanted.operation, wanted.target))) != 1:
             raise InvalidArgument(
@@ -63,7 +63,13 @@ class SessionSets:
         require_visible(caller, operation.caller, name)
         error = operation_error(operation)
         if error is not None:
-            raise error
+            # Not the error itself: this call need not be repeated because that one might be.
+            raise FailedPrecondition(
+                f"{name} failed, {error.reason}: {error.message}",
+                reason="OPERATION_FAILED",
+                help=error.help,
+                metadata={"operation": name, "reason": error.reason},
+            )
         if not operation.done:
             raise FailedPrecondition(
                 f"{name} is not done",
