@@ -40,6 +40,8 @@ class Decoder:
         self.tables = DecodedTables()
         # What the n-th decoded session ran.
         self.ran: Callable[[int], dict[str, Iterable[int]]] | None = None
+        # Which ones are deleted when the n-th has been decoded, by their numbers.
+        self.deleted: Callable[[int], Iterable[int]] = lambda _: ()
         # Of a session, by its name.
         self.period_ms: Callable[[str], int] = lambda _: 100
 
@@ -53,6 +55,8 @@ class Decoder:
         if self.ran is not None and job.request.session not in self.tables.sessions:
             number = list(dict.fromkeys(self.decoded)).index(job.request.session) + 1
             self.tables.add(job.request.session, self.ran(number), period_ms=self.period_ms(job.request.session))
+            for other in self.deleted(number):
+                self.tables.delete(self.decoded[other - 1])
         return decoder_pb2.DecodeResult(session=job.request.session, raw_bytes=RAW_BYTES, decode_ms=1500)
 
 
@@ -91,6 +95,11 @@ class DecodedTables:
                 self._insert("calls", known | {"segment": 0, "call": number * 10 + window, "function": number,
                              "parent": -1 if name == "main" else (zlib.crc32(b"main") >> 1) * 10,
                              "name": name, "start_ns": begin + window * 10_000_000})  # fmt: skip
+
+    def delete(self, session: str) -> None:
+        """As if somebody had deleted it."""
+        for table in SCHEMAS:
+            self.database.execute(f"DELETE FROM {table} WHERE session_id = ?", [session.rpartition("/")[2]])
 
     def _insert(self, table: str, row: dict[str, Any]) -> None:
         self.database.register("row", pa.Table.from_pylist([row], schema=SCHEMAS[table]))

@@ -139,6 +139,33 @@ async def test_a_later_round_whose_node_another_request_has_is_passed_over(
     assert controller.most_at_once == 1
 
 
+async def test_a_session_that_is_deleted_meanwhile_counts_no_longer(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(100, 110), "redis-server")
+    controller.go_on.set()
+    decoder.ran = with_rare
+    decoder.deleted = lambda session: [1] if session == 2 else []
+    operation = await start_profile(coverage, profile_of("redis-server", limit=3, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    assert [done.functions for done in result.rounds] == [6, 6, 8]
+    assert len(result.sessions) == 3
+
+
+async def test_rounds_end_with_what_there_is_when_the_newest_session_is_deleted(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = dict.fromkeys(range(100, 110), "redis-server")
+    controller.go_on.set()
+    decoder.ran = with_rare
+    decoder.deleted = lambda session: [2] if session == 2 else []
+    operation = await start_profile(coverage, profile_of("redis-server", limit=5, min_gain=1e-9))
+    result = result_of(await coverage.wait(operation.name))
+    assert [done.next == coverage_pb2.Round.ACTION_STOP for done in result.rounds] == [False, True]
+    assert result.rounds[1].reason.startswith("what it brought is not known: session ")
+    assert len(result.sessions) == 2
+
+
 async def test_a_later_round_that_fails_costs_only_itself(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:

@@ -53,6 +53,11 @@ def skip(state: coverage_pb2.CoverageState, why: str, limit: int) -> None:
     _go_on(state, verdict)
 
 
+def stop(state: coverage_pb2.CoverageState, why: str) -> None:
+    """The present round was recorded, and nobody can tell whether another one would be worth it."""
+    state.rounds.add(nodes=present_round(state), next=Round.ACTION_STOP, reason=f"what it brought is not known: {why}")
+
+
 def _go_on(state: coverage_pb2.CoverageState, verdict: Verdict) -> None:
     last = state.plan.nodes[-1]
     if verdict.action is Action.REPLICA:

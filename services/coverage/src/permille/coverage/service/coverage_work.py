@@ -13,7 +13,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.decoder.v1 import decoder_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.rates import Observation
-from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, present_round, skip
+from permille.coverage.service.adaptive_rounds import AdaptiveRounds, over, present_round, skip, stop
 from permille.coverage.service.decoding import Decodings
 from permille.coverage.service.group_commit import GroupCommit
 from permille.coverage.service.heavy_nodes import HeavyNodes, busy
@@ -91,7 +91,7 @@ class CoverageWork:
             if broken:
                 skip(state, broken[0].message, job.request.coverage.rounds.limit)
             else:
-                await self._rounds.judge(job.request.coverage.rounds, state, sessions)
+                await self._judge(job, state, sessions)
             await _save(job, state)
             if over(state):
                 break
@@ -106,6 +106,14 @@ class CoverageWork:
             ],
         )
 
+    async def _judge(self, job: CoverageJob, state: coverage_pb2.CoverageState, sessions: Iterable[int]) -> None:
+        try:
+            await self._rounds.judge(job.request.coverage.rounds, state, sessions)
+        except PermilleError as error:
+            if _must_end(job, error):
+                raise
+            stop(state, error.message)
+
     async def _tolerant(
         self,
         job: CoverageJob,
@@ -116,7 +124,7 @@ class CoverageWork:
         try:
             return await work
         except PermilleError as error:
-            if not state.rounds or over(state) or job.cancel_requested.is_set() or error.reason == "OPERATION_TAKEN":
+            if not state.rounds or over(state) or _must_end(job, error):
                 raise
             return {}, dict.fromkeys(present_round(state), error)
 
@@ -292,6 +300,10 @@ def _waits(job: CoverageJob, state: coverage_pb2.CoverageState) -> bool:
     """Whether others' recordings of its processes are waited for: who alone is meant on demand is told at once."""
     anomaly = job.request.coverage.purpose == coverage_pb2.PURPOSE_ANOMALY
     return not state.rounds and (anomaly or len(present_round(state)) > 1)
+
+
+def _must_end(job: CoverageJob, error: PermilleError) -> bool:
+    return job.cancel_requested.is_set() or error.reason == "OPERATION_TAKEN"
 
 
 def _heavy(state: coverage_pb2.CoverageState) -> set[str]:

@@ -40,9 +40,11 @@ class RoundJudge:
         """The newest round, which recorded the last of these session ids, and what comes after it.
 
         `done`: rounds that are over. `unused`: whether there are replicas without a turn. `longest_ms`: to which a
-        period is doubled, where that is less than the service's own. Raises what `SessionProfiles` raises.
+        period is doubled, where that is less than the service's own. Raises what `SessionProfiles` raises for the last
+        one; earlier ones that were deleted meanwhile count no longer.
         """
-        *earlier, newest = [profile async for profile in self._profiles.read(sessions, edges=False)]
+        (newest,) = [profile async for profile in self._profiles.read(sessions[-1:], edges=False)]
+        earlier = [profile async for profile in self._profiles.read(sessions[:-1], edges=False, or_gone=True)]
         ledger = Ledger()
         for profile in (*await self._before(newest.target, (*earlier, newest)), *earlier):
             ledger.add(profile)
@@ -87,7 +89,8 @@ class RoundJudge:
         now = {(f.module, f.build_id) for profile in own for f in profile.functions}
         modules = {module for module, _ in now}
         found = []
-        async for profile in self._profiles.read([name for name in ids if name not in known], edges=False):
+        others = [name for name in ids if name not in known]
+        async for profile in self._profiles.read(others, edges=False, or_gone=True):
             versions = {(f.module, f.build_id) for f in profile.functions if f.module in modules}
             if versions <= now:
                 found.append(profile)

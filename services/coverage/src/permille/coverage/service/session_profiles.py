@@ -57,8 +57,10 @@ class SessionProfiles:
         found = [row["session_id"] for row in await self._tables.rows(sql, patience_s=patience_s)]
         return found[:most], max(0, len(found) - most)
 
-    async def read(self, session_ids: Sequence[str], *, edges: bool = True) -> AsyncIterator[Profile]:
-        """In the order of the ids. Raises `FailedPrecondition` for one that is not decoded."""
+    async def read(
+        self, session_ids: Sequence[str], *, edges: bool = True, or_gone: bool = False
+    ) -> AsyncIterator[Profile]:
+        """In the order of the ids. Raises `FailedPrecondition` for one that is not decoded; `or_gone` leaves it out."""
         for begin in range(0, len(session_ids), _AT_ONCE):
             some = session_ids[begin : begin + _AT_ONCE]
             known = {
@@ -74,6 +76,8 @@ class SessionProfiles:
                 )
             for session_id in some:
                 if session_id not in known:
+                    if or_gone:
+                        continue
                     raise _not_decoded(session_id)
                 ways = await self._edges(session_id, numbers[session_id]) if edges else {}
                 yield Profile(**known[session_id], functions=functions[session_id], edges=ways)
