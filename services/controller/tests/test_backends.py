@@ -10,6 +10,7 @@ from permille.controller.domain.backends import Backends
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.recording import RecordableProcess, Recording, RecordingConfig
 from permille.controller.domain.session_budget import SessionBudget
+from permille.controller.service.node_description import of_cores
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 ME = os.getpid()
@@ -19,9 +20,16 @@ class Known:
     """A back end that records those processes, or any where none is named."""
 
     def __init__(
-        self, name: str, pids: Sequence[int] = (), *, by_core: bool = False, why_not: str = "", free: int = 0
+        self,
+        name: str,
+        pids: Sequence[int] = (),
+        *,
+        by_core: bool = False,
+        snapshots: bool = False,
+        why_not: str = "",
+        free: int = 0,
     ) -> None:
-        self.name, self.by_core, self.joins = name, by_core, False
+        self.name, self.by_core, self.joins, self.snapshots = name, by_core, False, snapshots
         self._pids, self._why_not, self._free = pids, why_not, free
 
     def require(self) -> None:
@@ -108,3 +116,12 @@ def test_without_a_process_the_node_has_what_works_on_it() -> None:
     away = Backends([Known("kmod", by_core=True, why_not="away"), Known("vpt")])
     assert away.usual("").name == "vpt"
     assert [backend.name for backend in away.by_preference()] == ["vpt", "kmod"]
+
+
+def test_a_node_says_which_back_end_records_any_process_and_which_takes_snapshots() -> None:
+    kmod, perf = Known("kmod", by_core=True, why_not="the module is away"), Known("perf", by_core=True, snapshots=True)
+    told = {found.name: (found.available, found.detail) for found in of_cores(Backends([Known("vpt"), kmod, perf]))}
+    assert told == {
+        "kmod": (False, "the module is away"),
+        "perf": (True, "any process of this machine can be recorded, also as a snapshot"),
+    }

@@ -355,6 +355,7 @@ async def test_a_target_that_is_not_there_or_not_ready_is_refused(node: Any, tar
         ({"period_ms": -400}, InvalidArgument),
         ({"purpose": "FUN"}, InvalidArgument),
         ({"budget_bytes": 1 << 50}, ResourceExhausted),
+        ({"options": pb.TraceOptions(snapshot=True)}, InvalidArgument),
     ],
 )
 async def test_an_impossible_wish_is_refused(

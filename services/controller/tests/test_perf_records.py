@@ -15,7 +15,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from permille.controller.domain import perf_backend, perf_session
 from permille.controller.domain import perf_layout as perf
@@ -24,6 +24,7 @@ from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
 from permille.controller.domain.perf_clock import PerfClock, ticks
 from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
+from permille.controller.domain.perf_newest import PSB, newest, wrapped
 from permille.controller.domain.perf_records import PerfRecord, parse, take
 from permille.controller.domain.recording import CoreBuffers, RecordingConfig
 from permille.controller.domain.session import TraceOptions
@@ -52,6 +53,56 @@ def test_a_ring_gives_every_record_once_wherever_it_wraps(portions: list[list[by
         assert list(parse(take(ring))) == expected
         assert take(ring) == b""
         assert struct.unpack_from("<Q", ring, Page.data_tail.offset) == (head,)
+
+
+def written_over(size: int, written: bytes) -> tuple[mmap.mmap, int]:
+    """An AUX area that is overwritten, as the kernel leaves it: what it holds, and `aux_head`."""
+    area = mmap.mmap(-1, size)
+    for at in range(0, len(written), size):
+        area[: len(written[at : at + size])] = written[at : at + size]
+    return area, len(written) % size
+
+
+def packets_until(end: int) -> bytes:
+    """A PSB now and then and no zeros between, where nothing else looks like one."""
+    begin = end % 97
+    return (bytes([7]) * begin + (PSB + bytes([9]) * (97 - len(PSB))) * (end // 97))[:end]
+
+
+@given(st.integers(0, 4 * PAGE), st.sampled_from([PAGE, 2 * PAGE]))
+@example(0, PAGE)
+@example(PAGE, PAGE)
+@example(2 * PAGE, 2 * PAGE)
+def test_what_was_written_last_is_kept_from_its_first_psb_on_wherever_the_area_was_passed(end: int, size: int) -> None:
+    written = packets_until(end)
+    area, head = written_over(size, written)
+    kept = b"".join(area[begin:stop] for begin, stop in newest(area, head))
+    assert wrapped(area, head) == (end >= size)
+    there = written[-size:] if end >= size else written
+    assert kept == (there[there.index(PSB) :] if end >= size else there)
+
+
+def test_a_psb_that_the_areas_end_divides_is_one() -> None:
+    for divided in range(len(PSB) + 1):
+        area, head = written_over(PAGE, b"\1" * (2 * PAGE - divided) + PSB + b"\3" * 50)
+        kept = b"".join(area[begin:stop] for begin, stop in newest(area, head))
+        assert kept == PSB + b"\3" * 50
+
+
+def test_a_psb_deep_in_a_large_area_is_found_whole() -> None:
+    size = 1 << 18
+    for begin in (1 << 16, 1 << 17):
+        for before in range(begin - len(PSB), begin + 1):
+            area, head = written_over(size, (b"\1" * before + PSB).ljust(size, b"\3") + b"\4" * 100)
+            assert newest(area, head) == [(before, size), (0, 100)]
+
+
+def test_an_area_without_a_psb_is_kept_whole_in_the_order_of_writing() -> None:
+    area, head = written_over(PAGE, b"\1" * PAGE + b"\3" * 50)
+    assert newest(area, head) == [(50, PAGE), (0, 50)]
+    # Of one that was overwritten itself the end is no PSB.
+    area, head = written_over(PAGE, b"\1" + PSB + b"\5" * (PAGE - 1 - len(PSB)) + b"\3" * 3)
+    assert newest(area, head) == [(3, PAGE), (0, 3)]
 
 
 @pytest.fixture
@@ -157,7 +208,7 @@ def test_all_threads_of_a_process_and_what_it_starts_are_recorded_until_the_last
     attr: Attr, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The event counts nothing, so it has no packets.
-    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size: mmap.mmap(-1, size))
+    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size, *, snapshot: mmap.mmap(-1, size))
     attr.flags |= AttrFlags.INHERIT
     program = """if True:
         import os, threading
@@ -261,6 +312,12 @@ class GivenRecords(perf_session.PerfSession):
     def written(self, core: int) -> int:
         return self.buffers[core] // 2
 
+    def overwrites(self, core: int) -> bool:
+        return False
+
+    def kept(self, core: int) -> list[tuple[int, int]]:
+        return [(0, self.written(core))]
+
 
 class HalfNanosecondTicks(PerfClock):
     def __init__(self) -> None: ...
@@ -291,7 +348,7 @@ def test_a_recording_that_cannot_begin_leaves_no_event_behind(attr: Attr, monkey
             raise OSError(errno.EBUSY, "the last of its events is refused")
 
     # The event counts nothing, so it has no packets.
-    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size: mmap.mmap(-1, size))
+    monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size, *, snapshot: mmap.mmap(-1, size))
     for name, replacement in (("event_of", lambda options: attr), ("PerfClock", Clock), ("PerfSession", Session)):
         monkeypatch.setattr(perf_backend, name, replacement)
     before = perf_events()
@@ -332,3 +389,21 @@ def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp
     (progress,) = recording.progress()
     assert (progress.core, progress.size_bytes, progress.lost_records) == (0, PAGE // 2, 7)
     assert progress.full and progress.stopped
+
+
+def test_a_snapshot_is_never_full_and_says_that_it_has_overwritten_something(tmp_path: Path) -> None:
+    class Overwritten(GivenRecords):
+        def written(self, core: int) -> int:
+            return PAGE
+
+        def overwrites(self, core: int) -> bool:
+            return True
+
+        def kept(self, core: int) -> list[tuple[int, int]]:
+            return [(1000, PAGE), (0, 10)]
+
+    recording = PerfRecording(Overwritten([]), HalfNanosecondTicks(), [1 << 30], 1000)
+    assert recording.finished()
+    (stream,), (progress,) = recording.streams(), recording.progress()
+    assert (stream.size_bytes, stream.overwritten, stream.full) == (PAGE - 990, True, False)
+    assert (progress.size_bytes, progress.full, progress.stopped) == (PAGE, False, False)

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import session as sessions
+from permille.controller.domain.kmod_backend import KmodBackend
+from permille.controller.domain.perf_backend import PerfBackend
 from permille.controller.domain.planned_buffer import PlannedBuffer
 from permille.controller.domain.session import FOLLOWERS, Session, State, TraceOptions
-from permille.controller.domain.session_request import SessionRequest, check, check_memory, check_repeated
+from permille.controller.domain.session_request import (
+    SessionRequest,
+    check,
+    check_memory,
+    check_repeated,
+    check_snapshot,
+)
 from permille.controller.domain.targets.resolution import Group
 from permille.mesh.errors import AlreadyExists, Internal, InvalidArgument, ResourceExhausted, Unavailable
 
@@ -108,6 +116,15 @@ def test_a_wrong_wish_is_refused_by_name(change: dict[str, object], field: str) 
         check(SessionRequest(**{**good, **change}), max_period_ms=60_000)  # type: ignore[arg-type]
     assert error.value.metadata["field"] == field
     assert error.value.help
+
+
+def test_a_snapshot_is_for_who_keeps_what_was_written_last() -> None:
+    wanted = TraceOptions(snapshot=True)
+    check_snapshot(wanted, PerfBackend())
+    check_snapshot(TraceOptions(), KmodBackend())
+    with pytest.raises(InvalidArgument, match="kmod takes no snapshots") as error:
+        check_snapshot(wanted, KmodBackend())
+    assert "--backend perf" in error.value.help
 
 
 def test_a_group_has_one_name() -> None:

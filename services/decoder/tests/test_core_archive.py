@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.manifest import manifest_key
 from permille.decoder.domain.part_decoder import PartTask, decode_part
@@ -27,6 +28,7 @@ GOLDEN = Path(__file__).with_name("core_session")
 SESSION = "two-threads"
 INSTRUCTIONS = 1108
 RECORD = 24
+PSB = b"\x02\x82" * 8
 
 
 @pytest.fixture
@@ -138,6 +140,37 @@ async def test_a_process_whose_mappings_nobody_saw_is_a_loss_with_that_reason(
     told = await decoded(store, pool, tmp_path)
     assert told.instructions == 0
     assert all("mappings of process 91 are missing" in row["reason"] for row in await rows(store, "losses"))
+
+
+async def test_of_a_snapshot_what_it_has_kept_is_decoded_to_what_its_threads_ran(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    """The switch records are those of the whole period; core 0 has kept what it wrote from its second PSB on."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["core"], row["start_ns"], row["tid"], row["name"], row["self_instructions"]
+
+    await stored(store)
+    whole = await decoded(store, pool, tmp_path)
+    calls = await rows(store, "calls")
+    manifest = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
+    packets = zstandard.decompress((GOLDEN / manifest["segments"][0]["key"]).read_bytes(), 1 << 20)
+    kept = packets[packets.index(PSB, 1) :]
+    manifest["segments"][0] |= {"size_bytes": len(kept), "sha256": hashlib.sha256(kept).hexdigest()}
+    await store.put_stream(manifest["segments"][0]["key"], zstandard.compress(kept))
+    await store.put_stream(manifest_key(SESSION), json.dumps(manifest).encode())
+    told = await decoded(store, pool, tmp_path)
+    assert (told.lost_bytes, told.raw_bytes) == (0, 4201 - len(packets) + len(kept))
+    assert 248 < told.instructions < whole.instructions
+    assert await rows(store, "losses") == []
+    last = await rows(store, "calls")
+    # What was under way when it begins has lost its beginning.
+    of_core = [row for row in last if row["core"] == 0 and not row["begin_truncated"]]
+    since = min(row["start_ns"] for row in of_core)
+    there = [key(row) for row in calls if row["core"] == 0 and row["start_ns"] >= since]
+    assert sorted(map(key, of_core)) == sorted(there)
+    assert {row["tid"] for row in of_core} == {91, 92}
+    assert sorted(key(row) for row in last if row["core"] == 1) == sorted(key(row) for row in calls if row["core"] == 1)
 
 
 def test_the_archive_itself_can_be_listed() -> None:

@@ -156,6 +156,7 @@ def segment(session: Session, index: int, recording: Recording, stream: Stream) 
         **whose(recording, stream),
         "buffer_bytes": stream.buffer_bytes,
         "full": stream.full,
+        "overwritten": stream.overwritten,
         "lost_bytes": stream.lost_bytes,
         "lost_blocks": stream.lost_blocks,
         "epochs": [list(epoch) for epoch in stream.epochs],

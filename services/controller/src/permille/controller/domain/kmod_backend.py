@@ -52,6 +52,7 @@ class KmodBackend:
     name = BACKEND
     by_core = True
     joins = True
+    snapshots = False
 
     def __init__(self, open_device: Callable[[], KmodDevice] = KmodDevice) -> None:
         self._open = open_device

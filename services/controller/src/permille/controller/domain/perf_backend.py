@@ -50,6 +50,7 @@ class PerfBackend:
     name = BACKEND
     by_core = True
     joins = False
+    snapshots = True
 
     def require(self) -> None:
         attr = event_of(TraceOptions())
@@ -77,7 +78,7 @@ class PerfBackend:
         with contextlib.ExitStack() as begun:
             clock = PerfClock()
             begun.callback(clock.close)
-            session = PerfSession(attr, config.pids, config.buffers.sizes)
+            session = PerfSession(attr, config.pids, config.buffers.sizes, snapshot=config.options.snapshot)
             begun.callback(session.close)
             recording = PerfRecording(session, clock, config.pids, config.period_ms)
             begun.pop_all()
@@ -173,7 +174,7 @@ class PerfRecording:
                 index=index,
                 tid=0,
                 thread_name="",
-                size_bytes=self._session.written(core),
+                size_bytes=sum(end - begin for begin, end in self._session.kept(core)),
                 buffer_bytes=size,
                 full=self._full(core, size),
                 lost_bytes=0,
@@ -183,13 +184,14 @@ class PerfRecording:
                 epochs=(),
                 core=core,
                 counters=dict(self._counted[core]),
+                overwritten=self._session.overwrites(core),
             )
             for index, (core, size) in enumerate(self._session.buffers.items())
             if self._session.written(core)
         ]
 
     def packets(self, stream: Stream) -> Iterator[bytes]:
-        return self._session.packets(stream.core, stream.size_bytes)
+        return self._session.packets(stream.core)
 
     def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
         return self._images.changes()
@@ -233,7 +235,8 @@ class PerfRecording:
 
     def _full(self, core: int, size: int) -> bool:
         # The driver does not always say so (pt_handle_status: where the unit's pointer has gone on).
-        return self._counted[core]["truncated"] > 0 or self._session.written(core) == size
+        stopped = self._session.written(core) == size and not self._session.overwrites(core)
+        return self._counted[core]["truncated"] > 0 or stopped
 
     def _now(self) -> int:
         return self._clock.now()[0]

@@ -17,6 +17,7 @@ from permille.controller.domain import perf_layout as perf
 from permille.controller.domain import perf_records
 from permille.controller.domain.perf_events import open_event, refused
 from permille.controller.domain.perf_layout import Attr, Page
+from permille.controller.domain.perf_newest import newest, wrapped
 from permille.controller.domain.perf_records import PerfRecord
 from permille.controller.domain.processes import thread_names
 from permille.mesh.errors import NotFound
@@ -26,13 +27,15 @@ CHUNK = 1 << 20
 
 
 class PerfSession:
-    """Not to be shared among threads. `sizes`: bytes by core, of which powers of two are taken.
+    """Not to be shared among threads. `sizes`: bytes by core, of which powers of two are taken; `snapshot`: a buffer
+    that is full is overwritten.
 
     Raises what `refused` tells, and NotFound (NO_SUCH_PROCESS).
     """
 
-    def __init__(self, attr: Attr, pids: Sequence[int], sizes: Mapping[int, int]) -> None:
+    def __init__(self, attr: Attr, pids: Sequence[int], sizes: Mapping[int, int], *, snapshot: bool = False) -> None:
         self._attr = attr
+        self._snapshot = snapshot
         self._files: list[int] = []
         self._rings: dict[int, mmap.mmap] = {}
         self._buffers: dict[int, mmap.mmap] = {}
@@ -71,14 +74,22 @@ class PerfSession:
             yield from perf_records.parse(perf_records.take(ring))
 
     def written(self, core: int) -> int:
-        """Bytes of packets; the kernel ends a core's recording where its buffer does."""
-        head = Page.from_buffer_copy(self._rings[core]).aux_head
-        return min(int(head), len(self._buffers[core]))
+        """Bytes of packets that a core's buffer holds; but for snapshots a core's recording ends where that does."""
+        return len(self._buffers[core]) if self.overwrites(core) else self._head(core)
 
-    def packets(self, core: int, size: int) -> Iterator[bytes]:
-        """The first bytes of a core's buffer, in pieces."""
-        for begin in range(0, size, CHUNK):
-            yield self._buffers[core][begin : min(begin + CHUNK, size)]
+    def overwrites(self, core: int) -> bool:
+        """Whether a core's buffer has not kept what was written first."""
+        return self._snapshot and wrapped(self._buffers[core], self._head(core))
+
+    def kept(self, core: int) -> list[tuple[int, int]]:
+        """The stretches of a core's buffer, from where to where, that hold its packets. When nothing is written."""
+        return newest(self._buffers[core], self._head(core)) if self._snapshot else [(0, self._head(core))]
+
+    def packets(self, core: int) -> Iterator[bytes]:
+        """What is kept, in pieces."""
+        for begin, end in self.kept(core):
+            for at in range(begin, end, CHUNK):
+                yield self._buffers[core][at : min(at + CHUNK, end)]
 
     def close(self) -> None:
         """Ends the recording and gives its memory back."""
@@ -87,6 +98,10 @@ class PerfSession:
         for file in self._files:
             os.close(file)
         self._buffers, self._rings, self._files = {}, {}, []
+
+    def _head(self, core: int) -> int:
+        head = Page.from_buffer_copy(self._rings[core]).aux_head
+        return min(int(head), len(self._buffers[core]))
 
     def _open_all(self, pids: Sequence[int], sizes: Mapping[int, int]) -> None:
         outputs: dict[int, int] = {}
@@ -125,11 +140,13 @@ class PerfSession:
     def _map(self, file: int, core: int, size: int) -> None:
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         ring = self._rings[core] = mmap.mmap(file, mmap.PAGESIZE + RING_BYTES, mmap.MAP_SHARED, protection)
-        self._buffers[core] = buffer_of(file, ring, 1 << size.bit_length() - 1)
+        self._buffers[core] = buffer_of(file, ring, 1 << size.bit_length() - 1, snapshot=self._snapshot)
 
 
-def buffer_of(file: int, ring: mmap.mmap, size: int) -> mmap.mmap:
-    """The AUX area of an event: writable, so that the kernel keeps what nobody has read, and stops when it is full."""
+def buffer_of(file: int, ring: mmap.mmap, size: int, *, snapshot: bool) -> mmap.mmap:
+    """The AUX area of an event. A writable one keeps what nobody has read: the kernel stops when it is full. One that
+    is not is overwritten."""
     for field, value in ((Page.aux_offset, len(ring)), (Page.aux_size, size)):
         ring[field.offset : field.offset + field.size] = value.to_bytes(field.size, "little")
-    return mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=len(ring))
+    protection = mmap.PROT_READ if snapshot else mmap.PROT_READ | mmap.PROT_WRITE
+    return mmap.mmap(file, size, mmap.MAP_SHARED, protection, offset=len(ring))

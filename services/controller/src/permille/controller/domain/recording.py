@@ -90,6 +90,8 @@ class Stream:
     core: int = -1
     # What the back end counted for whoever wants to know what tracing cost.
     counters: Mapping[str, int] = field(default_factory=dict)
+    # Of a snapshot: what was written first is not there any more.
+    overwritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,11 @@ class Backend(Protocol):
     @property
     def joins(self) -> bool:
         """Whether who is in the group, or joins it while it is recorded, is recorded too."""
+        ...
+
+    @property
+    def snapshots(self) -> bool:
+        """Whether it can keep what was written last, where a buffer is full, in place of what was written first."""
         ...
 
     def require(self) -> None:

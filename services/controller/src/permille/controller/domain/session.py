@@ -52,7 +52,10 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Which packets are recorded: RTIT_CTL's fields (Intel SDM volume 3, Processor Trace), with the defaults."""
+    """Which packets are recorded: RTIT_CTL's fields (Intel SDM volume 3, Processor Trace), with the defaults.
+
+    `snapshot`: where a buffer is full, those that were written last are kept, and not those that were written first.
+    """
 
     psb_freq: int = 3
     mtc_freq: int = 3
@@ -60,6 +63,7 @@ class TraceOptions:
     mtc: bool = True
     cyc: bool = True
     return_compression: bool = True
+    snapshot: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from permille.controller.domain.recording import Backend
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.targets.resolution import NO_GROUP, Group
 from permille.mesh.errors import AlreadyExists, InvalidArgument, ResourceExhausted
@@ -67,6 +68,18 @@ def check(request: SessionRequest, *, max_period_ms: int) -> None:
             raise invalid(f"options.{name}", str(value), f"it is between 0 and {MAX_FREQUENCY}")
     if request.options.mtc and not request.options.tsc:
         raise invalid("options.mtc", "on while options.tsc is off", "MTC packets count from a TSC: switch tsc on too")
+
+
+def check_snapshot(options: TraceOptions, backend: Backend) -> None:
+    """Raises InvalidArgument where a snapshot is wanted of a back end that keeps what was written first."""
+    if options.snapshot and not backend.snapshots:
+        raise InvalidArgument(
+            f"{backend.name} takes no snapshots: where a buffer is full, it keeps what was written first",
+            reason="SNAPSHOT_UNSUPPORTED",
+            help="trace with --backend perf, which keeps what was written last; or without --snapshot, with a larger"
+            " --buffer or a shorter --for",
+            metadata={"field": "options.snapshot", "backend": backend.name},
+        )
 
 
 def check_memory(budget_bytes: int, free_bytes: int, *, by_core: bool = False) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from permille.controller.domain.recording import Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.session_request import MAX_PIDS
 
 
-def unrecorded(session: Session, *, joins: bool, without_room: int) -> Iterator[str]:
+def unrecorded(session: Session, streams: Sequence[Stream], *, joins: bool, without_room: int) -> Iterator[str]:
     """`joins`: whether the back end adds who is in the group; `without_room`: processes that it had none for."""
     by_labels = bool(session.group.selector)
     if session.left_out and not (joins and session.group.given and not by_labels):
@@ -20,3 +21,9 @@ def unrecorded(session: Session, *, joins: bool, without_room: int) -> Iterator[
         )
     if without_room:
         yield f"{without_room} processes that were forked or came later were not recorded: there was no room for them"
+    overwritten = ", ".join(str(stream.core) for stream in streams if stream.overwritten)
+    if overwritten:
+        yield (
+            f"a snapshot: what was recorded first on core {overwritten} was overwritten, as asked for;"
+            " --buffer SIZE with a larger size goes farther back"
+        )

@@ -52,6 +52,7 @@ class VptBackend:
     name = "vpt"
     by_core = False
     joins = False
+    snapshots = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

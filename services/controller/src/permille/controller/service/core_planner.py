@@ -83,7 +83,9 @@ async def plan_cores(
 def observed(recording: Recording, switches: Path) -> Sequence[CoreObservation]:
     """What the cores of a finished recording wrote, with the file of its switch records, in time order."""
     clock = recording.realtime()
-    written = {stream.core: CoreWritten(stream.size_bytes, stream.full) for stream in recording.streams()}
+    written = {
+        stream.core: CoreWritten(stream.size_bytes, stream.full or stream.overwritten) for stream in recording.streams()
+    }
     ticks_per_ms = (clock.tsc1 - clock.tsc0) / max(1, clock.ns1 - clock.ns0) * 1e6
     if not written or ticks_per_ms <= 0:
         return ()

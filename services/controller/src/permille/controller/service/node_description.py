@@ -99,24 +99,13 @@ class NodeDescription:
 
     async def _capabilities(self) -> list[Capability]:
         own = await asyncio.to_thread(capabilities.machine, self._plugin, self._vpt_dir)
-        own += await asyncio.to_thread(self._by_core)
+        own += await asyncio.to_thread(of_cores, self._backends)
         return [
             *own,
             await self._bpf(),
             await self._etcd_reachable(),
             await self._store_reachable(),
         ]
-
-    def _by_core(self) -> list[Capability]:
-        found = []
-        for backend in self._backends:
-            if backend.by_core:
-                try:
-                    backend.require()
-                    found.append(probed(backend.name, "", "", lambda: "any process of this machine can be recorded"))
-                except NotOnThisMachine as error:
-                    found.append(probed(backend.name, error.because, f"{error.help}; not needed: vpt works without it"))
-        return found
 
     async def _bpf(self) -> Capability:
         await self._switches.prepare()
@@ -136,6 +125,20 @@ class NodeDescription:
         except PermilleError as error:
             return probed("store", error.message, error.help)
         return probed("store", "", "", lambda: self._store_url)
+
+
+def of_cores(backends: Backends) -> list[Capability]:
+    """The back ends that record cores, and any process."""
+    found = []
+    for backend in backends:
+        if backend.by_core:
+            snapshots = ", also as a snapshot" if backend.snapshots else ""
+            try:
+                backend.require()
+                found.append(Capability(backend.name, True, f"any process of this machine can be recorded{snapshots}"))
+            except NotOnThisMachine as error:
+                found.append(probed(backend.name, error.because, f"{error.help}; not needed: vpt works without it"))
+    return found
 
 
 def capability_message(capability: Capability) -> pb.Capability:

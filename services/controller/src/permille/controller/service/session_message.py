@@ -89,6 +89,7 @@ def options_message(options: TraceOptions) -> pb.TraceOptions:
         mtc=options.mtc,
         cyc=options.cyc,
         return_compression=options.return_compression,
+        snapshot=options.snapshot,
     )
 
 
@@ -112,6 +113,7 @@ def from_message(request: pb.StartSessionRequest) -> SessionRequest:
             mtc=request.options.mtc,
             cyc=request.options.cyc,
             return_compression=request.options.return_compression,
+            snapshot=request.options.snapshot,
         )
     return SessionRequest(
         request_id=request.request_id,

@@ -283,7 +283,9 @@ class SessionRunner:
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
         without_room = own.counts.unseen if own is not None else 0
-        notes = (*self._notes, *unrecorded(self._session, joins=self._backend.joins, without_room=without_room))
+        streams = recording.streams() if self._backend.by_core else ()
+        told = unrecorded(self._session, streams, joins=self._backend.joins, without_room=without_room)
+        notes = (*self._notes, *told)
         if own is not None:
             return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
         records = switch_records.to_tsc(switch_records.in_time_order(entry.raw_switches), recording.monotonic())

@@ -43,9 +43,9 @@ class Sessions:
     async def start(self, request: SessionRequest) -> Session:
         """The new session, or the one that this request_id started before.
 
-        Raises InvalidArgument, NotFound, PermissionDenied, NotOnThisMachine, FailedPrecondition (NOT_RECORDABLE,
-        ALREADY_TRACED), ResourceExhausted (SHARED_MEMORY_FULL, TRACE_MEMORY_FULL, SPOOL_FULL), AlreadyExists
-        (REQUEST_ID_REUSED), Unavailable (etcd).
+        Raises InvalidArgument (SNAPSHOT_UNSUPPORTED too), NotFound, PermissionDenied, NotOnThisMachine,
+        FailedPrecondition (NOT_RECORDABLE, ALREADY_TRACED), ResourceExhausted (SHARED_MEMORY_FULL, TRACE_MEMORY_FULL,
+        SPOOL_FULL), AlreadyExists (REQUEST_ID_REUSED), Unavailable (etcd).
         """
         session_request.check(request, max_period_ms=self._max_period_ms)
         request_id = request.request_id or secrets.token_hex(16)
@@ -107,6 +107,7 @@ class Sessions:
         waiting = [session for session in self.registry.active() if session.state == State.STORING]
         session_request.check_spool(self._parts.journal.size_bytes(), self._spool_budget_bytes, waiting)
         backend = self._parts.backends.choose(request.backend, request.pids)
+        session_request.check_snapshot(request.options, backend)
         targets = self._targets(backend, request.pids)
         free = backend.free_bytes()
         budget = request.budget_bytes or self._budget.of(backend)

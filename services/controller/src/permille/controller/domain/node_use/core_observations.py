@@ -14,7 +14,8 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class CoreWritten:
-    """What one core's buffer holds, and whether it was full before the session ended."""
+    """What one core's buffer holds, and whether it was full before the session ended: more was, or would have been,
+    written."""
 
     size_bytes: int
     full: bool
