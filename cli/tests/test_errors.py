@@ -63,6 +63,12 @@ def test_a_second_trace_of_the_same_program_is_refused(mesh: Mesh, busy: subproc
         first.communicate(timeout=120)
 
 
+def test_a_snapshot_of_what_takes_none_is_refused_with_what_does(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    found = error(mesh.run("trace", "--pid", str(busy.pid), "--for", "10ms", "--snapshot", "--json", code=2))
+    assert found["reason"] == "SNAPSHOT_UNSUPPORTED"
+    assert "--backend perf" in found["help"]
+
+
 def test_ctrl_c_cancels_and_keeps_what_was_recorded(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
     begun = time.monotonic()
     trace = mesh.popen("trace", "--pid", str(busy.pid), "--for", "50s", stdout=subprocess.PIPE, stderr=subprocess.PIPE)

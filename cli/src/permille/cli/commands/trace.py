@@ -99,6 +99,14 @@ def trace(
             " them work here."
         ),
     ] = Backend.AUTO,
+    snapshot: Annotated[
+        bool,
+        typer.Option(
+            "--snapshot",
+            help="Where a buffer is full, keep what was written last, until the recording ends, in place of what was"
+            " written first. Takes --backend perf.",
+        ),
+    ] = False,
     cyc: Annotated[
         bool,
         typer.Option("--cyc/--no-cyc", help="Cycle-accurate times; without, fewer bytes.", rich_help_panel="Packets"),
@@ -159,6 +167,8 @@ def trace(
       permille trace --name redis-server --for 2s --buffer 512MiB --no-cyc
 
       permille trace --container 4f1c9a0b77de --for 500ms
+
+      permille trace --name redis-server --for 60s --backend perf --snapshot
     """
     target = target_of(
         pid=pid,
@@ -177,6 +187,7 @@ def trace(
         mtc=mtc,
         cyc=cyc,
         return_compression=return_compression,
+        snapshot=snapshot,
     )
     wish = coverage_pb2.CoverageRequest(
         target=target,
