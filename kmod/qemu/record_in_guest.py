@@ -28,6 +28,7 @@ PERIOD_MS = int(os.environ.get("PERIOD_MS", "60"))
 # Switch records after which the recording is ended; 0: the period ends it.
 ENOUGH = int(os.environ.get("ENOUGH", "0"))
 BUFFER_BYTES = int(os.environ.get("BUFFER_BYTES", "16777216"))
+SNAPSHOT = bool(int(os.environ.get("SNAPSHOT", "0")))
 BACKENDS = {backend.name: backend for backend in (KmodBackend, PerfBackend)}
 
 
@@ -59,7 +60,8 @@ def store(session: Session, recording: Recording, switches: Path) -> None:
         binary.write_bytes(zstandard.compress(Path(path).read_bytes()))
     say(f"{own.counts}")
     for segment in manifest["segments"]:
-        say(f"core {segment['core']}: {segment['size_bytes']} bytes, full: {segment['full']}, {segment['counters']}")
+        ends = f"full: {segment['full']}, overwritten: {segment['overwritten']}"
+        say(f"core {segment['core']}: {segment['size_bytes']} bytes, {ends}, {segment['counters']}")
 
 
 def main() -> None:
@@ -68,7 +70,7 @@ def main() -> None:
     target = subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while len(threads_of(target.pid)) < 2:
         time.sleep(0.01)
-    options = TraceOptions(psb_freq=0)
+    options = TraceOptions(psb_freq=0, snapshot=SNAPSHOT)
     session = Session(
         node="guest",
         id=Path(program).name,
