@@ -23,6 +23,7 @@ from permille.controller.domain.perf_backend import PerfBackend
 from permille.controller.domain.recording import CoreBuffers, Recording, RecordingConfig
 from permille.controller.domain.session import Session, TraceOptions
 from permille.controller.domain.switches.switch_records import RECORD
+from permille.controller.domain.unrecorded import overwritten
 
 PERIOD_MS = int(os.environ.get("PERIOD_MS", "60"))
 # Switch records after which the recording is ended; 0: the period ends it.
@@ -52,13 +53,16 @@ def store(session: Session, recording: Recording, switches: Path) -> None:
     session = session.changed(start_ns=clock.ns0, end_ns=clock.ns1, stop_reason="PERIOD")
     folder = RECORDED / "store" / "raw" / session.id
     folder.mkdir(parents=True)
-    told = SwitchesOfSession(own.records, own.counts, own.thread_names)
+    notes = tuple(overwritten(recording.streams(), clock))
+    told = SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
     manifest = write_archive(folder, session, [recording], told, MappedBinaries().find)
     for key, path in json.loads((folder / BINARIES).read_text()).items():
         binary = RECORDED / "store" / key
         binary.parent.mkdir(exist_ok=True)
         binary.write_bytes(zstandard.compress(Path(path).read_bytes()))
     say(f"{own.counts}")
+    for note in notes:
+        say(note)
     for segment in manifest["segments"]:
         ends = f"full: {segment['full']}, overwritten: {segment['overwritten']}"
         say(f"core {segment['core']}: {segment['size_bytes']} bytes, {ends}, {segment['counters']}")

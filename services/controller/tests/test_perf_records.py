@@ -24,7 +24,7 @@ from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
 from permille.controller.domain.perf_clock import PerfClock, ticks
 from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
-from permille.controller.domain.perf_newest import PSB, newest, wrapped
+from permille.controller.domain.perf_newest import PSB, begins_at, newest, wrapped
 from permille.controller.domain.perf_records import PerfRecord, parse, take
 from permille.controller.domain.recording import CoreBuffers, RecordingConfig
 from permille.controller.domain.session import TraceOptions
@@ -95,6 +95,15 @@ def test_a_psb_deep_in_a_large_area_is_found_whole() -> None:
         for before in range(begin - len(PSB), begin + 1):
             area, head = written_over(size, (b"\1" * before + PSB).ljust(size, b"\3") + b"\4" * 100)
             assert newest(area, head) == [(before, size), (0, 100)]
+
+
+@given(st.integers(0, 1 << 60), st.integers(0, 1 << 55))
+def test_what_is_kept_begins_when_its_first_psb_says(earlier: int, later: int) -> None:
+    tsc = earlier + later
+    assert begins_at(PSB + b"\x19" + (tsc % (1 << 56)).to_bytes(7, "little") + b"\0", earlier) == tsc
+    # Other packets, or a stream without any: what is known is that it was later.
+    assert begins_at(PSB + b"\x02\x03" + bytes(10), earlier) == earlier
+    assert begins_at(PSB + b"\x19", earlier) == begins_at(b"\x19" * 40, earlier) == earlier
 
 
 def test_an_area_without_a_psb_is_kept_whole_in_the_order_of_writing() -> None:
@@ -402,8 +411,13 @@ def test_a_snapshot_is_never_full_and_says_that_it_has_overwritten_something(tmp
         def kept(self, core: int) -> list[tuple[int, int]]:
             return [(1000, PAGE), (0, 10)]
 
+        def packets(self, core: int) -> Iterator[bytes]:
+            yield PSB[:1]
+            yield PSB[1:] + b"\x19" + (1 << 50).to_bytes(7, "little")
+
     recording = PerfRecording(Overwritten([]), HalfNanosecondTicks(), [1 << 30], 1000)
     assert recording.finished()
     (stream,), (progress,) = recording.streams(), recording.progress()
     assert (stream.size_bytes, stream.overwritten, stream.full) == (PAGE - 990, True, False)
+    assert stream.first_tsc == 1 << 50
     assert (progress.size_bytes, progress.full, progress.stopped) == (PAGE, False, False)

@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 from permille.controller.domain.recording import Stream
 from permille.controller.domain.session import Session
+from permille.controller.domain.switches.switch_records import Anchors
 from permille.controller.domain.targets.resolution import NO_GROUP, Group
-from permille.controller.domain.unrecorded import unrecorded
+from permille.controller.domain.unrecorded import overwritten, unrecorded
 
 
-def told(
-    *streams: Stream, joins: bool = False, group: Group = NO_GROUP, left_out: int = 36, without_room: int = 0
-) -> list[str]:
+def told(*, joins: bool = False, group: Group = NO_GROUP, left_out: int = 36, without_room: int = 0) -> list[str]:
     session = Session("n1", "s1", "r1", tuple(range(1, 65)), "ON_DEMAND", 100, 1 << 20, group=group, left_out=left_out)
-    return list(unrecorded(session, streams, joins=joins, without_room=without_room))
+    return list(unrecorded(session, joins=joins, without_room=without_room))
 
 
 def test_processes_for_which_there_was_no_place_are_counted() -> None:
@@ -44,9 +43,11 @@ def test_who_came_later_and_found_no_room_is_counted() -> None:
     assert note.startswith("3 processes that were forked or came later were not recorded")
 
 
-def test_a_snapshot_says_which_cores_have_not_kept_their_beginning() -> None:
+def test_a_snapshot_says_which_cores_have_not_kept_their_beginning_and_how_far_back_all_go() -> None:
+    clock = Anchors(tsc0=0, ns0=0, tsc1=100_000_000, ns1=50_000_000)
     whole = Stream(0, 0, "", 4096, 8192, full=False, lost_bytes=0, lost_blocks=0, first_tsc=1, last_tsc=2, epochs=())
-    streams = [replace(whole, core=core, overwritten=core > 0) for core in range(3)]
-    (note,) = told(*streams, left_out=0)
-    assert note.startswith("a snapshot: what was recorded first on core 1, 2 was overwritten")
-    assert told(streams[0], left_out=0) == []
+    later = [replace(whole, core=core, overwritten=True, first_tsc=core * 30_000_000) for core in (1, 2)]
+    (note,) = overwritten([whole, *later], clock)
+    assert note.startswith("a snapshot: what was recorded first on core 1, 2 was overwritten, as asked for")
+    assert "all cores have the last 20.0 ms" in note
+    assert list(overwritten([whole], clock)) == []

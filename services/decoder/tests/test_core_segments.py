@@ -79,6 +79,14 @@ def test_each_thread_that_was_seen_on_a_core_has_a_segment_of_its_own() -> None:
     assert all(by_switches(s) and not unattributed(s) for s in found)
 
 
+def test_no_thread_ends_before_it_begins_where_a_snapshot_has_lost_its_beginning() -> None:
+    (found, stayed) = divided(
+        manifest(core(0, 2)), switches((5, 2, 7, 71, IN), (10, 2, 7, 71, OUT), (12, 2, 8, 81, IN))
+    ).segments
+    assert (found.tid, found.first_tsc, found.last_tsc) == (71, 10, 10)
+    assert (stayed.tid, stayed.first_tsc, stayed.last_tsc) == (81, 15, 90)
+
+
 def test_a_core_without_records_is_nobodys() -> None:
     (found,) = divided(manifest(core(0, 2)), b"").segments
     assert unattributed(found)

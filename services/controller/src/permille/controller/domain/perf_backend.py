@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import struct
 import time
@@ -16,6 +17,7 @@ from permille.controller.domain import processes
 from permille.controller.domain.perf_clock import PerfClock
 from permille.controller.domain.perf_events import BACKEND, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Record
+from permille.controller.domain.perf_newest import begins_at
 from permille.controller.domain.perf_records import PerfRecord
 from permille.controller.domain.perf_session import PerfSession
 from permille.controller.domain.progress import BufferProgress
@@ -179,7 +181,7 @@ class PerfRecording:
                 full=self._full(core, size),
                 lost_bytes=0,
                 lost_blocks=0,
-                first_tsc=self._stays.get(core, [0])[0],
+                first_tsc=self._first_tsc(core),
                 last_tsc=self._stays.get(core, [0])[-1],
                 epochs=(),
                 core=core,
@@ -232,6 +234,13 @@ class PerfRecording:
         elif record.kind == Record.LOST:
             counted["lost_records"] += _LOST.unpack_from(record.body)[1]
         return None
+
+    def _first_tsc(self, core: int) -> int:
+        arrived = self._stays.get(core, [0])[0]
+        if not self._session.overwrites(core):
+            return arrived
+        # Of two stretches the first may be as short as a byte.
+        return begins_at(b"".join(itertools.islice(self._session.packets(core), 2)), arrived)
 
     def _full(self, core: int, size: int) -> bool:
         # The driver does not always say so (pt_handle_status: where the unit's pointer has gone on).

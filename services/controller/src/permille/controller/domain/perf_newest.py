@@ -10,6 +10,8 @@ import mmap
 
 # Intel SDM volume 3, "Packet Stream Boundary (PSB) Packet": no other packets look like it.
 PSB = b"\x02\x82" * 8
+# The header of a TSC packet, which has the low bits of the TSC, and so many of them.
+_TSC, _TSC_BITS = 0x19, 56
 _PIECE = 1 << 16
 
 
@@ -29,6 +31,14 @@ def newest(buffer: mmap.mmap, head: int) -> list[tuple[int, int]]:
         return [(0, head)]
     begin = head + _before_psb(buffer, head)
     return [(begin, size), (0, head)] if begin < size else [(begin - size, head)]
+
+
+def begins_at(packets: bytes, earlier: int) -> int:
+    """The TSC at their first PSB, where a TSC packet is next to it; else `earlier`, a moment before."""
+    behind = packets[len(PSB) : len(PSB) + 1 + _TSC_BITS // 8]
+    if not packets.startswith(PSB) or len(behind) <= _TSC_BITS // 8 or behind[0] != _TSC:
+        return earlier
+    return earlier + (int.from_bytes(behind[1:], "little") - earlier) % (1 << _TSC_BITS)
 
 
 def _before_psb(buffer: mmap.mmap, head: int) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from permille.controller.domain.recording import Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.session_request import MAX_PIDS
+from permille.controller.domain.switches.switch_records import Anchors
 
 
-def unrecorded(session: Session, streams: Sequence[Stream], *, joins: bool, without_room: int) -> Iterator[str]:
+def unrecorded(session: Session, *, joins: bool, without_room: int) -> Iterator[str]:
     """`joins`: whether the back end adds who is in the group; `without_room`: processes that it had none for."""
     by_labels = bool(session.group.selector)
     if session.left_out and not (joins and session.group.given and not by_labels):
@@ -21,9 +22,14 @@ def unrecorded(session: Session, streams: Sequence[Stream], *, joins: bool, with
         )
     if without_room:
         yield f"{without_room} processes that were forked or came later were not recorded: there was no room for them"
-    overwritten = ", ".join(str(stream.core) for stream in streams if stream.overwritten)
-    if overwritten:
+
+
+def overwritten(streams: Sequence[Stream], clock: Anchors) -> Iterator[str]:
+    """How far back the cores of a snapshot go; nothing where all have kept their beginning."""
+    begun = [stream for stream in streams if stream.overwritten]
+    if begun:
+        ms = (clock.tsc1 - max(stream.first_tsc for stream in begun)) * clock.ns_per_tick / 1e6
         yield (
-            f"a snapshot: what was recorded first on core {overwritten} was overwritten, as asked for;"
-            " --buffer SIZE with a larger size goes farther back"
+            f"a snapshot: what was recorded first on core {', '.join(str(stream.core) for stream in begun)} was"
+            f" overwritten, as asked for, and all cores have the last {ms:,.1f} ms; a larger --buffer goes farther back"
         )

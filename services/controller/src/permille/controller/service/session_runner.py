@@ -27,7 +27,7 @@ from permille.controller.domain.recording import (
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
-from permille.controller.domain.unrecorded import unrecorded
+from permille.controller.domain.unrecorded import overwritten, unrecorded
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.core_planner import learn, observed
@@ -283,9 +283,8 @@ class SessionRunner:
     def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
         own = recording.own_switches(entry.raw_switches)
         without_room = own.counts.unseen if own is not None else 0
-        streams = recording.streams() if self._backend.by_core else ()
-        told = unrecorded(self._session, streams, joins=self._backend.joins, without_room=without_room)
-        notes = (*self._notes, *told)
+        told = unrecorded(self._session, joins=self._backend.joins, without_room=without_room)
+        notes = (*self._notes, *told, *overwritten(recording.streams(), recording.realtime()))
         if own is not None:
             return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
         records = switch_records.to_tsc(switch_records.in_time_order(entry.raw_switches), recording.monotonic())

@@ -70,13 +70,18 @@ def _threads(segment: Segment, stays: Mapping[int, _Stay], names: Mapping[int, s
                 "pid": stay.pid,
                 "tid": tid,
                 "thread_name": names.get(tid, ""),
-                "first_tsc": max(stay.first_tsc, segment.first_tsc),
-                "last_tsc": segment.last_tsc if stay.stays else stay.last_tsc,
+                **_times(segment, stay),
             }
             | ({} if number == 0 else {"size_bytes": 0, "stored_bytes": 0, "buffer_bytes": 0})
         )
         for number, (tid, stay) in enumerate(stays.items())
     ]
+
+
+def _times(segment: Segment, stay: _Stay) -> dict[str, int]:
+    """A thread may have left before a snapshot begins."""
+    last = segment.last_tsc if stay.stays else stay.last_tsc
+    return {"first_tsc": min(max(stay.first_tsc, segment.first_tsc), last), "last_tsc": last}
 
 
 def _stays(switches: bytes) -> dict[int, dict[int, _Stay]]:

@@ -49,6 +49,11 @@ class Anchors:
     tsc1: int
     ns1: int
 
+    @property
+    def ns_per_tick(self) -> float:
+        """Needs tsc1 > tsc0."""
+        return (self.ns1 - self.ns0) / (self.tsc1 - self.tsc0)
+
     def tsc_at(self, ns: int) -> int:
         """The TSC at a moment, on the line through both anchors; needs ns1 > ns0."""
         return self.tsc0 + (ns - self.ns0) * (self.tsc1 - self.tsc0) // (self.ns1 - self.ns0)
