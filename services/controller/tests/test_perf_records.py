@@ -350,22 +350,38 @@ def test_a_recording_that_cannot_begin_leaves_no_event_behind(attr: Attr, monkey
         def close(self) -> None:
             Clock.closed = True
 
-    class Session(perf_session.PerfSession):
-        def enable(self) -> None:
-            super().enable()
-            assert perf_events() > before
-            raise OSError(errno.EBUSY, "the last of its events is refused")
+    def refuse_to_enable(file: int, command: int, argument: int) -> int:
+        if command != perf.IOC_ENABLE:
+            return ioctl(file, command, argument)
+        assert perf_events() > before
+        raise OSError(errno.EBUSY, "Device or resource busy")
 
+    monkeypatch.setattr(perf_session, "ioctl", refuse_to_enable)
     # The event counts nothing, so it has no packets.
     monkeypatch.setattr(perf_session, "buffer_of", lambda file, ring, size, *, snapshot: mmap.mmap(-1, size))
-    for name, replacement in (("event_of", lambda options: attr), ("PerfClock", Clock), ("PerfSession", Session)):
+    for name, replacement in (("event_of", lambda options: attr), ("PerfClock", Clock)):
         monkeypatch.setattr(perf_backend, name, replacement)
     before = perf_events()
     sizes = dict.fromkeys(os.sched_getaffinity(0), 4 << 12)
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(FailedPrecondition, match="somebody else records with intel_pt") as refusal:
         PerfBackend().begin(RecordingConfig("s", (os.getpid(),), 1000, TraceOptions(), CoreBuffers(sizes)))
+    assert (refusal.value.reason, bool(refusal.value.help)) == ("RECORDER_REFUSED", True)
     assert perf_events() == before
     assert Clock.closed
+
+
+def test_a_clock_whose_page_cannot_be_mapped_leaves_no_event_behind(
+    attr: Attr, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beyond_the_limit(*arguments: object) -> mmap.mmap:
+        assert perf_events() == before + 1
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    before = perf_events()
+    monkeypatch.setattr(mmap, "mmap", beyond_the_limit)
+    with pytest.raises(NotOnThisMachine, match="does not let this user"):
+        PerfClock()
+    assert perf_events() == before
 
 
 def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp_path: Path) -> None:

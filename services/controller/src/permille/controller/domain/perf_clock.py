@@ -28,7 +28,11 @@ class PerfClock:
             self._fd = open_event(attr, 0, -1)
         except OSError as error:
             raise refused(error) from None
-        self._page = mmap.mmap(self._fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ)
+        try:
+            self._page = mmap.mmap(self._fd, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ)
+        except OSError as error:
+            os.close(self._fd)
+            raise refused(error) from None
         self._line = self._read()
         if not self._line.capabilities & perf.CAP_USER_TIME_ZERO:
             self.close()

@@ -55,8 +55,12 @@ class PerfSession:
         return {core: len(buffer) for core, buffer in self._buffers.items()}
 
     def enable(self) -> None:
-        for file in self._files:
-            ioctl(file, perf.IOC_ENABLE, 0)
+        """Raises what `refused` tells."""
+        try:
+            for file in self._files:
+                ioctl(file, perf.IOC_ENABLE, 0)
+        except OSError as error:
+            raise refused(error) from None
 
     def disable(self) -> None:
         """When it returns, nothing is written any more; any number of times."""
