@@ -73,6 +73,8 @@ def test_what_a_machine_lacks_is_told_from_what_is_busy_now() -> None:
         error = refused(refusal, 1, failed)
         assert isinstance(error, FailedPrecondition) and not isinstance(error, NotOnThisMachine)
         assert error.retry_after_s
+    unseen = refused(Refusal.PERF, 1, OSError(errno.ENOENT, "No such file or directory"))
+    assert isinstance(unseen, NotOnThisMachine) and "sees no devices in /sys" in unseen.message
     assert isinstance(refused(Refusal.MEMORY, 64, failed), ResourceExhausted)
     assert isinstance(refused(Refusal.PROCESS, 12, failed), NotFound)
     # A number that only a newer module knows.

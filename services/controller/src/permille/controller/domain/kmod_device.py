@@ -197,6 +197,12 @@ def refused(refusal: int, value: int, error: OSError) -> PermilleError:
             metadata=told,
             retry_after_s=1.0,
         )
+    if refusal == Refusal.PERF and error.errno == errno.ENOENT:
+        return NotOnThisMachine(
+            BACKEND,
+            "nothing tells whether perf records with intel_pt: the machine's first process sees no devices in /sys",
+            "mount it where that process sees it: sudo nsenter -t 1 -m mount -t sysfs sysfs /sys",
+        )
     if refusal in _NOT_HERE:
         because, way_out = _NOT_HERE[Refusal(refusal)]
         return NotOnThisMachine(BACKEND, because.format(value), way_out)
