@@ -215,11 +215,14 @@ fn by_thread(mut stays: Vec<Stay>) -> (BTreeMap<u32, Vec<Stay>>, u32) {
     (threads, migrations)
 }
 
-/// A stay is said to be that of the thread that comes next; false where no two threads ran on one core.
-fn exchange(stays: &mut [Stay]) -> bool {
+/// A stay is said to be that of the thread that comes next; false where no two threads ran on one core. One of the `last`: what a
+/// thread ran last is that also without its beginning.
+fn exchange(stays: &mut [Stay], last: bool) -> bool {
     let ran: Vec<_> = (0..stays.len()).filter(|&number| !stays[number].addresses.is_empty()).collect();
     let alike = |one: &Stay, next: &Stay| one.core == next.core && one.tid != next.tid;
-    match ran.windows(2).find(|pair| alike(&stays[pair[0]], &stays[pair[1]])) {
+    let mut pairs = ran.windows(2).filter(|pair| alike(&stays[pair[0]], &stays[pair[1]]));
+    let found = if last { pairs.next_back() } else { pairs.next() };
+    match found {
         Some(&[one, next]) => {
             stays[one].tid = stays[next].tid;
             true
@@ -415,7 +418,7 @@ fn main() -> ExitCode {
     println!("{}ok - what was recorded of each thread is what it ran{also}", if good { "" } else { "not " });
     let seen = if cut {
         true
-    } else if with_kernel || exchange(&mut exchanged) {
+    } else if with_kernel || exchange(&mut exchanged, last) {
         println!("# exchanged:");
         judge(&by_thread(exchanged).0, &exchanged_pointers, &logged, folder, cut, last).1 > 0
     } else {
