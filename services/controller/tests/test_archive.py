@@ -31,6 +31,8 @@ from permille.controller.domain.session import Session, State
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, parse
 from permille.controller.domain.switches.switch_records import pack as packed
+from permille.controller.service.archive_uploader import upload_binary
+from permille.mesh.store import open_store
 
 SESSION = Session("n1", "s1", "r1", (7,), "ON_DEMAND", 500, 1 << 20, target_name="x", command_line=("/bin/x", "-v"))
 
@@ -214,6 +216,33 @@ def test_a_file_in_another_root_is_taken_from_there(tmp_path: Path) -> None:
     (tmp_path / "program").write_text("another file of that name")
     found = MappedBinaries(tmp_path / "proc").find(42, str(tmp_path / "program"), "")
     assert found is not None and found.binary.path == str(inside)
+
+
+def test_what_a_program_has_put_at_a_mapped_path_is_no_file_that_was_mapped(tmp_path: Path) -> None:
+    secret = tmp_path / "folder" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("what the program itself may not read")
+    (tmp_path / "program").symlink_to(secret)
+    (tmp_path / "other").symlink_to(secret.parent)
+    os.mkfifo(tmp_path / "pipe")
+    found = MappedBinaries()
+    assert found.find(os.getpid(), str(secret), "") is not None
+    for path in ("program", "other/secret", "pipe", "folder"):
+        assert found.find(os.getpid(), str(tmp_path / path), "") is None
+
+
+async def test_what_has_taken_the_place_of_a_binary_is_not_stored_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    store, program, pipe = open_store(f"file://{tmp_path / 'store'}"), tmp_path / "program", tmp_path / "pipe"
+    shutil.copy(sys.executable, program)
+    found = MappedBinaries().find(os.getpid(), str(program), "")
+    assert found is not None
+    os.mkfifo(pipe)
+    (tmp_path / "other").write_text("another program")
+    for path in (pipe, tmp_path / "other", tmp_path / "none"):
+        await upload_binary(store, found.binary.key, path)
+        assert not await store.exists(found.binary.key)
+    await upload_binary(store, found.binary.key, program)
+    assert await store.exists(found.binary.key)
 
 
 def test_python_is_mapped_by_this_process() -> None:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from permille.controller.domain import elf_notes
 from permille.controller.domain.binaries import identify
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -75,3 +76,27 @@ def test_a_debug_file_of_another_build_is_not_taken(program: Path, tmp_path: Pat
     other.mkdir()
     shutil.copy(built(other, "-DX", "-O2", "-Wl,--build-id=0x1234"), debug)
     assert identify(program, (tmp_path / "none",)).debug is None
+
+
+def test_of_a_program_without_build_id_only_the_global_folders_have_the_debug_file(tmp_path: Path) -> None:
+    """Its link may name anything, and what stands beside it is its own."""
+    program = built(tmp_path, "-Wl,--build-id=none")
+    (tmp_path / "secret").write_text("what the program itself may not read")
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={tmp_path / 'secret'}", program], check=True)
+    globally = tmp_path / "debug" / tmp_path.relative_to("/") / "secret"
+    globally.parent.mkdir(parents=True)
+    assert identify(program, (tmp_path / "debug",)).debug is None
+    globally.write_text("its debug file")
+    assert identify(program, (tmp_path / "debug",)).debug == globally
+
+
+def test_a_debug_link_is_the_name_of_a_file_and_no_way_to_one(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    debug, lying = tmp_path / "xx-debug", tmp_path / "below" / "program"
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", program], check=True)
+    lying.write_bytes(program.read_bytes().replace(b"xx-debug", b"../debug"))
+    assert elf_notes.names(lying)[1] == "../debug"
+    assert identify(program, (tmp_path / "none",)).debug == debug
+    debug.rename(tmp_path / "debug")
+    assert identify(lying, (tmp_path / "none",)).debug is None

@@ -34,13 +34,18 @@ def identify(path: Path, debug_folders: tuple[Path, ...] = DEBUG_FOLDERS) -> Bin
 
 
 def debug_file(path: Path, build_id: str, debug_link: str, folders: tuple[Path, ...]) -> Path | None:
-    """By build id first, then by the debug link beside the file, in .debug, and below the global folders."""
+    """By build id first, then by the debug link beside the file, in .debug, and below the global folders.
+
+    Without a build id nothing says whose a debug file is: only what stands below the global folders is taken.
+    """
     candidates = []
     if build_id:
         candidates += [folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug" for folder in folders]
-    if debug_link:
+    # It is a file's name; the program that has it may have made it up.
+    if debug_link and "/" not in debug_link:
         real = path.resolve()
-        candidates += [real.parent / debug_link, real.parent / ".debug" / debug_link]
+        if build_id:
+            candidates += [real.parent / debug_link, real.parent / ".debug" / debug_link]
         candidates += [folder / real.parent.relative_to("/") / debug_link for folder in folders]
     for candidate in candidates:
         # A link may name the very file it is in.

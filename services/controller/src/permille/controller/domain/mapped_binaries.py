@@ -6,6 +6,7 @@ from pathlib import Path
 
 from permille.controller.domain.archive import MappedBinary, SourceBinary
 from permille.controller.domain.binaries import BinaryIdentity, identify
+from permille.controller.domain.named_file import mapped_file
 
 PROC = Path("/proc")
 Stamp = tuple[int, int, int, int]
@@ -22,23 +23,25 @@ class MappedBinaries:
         """None when the file is gone, unreadable, or by now another one than what was mapped."""
         process = self._proc / str(pid)
         inside = process / "root" / path.lstrip("/")
-        for candidate in (Path(path), inside):
+        for root in (Path("/"), process / "root"):
+            candidate = root / path.lstrip("/")
             # A process in a container has its own root; the file of that name out here is another one then.
             if candidate != inside and not build_id and not same_file(candidate, inside, process):
                 continue
-            identity = self._identity(candidate)
+            identity = self._identity(root, path)
             if identity is not None and build_id in ("", identity.build_id):
                 debug = SourceBinary(identity.debug_key, str(identity.debug)) if identity.debug else None
                 return MappedBinary(identity.build_id, SourceBinary(identity.key, str(candidate)), debug)
         return None
 
-    def _identity(self, path: Path) -> BinaryIdentity | None:
+    def _identity(self, root: Path, path: str) -> BinaryIdentity | None:
         try:
-            stat = path.stat()
-            stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            if stamp not in self._known:
-                self._known[stamp] = identify(path)
-            return self._known[stamp]
+            with mapped_file(root, path) as file:
+                stat = file.stat()
+                stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                if stamp not in self._known:
+                    self._known[stamp] = identify(file)
+                return self._known[stamp]
         except OSError:
             return None
 

@@ -12,6 +12,7 @@ import structlog
 import zstandard
 from permille.controller.domain.archive import BINARIES, COMPRESSION_LEVEL, archive_files, raw_key
 from permille.controller.domain.binaries import identify
+from permille.controller.domain.named_file import opened_file
 from permille.controller.domain.session import Session
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ async def upload_binary(store: ObjectStore, key: str, path: Path) -> None:
     if await store.exists(key):
         return
     try:
-        if not await asyncio.to_thread(still_is, path, key):
-            raise FileNotFoundError(path)
-        await store.put_stream(key, compressed(path))
+        with opened_file(path) as file:
+            if not await asyncio.to_thread(still_is, file, key):
+                raise FileNotFoundError(path)
+            await store.put_stream(key, compressed(file))
     except (FileNotFoundError, PermissionError):
         # Replaced since it was mapped: the decoder says that it is missing.
         _log.warning("a binary is gone before it could be stored", path=str(path), key=key)
