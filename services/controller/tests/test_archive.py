@@ -218,6 +218,21 @@ def test_a_file_in_another_root_is_taken_from_there(tmp_path: Path) -> None:
     assert found is not None and found.binary.path == str(inside)
 
 
+def test_the_file_of_a_program_that_has_changed_its_root_is_the_one_with_the_mapped_inode(tmp_path: Path) -> None:
+    process, program = tmp_path / "proc" / "42", tmp_path / "jail" / "program"
+    (process / "root").mkdir(parents=True)
+    program.parent.mkdir()
+    shutil.copy(sys.executable, program)
+
+    def find(inode: int) -> MappedBinary | None:
+        (process / "maps").write_text(f"00401000-00479000 r-xp 00001000 fe:00 {inode}          {program}\n")
+        return MappedBinaries(tmp_path / "proc").find(42, str(program), "")
+
+    found = find(program.stat().st_ino)
+    assert found is not None and found.binary.path == str(program)
+    assert find(program.stat().st_ino + 1) is None
+
+
 def test_what_a_program_has_put_at_a_mapped_path_is_no_file_that_was_mapped(tmp_path: Path) -> None:
     secret = tmp_path / "folder" / "secret"
     secret.parent.mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 from permille.controller.domain.archive import MappedBinary, SourceBinary
 from permille.controller.domain.binaries import BinaryIdentity, identify
 from permille.controller.domain.named_file import mapped_file
+from permille.controller.domain.process_image import parse_maps
 
 PROC = Path("/proc")
 Stamp = tuple[int, int, int, int]
@@ -51,4 +52,14 @@ def same_file(outside: Path, inside: Path, process: Path) -> bool:
     try:
         return outside.samefile(inside)
     except OSError:
-        return not process.exists()
+        # The kernel names a mapping as its reader sees it: of a program that has changed its root, out here.
+        return not process.exists() or has_mapped(process, outside)
+
+
+def has_mapped(process: Path, file: Path) -> bool:
+    try:
+        inode = file.stat().st_ino
+        mappings = parse_maps((process / "maps").read_text(errors="surrogateescape"))
+    except OSError:
+        return False
+    return any((mapping.path, mapping.inode) == (str(file), inode) for mapping in mappings)
