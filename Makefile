@@ -25,7 +25,7 @@ WORKERS := -q -n 3 --dist loadfile
 # Two targets at once, where nothing is timed: often a compiler has work for one processor alone.
 AT_ONCE = $(MAKE) -j2 --output-sync=target
 
-.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes apiserver test-rust test-vpt fuzz lint lint-python lint-rust \
+.PHONY: help setup demo bench-coverage test test-all test-images test-kubernetes apiserver store-server test-rust test-vpt fuzz lint lint-python lint-rust \
 	check-proto kmod test-services test-kmod test-kmod-brief test-kmod-long test-kmod-trace clean
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -105,7 +105,7 @@ test-all: ## The slow suites, the kernel module and the images too: all but test
 
 test-services: ## The slow suites too
 	deploy/install-system test-all
-	$(AT_ONCE) setup apiserver lint test-vpt test-rust fuzz
+	$(AT_ONCE) setup apiserver store-server lint test-vpt test-rust fuzz
 	$(PYTEST) -m "not slow" $(WORKERS)
 	$(PYTEST) -m slow --timeout 1800 --ignore tests/images $(WORKERS)
 
@@ -113,14 +113,17 @@ test-images: setup ## Each image is built by Debian's tools, and permille runs f
 	deploy/install-system test-all
 	$(PYTEST) -m slow --timeout 1800 tests/images
 
-test-kubernetes: ## The Helm chart and permille-operator on a real API server; both are built first, for minutes
+test-kubernetes: ## The Helm chart and permille-operator on a real API server; both, and the chart's S3 server, are built first, for minutes
 	deploy/install-system test-all
-	$(AT_ONCE) setup apiserver
+	$(AT_ONCE) setup apiserver store-server
 	$(PYTEST) -m slow --timeout 1800 $(WORKERS) tests/kubernetes
 
 apiserver:
 	tests/kubernetes/apiserver/build kube-apiserver
 	tests/kubernetes/apiserver/build helm
+
+store-server:
+	deploy/images/store/build
 
 fuzz: | $(VENV)/.system ## One million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
