@@ -44,6 +44,7 @@ ALERTS: Object = {
     "networkPolicy": {"metrics": [{"podSelector": {}}]},
 }
 PERF: Object = {**KMOD, "controller": {"backend": "perf"}}
+CLAIM: Object = {**PERF, "store": {"claim": {"size": "100Gi", "storageClassName": "shared"}}}
 PRIVILEGED: Object = {**KMOD, "controller": {"privileged": True}, "cli": {"enabled": False}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from permille.mesh.config import MeshConfig, load
 from permille.mesh.embedded_etcd import etcd_binary
 
 from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, eventually, install, remove
-from tests.kubernetes.chart import ALERTS, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
+from tests.kubernetes.chart import ALERTS, CLAIM, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
 from tests.kubernetes.pods import ZONE, made_node
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def bare_server(api_server: ApiServer, admin: User) -> Iterator[ApiServer]:
     install(admin)
 
 
-@pytest.mark.parametrize("values", [ALERTS, KMOD, PERF, VPT, PRIVILEGED])
+@pytest.mark.parametrize("values", [ALERTS, CLAIM, KMOD, PERF, VPT, PRIVILEGED])
 def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
     told = helm("lint", "--strict", str(CHART), values=values)
     assert "0 chart(s) failed" in told and "WARNING" not in told
@@ -54,6 +55,10 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "etcd": {"bundled": {"replicas": 2}}}, "value must be one of 1, 3, 5"),
         ({**KMOD, "etcd": {"endpoints": ["https://etcd:2379"]}}, "at '/etcd/endpoints/0'"),
         ({**KMOD, "store": {"url": "gs://bucket"}}, "at '/store/url'"),
+        ({**CLAIM, "store": {**CLAIM["store"], **VPT["store"]}}, "store.url and store.claim are two stores"),
+        ({**KMOD, "store": {"url": "s3://traces", "claim": {"existing": "shared"}}}, "leave one of them empty"),
+        ({**KMOD, "store": {"claim": {"existing": "shared", "size": "1Gi"}}}, "leave store.claim.size empty"),
+        ({**KMOD, "store": {"bundled": {"replicas": 2}}}, "at '/store/bundled': additional properties 'replicas'"),
         ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
         ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
         (
@@ -74,10 +79,15 @@ def test_wrong_values_are_refused_by_name(helm: Helm, values: Object, told: str)
     assert told in helm("template", str(CHART), values=values, code=1)
 
 
-@pytest.mark.parametrize("values", [KMOD, PERF, VPT])
+@pytest.mark.parametrize("values", [CLAIM, KMOD, PERF, VPT])
 def test_every_setting_in_a_pod_is_one_that_its_service_knows(helm: Helm, values: Object) -> None:
     rendered = pods(helm.rendered(values))
-    assert set(rendered) - {"permille-etcd"} == {f"permille-{name}" for name in CONFIGS}
+    stores = {
+        json.dumps(CLAIM["store"]): "file:///var/lib/permille-store",
+        json.dumps(VPT["store"]): VPT["store"]["url"],
+        "null": f"s3://traces?endpoint=https://permille-store.{NAMESPACE}.svc:7070",
+    }
+    assert set(rendered) - {"permille-etcd", "permille-store"} == {f"permille-{name}" for name in CONFIGS}
     for name, config_class in CONFIGS.items():
         (container,) = rendered[f"permille-{name}"]["spec"]["containers"]
         config = load(config_class, environment=environment(container))
@@ -86,7 +96,7 @@ def test_every_setting_in_a_pod_is_one_that_its_service_knows(helm: Helm, values
             assert config.controller.zone == "east"
         if name != "cli":
             assert (config.advertise, config.health) == ("10.1.2.3:7600", "0.0.0.0:7602")
-            assert config.store_url == values.get("store", {}).get("url", "file:///var/lib/permille-store")
+            assert config.store_url == stores[json.dumps(values.get("store"))]
     if values is VPT:
         assert config.etcd == ("etcd-1:2379", "etcd-2:2379") and config.call_timeout_s == 12.5
 
@@ -97,6 +107,29 @@ def test_etcd_knows_its_flags(helm: Helm) -> None:
     for argument in container["args"]:
         flag = argument.partition("=")[0]
         assert re.search(rf"^\s+{flag}\b", known.stdout + known.stderr, re.MULTILINE), flag
+
+
+def test_who_uses_the_bundled_store_has_its_key_and_knows_it_by_its_authority_and_nobody_else(helm: Helm) -> None:
+    objects = helm.rendered(KMOD)
+    rendered = pods(objects)
+    for name, pod in rendered.items():
+        (container,) = pod["spec"]["containers"]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        secrets = {volume["secret"]["secretName"] for volume in volumes.values() if "secret" in volume}
+        uses = name in ("permille-controller", "permille-decoder")
+        assert (container.get("envFrom") == [{"secretRef": {"name": "permille-store"}}]) == uses
+        assert ("permille-store-tls" in secrets) == (uses or name == "permille-store")
+        if uses:
+            # Not the key with which it could pass for the store.
+            assert volumes["store-authority"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+            assert environment(container)["AWS_CA_BUNDLE"] == "/etc/permille/store/ca.crt"
+    services = {body["metadata"]["name"]: body["spec"] for body in objects if body["kind"] == "Service"}
+    labels = rendered["permille-store"]["metadata"]["labels"].items()
+    assert services["permille-store"]["selector"].items() <= labels
+    assert services["permille-store"]["ports"] == [{"name": "s3", "port": 7070}]
+    for values in (CLAIM, VPT):
+        others = helm.rendered(values)
+        assert "permille-store" not in pods(others) and "AWS_CA_BUNDLE" not in json.dumps(others)
 
 
 def test_the_webhook_of_alertmanager_knows_its_arguments_and_is_reached_where_others_look_for_it(helm: Helm) -> None:
@@ -177,6 +210,7 @@ def test_each_pod_has_one_network_policy(helm: Helm) -> None:
             "permille-operator": set(),
             "permille-cli": set(),
             "permille-alertmanager": {9095},
+            "permille-store": {7070},
         }
         assert ports == expected.get(name, {7600})
 
@@ -188,10 +222,16 @@ def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: Api
     assert "STATUS: deployed" in told and "permille-user-tls" in told
     assert "has the condition Failed" in told
     assert listed(admin, "apps/v1", "deployments") == {f"permille-{name}" for name in CONFIGS} - {"permille-controller"}
-    assert listed(admin, "apps/v1", "statefulsets") == {"permille-etcd"}
+    assert listed(admin, "apps/v1", "statefulsets") == {"permille-etcd", "permille-store"}
+    store = admin.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/permille-store").body["spec"]
+    assert store["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     account = admin.call("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/permille-operator")
     binding = admin.call("GET", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/permille-operator")
     assert account.status == 200 and binding.body["subjects"][0]["namespace"] == NAMESPACE
+
+    helm("upgrade", "permille", str(CHART), *where, values=CLAIM)
+    assert listed(admin, "apps/v1", "statefulsets") == {"permille-etcd"}
+    assert listed(admin, "v1", "persistentvolumeclaims") == {"permille-store"}
 
     helm("upgrade", "permille", str(CHART), *where, values=VPT)
     decoder = admin.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/permille-decoder").body
@@ -211,7 +251,7 @@ def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm:
     admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": enforced}})
     controller = pods(helm.rendered(KMOD))["permille-controller"]
     eventually(lambda: tried(admin, controller).status == 403, "the label to be in force")
-    for values in (ALERTS, KMOD, VPT):
+    for values in (ALERTS, CLAIM, KMOD, VPT):
         for name, pod in pods(helm.rendered(values)).items():
             answer = tried(admin, pod)
             assert answer.status == (403 if name == "permille-controller" else 201), (name, answer.message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.api_server import Object
-from tests.kubernetes.chart import ALERTS, KMOD, NAMESPACE, VPT, Helm, pods
+from tests.kubernetes.chart import ALERTS, CLAIM, KMOD, NAMESPACE, VPT, Helm, pods
 from tests.kubernetes.network_policies import NAME, Peer, allowed
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,9 @@ CALLS = {
     ("cli", "decoder", GRPC),
 }
 MEMBERS = {("etcd", "etcd", 2380)}
+OF_STORE = {(name, "store", 7070) for name in ("controller", "decoder")}
 # Ports that anybody might try.
-PORTS = (GRPC, METRICS, HEALTH, 2379, 2380, 2381, 9095, 22)
+PORTS = (GRPC, METRICS, HEALTH, 2379, 2380, 2381, 7070, 9095, 22)
 # Who belongs to nobody of permille, and who only looks so.
 STRANGER = Peer(NAMESPACE, {"app": "shop"})
 STRANGERS = {
@@ -63,18 +64,23 @@ def connections(helm: Helm, values: Object) -> set[tuple[str, str, int]]:
 
 
 def test_who_calls_whom_may_and_nobody_else(helm: Helm) -> None:
-    assert connections(helm, KMOD) == CALLS | OF_ETCD | MEMBERS
+    assert connections(helm, KMOD) == CALLS | OF_ETCD | MEMBERS | OF_STORE
 
 
 def test_etcd_of_ones_own_is_not_the_charts_to_guard(helm: Helm) -> None:
     elsewhere = {**KMOD, "etcd": {"endpoints": ["etcd-1:2379"]}}
-    assert connections(helm, elsewhere) == CALLS
+    assert connections(helm, elsewhere) == CALLS | OF_STORE
+
+
+def test_a_store_of_ones_own_is_not_the_charts_to_guard(helm: Helm) -> None:
+    for values in (CLAIM, {**KMOD, "store": {"url": "s3://traces"}}):
+        assert connections(helm, values) == CALLS | OF_ETCD | MEMBERS
 
 
 def test_an_alert_comes_as_far_as_coverage(helm: Helm) -> None:
     values = {**ALERTS, "networkPolicy": {}}
     alerts = {("Prometheus", "alertmanager", 9095), ("alertmanager", "coverage", GRPC)}
-    assert connections(helm, values) == CALLS | OF_ETCD | MEMBERS | alerts
+    assert connections(helm, values) == CALLS | OF_ETCD | MEMBERS | OF_STORE | alerts
 
 
 def test_callers_and_readers_of_metrics_are_those_that_are_named(helm: Helm) -> None:
@@ -84,7 +90,7 @@ def test_callers_and_readers_of_metrics_are_those_that_are_named(helm: Helm) -> 
     named = {("a pod elsewhere", callee, GRPC) for callee in ("coverage", "decoder")}
     services = ("allocator", "cli", "controller", "coverage", "decoder", "operator")
     read = {("Prometheus", callee, METRICS) for callee in services} | {("Prometheus", "etcd", 2381)}
-    assert connections(helm, values) == CALLS | OF_ETCD | MEMBERS | named | read
+    assert connections(helm, values) == CALLS | OF_ETCD | MEMBERS | OF_STORE | named | read
 
 
 def test_without_policies_all_is_open(helm: Helm) -> None:

@@ -28,6 +28,31 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 {{- end -}}
 {{- end }}
 
+{{/* Which store: url, claim or bundled. */}}
+{{- define "permille.store" -}}
+{{- $store := .Values.store }}
+{{- $claim := or $store.claim.existing $store.claim.size }}
+{{- if and $store.url $claim -}}
+{{- fail "store.url and store.claim are two stores: leave one of them empty" }}
+{{- else if and $store.claim.existing $store.claim.size -}}
+{{- fail "store.claim.existing has its size already: leave store.claim.size empty, or have a claim of that size made by leaving store.claim.existing empty" }}
+{{- else if $store.url -}}
+url
+{{- else if $claim -}}
+claim
+{{- else -}}
+bundled
+{{- end }}
+{{- end }}
+
+{{- define "permille.store-url" -}}
+{{ index (dict "url" .Values.store.url "claim" "file:///var/lib/permille-store" "bundled" (printf "s3://traces?endpoint=https://permille-store.%s.svc:7070" .Release.Namespace)) (include "permille.store" .) }}
+{{- end }}
+
+{{- define "permille.store-credentials" -}}
+{{ .Values.store.credentialsSecret | default (eq (include "permille.store" .) "bundled" | ternary "permille-store" "") }}
+{{- end }}
+
 {{/* Whoever calls others: where etcd and the store are, and with which certificates. */}}
 {{- define "permille.client" -}}
 - {name: PERMILLE_NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
@@ -68,7 +93,12 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 - {name: PERMILLE_ADVERTISE, value: "$(POD_IP):7600"}
 - {name: PERMILLE_METRICS, value: "0.0.0.0:7601"}
 - {name: PERMILLE_HEALTH, value: "0.0.0.0:7602"}
-- {name: PERMILLE_STORE, value: {{ .root.Values.store.url | default "file:///var/lib/permille-store" | quote }}}
+- {name: PERMILLE_STORE, value: {{ include "permille.store-url" .root | quote }}}
+{{- if eq (include "permille.uses-store" .) "bundled" }}
+# The AWS tools' variable, and that of delta-rs.
+- {name: AWS_CA_BUNDLE, value: /etc/permille/store/ca.crt}
+- {name: SSL_CERT_FILE, value: /etc/permille/store/ca.crt}
+{{- end }}
 {{- $settings := (index .root.Values .component).settings }}
 {{- if and (eq .component "coverage") .root.Values.alertmanager.enabled }}
 {{- $settings = merge (dict "callers" (include "permille.callers" .root)) ($settings | default dict) }}
@@ -88,17 +118,18 @@ readinessProbe: {grpc: {port: 7602}, periodSeconds: 5}
 livenessProbe: {grpc: {port: 7602}, periodSeconds: 20, timeoutSeconds: 10, failureThreshold: 6}
 {{- end }}
 
-{{/* Who reads and writes the store of a claim shares a group with the others, and lets it write. */}}
-{{- define "permille.uses-claim" -}}
-{{- if and (not .root.Values.store.url) (has .component (list "controller" "decoder")) }}yes{{ end }}
+{{/* Who reads and writes the store: which one. */}}
+{{- define "permille.uses-store" -}}
+{{- if has .component (list "controller" "decoder") }}{{ include "permille.store" .root }}{{ end }}
 {{- end }}
 
 {{- define "permille.command" -}}
-{{- if include "permille.uses-claim" . }}
+{{- if eq (include "permille.uses-store" .) "claim" }}
+# Who shares it shares a group with the others, and lets it write.
 command: [sh, -c, 'umask 002; exec "$0"', permille-{{ .component }}]
 {{- end }}
-{{- if and .root.Values.store.credentialsSecret (has .component (list "controller" "decoder")) }}
-envFrom: [{secretRef: {name: {{ .root.Values.store.credentialsSecret }}}}]
+{{- if and (include "permille.uses-store" .) (include "permille.store-credentials" .root) }}
+envFrom: [{secretRef: {name: {{ include "permille.store-credentials" .root }}}}]
 {{- end }}
 {{- end }}
 
@@ -107,8 +138,10 @@ envFrom: [{secretRef: {name: {{ .root.Values.store.credentialsSecret }}}}]
 - {name: etcd-tls, mountPath: /etc/permille/etcd, readOnly: true}
 - {name: state, mountPath: /var/lib/permille}
 - {name: tmp, mountPath: /tmp}
-{{- if include "permille.uses-claim" . }}
+{{- if eq (include "permille.uses-store" .) "claim" }}
 - {name: store, mountPath: /var/lib/permille-store}
+{{- else if eq (include "permille.uses-store" .) "bundled" }}
+- {name: store-authority, mountPath: /etc/permille/store, readOnly: true}
 {{- end }}
 {{- end }}
 
@@ -116,8 +149,10 @@ envFrom: [{secretRef: {name: {{ .root.Values.store.credentialsSecret }}}}]
 - {name: tls, secret: {secretName: {{ .secret | default .root.Values.tls.secret }}, defaultMode: 0440}}
 - {name: etcd-tls, secret: {secretName: {{ .root.Values.etcd.tlsSecret }}, defaultMode: 0440}}
 - {name: tmp, emptyDir: {}}
-{{- if include "permille.uses-claim" . }}
+{{- if eq (include "permille.uses-store" .) "claim" }}
 - {name: store, persistentVolumeClaim: {claimName: {{ .root.Values.store.claim.existing | default "permille-store" }}}}
+{{- else if eq (include "permille.uses-store" .) "bundled" }}
+- {name: store-authority, secret: {secretName: {{ .root.Values.store.tlsSecret }}, items: [{key: ca.crt, path: ca.crt}], defaultMode: 0440}}
 {{- end }}
 {{- end }}
 
@@ -136,6 +171,8 @@ securityContext:
   runAsUser: 65532
   runAsGroup: 65532
   fsGroup: 65532
+  # Not each file of a large volume at each start.
+  fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
