@@ -97,6 +97,8 @@ def test_a_mesh_lives_on_it_though_it_is_killed(store: BundledStore, busy: Path,
         mesh.command("delete", second, "--yes")
         left = asyncio.run(keys(store.url))
         assert any(first in key for key in left) and not any(second in key for key in left)
+        # Nobody else on the node may read it.
+        assert not [file for file in store.volume.rglob("*") if file.stat().st_mode & 0o077]
 
         saving, restoring = backup_commands()
         run_in(store.volume, saving, tmp_path)
