@@ -26,13 +26,13 @@ DPKG = ("force-unsafe-io", *(f"path-exclude=/usr/share/{folder}/*" for folder in
 ENTER = """
 set -euo pipefail
 root=$1 rights=$2; shift 2
-for folder in /var/lib/permille /var/lib/permille-store; do mkdir -p "$root$folder"; done
+for folder in /var/lib/permille /var/lib/permille-shared; do mkdir -p "$root$folder"; done
 mount --bind "$root" "$root"
 mount -o remount,ro,bind "$root"
 for tree in /proc /sys /dev; do mount --rbind "$tree" "$root$tree"; done
 mount -t tmpfs tmpfs "$root/tmp"
 mount --bind "$STATE" "$root/var/lib/permille"
-mount --bind "$STORE" "$root/var/lib/permille-store"
+mount --bind "$SHARED" "$root/var/lib/permille-shared"
 exec chroot "$root" setpriv $rights --inh-caps=-all --no-new-privs --pdeathsig KILL -- env -i "$@"
 """
 
@@ -47,7 +47,7 @@ class Image:
     user: str
 
     def command(self, *arguments: str, capabilities: Sequence[str] = (), **settings: str) -> list[str]:
-        """Its entry point with these capabilities and no other; STATE and STORE are folders for its two volumes."""
+        """Its entry point with these capabilities and no other; STATE and SHARED are folders for its two volumes."""
         user, _, group = (self.user or "0:0").partition(":")
         bounds = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
         # The group of the volume is every container's.

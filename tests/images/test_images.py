@@ -38,6 +38,8 @@ from tests.images.builder import ROOT, Builder, building
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="building root file systems needs root")]
 # Those of docs/operations.md for vpt; every other image has none.
 CONTROLLER = ("BPF", "DAC_READ_SEARCH", "PERFMON", "SYS_PTRACE")
+# Where each container has what all of them share.
+SHARED = "/var/lib/permille-shared"
 PLUGIN = ROOT / "services/controller/src/permille/controller/vpt/libpermille-vpt.so"
 # Not typed by its authors.
 health_stub: Callable[[grpc.Channel], Any] = health_pb2_grpc.HealthStub
@@ -63,7 +65,8 @@ class Pods:
         self._folder = folder
         self._builder = builder
         self._ended = ended
-        self.store = self.volume("store")
+        # What all of them see: secrets, and the store where it is a claim.
+        self.shared = self.volume("shared")
         self.etcd = f"127.0.0.1:{free_port()}"
         self.coverage = f"127.0.0.1:{free_port()}"
         self.settings: dict[str, str] = {}
@@ -93,7 +96,7 @@ class Pods:
             assert process.poll() is None, self.log(target)
 
     def environment(self, target: str) -> dict[str, str]:
-        return {**os.environ, "STATE": str(self.volume(target)), "STORE": str(self.store)}
+        return {**os.environ, "STATE": str(self.volume(target)), "SHARED": str(self.shared)}
 
     def serve(self, target: str, **options: Any) -> None:
         """A service, when gRPC health says that it serves."""
@@ -116,8 +119,9 @@ class Pods:
         return (self._folder / f"{target}.log").read_text()[-4000:]
 
 
+@pytest.mark.parametrize("store", ["bundled", "claim"])
 def test_permille_runs_from_its_images(
-    builder: Builder, tmp_path_factory: pytest.TempPathFactory, busy: Path, short_tmp: Path
+    builder: Builder, tmp_path_factory: pytest.TempPathFactory, busy: Path, short_tmp: Path, store: str
 ) -> None:
     short_tmp.chmod(0o755)
     with ExitStack() as ended:
@@ -130,14 +134,14 @@ def test_permille_runs_from_its_images(
         pods.settings = {
             "PERMILLE_ETCD": pods.etcd,
             "PERMILLE_STATE_DIR": "/var/lib/permille",
-            "PERMILLE_STORE": "file:///var/lib/permille-store",
+            **(bundled_store(pods) if store == "bundled" else claim(pods)),
         }
         pods.serve("allocator")
         pods.serve("coverage", PERMILLE_LISTEN=pods.coverage)
         pods.serve("decoder")
         pods.serve("controller", capabilities=CONTROLLER, PERMILLE_CONTROLLER_VPT_DIR=str(mesh.vpt_dir))
-        (pods.store / "kubeconfig").write_text(KUBECONFIG)
-        pods.serve("operator", KUBECONFIG="/var/lib/permille-store/kubeconfig")
+        (pods.shared / "kubeconfig").write_text(KUBECONFIG)
+        pods.serve("operator", KUBECONFIG=f"{SHARED}/kubeconfig")
         # `permille run` wants QEMU where the controller is, which its image leaves to the image of the program.
         # As it does, the emulator is called like the program.
         emulator = short_tmp / busy.name
@@ -165,33 +169,71 @@ def test_permille_runs_from_its_images(
         assert told.returncode == 0 and "piece_of_work" in told.stdout, told
         pods.assert_alive()
         # Its owner deletes what the others have written.
+        stored = short_tmp / {"bundled": "store/data/traces", "claim": "shared/store"}[store]
+        assert [file for file in stored.rglob("*") if session in str(file) and file.is_file()]
         mesh.command("delete", session, "--yes")
-        assert not [file for file in pods.store.rglob("*") if session in str(file) and file.is_file()]
+        assert not [file for file in stored.rglob("*") if session in str(file) and file.is_file()]
 
 
-def alerted(pods: Pods) -> str:
-    """The id of the session of an alert that `permille-alertmanager` gets from its image, as the chart starts it."""
-    secrets, address = pods.store / "webhook", f"127.0.0.1:{free_port()}"
-    create_authority(secrets)
+def bundled_store(pods: Pods) -> dict[str, str]:
+    """What those are told who use the S3 server, which is started from its image as the chart starts it."""
+    address = f"127.0.0.1:{free_port()}"
+    secrets = issued(pods, "store")
+    key = {"ACCESS_KEY_ID": "permille", "SECRET_ACCESS_KEY": "a-secret"}
+    options = {"port": address, "cert": f"{secrets}/store.crt", "key": f"{secrets}/store.key", "health": "/health"}
+    arguments = ["/var/lib/permille/data", "traces", *(f"--{name}={value}" for name, value in options.items())]
+    root: dict[str, Any] = {f"ROOT_{name}": value for name, value in key.items()}
+    process = pods.start("store", *arguments, **root)
+    await_answer(pods, "store", process, f"https://{address}/health")
+    told = {f"AWS_{name}": value for name, value in key.items()}
+    told |= dict.fromkeys(("AWS_CA_BUNDLE", "SSL_CERT_FILE"), f"{secrets}/ca.crt")
+    return told | {"PERMILLE_STORE": f"s3://traces?endpoint=https://{address}"}
+
+
+def claim(pods: Pods) -> dict[str, str]:
+    """The same of a folder that all see."""
+    pods.volume("shared/store")
+    return {"PERMILLE_STORE": f"file://{SHARED}/store"}
+
+
+def issued(pods: Pods, name: str) -> str:
+    """Where pods see a certificate, its key and their authority."""
+    folder = pods.shared / name
+    create_authority(folder)
     # As a kubelet has a secret: of the volume's group, which reads it.
-    secrets.chmod(0o2750)
-    issue_service(secrets, ["webhook"], node="webhook").key.chmod(0o440)
-    (secrets / "token").write_text("a-token")
-    files = {"https-cert": "webhook.crt", "https-key": "webhook.key", "token-file": "token"}
-    arguments = {name: f"/var/lib/permille-store/webhook/{file}" for name, file in files.items()}
-    arguments |= {"coverage": pods.coverage, "listen": address, "period-ms": "300"}
-    process = pods.start("alertmanager", *(f"--{name}={value}" for name, value in arguments.items()))
-    trust = ssl.create_default_context(cafile=secrets / "ca.crt")
+    folder.chmod(0o2750)
+    issue_service(folder, [name], node=name).key.chmod(0o440)
+    return f"{SHARED}/{name}"
+
+
+def trusting(pods: Pods, name: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=pods.shared / name / "ca.crt")
+
+
+def await_answer(pods: Pods, name: str, process: Process, url: str) -> None:
+    """Returns when a probe of the chart is answered."""
 
     def healthy() -> bool:
-        assert process.poll() is None, pods.log("alertmanager")
+        assert process.poll() is None, pods.log(name)
         try:
-            with urllib.request.urlopen(f"https://{address}/healthz", context=trust, timeout=60) as answer:
+            with urllib.request.urlopen(url, context=trusting(pods, name), timeout=60) as answer:
                 return bool(answer.status == HTTPStatus.OK)
         except OSError:
             return False
 
-    await_true(healthy, PATIENCE_S, "the webhook")
+    await_true(healthy, PATIENCE_S, url)
+
+
+def alerted(pods: Pods) -> str:
+    """The id of the session of an alert that `permille-alertmanager` gets from its image, as the chart starts it."""
+    address = f"127.0.0.1:{free_port()}"
+    secrets = issued(pods, "alertmanager")
+    (pods.shared / "alertmanager" / "token").write_text("a-token")
+    files = {"https-cert": "alertmanager.crt", "https-key": "alertmanager.key", "token-file": "token"}
+    arguments = {name: f"{secrets}/{file}" for name, file in files.items()}
+    arguments |= {"coverage": pods.coverage, "listen": address, "period-ms": "300"}
+    process = pods.start("alertmanager", *(f"--{name}={value}" for name, value in arguments.items()))
+    await_answer(pods, "alertmanager", process, f"https://{address}/healthz")
     alert = {
         "status": "firing",
         "labels": {"process_name": "busy"},
@@ -204,7 +246,7 @@ def alerted(pods: Pods) -> str:
         headers={"Authorization": "Bearer a-token", "Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, context=trust, timeout=60) as answer:
+        with urllib.request.urlopen(request, context=trusting(pods, "alertmanager"), timeout=60) as answer:
             (outcome,) = json.load(answer)["alerts"]
     except urllib.error.HTTPError as refused:
         pytest.fail(refused.read().decode())
@@ -214,7 +256,17 @@ def alerted(pods: Pods) -> str:
 
 
 def test_what_runs_has_nothing_to_build_with(builder: Builder) -> None:
-    for target in ("allocator", "alertmanager", "controller"):
+    for target in ("allocator", "alertmanager", "controller", "store"):
         root = builder.built(target).root
-        for tool in ("gcc", "make", "pip", "pip3", "cargo", "git"):
+        for tool in ("gcc", "make", "pip", "pip3", "cargo", "git", "go"):
             assert not list(root.glob(f"usr/bin/{tool}")) and not list(root.glob(f"opt/permille/bin/{tool}")), tool
+
+
+def test_the_store_comes_with_the_licences_of_what_is_in_it(builder: Builder) -> None:
+    licences = builder.built("store").root / "usr/local/share/doc/versitygw"
+    for name in (
+        "github.com/versity/versitygw/LICENSE",
+        "github.com/versity/versitygw/NOTICE",
+        "golang.org/x/sys/LICENSE",
+    ):
+        assert (licences / name).read_text()
