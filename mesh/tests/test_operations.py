@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from google.protobuf.message import Message
 from permille.api.decoder.v1 import decoder_pb2
 from permille.mesh.embedded_etcd import EmbeddedEtcd
-from permille.mesh.errors import Aborted, InvalidArgument, NotFound, Unavailable
+from permille.mesh.errors import Aborted, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
 from permille.mesh.operations import (
+    Operation,
     OperationStore,
     Reservation,
     operation_error,
@@ -126,6 +128,21 @@ async def test_pages_cover_all_operations_newest_first_while_new_ones_come(etcd:
         if not token:
             break
     assert seen == names[::-1]
+
+
+async def test_a_page_of_large_operations_ends_where_any_client_takes_it(etcd: Etcd) -> None:
+    store = await replica(etcd)
+    large = [Request(session=f"{number}" * 500_000) for number in range(9)]
+    names = [(await store.create(request, ""))[0].name for request in large]
+    seen: list[str] = []
+    token = ""
+    while True:
+        page, token = await store.list(1000, token)
+        assert 0 < sum(operation.ByteSize() for operation in page) < 4 << 20
+        seen += [operation.name for operation in page]
+        if not token:
+            break
+    assert sorted(seen) == sorted(names)
 
 
 @pytest.mark.parametrize("token", ["x", "!!!", "b3BlcmF0aW9ucw=="])
@@ -273,6 +290,66 @@ async def test_a_runner_works_finishes_and_fails(etcd: Etcd) -> None:
     assert defect is not None
     assert defect.reason == "UNEXPECTED"
     assert "secret" not in defect.message
+    running.cancel()
+
+
+async def test_an_end_that_etcd_refuses_is_written_later_and_the_work_is_not_done_again(etcd: Etcd) -> None:
+    refused = 0
+
+    class Full(OperationStore):
+        async def finish(self, name: str, response: Message, *, since: int = 0) -> Operation:
+            nonlocal refused
+            refused += 1
+            if refused < 4:
+                raise ResourceExhausted("etcd refuses to write", reason="ETCD_FULL", retry_after_s=30.0)
+            return await super().finish(name, response, since=since)
+
+    lease = Lease(etcd, ttl_s=2)
+    await lease.start()
+    store = Full(etcd, "decoder", lease=lease)
+    worked = 0
+
+    async def work(job: Job[Request]) -> Result:
+        nonlocal worked
+        worked += 1
+        return Result()
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    assert (await store.wait(operation.name, 120)).done
+    assert (worked, refused) == (1, 4)
+    running.cancel()
+
+
+async def test_a_result_that_etcd_does_not_take_fails_the_operation(etcd: Etcd) -> None:
+    store = await replica(etcd)
+
+    async def work(job: Job[Request]) -> Result:
+        return Result(session="s" * (2 << 20))
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    error = operation_error(await store.wait(operation.name, 120))
+    assert error is not None
+    assert error.reason == "ETCD_REQUEST"
+    running.cancel()
+
+
+async def test_a_replica_begins_however_much_is_unfinished(etcd: Etcd) -> None:
+    dying, heir = await replica(etcd), await replica(etcd)
+    for _ in range(6):
+        await dying.create(Request(), "", checkpoint=b"c" * 1_000_000)
+    die(dying)
+
+    async def work(job: Job[Request]) -> Result:
+        assert len(await job.saved()) == 1_000_000
+        return Result()
+
+    running = asyncio.create_task(OperationRunner(heir, Request, work).run())
+    for operation in (await heir.list(10))[0]:
+        assert not operation_error(await heir.wait(operation.name, 120))
     running.cancel()
 
 

@@ -28,6 +28,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_http_proxy", 0),
+    # etcd bounds what is written at once. What was written so is read with all that begins as its key does.
+    ("grpc.max_receive_message_length", -1),
 )
 
 
@@ -312,13 +314,15 @@ class Etcd:
             details = error.details() or error.code().name
             if error.code() == grpc.StatusCode.NOT_FOUND and "lease" in details:
                 return _LeaseGone(details, reason="ETCD_LEASE_GONE")
-            if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if "database space exceeded" in details:
                 return ResourceExhausted(
                     f"etcd refuses to write: {details}",
                     reason="ETCD_FULL",
                     help="compact and defragment etcd (etcdctl compact, etcdctl defrag), then etcdctl alarm disarm",
                     retry_after_s=30.0,
                 )
+            if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+                return Internal(f"etcd did not accept a request: {details}", reason="ETCD_REQUEST")
             if error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):
                 return Internal(f"etcd did not accept a request: {details}", reason="ETCD_REQUEST")
         else:

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import structlog
 from google.protobuf.message import Message
 from permille.api.operation.v1.operation_pb2 import Progress
-from permille.mesh.backoff import until_available
-from permille.mesh.errors import PermilleError
+from permille.mesh.backoff import Backoff, until_available
+from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError
 from permille.mesh.interceptor import unexpected
 from permille.mesh.operations import Operation, OperationStore, Reservation, operation_id
 
@@ -200,22 +200,36 @@ class OperationRunner(Generic[_Request]):
             if error.reason == "OPERATION_TAKEN":
                 _log.info("another process has taken the operation over", operation=job.name)
                 return
-            failure = error
             _log.info("operation failed", operation=job.name, reason=error.reason, error=error.message)
-            await self._ended(job.fail(failure))
+            await self._failed(job, error)
         except Exception as error:
             error_id = secrets.token_hex(6)
             _log.exception("unexpected error", operation=job.name, error_id=error_id, exc_info=error)
-            await self._ended(job.fail(unexpected(self._store.service, error_id)))
+            await self._failed(job, unexpected(self._store.service, error_id))
         else:
-            await self._ended(job.finish(response))
+            try:
+                await self._ended(job, lambda: job.finish(response))
+            except Internal as error:
+                # Too large: no repetition makes it smaller.
+                await self._failed(job, error)
 
-    async def _ended(self, writing: Awaitable[None]) -> None:
-        try:
-            await writing
-        except PermilleError as error:
-            if error.reason != "OPERATION_TAKEN":
+    async def _failed(self, job: Job[_Request], error: PermilleError) -> None:
+        await self._ended(job, lambda: job.fail(error))
+
+    async def _ended(self, job: Job[_Request], write: Callable[[], Awaitable[None]]) -> None:
+        """Repeats the end alone: the work is done, and would be begun again by who finds the operation unfinished."""
+        pauses = Backoff(most_s=_RETRY_S)
+        while True:
+            try:
+                return await write()
+            except (Aborted, NotFound):
+                # Another process has it, or had its end.
+                return None
+            except Internal:
                 raise
+            except PermilleError as error:
+                _log.warning("cannot write the end of an operation now", operation=job.name, error=error.message)
+            await pauses.pause()
 
     async def _watch_for_cancel(self, job: Job[_Request]) -> None:
         key = self._store.keys.cancels + operation_id(job.name)

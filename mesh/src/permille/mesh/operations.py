@@ -28,6 +28,8 @@ _PART = re.compile(rf"({_OPERATION_ID.pattern})-[0-9]+")
 _PREFIX = "operations/"
 DEFAULT_PAGE_SIZE = 50
 MOST_PAGE_SIZE = 1000
+# gRPC's clients take answers of 4 MiB, where they are told nothing else.
+_MOST_PAGE_BYTES = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,8 @@ class OperationStore:
     ) -> tuple[list[Operation], str]:
         """The newest operations first, and the token of the next page ("" after the last).
 
-        `caller`: only of this one. `page_size` 0: 50; at most 1,000. Raises `InvalidArgument` for a negative size or a
-        foreign token.
+        `caller`: only of this one. `page_size` 0: 50; at most 1,000, and fewer where they are large. Raises
+        `InvalidArgument` for a negative size or a foreign token.
         """
         if page_size < 0:
             raise InvalidArgument(
@@ -182,16 +184,19 @@ class OperationStore:
             )
         size = min(page_size or DEFAULT_PAGE_SIZE, MOST_PAGE_SIZE)
         before = self.keys.records + _read_token(page_token) if page_token else ""
-        found: list[Operation] = []
-        async with aclosing(self.etcd.newest(self.keys.records, before=before, page_size=size + 1)) as records:
+        page: list[Operation] = []
+        room = _MOST_PAGE_BYTES
+        at_once = min(size, DEFAULT_PAGE_SIZE) + 1
+        async with aclosing(self.etcd.newest(self.keys.records, before=before, page_size=at_once)) as records:
             async for record in records:
                 operation = Operation.FromString(record.value)
-                if caller is None or operation.caller == caller:
-                    found.append(operation)
-                if len(found) > size:
-                    break
-        page = found[:size]
-        return page, _token(page[-1].name.removeprefix(_PREFIX)) if len(found) > size else ""
+                if caller is not None and operation.caller != caller:
+                    continue
+                room -= len(record.value)
+                if page and (len(page) == size or room < 0):
+                    return page, _token(page[-1].name.removeprefix(_PREFIX))
+                page.append(operation)
+        return page, ""
 
     async def wait(self, name: str, timeout_s: float | None = None, newer_than_ns: int = 0) -> Operation:
         """The operation when it is done, or was changed after `newer_than_ns` (0: only done counts), or at the timeout.
