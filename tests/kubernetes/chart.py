@@ -71,12 +71,17 @@ class Helm:
 
     def rendered(self, values: Object) -> list[Object]:
         """The objects that an installation with these values makes, without the CRDs."""
-        options = ["--namespace", NAMESPACE, "--kube-version", "1.36.3"]
         key = json.dumps(values)
         if key not in self._rendered:
-            told = self("template", "permille", str(CHART), *options, values=values)
-            self._rendered[key] = [body for body in _read_yaml(told) if body]
+            self._rendered[key] = self.only("", NAMESPACE, values)
         return deepcopy(self._rendered[key])
+
+    def only(self, template: str, namespace: str, values: Object) -> list[Object]:
+        """Those of one template; "": all."""
+        options = ["--namespace", namespace, "--kube-version", "1.36.3"]
+        options += ["--show-only", template] if template else []
+        told = self("template", "permille", str(CHART), *options, values=values)
+        return [body for body in _read_yaml(told) if body]
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:

@@ -1,10 +1,11 @@
-"""The chart's three members of etcd, started as it says, with certificates as docs/kubernetes.md makes them."""
+"""The chart's members of etcd, started as it says, with certificates as docs/kubernetes.md makes them."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,52 +21,67 @@ from tests.conftest import PATIENCE_S, await_true, child, free_port
 from tests.kubernetes.chart import KMOD, NAMESPACE, Helm, pods
 
 pytestmark = pytest.mark.slow
-MEMBERS = [f"permille-etcd-{number}" for number in range(3)]
 
 
 def issued(folder: Path) -> Path:
     """A folder as the secret is mounted."""
     certs.create_authority(folder)
-    names = [f"{name}.permille-etcd.{NAMESPACE}.svc" for name in MEMBERS]
+    names = [f"permille-etcd-{number}.permille-etcd.{NAMESPACE}.svc" for number in range(5)]
     made = certs.issue_service(folder, ["etcd"], node="etcd", hosts=[f"permille-etcd.{NAMESPACE}.svc", *names])
     made.certificate.rename(folder / "tls.crt")
     made.key.rename(folder / "tls.key")
     return folder
 
 
-def here(argument: str, member: str, folder: Path, ports: dict[tuple[str, str], int]) -> str:
-    """An argument of a container on this machine: every member has ports of its own instead of an address."""
-    argument = argument.replace("$(POD_NAME)", member).replace("/etc/permille/etcd", str(folder))
-    argument = argument.replace("/var/lib/etcd/data", str(folder / member)).replace("0.0.0.0", "127.0.0.1")
-    argument = re.sub(
-        rf"(permille-etcd-\d)\.permille-etcd\.{NAMESPACE}\.svc:(\d+)",
-        lambda found: f"localhost:{ports[found[1], found[2]]}",
-        argument,
-    )
-    return re.sub(r"(127\.0\.0\.1):(\d+)", lambda found: f"{found[1]}:{ports[member, found[2]]}", argument)
+class Members:
+    """So many of them, with their volumes in `root`, started as the chart says; `folder` has their certificate."""
+
+    def __init__(self, helm: Helm, number: int, root: Path, folder: Path) -> None:
+        values = {**KMOD, "etcd": {"bundled": {"replicas": number}}}
+        (self._container,) = pods(helm.rendered(values))["permille-etcd"]["spec"]["containers"]
+        self.names = [f"permille-etcd-{each}" for each in range(number)]
+        self.root = root
+        self._folder = folder
+        self._ports = {(member, port): free_port() for member in self.names for port in ("2379", "2380", "2381")}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Until the end of the block; all of them are healthy."""
+        with ExitStack() as ended:
+            for member in self.names:
+                (self.root / member).mkdir(parents=True, exist_ok=True)
+                log = ended.enter_context((self.root / f"{member}.log").open("a"))
+                arguments = [self.here(argument, member) for argument in self._container["args"]]
+                ended.enter_context(child([str(etcd_binary()), *arguments], stdout=log, stderr=log))
+            for member in self.names:
+                path = self._container["readinessProbe"]["httpGet"]["path"]
+                url = f"http://127.0.0.1:{self._ports[member, '2381']}{path}"
+                await_true(partial(healthy, url), PATIENCE_S, url)
+            yield
+
+    def address(self, member: str) -> str:
+        """Where its clients find it."""
+        return f"localhost:{self._ports[member, '2379']}"
+
+    def here(self, argument: str, member: str) -> str:
+        """An argument of a container on this machine: every member has ports of its own instead of an address."""
+        argument = argument.replace("$(POD_NAME)", member).replace("/etc/permille/etcd", str(self._folder))
+        argument = argument.replace("/var/lib/etcd", str(self.root / member)).replace("0.0.0.0", "127.0.0.1")
+        argument = re.sub(
+            rf"(permille-etcd-\d)\.permille-etcd\.{NAMESPACE}\.svc:(\d+)",
+            lambda found: f"localhost:{self._ports[found[1], found[2]]}",
+            argument,
+        )
+        return re.sub(r"(127\.0\.0\.1):(\d+)", lambda found: f"{found[1]}:{self._ports[member, found[2]]}", argument)
 
 
 async def test_three_members_serve_those_with_a_certificate(helm: Helm, tmp_path: Path) -> None:
-    (container,) = pods(helm.rendered(KMOD))["permille-etcd"]["spec"]["containers"]
     folder = issued(tmp_path / "certs")
-    ports = {(member, port): free_port() for member in MEMBERS for port in ("2379", "2380", "2381")}
-    with ExitStack() as ended:
-        for member in MEMBERS:
-            log = ended.enter_context((tmp_path / f"{member}.log").open("w"))
-            arguments = [here(argument, member, folder, ports) for argument in container["args"]]
-            ended.enter_context(child([str(etcd_binary()), *arguments], stdout=log, stderr=log))
-        for member in MEMBERS:
-            path = container["readinessProbe"]["httpGet"]["path"]
-            url = f"http://127.0.0.1:{ports[member, '2381']}{path}"
-            await_true(partial(healthy, url), PATIENCE_S, url)
-        first, _, last = (f"localhost:{ports[member, '2379']}" for member in MEMBERS)
-        writer = client(first, folder)
-        await writer.put("/permille/v1/here", b"yes")
-        await writer.close()
-        reader = client(last, folder)
-        found = await reader.get("/permille/v1/here")
-        assert found is not None and found.value == b"yes"
-        await reader.close()
+    members = Members(helm, 3, tmp_path / "members", folder)
+    with members.running():
+        first, _, last = (members.address(member) for member in members.names)
+        await written(first, folder)
+        assert await kept(last, folder)
         assert await kept_by_a_backup(last, folder)
         stranger = client(first, issued(tmp_path / "stranger"), authority=folder)
         with pytest.raises(Unavailable):
@@ -73,24 +89,66 @@ async def test_three_members_serve_those_with_a_certificate(helm: Helm, tmp_path
         await stranger.close()
 
 
-async def kept_by_a_backup(endpoint: str, folder: Path) -> bool:
-    """Saves and restores as docs/operations.md says."""
-    tool, backup, restored = (
-        etcd_binary().parent,
-        folder / "permille.db",
-        EmbeddedEtcd(folder / "restored", durable=False),
-    )
-    names = {"--cacert": "ca.crt", "--cert": "tls.crt", "--key": "tls.key"}
-    tls = [f"{flag}={folder / name}" for flag, name in names.items()]
-    saving = ["etcdctl", f"--endpoints=https://{endpoint}", *tls, "snapshot", "save"]
-    restoring = ["etcdutl", "snapshot", "restore", f"--data-dir={restored.folder / 'data'}"]
-    for command, *arguments in (saving, restoring):
-        subprocess.run([tool / command, *arguments, backup], check=True, capture_output=True)
-    await restored.start()
-    reader = connect(MeshConfig(etcd=(restored.endpoint,), etcd_timeout_s=60))
+@pytest.mark.parametrize("number", [1, 5])
+async def test_another_number_of_members_has_what_the_former_ones_had(helm: Helm, tmp_path: Path, number: int) -> None:
+    folder = issued(tmp_path / "certs")
+    former, anew = (Members(helm, each, tmp_path / f"{each}-members", folder) for each in (3, number))
+    with former.running():
+        await written(former.address(former.names[0]), folder)
+        saved(former.address(former.names[0]), folder, tmp_path / "permille.db")
+    peers = {name: f"https://{name}.permille-etcd.{NAMESPACE}.svc:2380" for name in anew.names}
+    cluster = ",".join(f"{name}={peer}" for name, peer in peers.items())
+    with anew.running():
+        assert not await kept(anew.address(anew.names[0]), folder)
+        # As docs/operations.md says, while they run.
+        for name, peer in peers.items():
+            volume = anew.root / name
+            own = ["--name", name, "--initial-cluster", cluster, "--initial-advertise-peer-urls", peer]
+            arguments = [anew.here(argument, name) for argument in own] + ["--initial-cluster-token", "restored"]
+            restored(tmp_path / "permille.db", volume / "restored", *arguments)
+            (volume / "data").rename(volume / "empty")
+            (volume / "restored").rename(volume / "data")
+    with anew.running():
+        for name in anew.names:
+            assert await kept(anew.address(name), folder)
+
+
+async def written(endpoint: str, folder: Path) -> None:
+    writer = client(endpoint, folder)
+    await writer.put("/permille/v1/here", b"yes")
+    await writer.close()
+
+
+async def kept(endpoint: str, folder: Path) -> bool:
+    """Whether it has what was written."""
+    reader = client(endpoint, folder)
     found = await reader.get("/permille/v1/here")
     await reader.close()
-    await restored.stop()
+    return found is not None and found.value == b"yes"
+
+
+def saved(endpoint: str, folder: Path, backup: Path) -> None:
+    names = {"--cacert": "ca.crt", "--cert": "tls.crt", "--key": "tls.key"}
+    tls = [f"{flag}={folder / name}" for flag, name in names.items()]
+    etcdctl = [str(etcd_binary().with_name("etcdctl")), f"--endpoints=https://{endpoint}", *tls]
+    subprocess.run([*etcdctl, "snapshot", "save", str(backup)], check=True, capture_output=True)
+
+
+def restored(backup: Path, data: Path, *arguments: str) -> None:
+    restoring = [str(etcd_binary().with_name("etcdutl")), "snapshot", "restore", str(backup), f"--data-dir={data}"]
+    subprocess.run([*restoring, *arguments], check=True, capture_output=True)
+
+
+async def kept_by_a_backup(endpoint: str, folder: Path) -> bool:
+    """Saves and restores as docs/operations.md says."""
+    backup, etcd = folder / "permille.db", EmbeddedEtcd(folder / "restored", durable=False)
+    saved(endpoint, folder, backup)
+    restored(backup, etcd.folder / "data")
+    await etcd.start()
+    reader = connect(MeshConfig(etcd=(etcd.endpoint,), etcd_timeout_s=60))
+    found = await reader.get("/permille/v1/here")
+    await reader.close()
+    await etcd.stop()
     return found is not None and found.value == b"yes"
 
 

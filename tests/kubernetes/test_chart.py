@@ -22,6 +22,7 @@ from tests.kubernetes.chart import ALERTS, CLAIM, KMOD, NAMESPACE, PERF, PRIVILE
 from tests.kubernetes.pods import ZONE, made_node
 
 pytestmark = pytest.mark.slow
+ROOT = CHART.parents[2]
 CONFIGS = {
     "allocator": MeshConfig,
     "cli": MeshConfig,
@@ -244,6 +245,34 @@ def test_a_release_is_installed_changed_and_removed(helm: Helm, bare_server: Api
     assert listed(admin, "v1", "persistentvolumeclaims") == {"permille-store"}
     crds = admin.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").body["items"]
     assert {body["metadata"]["name"] for body in crds} >= {"tracerequests.permille.dev"}
+
+
+def test_the_members_of_etcd_are_as_many_as_they_were_until_they_are_made_anew(
+    helm: Helm, bare_server: ApiServer, admin: User
+) -> None:
+    namespace, one = "members", {**KMOD, "etcd": {"bundled": {"replicas": 1}}}
+    where = ["--namespace", namespace, "--kubeconfig", str(bare_server.kubeconfig(f"token-of-{ADMIN}"))]
+    etcd = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/permille-etcd"
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    helm("install", "permille", str(CHART), *where, values=KMOD)
+    helm("upgrade", "permille", str(CHART), *where, values=KMOD)
+    told = helm("upgrade", "permille", str(CHART), *where, values=one, code=1)
+    assert "etcd has 3 members and cannot become one of 1" in told and "Another number of etcd's members" in told
+    assert "## Another number of etcd's members" in (ROOT / "docs" / "operations.md").read_text()
+    # Scaled down for a restore it has as many.
+    assert admin.call("PATCH", etcd, {"spec": {"replicas": 0}}).status == 200
+    assert "etcd has 3 members" in helm("upgrade", "permille", str(CHART), *where, values=one, code=1)
+
+    # As docs/operations.md says.
+    assert admin.call("DELETE", etcd).status == 200
+    eventually(lambda: admin.call("GET", etcd).status == 404, "the end of the StatefulSet")
+    anew = helm.only("templates/etcd.yaml", namespace, one)
+    for body in anew:
+        if body["kind"] == "StatefulSet":
+            made = admin.call("POST", etcd.rpartition("/")[0], body)
+            assert made.status == 201 and made.body["spec"]["replicas"] == 1, made
+    helm("upgrade", "permille", str(CHART), *where, values=one)
+    helm("uninstall", "permille", *where)
 
 
 def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm: Helm, admin: User) -> None:
