@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -253,6 +254,15 @@ def alerted(pods: Pods) -> str:
     with Client(pods.coverage) as client:
         (session,) = client.wait(outcome["operation"]).sessions
     return session.rpartition("/")[2]
+
+
+def test_etcd_is_of_the_version_that_is_pinned(builder: Builder) -> None:
+    root = builder.built("etcd").root
+    (pinned,) = re.findall(r"go\.etcd\.io/etcd/server/v3 v(\S+)", (ROOT / "deploy/images/etcd/go.mod").read_text())
+    for command, *asks in (("etcd", "--version"), ("etcdctl", "version"), ("etcdutl", "version")):
+        told = subprocess.run(["chroot", root, command, *asks], capture_output=True, text=True, check=True).stdout
+        assert re.search(rf"version: {re.escape(pinned)}$", told, re.IGNORECASE | re.MULTILINE), (command, told)
+    assert (root / "usr/local/share/doc/etcd/go.etcd.io/etcd/server/v3/LICENSE").is_file()
 
 
 def test_what_runs_has_nothing_to_build_with(builder: Builder) -> None:
