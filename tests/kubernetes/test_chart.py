@@ -20,9 +20,11 @@ from permille.mesh.embedded_etcd import etcd_binary
 from tests.kubernetes.api_server import ADMIN, CHART, Answer, ApiServer, Object, User, eventually, install, remove
 from tests.kubernetes.chart import ALERTS, CLAIM, KMOD, NAMESPACE, PERF, PRIVILEGED, VPT, Helm, environment, pods
 from tests.kubernetes.pods import ZONE, made_node
+from tests.kubernetes.trace_requests import request
 
 pytestmark = pytest.mark.slow
 ROOT = CHART.parents[2]
+FINALIZER = "permille.dev/recordings"
 CONFIGS = {
     "allocator": MeshConfig,
     "cli": MeshConfig,
@@ -273,6 +275,28 @@ def test_the_members_of_etcd_are_as_many_as_they_were_until_they_are_made_anew(
             assert made.status == 201 and made.body["spec"]["replicas"] == 1, made
     helm("upgrade", "permille", str(CHART), *where, values=one)
     helm("uninstall", "permille", *where)
+
+
+def test_what_the_operator_has_not_released_goes_as_the_page_says(
+    helm: Helm, bare_server: ApiServer, admin: User
+) -> None:
+    where = ["--namespace", "removed", "--kubeconfig", str(bare_server.kubeconfig(f"token-of-{ADMIN}"))]
+    admin.made({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "removed"}})
+    helm("install", "permille", str(CHART), *where, values=KMOD)
+    eventually(lambda: admin.get("TraceRequest", "removed", "left").status == 404, "the kind")
+    metadata = {"name": "left", "namespace": "removed", "finalizers": [FINALIZER]}
+    admin.made({**request("removed"), "metadata": metadata})
+    assert admin.delete("TraceRequest", "removed", "left").status == 200
+    helm("uninstall", "permille", *where)
+    crd = ("CustomResourceDefinition", "", "tracerequests.permille.dev")
+    assert admin.delete(*crd).status == 200
+    left = admin.get("TraceRequest", "removed", "left").body
+    assert left["metadata"]["deletionTimestamp"] and admin.get(*crd).status == 200
+
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (patch,) = re.findall(r"patch treq \S+ --type merge -p '(.+)'", page)
+    assert admin.patch("TraceRequest", "removed", "left", json.loads(patch)).status == 200
+    eventually(lambda: admin.get(*crd).status == 404, "the end of the kind")
 
 
 def test_pod_security_admits_all_but_the_controller_where_it_is_restricted(helm: Helm, admin: User) -> None:
