@@ -76,6 +76,24 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "alertmanager": {"labels": {"job": "x"}}}, "at '/alertmanager/labels': additional properties 'job'"),
         ({**KMOD, "alertmanager": {"periodMs": -1}}, "at '/alertmanager/periodMs'"),
         ({**VPT, "controller": {"backend": "bts"}}, "at '/controller/backend'"),
+        *(
+            ({**KMOD, part: None}, f"missing property '{part}'")
+            for part in ("alertmanager", "cli", "controller", "coverage", "etcd", "networkPolicy", "store", "tls")
+        ),
+        ({**KMOD, "etcd": {"bundled": None}}, "at '/etcd': missing property 'bundled'"),
+        ({**KMOD, "etcd": {"bundled": {"replicas": None}}}, "at '/etcd/bundled': missing property 'replicas'"),
+        ({**KMOD, "store": {"claim": None}}, "at '/store': missing property 'claim'"),
+        ({**KMOD, "etcd": {"endpoints": ["fd00::1:2379"]}}, "at '/etcd/endpoints/0'"),
+        ({**ALERTS, "coverage": {"settings": {"callers": "[]"}}}, "coverage.settings.callers is a table by caller"),
+        ({**KMOD, "coverage": {"settings": {"callers": []}}}, "at '/coverage/settings/callers': got array"),
+        ({**KMOD, "settings": {"store": "file:///here"}}, "settings.store is set by the chart itself: set store.url"),
+        (
+            {**KMOD, "settings": {"etcd_ca": "/ca.crt"}},
+            "settings.etcd_ca is set by the chart itself: set etcd.tls",
+        ),
+        ({**KMOD, "settings": {"node": "n1"}}, "settings.node is set by the chart itself: the chart's pods need it"),
+        ({**KMOD, "controller": {**KMOD["controller"], "settings": {"backend": "vpt"}}}, "set controller.backend"),
+        ({**KMOD, "settings": {"controller_backend": "vpt"}}, "is of one service: set controller.settings.backend"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, values: Object, told: str) -> None:
@@ -179,6 +197,30 @@ def test_coverage_lets_the_webhook_ask_for_the_namespaces_that_alerts_may_name_b
     }
     shared: Object = {**set_too, "alertmanager": {**ALERTS["alertmanager"], "callerName": "pager", "namespace": ""}}
     assert callers(shared)["pager"] == CallerLimits(requests=9, namespaces=("shop", "default"))
+
+
+def test_a_table_is_written_as_one_or_as_json(helm: Helm) -> None:
+    quotas = {"shop": {"cores": 64, "bytes_per_second": 15_000_000_000}}
+    for written in (quotas, json.dumps(quotas)):
+        values = {**KMOD, "coverage": {"settings": {"quotas": written}}}
+        (container,) = pods(helm.rendered(values))["permille-coverage"]["spec"]["containers"]
+        shop = load(CoverageConfig, environment=environment(container)).coverage.policy().quotas["shop"]
+        assert (shop.cores, shop.bytes_per_second) == (64, 15_000_000_000)
+
+
+def test_nothing_is_set_twice_and_resources_may_be_left_out(helm: Helm) -> None:
+    bare: Object = {**KMOD, "controller": {**KMOD["controller"], "resources": None}}
+    for values in (ALERTS, CLAIM, VPT, bare):
+        for name, pod in pods(helm.rendered(values)).items():
+            (container,) = pod["spec"]["containers"]
+            names = [variable["name"] for variable in container.get("env", [])]
+            assert len(names) == len(set(names)), name
+
+
+def test_an_etcd_may_be_an_address(helm: Helm) -> None:
+    endpoints = ["[fd00::1]:2379", "10.0.0.1:2379"]
+    (container,) = pods(helm.rendered({**KMOD, "etcd": {"endpoints": endpoints}}))["permille-cli"]["spec"]["containers"]
+    assert load(MeshConfig, environment=environment(container)).etcd == tuple(endpoints)
 
 
 def test_only_the_controller_has_more_than_nothing(helm: Helm) -> None:

@@ -63,12 +63,31 @@ bundled
 - {name: PERMILLE_TLS_{{ $part }}, value: /etc/permille/tls/{{ $file }}}
 {{- end }}
 - {name: HOME, value: /tmp}
+{{- include "permille.own-settings" (list "settings" .root.Values.settings) }}
 {{- range $key, $value := .root.Values.settings }}
 - {name: PERMILLE_{{ upper $key }}, value: {{ include "permille.setting" $value | quote }}}
 {{- end }}
 {{- end }}
 
-{{/* A large number of a file of values as it was written there, not as 1.5e+06. */}}
+{{/* What the chart sets has another value for it, or none; twice in a pod the last one would hold. Of LIST: whose settings, and they. */}}
+{{- define "permille.own-settings" -}}
+{{- $whose := first . }}
+{{- $pod := "the chart's pods need it as it is: leave it out" }}
+{{- $own := dict "store" "set store.url or store.claim" "etcd" "set etcd.endpoints" "etcd_ca" "set etcd.tlsSecret" "etcd_cert" "set etcd.tlsSecret" "etcd_key" "set etcd.tlsSecret" "tls_ca" "set tls.secret" "tls_cert" "set tls.secret" "tls_key" "set tls.secret" "node" $pod "state_dir" $pod "listen" $pod "advertise" $pod "metrics" $pod "health" $pod }}
+{{- if ne $whose "settings" }}
+{{- $own = ternary (dict "backend" "set controller.backend" "zone" "label the node, or set coverage.settings.zones") dict (eq $whose "controller.settings") }}
+{{- end }}
+{{- range $key, $value := last . }}
+{{- with get $own $key }}
+{{- fail (printf "%s.%s is set by the chart itself: %s" $whose $key .) }}
+{{- end }}
+{{- if and (eq $whose "settings") (regexMatch "^(allocator|controller|coverage|decoder|operator)_" $key) }}
+{{- fail (printf "settings.%s is of one service: set %s" $key (regexReplaceAll "^([a-z]+)_" $key "$1.settings.")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A table as JSON; a large number as it was written in the file of values, not as 1.5e+06. */}}
 {{- define "permille.setting" -}}
 {{ kindIs "string" . | ternary . (toJson .) }}
 {{- end }}
@@ -76,7 +95,11 @@ bundled
 {{/* What coverage allows each caller, the webhook among them: whoever has the role external may ask for default alone. */}}
 {{- define "permille.callers" -}}
 {{- $alertmanager := .Values.alertmanager }}
-{{- $callers := (.Values.coverage.settings | default dict).callers | default "{}" | mustFromJson }}
+{{- $callers := (.Values.coverage.settings | default dict).callers | default dict }}
+{{- $callers = kindIs "string" $callers | ternary $callers (toJson $callers) | mustFromJson }}
+{{- if not (kindIs "map" $callers) }}
+{{- fail "coverage.settings.callers is a table by caller: {pager: {requests: 10}}" }}
+{{- end }}
 {{- $name := $alertmanager.callerName | default "alertmanager" }}
 {{- $own := get $callers (hasKey $callers $name | ternary $name "default") | default dict | deepCopy }}
 {{- if $alertmanager.namespaces }}
@@ -103,6 +126,7 @@ bundled
 {{- if and (eq .component "coverage") .root.Values.alertmanager.enabled }}
 {{- $settings = merge (dict "callers" (include "permille.callers" .root)) ($settings | default dict) }}
 {{- end }}
+{{- include "permille.own-settings" (list (printf "%s.settings" .component) $settings) }}
 {{- range $key, $value := $settings }}
 - {name: PERMILLE_{{ upper $.component }}_{{ upper $key }}, value: {{ include "permille.setting" $value | quote }}}
 {{- end }}
