@@ -35,6 +35,9 @@ CONFIGS = {
 }
 
 
+ETCD_SIZES = {"1Gi": 322_122_547, "8Gi": 2_576_980_377, "10G": 3_000_000_000, "1.5Ti": 8 << 30, "1Pi": 8 << 30}
+
+
 @pytest.fixture
 def bare_server(api_server: ApiServer, admin: User) -> Iterator[ApiServer]:
     """One without anything of permille's."""
@@ -151,6 +154,13 @@ def test_who_uses_the_bundled_store_has_its_key_and_knows_it_by_its_authority_an
     for values in (CLAIM, VPT):
         others = helm.rendered(values)
         assert "permille-store" not in pods(others) and "AWS_CA_BUNDLE" not in json.dumps(others)
+
+
+@pytest.mark.parametrize(("size", "quota"), ETCD_SIZES.items())
+def test_etcd_is_told_to_stay_within_its_claim(helm: Helm, size: str, quota: int) -> None:
+    objects = helm.rendered({**KMOD, "etcd": {"bundled": {"size": size}}})
+    (container,) = pods(objects)["permille-etcd"]["spec"]["containers"]
+    assert f"--quota-backend-bytes={quota}" in container["args"]
 
 
 def test_the_webhook_of_alertmanager_knows_its_arguments_and_is_reached_where_others_look_for_it(helm: Helm) -> None:

@@ -28,6 +28,16 @@ permille-etcd.{{ .Release.Namespace }}.svc:2379
 {{- end -}}
 {{- end }}
 
+{{/* Of a claim's size, in bytes: beside the database there is room for what its defragmentation and a backup write, and for the log. */}}
+{{- define "permille.etcd-quota" -}}
+{{- $suffix := regexFind "[kKMGTPE]i?$" . }}
+{{- $bytes := trimSuffix $suffix . | float64 }}
+{{- range until (add1 (index (dict "" -1 "k" 0 "K" 0 "M" 1 "G" 2 "T" 3 "P" 4 "E" 5) (trimSuffix "i" $suffix)) | int) }}
+{{- $bytes = mulf $bytes (hasSuffix "i" $suffix | ternary 1024 1000) }}
+{{- end }}
+{{- min (mulf $bytes 0.3 | int64) 8589934592 }}
+{{- end }}
+
 {{/* Which store: url, claim or bundled. */}}
 {{- define "permille.store" -}}
 {{- $store := .Values.store }}
