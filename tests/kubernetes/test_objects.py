@@ -394,3 +394,13 @@ def test_a_namespaces_administrator_writes_its_policy_and_who_edits_there_reads_
     changed = alice.patch("TracePolicy", namespace, "default", wider)
     assert changed.body["spec"]["quotas"]["activeRequests"] == 40
     assert alice.delete("TracePolicy", namespace, "default").status == 200
+
+
+def test_the_operator_may_read_what_it_reads_and_no_more(api_server: ApiServer, admin: User) -> None:
+    name = admin.made(request(namespace_of(admin, "read")))["metadata"]["name"]
+    token = api_server.service_account("permille", "permille-operator")
+    operator = User(api_server.url, api_server.ca, token)
+    of_one = f"namespaces/read/tracerequests/{name}"
+    for path, status in (("tracerequests", 200), (of_one, 200), (f"{of_one}/status", 403), ("tracesessions", 403)):
+        answer = operator.call("GET", f"/apis/permille.dev/v1alpha1/{path}")
+        assert answer.status == status, (path, answer)
