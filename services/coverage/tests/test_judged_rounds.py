@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from permille.api.coverage.v1 import coverage_pb2
@@ -95,3 +96,18 @@ async def test_what_is_not_decoded_or_not_said_is_refused(coverage: Coverage, de
         await judged(coverage, ["s9"])
     with pytest.raises(InvalidArgument, match="sessions must name sessions"):
         await judged(coverage, [])
+
+
+async def test_a_gain_that_no_round_can_reach_is_refused_wherever_it_is_asked_for(
+    coverage: Coverage, decoder: Decoder
+) -> None:
+    decoder.tables.add("nodes/n1/sessions/s1", with_rare(1))
+    for name, gain in product(("min_gain", "min_gain_per_core_second"), (-5.0, float("nan"), float("inf"))):
+        rounds = coverage_pb2.AdaptiveRounds(limit=9, **{name: gain})
+        profile = profile_of("gzip", limit=9)
+        profile.rounds.CopyFrom(rounds)
+        with pytest.raises(InvalidArgument, match=f"{name} is {gain}") as refused:
+            await start_profile(coverage, profile)
+        assert (refused.value.reason, refused.value.metadata) == ("GAIN_OUT_OF_RANGE", {"gain": name})
+        with pytest.raises(InvalidArgument, match=f"{name} is {gain}"):
+            await judged(coverage, ["s1"], rounds)

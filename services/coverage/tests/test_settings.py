@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from permille.coverage.domain.quota import Quota
 from permille.coverage.domain.stability import HALF_LIFE_S, MOST_CAUSES, Stability
 from permille.coverage.main import CoverageConfig
+from permille.coverage.operator import OperatorConfig
 from permille.coverage.service.settings import CoverageSettings
 from permille.mesh.config import load
 from permille.mesh.errors import InvalidArgument
@@ -54,6 +55,15 @@ def test_what_is_no_json_or_no_quota_is_refused_with_the_setting() -> None:
         load(CoverageConfig, environment={}, overrides={"coverage": {"weight_stability": "1e308"}})
     with pytest.raises(InvalidArgument, match=r"coverage\.quotas"):
         load(CoverageConfig, environment={}, overrides={"coverage": {"quotas": '{"default": {"core": 5}}'}})
+
+
+@pytest.mark.parametrize("gain", ["-1", "inf", "nan"])
+@pytest.mark.parametrize("name", ["min_gain", "min_gain_per_core_second"])
+def test_a_gain_that_no_round_can_reach_is_refused_with_the_setting(name: str, gain: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"coverage\.{name}\b"):
+        load(CoverageConfig, environment={}, overrides={"coverage": {name: gain}})
+    with pytest.raises(InvalidArgument, match=rf"operator\.{name}\b"):
+        load(OperatorConfig, environment={}, overrides={"operator": {name: gain}})
 
 
 def test_without_any_setting_the_cluster_alone_is_limited_and_the_documented_weights_hold() -> None:

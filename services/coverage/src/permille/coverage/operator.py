@@ -34,11 +34,15 @@ class OperatorSettings(SamplingSettings):
     min_gain: float = Field(
         default=0.0,
         ge=0,
+        allow_inf_nan=False,
         description="Another round must be expected to bring so many new functions for each MiB of trace; "
         "0: coverage's own setting.",
     )
     min_gain_per_core_second: float = Field(
-        default=0.0, ge=0, description="And so many for each second of a core; 0: coverage's own setting."
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="And so many for each second of a core; 0: coverage's own setting.",
     )
     node_patience_s: float = Field(
         default=300.0,

@@ -85,10 +85,14 @@ class CoverageSettings(SamplingSettings):
     min_gain: float = Field(
         default=_WORTH.functions_per_mib,
         ge=0,
+        allow_inf_nan=False,
         description="Another round must be expected to bring so many new functions for each MiB of trace.",
     )
     min_gain_per_core_second: float = Field(
-        default=_WORTH.functions_per_core_second, ge=0, description="And so many for each second of a core."
+        default=_WORTH.functions_per_core_second,
+        ge=0,
+        allow_inf_nan=False,
+        description="And so many for each second of a core.",
     )
     slowdowns: Annotated[dict[str, Annotated[float, Field(ge=0)]], BeforeValidator(_parsed)] = Field(
         default={},

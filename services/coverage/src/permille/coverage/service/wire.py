@@ -50,6 +50,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         backend_word(request.backend),
     )
     rounds = request.rounds.limit
+    require_gains(request.rounds)
     if rounds > MOST_ROUNDS:
         raise InvalidArgument(
             f"{rounds} rounds are more than {MOST_ROUNDS}",
@@ -79,6 +80,21 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         weights=_weights(request.weights) if request.HasField("weights") else {},
         quota=_quota(request.quota),
     )
+
+
+def require_gains(rounds: coverage_pb2.AdaptiveRounds) -> None:
+    """Raises `InvalidArgument` for a gain that no round can be held against."""
+    for name, gain in (
+        ("min_gain", rounds.min_gain),
+        ("min_gain_per_core_second", rounds.min_gain_per_core_second),
+    ):
+        if not 0 <= gain < math.inf:
+            raise InvalidArgument(
+                f"{name} is {gain}",
+                reason="GAIN_OUT_OF_RANGE",
+                help="a gain is a number of new functions, more than zero; zero leaves it to the service",
+                metadata={"gain": name},
+            )
 
 
 def _quota(asked: coverage_pb2.NamespaceQuota) -> Quota:
