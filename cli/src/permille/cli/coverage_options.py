@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -12,6 +13,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.commands.trace import Purpose, purpose_value
 from permille.cli.rendering.units import parse_duration_ms, parse_retention_s, parse_size
 from permille.cli.target_options import Cgroup, Container, Keep, Name, NodeName, Pids, Pod, Selector, target_of
+from permille.mesh.errors import InvalidArgument
 
 # Each with its default.
 _OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -54,6 +56,15 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
             float,
             typer.Option(
                 min=0, help="With --rounds: so many new functions must be expected for each MiB. 0: the mesh's setting."
+            ),
+        ],
+        0.0,
+    ),
+    "min_gain_per_core_second": (
+        Annotated[
+            float,
+            typer.Option(
+                min=0, help="And so many for each second of a traced or decoding core. 0: the mesh's setting."
             ),
         ],
         0.0,
@@ -102,6 +113,7 @@ def _wish(
     namespace: str,
     rounds: int,
     min_gain: float,
+    min_gain_per_core_second: float,
 ) -> coverage_pb2.CoverageRequest:
     wish = coverage_pb2.CoverageRequest(
         target=target_of(
@@ -121,6 +133,26 @@ def _wish(
         priority=priority,
         namespace=namespace,
     )
+    _require_gains({"--min-gain": min_gain, "--min-gain-per-core-second": min_gain_per_core_second}, rounds)
     if rounds:
         wish.rounds.limit, wish.rounds.min_gain = rounds, min_gain
+        wish.rounds.min_gain_per_core_second = min_gain_per_core_second
     return wish
+
+
+def _require_gains(gains: Mapping[str, float], rounds: int) -> None:
+    for option, gain in gains.items():
+        if not math.isfinite(gain):
+            raise InvalidArgument(
+                f"{option} is {gain}",
+                reason="GAIN_OUT_OF_RANGE",
+                help="a gain is a number of new functions, more than zero; leave it out for the mesh's setting",
+                metadata={"gain": option},
+            )
+        if gain and not rounds:
+            raise InvalidArgument(
+                f"{option} is wanted of rounds, and there are none",
+                reason="ROUNDS_MISSING",
+                help="give --rounds: how many there may be at most",
+                metadata={"gain": option},
+            )
