@@ -6,14 +6,18 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
+from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.rates import Observation
 from permille.coverage.service.rate_store import RateStore
 from permille.mesh.config import MeshConfig
+from permille.mesh.errors import InvalidArgument
 from permille.mesh.etcd import Etcd
 
-from .coverage_process import Coverage, known_as_light, result_of
+from .coverage_process import Coverage, known_as_light, result_of, wish
 from .served_controller import Controller, controller_serving
 from .served_decoder import Decoder
 
@@ -125,3 +129,27 @@ async def test_fifty_starts_at_once_all_come_to_their_end(
     results = [result_of(operation) for operation in await asyncio.gather(*(coverage.wait(o.name) for o in begun))]
     assert len({session for result in results for session in result.sessions}) == 50
     assert (controller.starts, len(decoder.decoded)) == (50, 50)
+
+
+async def test_values_that_the_api_does_not_have_are_refused_as_arguments(
+    coverage: Coverage, controller: Controller
+) -> None:
+    elsewhere = wish(pids=(13,))
+    elsewhere.backend = 99  # type: ignore[assignment]
+    plan = coverage_pb2.PlanCoverageRequest(coverage=elsewhere)
+    with pytest.raises(InvalidArgument, match="backend 99 is unknown") as refused:
+        await coverage._call("PlanCoverage", plan, coverage_pb2.PlanCoverageResponse)
+    assert (refused.value.reason, "KMOD" in refused.value.help) == ("BACKEND_UNKNOWN", True)
+
+    diff = coverage_pb2.DiffCoverageRequest(measure=7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="measure 7 is unknown") as refused:
+        await coverage._call("DiffCoverage", diff, coverage_pb2.DiffCoverageResponse)
+    assert refused.value.reason == "MEASURE_UNKNOWN"
+
+    name = (await coverage.begin(pids=(13,))).name
+    for seconds, nanos in ((1 << 62, 0), (-5, -7), (5, -7), (5, 1_000_000_000)):
+        newer_than = Timestamp(seconds=seconds, nanos=nanos)
+        waiting = operation_pb2.WaitOperationRequest(name=name, timeout_ms=100, newer_than=newer_than)
+        with pytest.raises(InvalidArgument, match="newer_than is no time") as refused:
+            await coverage._call("WaitOperation", waiting, operation_pb2.WaitOperationResponse)
+        assert refused.value.reason == "NEWER_THAN"

@@ -6,6 +6,7 @@ from typing import Any
 
 from permille.api.operation.v1 import operation_pb2
 from permille.mesh.auth import identity_of, require_own, require_visible, sees_all
+from permille.mesh.errors import InvalidArgument
 from permille.mesh.operations import OperationStore
 
 # So much before its deadline a waiting call answers, so that the answer arrives.
@@ -43,7 +44,7 @@ class OperationMethods:
         caller = identity_of(context)
         if not sees_all(caller):
             require_visible(caller, (await self._operations.get(request.name)).caller, request.name)
-        newer_than_ns = request.newer_than.ToNanoseconds() if request.HasField("newer_than") else 0
+        newer_than_ns = _newer_than_ns(request)
         timeout_s = _wait_s(request.timeout_ms, context.time_remaining())
         operation = await self._operations.wait(request.name, timeout_s, newer_than_ns)
         return operation_pb2.WaitOperationResponse(operation=operation)
@@ -55,6 +56,19 @@ class OperationMethods:
         owner = (await self._operations.get(request.name)).caller
         require_own(identity_of(context), owner, request.name)
         return operation_pb2.CancelOperationResponse(operation=await self._operations.cancel(request.name))
+
+
+def _newer_than_ns(request: operation_pb2.WaitOperationRequest) -> int:
+    if not request.HasField("newer_than"):
+        return 0
+    try:
+        return request.newer_than.ToNanoseconds()
+    except ValueError as error:
+        raise InvalidArgument(
+            f"newer_than is no time: {error}",
+            reason="NEWER_THAN",
+            help="give the update_time of the operation as it was answered, or leave it out",
+        ) from None
 
 
 def _wait_s(timeout_ms: int, remaining_s: float | None) -> float:

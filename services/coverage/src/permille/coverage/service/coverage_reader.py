@@ -70,11 +70,16 @@ class CoverageReader:
     ) -> coverage_pb2.DiffCoverageResponse:
         """What differs between two sets."""
         limit, paths_limit = _rows(request.limit, "limit"), _rows(request.paths, "paths", default=0)
+        measure = _MEASURES.get(request.measure)
+        if measure is None:
+            raise InvalidArgument(
+                f"measure {request.measure} is unknown", reason="MEASURE_UNKNOWN", help="use INSTRUCTIONS or CALLS"
+            )
         ids_a, _ = await self._sets.ids(request.a, "a", caller)
         ids_b, _ = await self._sets.ids(request.b, "b", caller)
         a = [profile async for profile in self._profiles.read(ids_a)]
         b = [profile async for profile in self._profiles.read(ids_b)]
-        found = diverge(a, b, _MEASURES[request.measure])
+        found = diverge(a, b, measure)
         paths, unsure = (
             diverge_paths(await self._merged_paths(a), await self._merged_paths(b)) if paths_limit else ([], 0)
         )

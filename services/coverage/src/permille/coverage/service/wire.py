@@ -47,7 +47,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         asked.container_id,
         asked.pod,
         asked.selector,
-        backend_word(request.backend),
+        _backend(request.backend),
     )
     rounds = request.rounds.limit
     require_gains(request.rounds)
@@ -80,6 +80,16 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         weights=_weights(request.weights) if request.HasField("weights") else {},
         quota=_quota(request.quota),
     )
+
+
+def _backend(asked: controller_pb2.Backend.ValueType) -> str:
+    if asked not in controller_pb2.Backend.values():
+        raise InvalidArgument(
+            f"backend {asked} is unknown",
+            reason="BACKEND_UNKNOWN",
+            help="use VPT, KMOD or PERF, or leave it to each node",
+        )
+    return backend_word(asked)
 
 
 def require_gains(rounds: coverage_pb2.AdaptiveRounds) -> None:
