@@ -24,6 +24,13 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     assert "500ms" in raised.value.help
 
 
+@pytest.mark.parametrize("text", ["60001ms", "61s", "10m", "9223372036854775808ms", "9" * 400 + "s"])
+def test_a_longer_duration_than_can_be_recorded_is_refused_with_the_longest(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="longer duration") as raised:
+        units.parse_duration_ms(text)
+    assert (raised.value.reason, "60s" in raised.value.help) == ("PERIOD_OUT_OF_RANGE", True)
+
+
 @pytest.mark.parametrize(
     ("text", "retention_s"),
     [("1s", 1), ("30m", 1800), ("30min", 1800), ("12h", 43_200), ("7d", 604_800), (" 1.5 w ", 907_200)],
@@ -32,7 +39,9 @@ def test_how_long_something_is_kept_has_a_unit(text: str, retention_s: int) -> N
     assert units.parse_retention_s(text) == retention_s
 
 
-@pytest.mark.parametrize("text", ["", "7", "0d", "-7d", "500ms", "0.1s", "for ever", "7days", "1000000d"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "0d", "-7d", "500ms", "0.1s", "for ever", "7days", "1000000d", "9" * 400 + "d"]
+)
 def test_what_nothing_can_be_kept_for_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"not how long .* kept: a second to 49,710 days") as raised:
         units.parse_retention_s(text)
@@ -51,9 +60,9 @@ def test_sizes_count_in_powers_of_1024(text: str, size_bytes: int) -> None:
     assert units.parse_size(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "big", "0", "-1", "1PB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument):
+@pytest.mark.parametrize("text", ["", "big", "0", "-1", "1PB", "9223372036854775808", "8388608T", "9" * 400])
+def test_what_is_no_size_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="no size: a byte to less than 8 EiB"):
         units.parse_size(text)
 
 

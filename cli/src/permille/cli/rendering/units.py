@@ -9,13 +9,15 @@ from permille.mesh.errors import InvalidArgument
 
 _DURATION_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "min": 60_000.0}
 _RETENTION_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
-# As the API has it.
+# As the API has them.
+_LONGEST_PERIOD_MS = 60_000
 _LONGEST_RETENTION_S = (1 << 32) - 1
+_SIZE_END = 1 << 63
 _SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def parse_duration_ms(text: str) -> int:
-    """`500ms`, `1.5s`, `1m` as milliseconds. Raises `InvalidArgument`, also for less than a millisecond."""
+    """`500ms`, `1.5s`, `1m` as milliseconds. Raises `InvalidArgument`, also below 1 ms and above a minute."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|min)", text.strip())
     period_ms = float(found[1]) * _DURATION_MS[found[2]] if found else 0.0
     if period_ms < 1:
@@ -25,13 +27,21 @@ def parse_duration_ms(text: str) -> int:
             help="write a number and its unit: 500ms, 1.5s, 1m",
             metadata={"value": text},
         )
+    if period_ms > _LONGEST_PERIOD_MS:
+        raise InvalidArgument(
+            f"{text!r} is a longer duration than can be recorded",
+            reason="PERIOD_OUT_OF_RANGE",
+            help=f"choose 1ms to {_LONGEST_PERIOD_MS // 1000}s; record again for more",
+            metadata={"value": text},
+        )
     return round(period_ms)
 
 
 def parse_retention_s(text: str) -> int:
     """`12h`, `7d`, `1.5w` as seconds. Raises `InvalidArgument`, also for less than a second."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d|w)", text.strip())
-    retention_s = round(float(found[1]) * _RETENTION_S[found[2]]) if found else 0
+    # Compared before it is rounded: very many digits are an infinite number, which has no whole one.
+    retention_s = float(found[1]) * _RETENTION_S[found[2]] if found else 0.0
     if not 1 <= retention_s <= _LONGEST_RETENTION_S:
         raise InvalidArgument(
             f"{text!r} is not how long a recording can be kept: a second to"
@@ -40,21 +50,21 @@ def parse_retention_s(text: str) -> int:
             help="write a number and its unit: 30m, 12h, 7d, 4w; without --keep the mesh's setting holds",
             metadata={"value": text},
         )
-    return retention_s
+    return round(retention_s)
 
 
 def parse_size(text: str) -> int:
     """`64MiB`, `64M`, `1GiB`, `4096` as bytes; all units are powers of 1024. Raises `InvalidArgument`."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    size = int(float(found[1]) * _SIZE[found[2]]) if found else 0
-    if size < 1:
+    size = float(found[1]) * _SIZE[found[2]] if found else 0.0
+    if not 1 <= size < _SIZE_END:
         raise InvalidArgument(
-            f"{text!r} is no size",
+            f"{text!r} is no size: a byte to less than {_SIZE_END >> 60} EiB",
             reason="SIZE",
             help="write bytes or a number with its unit: 64MiB, 1GiB",
             metadata={"value": text},
         )
-    return size
+    return int(size)
 
 
 def size(count: float) -> str:
