@@ -47,7 +47,7 @@ class ListedSession:
     error_help: str = ""
     # What the recorder counted of its own work, as in the API; empty where its controller is not asked.
     counters: Mapping[str, int] = field(default_factory=dict)
-    # How long it is kept after it was decoded; 0: as the mesh keeps it, or its controller is not asked.
+    # How long it is kept after its operation's end; 0: as the mesh keeps it, or its controller is not asked.
     retention_s: int = 0
 
     @property
@@ -137,14 +137,26 @@ def _decoded(row: dict[str, Any]) -> ListedSession:
 
 
 def chosen(listed: SessionList, wanted: str) -> ListedSession:
-    """The session that somebody means: a name, an id, the beginning of an id, or `latest`.
+    """The session that somebody means: a name, an id, the beginning of one of them, or `latest`.
 
-    Raises `NotFound` (with the nearest) and `InvalidArgument` for a beginning that several have.
+    Raises `NotFound` (with the nearest) and `InvalidArgument` for nothing at all and a beginning that several have.
     """
     if wanted == LATEST:
         return _latest(listed)
+    parent, _, beginning = wanted.rpartition("/")
+    if not beginning:
+        raise InvalidArgument(
+            f"{wanted!r} names no session",
+            reason="SESSION_MISSING",
+            help="give its name, its id, the beginning of it or `latest`; several with one comma between",
+            metadata={"session": wanted},
+        )
     exact = [one for one in listed.sessions if wanted in (one.name, one.session_id)]
-    meant = exact or [one for one in listed.sessions if one.session_id.startswith(wanted.rpartition("/")[2] or "/")]
+    meant = exact or [
+        one
+        for one in listed.sessions
+        if one.session_id.startswith(beginning) and parent in ("", one.name.rpartition("/")[0])
+    ]
     if len(meant) == 1:
         return meant[0]
     if meant:
@@ -157,7 +169,8 @@ def chosen(listed: SessionList, wanted: str) -> ListedSession:
     if listed.gaps:
         # It may well be there: the one who knows does not answer.
         raise listed.gaps[0]
-    near = difflib.get_close_matches(wanted, [one.session_id for one in listed.sessions], n=1, cutoff=0.6)
+    names = [one.name if parent else one.session_id for one in listed.sessions]
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
     raise NotFound(
         f"there is no session {wanted}",
         reason="SESSION_NOT_FOUND",

@@ -1,0 +1,46 @@
+"""Which session a person means."""
+
+from __future__ import annotations
+
+import pytest
+from permille.cli.session_list import ListedSession, SessionList, chosen
+from permille.mesh.errors import InvalidArgument, NotFound
+
+LISTED = SessionList(
+    [
+        ListedSession("nodes/n2/sessions/20261121-230300-bb", "DECODED"),
+        ListedSession("nodes/n1/sessions/20261121-230200-aa", "DECODED"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "nodes/n1/sessions/20261121-230200-aa",
+        "20261121-230200-aa",
+        "nodes/n1/sessions/20261121",
+        "20261121-2302",
+    ],
+)
+def test_a_session_is_meant_by_its_name_its_id_or_the_beginning(wanted: str) -> None:
+    assert chosen(LISTED, wanted).name == "nodes/n1/sessions/20261121-230200-aa"
+
+
+@pytest.mark.parametrize("wanted", ["nodes/n3/sessions/20261121-230200-aa", "nodes/n2/sessions/20261121-2302"])
+def test_a_name_of_another_node_means_no_session_of_that_id(wanted: str) -> None:
+    with pytest.raises(NotFound, match=f"there is no session {wanted}") as refused:
+        chosen(LISTED, wanted)
+    assert refused.value.help.startswith("did you mean nodes/")
+
+
+@pytest.mark.parametrize("wanted", ["", "nodes/n1/sessions/"])
+def test_nothing_names_no_session(wanted: str) -> None:
+    with pytest.raises(InvalidArgument, match="names no session") as refused:
+        chosen(LISTED, wanted)
+    assert (refused.value.reason, "comma" in refused.value.help) == ("SESSION_MISSING", True)
+
+
+def test_a_beginning_that_several_have_asks_for_more_of_it() -> None:
+    with pytest.raises(InvalidArgument, match="the beginning of 2 sessions"):
+        chosen(LISTED, "20261121")
