@@ -68,8 +68,17 @@ def test_a_running_process_that_cannot_be_recorded_says_how_to_start_it(target: 
 
 
 def test_a_pid_on_two_nodes_asks_for_the_node() -> None:
-    with pytest.raises(InvalidArgument, match="several nodes: n1, n2"):
+    with pytest.raises(InvalidArgument, match="pid 13 exists on several nodes: n1, n2"):
         match(Target(pids=(13,)), [N1, N2])
+    # Only one of those asked for is on both.
+    with pytest.raises(InvalidArgument, match="pid 13 exists on several nodes: n1, n2"):
+        match(Target(pids=(11, 13)), [N1, N2, Node("n3")])
+
+
+def test_pids_of_different_nodes_are_told_where_each_is() -> None:
+    with pytest.raises(InvalidArgument, match=r"different nodes: 11 on n1, 21 on n2$") as refused:
+        match(Target(pids=(11, 21, 5)), [N1, N2])
+    assert (refused.value.metadata, "for each node" in refused.value.help) == ({"nodes": "n1, n2"}, True)
 
 
 def test_a_name_that_nobody_has_brings_the_nearest() -> None:

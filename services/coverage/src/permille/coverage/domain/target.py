@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from permille.coverage.domain.group_target import by_group
@@ -110,15 +110,10 @@ def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
 
 def _by_pid(target: Target, nodes: Sequence[Node]) -> Match:
     pids = tuple(dict.fromkeys(target.pids))
-    candidates = [node for node in nodes if any(p.pid in pids for p in (*node.recordable, *node.others))]
+    having = {pid: [n for n in nodes if any(p.pid == pid for p in (*n.recordable, *n.others))] for pid in pids}
+    candidates = [node for node in nodes if any(node in found for found in having.values())]
     if len(candidates) > 1:
-        names = ", ".join(node.name for node in candidates)
-        raise InvalidArgument(
-            f"pid {pids[0]} exists on several nodes: {names}",
-            reason="NODE_AMBIGUOUS",
-            help="say which node is meant (--node)",
-            metadata={"nodes": names},
-        )
+        raise _several_nodes(having, candidates)
     if not candidates:
         raise _no_such_pid(pids[0], nodes)
     node = candidates[0]
@@ -141,6 +136,25 @@ def _by_name(name: str, nodes: Sequence[Node]) -> list[Match]:
             if process.name == name:
                 raise _not_recordable(process, node)
     raise _no_such_name(name, nodes)
+
+
+def _several_nodes(having: Mapping[int, Sequence[Node]], candidates: Sequence[Node]) -> InvalidArgument:
+    for pid, nodes in having.items():
+        if len(nodes) > 1:
+            names = ", ".join(node.name for node in nodes)
+            return InvalidArgument(
+                f"pid {pid} exists on several nodes: {names}",
+                reason="NODE_AMBIGUOUS",
+                help="say which node is meant (--node)",
+                metadata={"nodes": names},
+            )
+    where = ", ".join(f"{pid} on {nodes[0].name}" for pid, nodes in having.items() if nodes)
+    return InvalidArgument(
+        f"the pids run on different nodes: {where}",
+        reason="NODE_AMBIGUOUS",
+        help="pids of one request are of one node: make a request for each node",
+        metadata={"nodes": ", ".join(node.name for node in candidates)},
+    )
 
 
 def _no_backend(node: Node) -> FailedPrecondition:
