@@ -14,6 +14,7 @@ from permille.cli.coverage_options import wishing
 from permille.cli.followed_recording import begun, planned, recorded
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.coverage_text import coverage_json, coverage_text, plan_text, rounds_json
+from permille.cli.rendering.more_rows import MOST_ROWS
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, plan_json
 from permille.cli.session_set import session_sets
 from permille.mesh.errors import InvalidArgument
@@ -45,11 +46,11 @@ def show(
         str, typer.Option("--name", "-n", metavar="NAME", help="The newest sessions of programs of this name instead.")
     ] = "",
     top: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions, and calls between them.")
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="So many functions, and calls between them.")
     ] = 15,
     paths: Annotated[
         int,
-        typer.Option(min=0, max=10_000, metavar="N", help="So many call paths; 0: none, which takes less time."),
+        typer.Option(min=0, max=MOST_ROWS, metavar="N", help="So many call paths; 0: none, which takes less time."),
     ] = 15,
 ) -> None:
     """Show what replicas' sessions make together, and how much none of them has seen.

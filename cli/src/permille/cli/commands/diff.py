@@ -10,6 +10,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.diff_text import diff_json, diff_text
+from permille.cli.rendering.more_rows import MOST_ROWS
 from permille.cli.session_set import session_sets
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -38,10 +39,10 @@ def diff(
     by: Annotated[Measure, typer.Option(help="Functions by their share of instructions, or of calls.")] = (
         Measure.INSTRUCTIONS
     ),
-    top: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="So many functions and calls.")] = 15,
+    top: Annotated[int, typer.Option(min=1, max=MOST_ROWS, metavar="N", help="So many functions and calls.")] = 15,
     paths: Annotated[
         int,
-        typer.Option(min=0, max=10_000, metavar="N", help="So many call paths; 0: none, which takes less time."),
+        typer.Option(min=0, max=MOST_ROWS, metavar="N", help="So many call paths; 0: none, which takes less time."),
     ] = 15,
 ) -> None:
     """Show what two recordings did differently, the most telling first.

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, unreachable_line
 from permille.cli.rendering.units import count, share, size
 from rich.console import RenderableType
@@ -187,9 +188,8 @@ def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: b
 
 
 def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
-    rest = found.functions_total - len(found.functions)
     table = _titled("Functions of all sessions together", ("FUNCTION", "MODULE"))
-    table.caption = f"{count(rest)} more: --top {found.functions_total}" if rest else None
+    table.caption = more_text(len(found.functions), found.functions_total, "--top")
     for name in ("SESSIONS", "CALLS", "SELF INSN", "%"):
         table.add_column(name, justify="right", no_wrap=True)
     for function in found.functions:
@@ -205,9 +205,8 @@ def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
 
 
 def _edge_table(found: coverage_pb2.GetCoverageResponse) -> Table:
-    rest = found.edges_total - len(found.edges)
     table = _titled("Calls of one function by another, of all sessions together", ("CALL", "MODULE"))
-    table.caption = f"{count(rest)} more: --top {found.edges_total}" if rest else None
+    table.caption = more_text(len(found.edges), found.edges_total, "--top")
     for name in ("SESSIONS", "CALLS", "%"):
         table.add_column(name, justify="right", no_wrap=True)
     for edge in found.edges:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2
+from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.units import count
 from rich.console import RenderableType
 from rich.table import Table
@@ -29,7 +30,7 @@ def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterato
         yield _table(title, rows, total) if rows else Text(f"{title}: no difference")
     if found.paths:
         yield ""
-        yield _table("Call paths", found.paths, found.paths_total, more="--paths")
+        yield _table("Call paths", found.paths, found.paths_total, option="--paths")
     if found.paths_left_out:
         yield Text(
             f"{count(found.paths_left_out)} paths are left out: of the other side only the heaviest were looked at"
@@ -77,13 +78,12 @@ def _row_json(row: Difference) -> dict[str, Any]:
     }
 
 
-def _table(title: str, rows: Sequence[Difference], total: int, *, more: str = "--top") -> Table:
-    rest = total - len(rows)
+def _table(title: str, rows: Sequence[Difference], total: int, *, option: str = "--top") -> Table:
     table = Table(
         title=title,
         title_justify="left",
         title_style="bold",
-        caption=f"{count(rest)} more: {more} {total} shows all" if rest > 0 else None,
+        caption=more_text(len(rows), total, option),
         caption_justify="left",
         box=None,
         pad_edge=False,
