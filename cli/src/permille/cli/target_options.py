@@ -48,7 +48,7 @@ Keep = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="So long after it was decoded the recording is deleted: 12h, 7d. Default: the mesh's setting.",
+        help="So long after its operation's end the recording is deleted: 12h, 7d. Default: the mesh's setting.",
     ),
 ]
 

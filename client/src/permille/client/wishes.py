@@ -52,7 +52,7 @@ def wish(
     nodes for ""; `namespace`: whose quota it counts against; `weights`: in place of the service's.
     `rounds`: of profiling, at most so many replicas one after the other, while the next one is expected to show
     `min_gain` new functions for each MiB of trace and `min_gain_per_core_second`; 0: the service's settings.
-    `retention_s`: so long after it is decoded a recording is deleted, with its rows; None: as the mesh keeps it.
+    `retention_s`: so long after its operation's end a recording is deleted, with its rows; None: as the mesh keeps it.
     `cause`: of an anomaly, what happened; requests about the same count as one trouble of the program.
 
     Raises `InvalidArgument` for a gain without rounds, a retention that is no whole number of seconds above 0, and an
