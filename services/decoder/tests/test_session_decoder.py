@@ -111,6 +111,8 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
         "outer": 18,
         "inner": 12,
     }
+    # Where branches led: behind calls, to functions and over the `nop`; the recording's begin is no such place.
+    assert {name: row["blocks"] for name, row in functions.items()} == {"_start": 1, "outer": 3, "inner": 2}
     assert functions["outer"]["build_id"] == program.build_id
     assert functions["outer"]["module"] == "/usr/bin/small"
     assert Path(functions["inner"]["file"]).name == "small.s"
@@ -144,6 +146,40 @@ async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSe
     ]
     assert await bench.rows("losses") == []
     assert sum(row["count"] for row in await bench.rows("edges") if row["kind"] == "call") == 6
+
+
+async def test_blocks_are_those_of_all_threads_together(
+    bench: Bench, store_session: StoreSession, program: Any, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    over, through = program.packets(), program.packets().replace(bytes([0b1110]), bytes([0b1010]), 1)
+    assert over != through
+
+    async def blocks(session_id: str, among: Bench, *runs: bytes) -> dict[str, int]:
+        await store_session(session_id, runs=runs)
+        await among.decode(session_id)
+        return {row["name"]: row["blocks"] for row in await among.rows("functions", session_id)}
+
+    assert await blocks("over", bench, over) == {"_start": 1, "outer": 3, "inner": 2}
+    together = await blocks("both", bench, over, through)
+    assert together == {"_start": 1, "outer": 3, "inner": 3}
+    # The second call goes over the `nop`.
+    assert await blocks("through", bench, through) == together
+    assert await blocks("parts", bench, *[one + bytes(1 << 20) for one in (over, through, over, through)]) == together
+    several = Bench(bench.store, pool, tmp_path / "several", threads=3)
+    assert await blocks("threads", several, over, through) == together
+
+
+async def test_a_psb_within_a_block_makes_no_other_one(bench: Bench, store_session: StoreSession, program: Any) -> None:
+    # Between two instructions of _start, where no branch leads.
+    status = bytes.fromhex("0282") * 8 + bytes.fromhex("9901")
+    at = b"\xdd" + (program.symbols["_start"] + 10).to_bytes(8, "little")
+    packets = program.packets()
+    divided = packets[:-1] + status + at + bytes.fromhex("0223") + packets[-1:]
+    await store_session(runs=[divided])
+    assert (await bench.decode()).instructions == 12
+    functions = {row["name"]: row for row in await bench.rows("functions")}
+    assert {name: row["blocks"] for name, row in functions.items()} == {"_start": 1, "outer": 3, "inner": 2}
+    assert await bench.rows("losses") == []
 
 
 async def test_functions_have_the_category_of_the_last_rule_that_fits(
@@ -430,9 +466,11 @@ async def test_a_stripped_binary_has_addresses_and_says_why(
     await store_session(binary=stripped)
     decoded = await bench.decode()
     assert decoded.instructions == 24
-    for row in await bench.rows("functions"):
+    functions = await bench.rows("functions")
+    for row in functions:
         assert row["symbol_status"].startswith("none: ")
         assert "0x" in row["name"]
+    assert sum(row["blocks"] for row in functions) == 6
 
 
 @pytest.mark.parametrize("where", ["uploaded", "by build id", "by debug link"])

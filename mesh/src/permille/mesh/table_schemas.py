@@ -61,7 +61,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         decode_ms=_LONG,
     ),
     # One row for each function that ran, over all segments; symbol_status says why a name is an address, category what
-    # it is for.
+    # it is for. `blocks`: how many different basic blocks of it ran, each of which begins where a branch, taken or not,
+    # led to; 0 where no such branch was seen.
     "functions": _schema(
         session_id=_TEXT,
         function=_INT,
@@ -79,6 +80,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         self_ns=_LONG,
         total_ns=_LONG,
         category=_TEXT,
+        blocks=_LONG,
     ),
     # One row for each call; `call` counts in the segment, `parent` is its caller's (-1: not seen), core -1: unknown.
     "calls": _schema(

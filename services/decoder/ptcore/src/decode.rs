@@ -1,11 +1,12 @@
 //! `Decoder`, `instructions`, `packets`: from a stream to columns.
 
 use crate::accesses::{accesses, add, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
+use crate::blocks::BlockRows;
 use crate::column::{Column, Columns};
 use crate::counted::Counted;
 use crate::delivery::{caught, Delivery};
 use crate::image::{Image, Shared};
-use pt_calls::{decode_calls_in_parts, Calls, EdgeKind, Found, FunctionKey, Helper, Totals, PART_BYTES};
+use pt_calls::{decode_calls_in_parts, Calls, EdgeKind, Found, FunctionKey, Helper, Targets, Totals, PART_BYTES};
 use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream};
 use pt_image::Symbols;
 use pt_listing::{Code, Inlined};
@@ -131,6 +132,7 @@ pub struct Outcome {
     statistics: Statistics,
     totals: Totals,
     accesses: Accesses<u32>,
+    blocks: BlockRows,
     inlined: Vec<InlinedRow>,
     found: Vec<Found>,
 }
@@ -149,32 +151,38 @@ impl Outcome {
         let mut totals = calls.end_stream();
         let numbers = numbers(&totals.functions);
         let number = |function: &FunctionKey| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let mut read_and_written = accesses(flow, ran.iter().map(|(block, function)| (block, number(function))));
+        let mut blocks = BlockRows::default();
+        let placed: Vec<_> = ran.iter().map(|(block, function)| (block, number(function))).collect();
+        blocks.add(calls, &placed);
+        let mut read_and_written = accesses(flow, placed.into_iter());
         let mut chains = Inlined::default();
         if inlined {
             chains.add(flow, code, &ran);
         }
         for helper in helpers {
             let ran = helper.calls.end_parts(calls.news());
-            let found = accesses(&mut helper.flow, ran.iter().map(|(block, function)| (block, number(function))));
-            add(&mut read_and_written, found);
+            let placed: Vec<_> = ran.iter().map(|(block, function)| (block, number(function))).collect();
+            blocks.add(&mut helper.calls, &placed);
+            add(&mut read_and_written, accesses(&mut helper.flow, placed.into_iter()));
             if inlined {
                 chains.add(&helper.flow, code, &ran);
             }
             totals.add_edges(helper.calls.take_edges());
         }
+        blocks.keep(&Targets::of(&totals.edges));
         let (found, described) = calls.output().finish();
         debug_assert_eq!(totals.functions.len(), described);
         let inlined = inlined_rows(&chains, &numbers);
-        Outcome { statistics, totals, accesses: read_and_written, inlined, found }
+        Outcome { statistics, totals, accesses: read_and_written, blocks, inlined, found }
     }
 
     pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
-        let Outcome { statistics, totals, accesses, inlined, found } = self;
+        let Outcome { statistics, totals, accesses, blocks, inlined, found } = self;
         Ok(Decoded {
             functions: totals_of(py, &totals)?,
             edges: edges_of(py, &totals)?,
             accesses: accesses_of(py, &accesses)?,
+            blocks: blocks.into_columns(py)?,
             inlined: inlined_of(py, &inlined)?,
             stats: statistics_of(py, &statistics, totals.calls)?,
             callers: Py::new(py, Callers(pt_calls::Callers::new(found)))?,
@@ -187,6 +195,7 @@ pub struct Decoded {
     functions: Py<PyDict>,
     edges: Py<PyDict>,
     accesses: Py<PyDict>,
+    blocks: Py<PyDict>,
     inlined: Py<PyDict>,
     stats: Py<PyDict>,
     callers: Py<Callers>,
@@ -204,6 +213,10 @@ impl Decoded {
 
     fn accesses(&self, py: Python<'_>) -> Py<PyDict> {
         self.accesses.clone_ref(py)
+    }
+
+    fn blocks(&self, py: Python<'_>) -> Py<PyDict> {
+        self.blocks.clone_ref(py)
     }
 
     fn inlined(&self, py: Python<'_>) -> Py<PyDict> {

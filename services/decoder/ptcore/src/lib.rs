@@ -2,6 +2,7 @@
 
 mod accesses;
 mod binary;
+mod blocks;
 mod call_rows;
 mod calls_file;
 mod capture;
@@ -21,6 +22,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<binary::Binary>()?;
+    module.add_class::<blocks::Blocks>()?;
     module.add_class::<calls_file::CallsFile>()?;
     module.add_class::<capture::Capture>()?;
     module.add_class::<capture::Stream>()?;

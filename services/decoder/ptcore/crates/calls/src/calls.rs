@@ -28,6 +28,8 @@ pub struct Calls<S, O = Kept> {
     edges: Edges,
     blocks: Blocks,
     known: Vec<Known>,
+    /// By cached block: where it starts in its space's own addresses; `u64::MAX`: not asked yet.
+    starts: Vec<u64>,
     /// By function of code that nothing divides: its blocks.
     members: Vec<Vec<(u32, u64)>>,
     plans: Plans,
@@ -80,6 +82,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             edges: Edges::default(),
             blocks: Blocks::default(),
             known: Vec::new(),
+            starts: Vec::new(),
             members: Vec::new(),
             plans: Plans::default(),
             arrival: Arrival::Begin,
@@ -113,6 +116,21 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         placed
     }
 
+    /// Where a block that ran starts, in the own addresses of its function's space.
+    pub fn own_start(&mut self, block: &BlockCount) -> u64 {
+        let index = block.id as usize;
+        match self.starts.get(index) {
+            Some(&start) if start != u64::MAX => return start,
+            None if block.id != u32::MAX => self.starts.resize(index + 1, u64::MAX),
+            _ => {}
+        }
+        let start = block.start.wrapping_sub(self.symbols.place(block.epoch, block.start).bias);
+        if let Some(known) = self.starts.get_mut(index) {
+            *known = start;
+        }
+        start
+    }
+
     /// Ends the calls that are open with the last known time, and hands them out.
     pub fn end_stream(&mut self) -> Totals {
         self.plans.gather(&mut self.edges);
@@ -134,6 +152,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Bytes of what is kept from stream to stream.
     pub fn memory(&self) -> usize {
         self.known.capacity() * size_of::<Known>()
+            + self.starts.capacity() * size_of::<u64>()
             + self.edges.memory()
             + self.blocks.memory()
             + self.plans.memory()

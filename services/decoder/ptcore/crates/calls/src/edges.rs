@@ -51,7 +51,7 @@ impl std::hash::Hash for Edge {
 
 /// Multiplicative: addresses are no adversaries beyond slowness.
 #[derive(Default)]
-struct EdgeHasher(u64);
+pub struct EdgeHasher(u64);
 
 impl Hasher for EdgeHasher {
     fn write(&mut self, bytes: &[u8]) {

@@ -5,11 +5,11 @@ use crate::gathered::Gathered;
 use crate::machine::{self, Habits, Machine};
 use crate::support::{self, Sections};
 use pt_calls::{
-    decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Totals,
+    decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Targets, Totals,
 };
 use pt_flow::{places_to_join, Config, Flow, Statistics, Stream};
 use pt_image::{Place, Role, Symbols};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 
@@ -36,6 +36,8 @@ struct Known {
     losses: Vec<LossRecord>,
     /// By function: instructions of its blocks.
     blocks: BTreeMap<FunctionKey, u64>,
+    /// Basic blocks: those of them that branches led to.
+    begins: BTreeSet<(FunctionKey, u64)>,
 }
 
 fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(BlockCount, FunctionKey)]) -> Known {
@@ -62,8 +64,11 @@ fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(Bl
     for (block, function) in ran {
         *blocks.entry(*function).or_default() += block.count * u64::from(block.instructions);
     }
+    let targets = Targets::of(&totals.edges);
+    let reached = ran.iter().filter(|(block, _)| targets.contains(block.start));
+    let begins = reached.map(|(block, function)| (*function, block.start)).collect();
     let edges = totals.edges.iter().copied().collect();
-    Known { statistics, calls, functions: named, edges, losses, blocks }
+    Known { statistics, calls, functions: named, edges, losses, blocks, begins }
 }
 
 /// By one thread and by several, and what they keep from stream to stream.
@@ -115,6 +120,7 @@ impl<'m> Both<'m> {
         assert_eq!(many.functions, one.functions, "{what}");
         assert!(many.edges == one.edges, "{what}: edges");
         assert!(many.blocks == one.blocks, "{what}: blocks");
+        assert!(many.begins == one.begins, "{what}: basic blocks");
     }
 }
 

@@ -64,6 +64,19 @@ class PtConfig:
         return_compression: bool,
     ) -> None: ...
 
+class Blocks:
+    """The different basic blocks of functions over many streams."""
+
+    def __init__(self) -> None: ...
+    def add(self, places: Buffer, function: Column, address: Column) -> None:
+        """Those of one stream; `places` (`i`): by the stream's numbers of functions the caller's.
+
+        ValueError for a function without a place.
+        """
+
+    def of(self, functions: int) -> tuple[Column, Column]:
+        """Addresses (`Q`) of the blocks of so many functions in order, and where those of each begin (`I`), first."""
+
 class Callers:
     """Callers of a stream that were found when calls below them had been taken already. False when there are none."""
 
@@ -124,6 +137,12 @@ class Decoded:
     def edges(self) -> dict[str, Column | Text]: ...
     def accesses(self) -> dict[str, Column | Text]:
         """Reads and writes of memory by function (0xFFFFFFFF: a stub's), class (by `INSTRUCTION_CLASSES`), width."""
+
+    def blocks(self) -> dict[str, Column]:
+        """Basic blocks that ran, by function and address in the binary's own address space; some more than once.
+
+        One begins where a branch, taken or not, led to; those of stubs are left out.
+        """
 
     def inlined(self) -> dict[str, Column | Text]:
         """Instructions of what was inlined into each function, when that was asked for."""

@@ -13,6 +13,7 @@ import pyarrow.compute
 from permille.decoder.domain.function_numbers import FunctionKey, numbered
 from permille.decoder.domain.part_record import FUNCTIONS
 from permille.decoder.domain.ptcore_columns import primitive_array, text_array
+from permille.ptcore import Blocks, Column
 
 pc: Any = pyarrow.compute
 
@@ -51,17 +52,21 @@ class PartFunctions:
         # Told, but not settled.
         self._waiting: list[tuple[Mapping[str, Any], SegmentFunctions]] = []
         self.waiting = 0
-        # What segments add up to, and the functions that their sums are of.
+        # What segments add up to, and the functions that their sums are of; the blocks that ran in them.
         self._sums: list[tuple[Mapping[str, Any], SegmentFunctions]] = []
+        self._ran: list[tuple[Mapping[str, Column], SegmentFunctions]] = []
+        self._blocks = Blocks()
 
     def add(self, columns: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Functions that a segment names for the first time."""
         self._waiting.append((columns, functions))
         self.waiting += len(columns["address"])
 
-    def add_totals(self, columns: Mapping[str, Any], functions: SegmentFunctions) -> None:
-        """What the functions of a segment add up to."""
+    def add_totals(self, columns: Mapping[str, Any], blocks: Mapping[str, Column], functions: SegmentFunctions) -> None:
+        """What the functions of a segment add up to, and which blocks of them ran."""
         self._sums.append((columns, functions))
+        self._ran.append((blocks, functions))
+        self.waiting += len(blocks["address"])
 
     @property
     def numbers(self) -> pa.Array[Any]:
@@ -92,13 +97,16 @@ class PartFunctions:
             counts = [len(functions["address"]) for functions, _ in self._waiting]
             for (_, known), count, end in zip(self._waiting, counts, accumulate(counts), strict=True):
                 known.add(places.slice(end - count, count))
-            self._waiting, self.waiting = [], 0
+            self._waiting = []
         if self._sums:
             at = pa.concat_arrays([known.places for _, known in self._sums])
             sums = [primitive_array([columns[name] for columns, _ in self._sums]) for name in _SUMMED]
             told = pa.table([at, *sums], names=["at", *_SUMMED]).group_by("at", use_threads=False)
             self._totals.append(_summed(told))
             self._sums = []
+        for blocks, known in self._ran:
+            self._blocks.add(known.buffer(), blocks["function"], blocks["address"])
+        self._ran, self.waiting = [], 0
 
     def totals(self, build_ids: Mapping[str, str]) -> pa.Table:
         """All of them, settled, summed over the segments (`part_record.FUNCTIONS`). `build_ids`: by module."""
@@ -113,10 +121,16 @@ class PartFunctions:
             "build_id": [build_ids.get(key.module, "") for key in keys],
             # Those of a kernel are beyond what Arrow takes a list of numbers for.
             "address": pa.array([key.address for key in keys], pa.uint64()),
+            "blocks": self._blocks_of(len(keys)),
             **self._described,
             **{name: summed[name] for name in _SUMMED},
         }
         return pa.table([columns[name] for name in FUNCTIONS.names], names=FUNCTIONS.names).cast(FUNCTIONS)
+
+    def _blocks_of(self, functions: int) -> Any:
+        begins, addresses = (primitive_array([column]) for column in self._blocks.of(functions))
+        offsets: Any = begins.cast(pa.int32())
+        return pa.ListArray.from_arrays(offsets, addresses)
 
     def _placed(self, columns: Mapping[str, pa.Array[Any]], rows: pa.Array[Any]) -> pa.Array[Any]:
         """The place among the functions of the part of each of those in `rows`."""

@@ -26,6 +26,8 @@ _COLUMNS: dict[str, pa.DataType] = {
     "total_instructions": pa.uint64(),
     "self_ticks": pa.uint64(),
     "total_ticks": pa.uint64(),
+    # Where its basic blocks start that ran, in its binary's own address space.
+    "blocks": pa.list_(pa.uint64()),
 }
 FUNCTIONS = pa.schema(_COLUMNS)
 _KEY = b"permille.part"

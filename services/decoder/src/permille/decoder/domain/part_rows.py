@@ -71,7 +71,7 @@ class PartRows:
 
     def add_totals(self, segment: Segment, decoded: Decoded, functions: SegmentFunctions) -> None:
         """What a segment adds up to."""
-        self._functions.add_totals(decoded.functions(), functions)
+        self._functions.add_totals(decoded.functions(), decoded.blocks(), functions)
         self._branches.append((segment, decoded.edges()))
         self._waiting_edges += len(decoded.edges()["kind"])
         if self._waiting_edges >= _GROUP_ROWS:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+from permille.decoder.domain.block_counts import block_counts
 from permille.decoder.domain.core_segments import by_switches
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
@@ -104,6 +105,11 @@ class SessionMerge:
         together = pa.concat_tables(tables).group_by("function", use_threads=False)
         return together.aggregate([(name, "sum") for name in _SUMMED] + [(name, "first") for name in _FIRST])
 
+    def _blocks(self, functions: Any) -> Any:
+        """How many different basic blocks of each of the functions ran."""
+        counts = block_counts(pa.concat_tables(record.functions for record in self._records.values()))
+        return _column(counts["blocks"].take(pc.index_in(functions, value_set=_column(counts["function"]))))
+
     def _function_rows(self) -> pa.RecordBatch:
         found = self._functions()
         if not found.num_rows:
@@ -114,6 +120,7 @@ class SessionMerge:
         columns["function"] = _column(found["function"])
         columns["address"] = columns["address"].view(pa.int64())
         columns["size_bytes"] = columns["size"]
+        columns["blocks"] = self._blocks(columns["function"])
         columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
         ticks = "instructions" if self.manifest.timeless else "ticks"
         for name in ("self", "total"):
