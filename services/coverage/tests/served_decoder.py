@@ -78,8 +78,9 @@ class DecodedTables:
         build_id: str = "ab",
         target: str = "redis-server",
         period_ms: int = 100,
+        blocks: int | None = 5,
     ) -> None:
-        """A session in which main called these, each once in each of its windows."""
+        """A session in which main called these, each once in each of its windows; of each so many blocks ran."""
         self.sessions.add(session)
         session_id, begin = session.rpartition("/")[2], 1_000_000_000
         known: dict[str, Any] = {"session_id": session_id, "day": date(2026, 1, 1)}
@@ -90,7 +91,7 @@ class DecodedTables:
             number = zlib.crc32(name.encode()) >> 1
             self._insert("functions", known | {"function": number, "name": name, "module": "/bin/s", "calls": 1,
                          "build_id": build_id, "address": number, "self_instructions": 10,
-                         "total_instructions": 20})  # fmt: skip
+                         "total_instructions": 20, "blocks": blocks})  # fmt: skip
             for window in windows:
                 self._insert("calls", known | {"segment": 0, "call": number * 10 + window, "function": number,
                              "parent": -1 if name == "main" else (zlib.crc32(b"main") >> 1) * 10,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -104,6 +105,26 @@ async def test_of_nodes_with_different_back_ends_each_is_planned_by_what_its_own
         planned = await coverage.plan(name="gzip")
     told = {session.node: (session.expected_bytes_per_second, session.heavy) for session in planned.nodes}
     assert told == {"nodes/n1": (2e6, False), "nodes/n2": (100e6, True)}
+
+
+async def test_what_an_earlier_release_learnt_counts_each_function_as_a_block(
+    coverage: Coverage, controller: Controller, etcd: Etcd
+) -> None:
+    await RateStore(etcd).learn("vpt", "gzip", Observation(1, 1000, 2_000_000, 0, 600, blocks=7))
+    ((key, value),) = [(kv.key, json.loads(kv.value)) for kv in await etcd.prefix("/permille/v1/coverage/rates/")]
+
+    async def functions(before: bytes | None) -> bytes:
+        return json.dumps(
+            {name: known for name, known in value.items() if name != "blocks"} | {"functions": 7}
+        ).encode()
+
+    told = []
+    for _ in range(2):
+        (node,) = (await coverage.plan(name="gzip", period_ms=0)).nodes
+        told.append([str(term) for term in node.period_terms])
+        await etcd.replace(key, functions)
+    assert told[0] == told[1]
+    assert "7 blocks seen" in "".join(told[0])
 
 
 async def test_a_plan_does_nothing_and_learns_from_what_was_done(

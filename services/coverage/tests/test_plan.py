@@ -232,9 +232,9 @@ def test_a_session_of_different_programs_is_decided_and_estimated_from_all_of_th
     small = Process(1, "shell")
     large, troubled = Process(2, "java", backend="kmod"), Process(3, "proxy")
     rates = {
-        ("vpt", "shell"): Rates(1e6, 10e6, sessions=4, functions=10),
-        ("kmod", "java"): Rates(60e6, 20e6, sessions=4, functions=10_000),
-        ("vpt", "proxy"): Rates(2e6, 10e6, sessions=2, functions=100),
+        ("vpt", "shell"): Rates(1e6, 10e6, sessions=4, blocks=10),
+        ("kmod", "java"): Rates(60e6, 20e6, sessions=4, blocks=100_000),
+        ("vpt", "proxy"): Rates(2e6, 10e6, sessions=2, blocks=100),
     }
     group = GroupOnNode(frozenset({1, 2, 3}), "0123456789ab")
 

@@ -31,7 +31,7 @@ amounts = st.floats(0, 1e12, allow_nan=False)
 situations = st.builds(
     Situation,
     priority=st.integers(0, 100),
-    functions=st.floats(0, 1e7),
+    blocks=st.floats(0, 1e8),
     binary_bytes=st.integers(0, 1 << 40),
     issues=st.floats(0, 1e6),
     bytes_per_second=amounts,
@@ -42,8 +42,8 @@ weightings = st.builds(
     priority=shares,
     complexity=shares,
     stability=shares,
-    full_functions=st.integers(1, 1 << 30),
-    bytes_per_function=st.integers(1, 1 << 20),
+    full_blocks=st.integers(1, 1 << 30),
+    bytes_per_block=st.integers(1, 1 << 20),
     full_issues=st.floats(0.1, 1000),
     reference_bytes_per_second=st.floats(1, 1e10),
 )
@@ -56,7 +56,7 @@ def test_every_period_is_within_the_range_and_the_sum_of_its_terms(situation: Si
     assert abs(sum(term.contribution for term in decision.terms) - decision.period_ms) <= 0.51
 
 
-@given(situations, weightings, st.sampled_from(["priority", "functions", "issues"]), amounts)
+@given(situations, weightings, st.sampled_from(["priority", "blocks", "issues"]), amounts)
 def test_more_of_a_reason_never_means_less_time(situation: Situation, weights: Weights, what: str, more: float) -> None:
     raised = getattr(situation, what) + more
     larger = replace(situation, **{what: min(100, round(raised)) if what == "priority" else raised})
@@ -68,12 +68,12 @@ def test_the_size_of_a_binary_that_nobody_has_seen_run_is_what_its_node_says() -
         node = Node("n1", (Process(1, "server", binary_bytes=size),))
         return plan(Wish(Target(process_name="server")), [node], {("vpt", "server"): known}).nodes[0].period_ms
 
-    seen = Rates().after(Observation(1, 100, 1 << 20, 0, 600, functions=3))
-    assert period_ms(10_000, Rates()) < period_ms(None, Rates()) < period_ms(10_000_000, Rates())
+    seen = Rates().after(Observation(1, 100, 1 << 20, 0, 600, blocks=3))
+    assert period_ms(1_000, Rates()) < period_ms(None, Rates()) < period_ms(10_000_000, Rates())
     assert period_ms(100_000, seen) == period_ms(10_000_000, seen)
     # A session of which nothing could be decoded changes nothing.
-    assert seen.after(Observation(1, 100, 0, 1 << 20, 600)).functions == 3
-    assert Rates().after(Observation(1, 100, 0, 1 << 20, 600)).functions is None
+    assert seen.after(Observation(1, 100, 0, 1 << 20, 600)).blocks == 3
+    assert Rates().after(Observation(1, 100, 0, 1 << 20, 600)).blocks is None
 
 
 def test_a_request_may_bring_its_own_weights() -> None:
@@ -99,7 +99,7 @@ def test_a_weight_that_cannot_be_is_refused(weight: float) -> None:
 
 @pytest.mark.parametrize("each", [HIGHEST_WEIGHT, 0.01, 1e-300])
 def test_equal_weights_decide_the_same_however_large_they_may_be(each: float) -> None:
-    situation = Situation(50, functions=100, issues=1.0)
+    situation = Situation(50, blocks=100, issues=1.0)
     same = decide(situation, Weights().by(dict.fromkeys(("priority", "complexity", "stability"), 1.0)))
     weights = Weights().by(dict.fromkeys(("priority", "complexity", "stability"), each))
     assert decide(situation, weights).period_ms == same.period_ms
@@ -109,17 +109,17 @@ def test_equal_weights_decide_the_same_however_large_they_may_be(each: float) ->
 def test_a_larger_binary_never_means_less_time_while_nobody_has_seen_it_run(
     situation: Situation, weights: Weights, more: int
 ) -> None:
-    unseen = replace(situation, functions=None)
+    unseen = replace(situation, blocks=None)
     larger = replace(unseen, binary_bytes=(situation.binary_bytes or 0) + more)
     assert decide(larger, weights).period_ms >= decide(unseen, weights).period_ms
 
 
 @given(situations, weightings)
 def test_none_known_is_the_least_and_unknown_lies_between_none_and_full(situation: Situation, weights: Weights) -> None:
-    none = replace(situation, functions=0)
-    unknown = replace(situation, functions=None, binary_bytes=None)
-    full = replace(situation, functions=weights.full_functions)
-    for other in (situation, unknown, replace(situation, functions=None), full):
+    none = replace(situation, blocks=0)
+    unknown = replace(situation, blocks=None, binary_bytes=None)
+    full = replace(situation, blocks=weights.full_blocks)
+    for other in (situation, unknown, replace(situation, blocks=None), full):
         assert decide(none, weights).period_ms <= decide(other, weights).period_ms
     assert decide(replace(unknown, binary_bytes=0), weights).period_ms == decide(none, weights).period_ms
     assert decide(unknown, weights).period_ms <= decide(full, weights).period_ms
@@ -130,8 +130,8 @@ def test_nothing_known_is_told_from_known_to_be_nothing() -> None:
         return next(term for term in decide(Situation(50, **known), Weights()).terms if term.name == "complexity")
 
     assert (complexity().value, complexity().detail) == (0.5, "never seen running")
-    assert complexity(functions=0).value == complexity(binary_bytes=0).value == 0
-    assert complexity(functions=0, binary_bytes=1 << 30).value == 0
+    assert complexity(blocks=0).value == complexity(binary_bytes=0).value == 0
+    assert complexity(blocks=0, binary_bytes=1 << 30).value == 0
     large = complexity(binary_bytes=10_000_000)
     assert (large.value, large.detail) == (1.0, "a binary of 10000000 bytes, never seen running")
 
@@ -145,24 +145,24 @@ def test_what_costs_its_target_more_is_never_looked_at_for_longer(
 
 
 def test_the_extremes_reach_the_ends_of_the_range() -> None:
-    assert decide(Situation(0, functions=0), Weights()).period_ms == SHORTEST_DECIDED_MS
-    assert decide(Situation(100, functions=10_000, issues=5), Weights()).period_ms == LONGEST_DECIDED_MS
-    troubled = Situation(100, functions=10_000, issues=5, bytes_per_second=100e6)
+    assert decide(Situation(0, blocks=0), Weights()).period_ms == SHORTEST_DECIDED_MS
+    assert decide(Situation(100, blocks=100_000, issues=5), Weights()).period_ms == LONGEST_DECIDED_MS
+    troubled = Situation(100, blocks=100_000, issues=5, bytes_per_second=100e6)
     assert decide(troubled, Weights()).period_ms == SHORTEST_DECIDED_MS + (2000 - SHORTEST_DECIDED_MS) // 2
 
 
 def test_the_explanation_names_every_input_with_its_weight() -> None:
-    terms = {term.name: term for term in decide(Situation(50, functions=100, issues=2.5), Weights()).terms}
+    terms = {term.name: term for term in decide(Situation(50, blocks=100, issues=2.5), Weights()).terms}
     assert list(terms) == ["base", "priority", "complexity", "stability", "overhead"]
     assert (terms["priority"].value, terms["priority"].weight) == (0.5, 0.5)
     assert terms["priority"].contribution == pytest.approx(1900 * 0.5 * 0.5)
-    assert terms["complexity"].detail == "100 functions seen"
+    assert terms["complexity"].detail == "100 blocks seen"
     assert terms["stability"].value == 0.5
     assert terms["overhead"].contribution == 0
 
 
 def test_the_longest_that_is_allowed_is_kept() -> None:
-    assert decide(Situation(100, functions=10_000, issues=5), Weights(), longest_ms=300).period_ms == 300
+    assert decide(Situation(100, blocks=100_000, issues=5), Weights(), longest_ms=300).period_ms == 300
 
 
 def test_without_any_weight_the_shortest_is_decided() -> None:

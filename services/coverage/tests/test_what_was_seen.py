@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from permille.api.coverage.v1 import coverage_pb2
@@ -90,13 +91,39 @@ async def test_complexity_counts_what_all_sessions_have_seen_together(
 
     assert await complexity() == "never seen running"
     # Main, three others, and two that only this session ran.
-    for told in ("6 functions seen", "8 functions seen"):
+    for told in ("30 blocks seen", "40 blocks seen"):
         controller.go_on.clear()
         operation = await coverage.begin(pids=(11,))
         await coverage.until(operation.name, "RECORDING")
         controller.go_on.set()
         result_of(await coverage.wait(operation.name))
         assert await complexity() == told
+
+
+async def test_blocks_are_at_least_as_many_as_any_session_saw_of_each_function(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    controller.processes = {11: "redis-server"}
+    controller.period_s = 0.01
+    controller.go_on.set()
+    add, sessions = decoder.tables.add, 0
+
+    async def seen(called: dict[str, Iterable[int]], blocks: int | None, build_id: str = "ab") -> str:
+        """What a plan tells after a session of these functions, of each of which so many blocks ran."""
+        nonlocal sessions
+        sessions += 1
+        add(f"nodes/n1/sessions/x{sessions}", called, build_id, blocks=blocks)
+        result_of(await coverage.wait((await coverage.begin(pids=(11,))).name))
+        (node,) = (await coverage.plan(pids=(11,), period_ms=0)).nodes
+        return next(term.detail for term in node.period_terms if term.name == "complexity")
+
+    # Decoded before there were blocks: main and two more have one each.
+    assert await seen({"get": [1], "set": [1]}, None) == "3 blocks seen"
+    assert await seen({"get": [1]}, 7) == "15 blocks seen"
+    # Fewer are not taken away, nor is a function told twice that was built anew.
+    assert await seen({"get": [1]}, 4, build_id="cd") == "15 blocks seen"
+    assert await seen({"get": [1], "set": [1]}, 0) == "15 blocks seen"
+    assert await seen({"set": [1]}, 9) == "25 blocks seen"
 
 
 async def test_troubles_make_later_periods_longer(coverage: Coverage, controller: Controller, decoder: Decoder) -> None:

@@ -252,7 +252,7 @@ class _Estimator:
         each = {
             Situation(
                 self._priority,
-                functions=known.functions,
+                blocks=known.blocks,
                 binary_bytes=process.binary_bytes,
                 issues=self._issues.get(process.name, 0.0),
                 bytes_per_second=known.bytes_per_second,

@@ -12,7 +12,7 @@ FIRST_DECODED_BYTES_PER_SECOND = 20e6
 DECODE_FLOOR_MS = 500
 # The weight of the newest session: the last five or so decide.
 _NEWEST = 0.4
-# What is left of the largest number of functions after a session with fewer.
+# What is left of the largest number of blocks after a session with fewer.
 _KEPT = 0.95
 
 
@@ -20,8 +20,8 @@ _KEPT = 0.95
 class Observation:
     """One finished session: what `processes` processes wrote and lost in `recorded_ms`, decoded in `decode_ms`.
 
-    `functions`: how many different ones of the program are known to run, from this and earlier sessions; None: nothing
-    could be decoded.
+    `blocks`: how many different basic blocks of the program are known to run, from this and earlier sessions; None:
+    nothing could be decoded.
     """
 
     processes: int
@@ -29,21 +29,21 @@ class Observation:
     raw_bytes: int
     lost_bytes: int
     decode_ms: int
-    functions: int | None = None
+    blocks: int | None = None
 
 
 @dataclass(frozen=True)
 class Rates:
     """Trace bytes per second of one process, and decoded bytes per second; `sessions` measured so far.
 
-    `functions`: as many different ones as were seen, fading slowly, so that a program that was rebuilt smaller is
+    `blocks`: as many different basic blocks as were seen, fading slowly, so that a program that was rebuilt smaller is
     noticed; None: none yet.
     """
 
     bytes_per_second: float = FIRST_BYTES_PER_SECOND
     decoded_bytes_per_second: float = FIRST_DECODED_BYTES_PER_SECOND
     sessions: int = 0
-    functions: float | None = None
+    blocks: float | None = None
 
     def after(self, seen: Observation) -> Rates:
         """The rates with one more session in them: an exponentially weighted mean; the first one replaces the guess."""
@@ -55,14 +55,14 @@ class Rates:
         work_ms = max(seen.decode_ms - DECODE_FLOOR_MS, 1)
         # Of a small trace the floor is all one sees.
         decoded = seen.raw_bytes * 1000 / work_ms if seen.raw_bytes >= 1 << 20 else self.decoded_bytes_per_second
-        functions = self.functions
-        if seen.functions is not None:
-            functions = max(float(seen.functions), _KEPT * (functions or 0.0))
+        blocks = self.blocks
+        if seen.blocks is not None:
+            blocks = max(float(seen.blocks), _KEPT * (blocks or 0.0))
         return Rates(
             bytes_per_second=self.bytes_per_second + weight * (written - self.bytes_per_second),
             decoded_bytes_per_second=self.decoded_bytes_per_second + weight * (decoded - self.decoded_bytes_per_second),
             sessions=self.sessions + 1,
-            functions=functions,
+            blocks=blocks,
         )
 
     def expected_bytes(self, processes: int, period_ms: int, budget_bytes: int) -> int:

@@ -31,10 +31,10 @@ class Weights:
     priority: float = 0.5
     complexity: float = 0.3
     stability: float = 0.2
-    # A program of so many functions counts as fully complex: CPython, nginx and redis run some hundreds to thousands.
-    full_functions: int = 10_000
-    # Bytes of binary for each function that may run, where none has been seen: of Debian's servers' text, 300 to 1,500.
-    bytes_per_function: int = 1_000
+    # A program of which so many basic blocks ran counts as fully complex: all that Debian's redis and perl have.
+    full_blocks: int = 100_000
+    # Bytes of binary for each block that may run, where none has been seen: of Debian's programs 22 to 40.
+    bytes_per_block: int = 30
     # So many recent troubles count fully.
     full_issues: float = 5.0
     # What one traced process may write without its period getting shorter.
@@ -52,10 +52,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of the target. `functions` None: nobody has seen it run; `binary_bytes` None: unknown."""
+    """What is known of the target. `blocks` None: nobody has seen it run; `binary_bytes` None: unknown."""
 
     priority: int
-    functions: float | None = None
+    blocks: float | None = None
     binary_bytes: int | None = None
     issues: float = 0.0
     bytes_per_second: float = 0.0
@@ -123,15 +123,15 @@ def complexity(situation: Situation, weights: Weights) -> float:
 
 
 def _complexity(situation: Situation, weights: Weights) -> tuple[float, float, str]:
-    if situation.functions is not None:
-        functions, said = situation.functions, f"{situation.functions:.0f} functions seen"
+    if situation.blocks is not None:
+        blocks, said = situation.blocks, f"{situation.blocks:.0f} blocks seen"
     elif situation.binary_bytes is not None:
-        functions = situation.binary_bytes / weights.bytes_per_function
+        blocks = situation.binary_bytes / weights.bytes_per_block
         said = f"a binary of {situation.binary_bytes} bytes, never seen running"
     else:
         return UNKNOWN_COMPLEXITY, weights.complexity, "never seen running"
-    # By orders of magnitude: from ten functions to a hundred is as far as from a thousand to ten thousand.
-    value = min(1.0, math.log1p(functions) / math.log1p(weights.full_functions))
+    # By orders of magnitude: from a hundred blocks to a thousand is as far as from ten thousand to a hundred thousand.
+    value = min(1.0, math.log1p(blocks) / math.log1p(weights.full_blocks))
     return value, weights.complexity, said
 
 

@@ -254,7 +254,7 @@ class CoverageWork:
         known: dict[str, int] = {}
         for name in {session.target_name for session in sessions.values()}:
             with suppress(PermilleError):
-                known[name] = await self._profiles.functions_seen(name, self._history)
+                known[name] = await self._profiles.blocks_seen(name, self._history)
         for index, session in sessions.items():
             recorded_ms = (session.end_time.ToNanoseconds() - session.start_time.ToNanoseconds()) // 1_000_000
             seen = Observation(
@@ -263,8 +263,8 @@ class CoverageWork:
                 raw_bytes=session.raw_bytes,
                 lost_bytes=session.lost_bytes,
                 decode_ms=decoded[index].decode_ms,
-                # Of a recording in which nothing could be decoded nothing is known.
-                functions=max(decoded[index].functions, known.get(session.target_name, 0)) or None,
+                # Of a recording in which nothing could be decoded nothing is known; a function has one block at least.
+                blocks=max(decoded[index].functions, known.get(session.target_name, 0)) or None,
             )
             # An estimate is not worth a failed operation.
             with suppress(PermilleError):

@@ -35,9 +35,17 @@ WITH bounds AS (SELECT start_ns, greatest(end_ns - start_ns, 1) AS length FROM s
  counted AS (SELECT function, count(DISTINCT part) AS parts FROM found GROUP BY function)
 SELECT parts, count(*) AS functions FROM counted GROUP BY parts
 """  # noqa: S608 - numbers of this module's own
+# Rows of before there were blocks, and functions that no branch was seen to lead into, count as one. Which blocks ran
+# is not told, so what two sessions saw of a function is taken for the same as far as it can be.
 _SEEN = """
-SELECT count(DISTINCT (module, coalesce(nullif(name, ''), CAST(address AS VARCHAR)))) AS functions FROM functions
-WHERE session_id IN (SELECT session_id FROM sessions WHERE target = $target ORDER BY start_ns DESC LIMIT $most)
+WITH ran AS (
+  SELECT session_id, module, coalesce(nullif(name, ''), CAST(address AS VARCHAR)) AS name,
+   sum(greatest(coalesce(blocks, 1), 1)) AS blocks
+  FROM functions
+  WHERE session_id IN (SELECT session_id FROM sessions WHERE target = $target ORDER BY start_ns DESC LIMIT $most)
+  GROUP BY ALL),
+ most AS (SELECT max(blocks) AS blocks FROM ran GROUP BY module, name)
+SELECT CAST(coalesce(sum(blocks), 0) AS BIGINT) AS blocks FROM most
 """
 _COST = """
 SELECT CAST(sum(greatest(last_ns - first_ns, 0)) AS BIGINT) AS traced_ns, CAST(sum(decode_ms) AS BIGINT) AS decode_ms
@@ -87,11 +95,14 @@ class SessionProfiles:
         rows = await self._ask(_WINDOWS, session_id)
         return Incidence(WINDOWS, {row["parts"]: row["functions"] for row in rows})
 
-    async def functions_seen(self, target: str, most: int) -> int:
-        """Different functions in the newest sessions of a program together; a rebuilt one counts once, by its name."""
+    async def blocks_seen(self, target: str, most: int) -> int:
+        """Different basic blocks that the newest sessions of a program ran together: at least so many.
+
+        A function that was built anew counts once, by its name.
+        """
         sql = _SEEN.replace("$target", text_literal(target)).replace("$most", str(most))
         (row,) = await self._tables.rows(sql, patience_s=0)
-        return int(row["functions"])
+        return int(row["blocks"])
 
     async def core_seconds(self, session_id: str) -> float:
         """What it took to record and decode: its streams' lengths and its decode together."""

@@ -66,13 +66,15 @@ class CoverageSettings(SamplingSettings):
         default=_WEIGHTS.priority, ge=0, le=HIGHEST_WEIGHT, description="Of the priority, in a period."
     )
     weight_complexity: float = Field(
-        default=_WEIGHTS.complexity, ge=0, le=HIGHEST_WEIGHT, description="Of the functions seen so far."
+        default=_WEIGHTS.complexity, ge=0, le=HIGHEST_WEIGHT, description="Of the basic blocks seen so far."
     )
     weight_stability: float = Field(
         default=_WEIGHTS.stability, ge=0, le=HIGHEST_WEIGHT, description="Of recent anomalies."
     )
-    full_functions: int = Field(
-        default=_WEIGHTS.full_functions, ge=1, description="A program of so many functions counts as fully complex."
+    full_blocks: int = Field(
+        default=_WEIGHTS.full_blocks,
+        ge=1,
+        description="A program of which so many basic blocks ran counts as fully complex.",
     )
     full_issues: float = Field(
         default=_WEIGHTS.full_issues, gt=0, description="So many recent anomalies count fully; each fades in weeks."
@@ -130,7 +132,7 @@ class CoverageSettings(SamplingSettings):
                 self.weight_priority,
                 self.weight_complexity,
                 self.weight_stability,
-                full_functions=self.full_functions,
+                full_blocks=self.full_blocks,
                 full_issues=self.full_issues,
                 reference_bytes_per_second=self.reference_bytes_per_second,
             ),
