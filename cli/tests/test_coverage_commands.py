@@ -45,6 +45,22 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
     assert mesh.json("coverage", "show", "--name", name, "--paths", "0")["paths"] == []
 
 
+def test_a_plan_tells_how_many_blocks_were_seen_and_the_tables_tell_of_which_functions(
+    mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path
+) -> None:
+    name = busy_program.name
+    recorded(mesh, busy.pid, "inner_work")
+    mesh.json("coverage", "start", "--pid", str(busy.pid), "--for", "50ms")
+    terms = mesh.json("coverage", "plan", "--name", name)["period_terms"][0]
+    (told,) = [term["detail"] for term in terms if term["name"] == "complexity"]
+    newest = f"SELECT session_id FROM sessions WHERE target = '{name}' ORDER BY start_ns DESC LIMIT 20"
+    sql = f"SELECT name, max(blocks) AS most FROM functions WHERE session_id IN ({newest}) GROUP BY name"
+    most = {row["name"]: row["most"] for row in mesh.json("query", sql)["rows"]}
+    # Around a call at least: the function's begin and where the call returned to.
+    assert most["outer_work"] >= 2 and most["inner_work"] >= 1
+    assert int(told.removesuffix(" blocks seen")) >= sum(most.values())
+
+
 def test_an_operation_is_begun_listed_shown_waited_for_and_cancelled(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
     wish = ("--pid", str(busy.pid), "--purpose", "anomaly", "--keep", "12h")
     begun = mesh.json("coverage", "start", *wish, "--for", "50s", "--no-wait", "--request-id", "looked-at")["operation"]
