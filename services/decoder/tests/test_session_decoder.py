@@ -8,6 +8,7 @@ import secrets
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -167,6 +168,33 @@ async def test_blocks_are_those_of_all_threads_together(
     assert await blocks("parts", bench, *[one + bytes(1 << 20) for one in (over, through, over, through)]) == together
     several = Bench(bench.store, pool, tmp_path / "several", threads=3)
     assert await blocks("threads", several, over, through) == together
+
+
+async def test_a_block_is_the_same_wherever_its_binary_is_loaded(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    away = 1 << 32
+    moved = replace(program, symbols={name: address + away for name, address in program.symbols.items()})
+    maps = [
+        {
+            "epoch": 1,
+            "tsc": 0,
+            "event": "map",
+            "address": program.address + bias,
+            "size_bytes": program.size,
+            "offset": program.offset,
+            "path": "/usr/bin/small",
+            "build_id": program.build_id,
+            "binary": f"binaries/{program.build_id}",
+            "code_offset": 0,
+        }
+        for bias in (0, away)
+    ]
+    await store_session(changes=maps, runs=[program.packets(), moved.packets()])
+    assert (await bench.decode()).instructions == 24
+    functions = {row["name"]: row for row in await bench.rows("functions")}
+    assert {name: row["blocks"] for name, row in functions.items()} == {"_start": 1, "outer": 3, "inner": 2}
+    assert len({row["to_address"] for row in await bench.rows("edges") if row["to_address"]}) == 2 * 6
 
 
 async def test_a_psb_within_a_block_makes_no_other_one(bench: Bench, store_session: StoreSession, program: Any) -> None:
