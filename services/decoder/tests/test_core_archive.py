@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ GOLDEN = Path(__file__).with_name("core_session")
 SESSION = "two-threads"
 INSTRUCTIONS = 1108
 RECORD = 24
+WRAP = 1 << 56
 PSB = b"\x02\x82" * 8
 
 
@@ -140,6 +142,35 @@ async def test_a_process_whose_mappings_nobody_saw_is_a_loss_with_that_reason(
     told = await decoded(store, pool, tmp_path)
     assert told.instructions == 0
     assert all("mappings of process 91 are missing" in row["reason"] for row in await rows(store, "losses"))
+
+
+async def test_a_machine_that_has_been_up_for_long_is_as_one_just_started(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    """Packets have the lowest 56 bits of the TSC; switch records and the manifest have all."""
+    await stored(store)
+    await decoded(store, pool, tmp_path)
+    just_started = {table: await rows(store, table) for table in ("calls", "functions")}
+    folder = shutil.copytree(GOLDEN, tmp_path / "long") / "raw" / SESSION
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for times in (manifest["clock"], *manifest["segments"]):
+        times |= {name: ticks + WRAP for name, ticks in times.items() if "tsc" in name}
+    switches = bytearray((folder / "switches.bin").read_bytes())
+    switches[7::RECORD] = bytes(byte + (WRAP >> 56) for byte in switches[7::RECORD])
+    manifest["switches"]["sha256"] = hashlib.sha256(switches).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "switches.bin").write_bytes(switches)
+    for name in ("manifest.json", "switches.bin"):
+        await store.put_stream(f"raw/{SESSION}/{name}", (folder / name).read_bytes())
+    told = await decoded(store, pool, tmp_path)
+    assert (told.instructions, told.lost_bytes) == (INSTRUCTIONS, 0)
+    for table, before in just_started.items():
+        unordered = [sorted(map(str, found)) for found in (before, await rows(store, table))]
+        assert unordered[0] == unordered[1], table
+    listed, whole = Capture(folder), Capture(GOLDEN / "raw" / SESSION)
+    for number in range(2):
+        (piece,), (of_whole,) = listed.pieces(number, 1 << 20), whole.pieces(number, 1 << 20)
+        assert (piece.first_tsc, piece.turns) == (of_whole.first_tsc + WRAP, of_whole.turns)
 
 
 async def test_of_a_snapshot_what_it_has_kept_is_decoded_to_what_its_threads_ran(

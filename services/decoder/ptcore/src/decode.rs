@@ -25,6 +25,9 @@ pub struct PtConfig(pub Config);
 #[pymethods]
 impl PtConfig {
     #[new]
+    #[pyo3(signature = (family, model, stepping, mtc_freq, tsc_ctc_ratio, nominal_ratio, return_compression,
+                        reference_tsc=0))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         family: u32,
         model: u32,
@@ -33,6 +36,7 @@ impl PtConfig {
         tsc_ctc_ratio: (u32, u32),
         nominal_ratio: u8,
         return_compression: bool,
+        reference_tsc: u64,
     ) -> Self {
         // Return compression shows in the packets themselves.
         let _ = return_compression;
@@ -40,7 +44,7 @@ impl PtConfig {
         let narrow = u16::try_from(family).ok().zip(u8::try_from(model).ok()).zip(u8::try_from(stepping).ok());
         let cpu = narrow.map(|((family, model), stepping)| Cpu { family, model, stepping });
         let errata = cpu.and_then(Errata::of).unwrap_or_default();
-        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, errata, ..Config::default() })
+        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc, errata, ..Config::default() })
     }
 }
 

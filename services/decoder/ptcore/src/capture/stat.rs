@@ -2,7 +2,7 @@
 
 use crate::accesses::{accesses, add, rows as accesses_of, Accesses};
 use pt_capture::Threads;
-use pt_flow::{decode_in_parts, CodeMemory, Flow, Stream, Workers};
+use pt_flow::{decode_in_parts, whole_tsc, CodeMemory, Flow, Stream, Workers};
 use pt_listing::{stop, Branches, Counts, Gap, MAX_GAPS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -39,7 +39,9 @@ pub fn count(
         data.release();
         go_on()
     };
-    let counts = Counts::of(data, capture.config.errata, workers, go_on);
+    let mut counts = Counts::of(data, capture.config.errata, workers, go_on);
+    let whole = |packet| whole_tsc(packet, capture.config.reference_tsc);
+    counts.times = counts.times.map(|(first, last)| (whole(first), whole(last)));
     if !go_on() {
         stop();
     }

@@ -2,6 +2,7 @@
 
 use crate::unpacked::content;
 use crate::{griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
+use pt_flow::Config;
 use pt_packet::{Cpu, Errata};
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
     };
     capture.cpu = options.cpu.or(capture.cpu);
-    capture.config = options.timing.unwrap_or(capture.config);
+    if let Some(timing) = options.timing {
+        capture.config = Config { reference_tsc: capture.config.reference_tsc, ..timing };
+    }
     set_errata(&mut capture);
     Ok(capture)
 }

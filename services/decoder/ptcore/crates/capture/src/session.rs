@@ -48,6 +48,9 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     capture.cpu =
         Some((number("family", 1 << 16)? as u16, number("model", 256)? as u8, number("stepping", 256)? as u8));
     capture.config = config(&pt)?;
+    if let Some(clock) = manifest.find("clock")? {
+        capture.config.reference_tsc = clock.get("tsc0")?.address()?;
+    }
 
     let code = archive.file(&manifest.get("code")?.get("key")?)?;
     let maps = archive.path(&manifest.get("maps")?.get("key")?)?;

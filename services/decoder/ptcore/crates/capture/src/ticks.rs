@@ -1,6 +1,6 @@
 //! The times that clock packets give exactly.
 
-use pt_flow::Config;
+use pt_flow::{whole_tsc, Config};
 use pt_packet::Packet;
 
 /// TSC and MTC packets as TSC ticks; never goes back. (`pt_flow` adds estimates in between.)
@@ -9,6 +9,7 @@ pub struct Ticks {
     frequency: u8,
     /// TSC ticks per tick of the crystal clock.
     ratio: (u32, u32),
+    reference: u64,
     now: u64,
     tsc: Option<u64>,
     crystal: Option<Crystal>,
@@ -25,7 +26,14 @@ struct Crystal {
 
 impl Ticks {
     pub fn new(config: &Config) -> Self {
-        Ticks { frequency: config.mtc_freq & 15, ratio: config.tsc_ctc_ratio, now: 0, tsc: None, crystal: None }
+        Ticks {
+            frequency: config.mtc_freq & 15,
+            ratio: config.tsc_ctc_ratio,
+            reference: config.reference_tsc,
+            now: 0,
+            tsc: None,
+            crystal: None,
+        }
     }
 
     /// The last time, 0 before the first.
@@ -41,7 +49,8 @@ impl Ticks {
     /// The time that the packet tells.
     pub fn take(&mut self, packet: &Packet) -> Option<u64> {
         match *packet {
-            Packet::Tsc(tsc) => {
+            Packet::Tsc(packet) => {
+                let tsc = whole_tsc(packet, self.reference);
                 (self.tsc, self.crystal) = (Some(tsc), None);
                 Some(self.advance(tsc))
             }

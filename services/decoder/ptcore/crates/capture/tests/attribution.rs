@@ -221,3 +221,37 @@ fn a_core_where_nobody_else_is_traced_is_divided_among_its_threads_wholly() {
     assert_eq!(division(&stream, &records, &epochs), [(0, 71, 0), (one, 81, 0), (two, 71, 3)]);
     assert_eq!(division(&stream, &[], &Epochs::new()), [(0, 0, 0)]);
 }
+
+#[test]
+fn a_core_is_divided_as_well_where_packets_have_not_all_the_bits_of_the_time() {
+    const WRAP: u64 = 1 << 56;
+    // Soon after the machine was started; long after; while the bits that packets have wrap.
+    for since in [0, WRAP, 5 * WRAP - 1400] {
+        let tsc = |time: u64| Packet::Tsc((since + time) % WRAP);
+        let stream = stream(&[
+            tsc(1000),
+            go(0x1000),
+            TAKEN,
+            stop(),
+            go(0x2000),
+            tsc(1500),
+            TAKEN,
+            stop(),
+            go(0x1000),
+            tsc(2000),
+            TAKEN,
+        ]);
+        let records = [
+            record(since + 1010, 2, 7, 71, true),
+            record(since + 1200, 2, 7, 71, false),
+            record(since + 1300, 2, 8, 81, true),
+            record(since + 1600, 2, 8, 81, false),
+            record(since + 1700, 2, 7, 71, true),
+        ];
+        let epochs = Epochs::from([(7, vec![(since + 1650, 3)]), (8, vec![])]);
+        let config = Config { reference_tsc: since, ..Config::default() };
+        let divided = divide(&stream.data, &config, &switches_of(&records.concat(), 2), &epochs);
+        let turns: Vec<_> = divided.turns.iter().map(|(at, view)| (*at, view.tid, view.epoch)).collect();
+        assert_eq!(turns, [(0, 71, 0), (stream.at[4], 81, 0), (stream.at[8], 71, 3)], "since {since:#x}");
+    }
+}

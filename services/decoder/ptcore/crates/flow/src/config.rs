@@ -11,6 +11,9 @@ pub struct Config {
     pub tsc_ctc_ratio: (u32, u32),
     /// Core to bus clock ratio at which core cycles and TSC ticks are the same; 0 when unknown.
     pub nominal_ratio: u8,
+    /// A TSC of about the time of the recording: packets have not all the bits of theirs ([`crate::whole_tsc`]). 0 when
+    /// unknown.
+    pub reference_tsc: u64,
     /// What the processor does wrong: [`Errata::of`].
     pub errata: Errata,
     /// Addresses that were traced; used where [`Errata::skl014`] leaves an address out.

@@ -29,6 +29,7 @@ mod tally;
 mod time;
 mod view;
 mod walk;
+mod whole_tsc;
 
 pub use access::{Access, InstructionClass};
 pub use block::{Block, BlockKind};
@@ -45,3 +46,4 @@ pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use sink::{DisableKind, Sink};
 pub use statistics::Statistics;
 pub use time::Time;
+pub use whole_tsc::whole_tsc;

@@ -11,7 +11,7 @@ mod uncertainty;
 
 use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
-use crate::Config;
+use crate::{whole_tsc, Config};
 use pt_packet::Packet;
 use uncertainty::Calm;
 
@@ -35,6 +35,7 @@ enum Anchor {
 pub struct Time {
     of_libipt: bool,
     forget_rate_at_overflow: bool,
+    reference_tsc: u64,
     crystal: Crystal,
     now: u64,
     estimate: u64,
@@ -65,6 +66,7 @@ impl Time {
         Time {
             of_libipt: config.clock_of_libipt,
             forget_rate_at_overflow: config.forget_rate_at_overflow,
+            reference_tsc: config.reference_tsc,
             crystal,
             now: 0,
             estimate: 0,
@@ -110,7 +112,7 @@ impl Time {
     #[inline(always)]
     pub fn take(&mut self, packet: &Packet) -> bool {
         match *packet {
-            Packet::Tsc(ticks) => self.tsc(ticks),
+            Packet::Tsc(ticks) => self.tsc(whole_tsc(ticks, self.reference_tsc)),
             Packet::Tma { ctc, fast_counter } => self.tma(ctc, fast_counter),
             Packet::Mtc(payload) => self.mtc(payload),
             Packet::Cyc(cycles) => self.cyc(cycles),
@@ -176,6 +178,16 @@ mod tests {
         time.mtc(3);
         time.cyc(100);
         assert_eq!(time.now(), 0);
+    }
+
+    #[test]
+    fn times_go_on_where_the_bits_that_packets_have_of_the_tsc_wrap() {
+        const WRAP: u64 = 1 << 56;
+        let mut time = Time::new(Config { reference_tsc: 3 * WRAP - 1000, ..Config::default() });
+        for ticks in [3 * WRAP - 2000, 3 * WRAP - 1, 3 * WRAP + 5] {
+            assert!(time.take(&Packet::Tsc(ticks % WRAP)));
+            assert_eq!((time.now(), time.estimate()), (ticks, ticks));
+        }
     }
 
     #[test]

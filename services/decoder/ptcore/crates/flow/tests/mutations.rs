@@ -150,6 +150,7 @@ impl Random {
             mtc_freq: self.below(16) as u8,
             tsc_ctc_ratio: [(0, 0), (168, 2), (u32::MAX, 1)][self.below(3)],
             nominal_ratio: self.below(40) as u8,
+            reference_tsc: [0, 1 << 56, u64::MAX][self.below(3)],
             errata: Errata::of(cpu).unwrap_or_default(),
             filter: AddressFilter { ranges: [filter, None, None, None] },
             resume_at_address: self.bit(),

@@ -23,7 +23,7 @@ pub struct Counts {
     pub bad: Vec<(u64, u64, String)>,
     pub bad_count: u64,
     pub bad_bytes: u64,
-    /// Of the first and the last TSC packet; `None` without any.
+    /// Of the first and the last TSC packet, as they have them; `None` without any.
     pub times: Option<(u64, u64)>,
 }
 

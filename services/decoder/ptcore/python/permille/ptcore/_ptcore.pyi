@@ -62,7 +62,10 @@ class PtConfig:
         tsc_ctc_ratio: tuple[int, int],
         nominal_ratio: int,
         return_compression: bool,
-    ) -> None: ...
+        reference_tsc: int = 0,
+    ) -> None:
+        """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs."""
+
 
 class Blocks:
     """The different basic blocks of functions over many streams."""

@@ -182,6 +182,7 @@ def _config(archive: SessionArchive) -> PtConfig:
         options.tsc_ctc_ratio,
         options.nominal_ratio,
         options.return_compression,
+        archive.manifest.clock.tsc0,
     )
 
 

@@ -25,6 +25,8 @@ struct Sideband<'o> {
     build_ids: HashMap<String, String>,
     bpf: bpf::Programs,
     conversion: Option<Conversion>,
+    /// The time of the first record that has one, 0 before; TSC ticks.
+    first: u64,
     spaces: Spaces,
     switches: BTreeMap<u32, Vec<Switch>>,
     pids: HashMap<u32, u32>,
@@ -146,6 +148,7 @@ impl<'o> Sideband<'o> {
             build_ids: HashMap::new(),
             bpf: bpf::Programs::new(),
             conversion,
+            first: 0,
             spaces: Spaces::default(),
             switches: BTreeMap::new(),
             pids: HashMap::new(),
@@ -178,6 +181,9 @@ impl<'o> Sideband<'o> {
 
     fn event(&mut self, event: Event, id: SampleId) {
         let tsc = self.ticks(&id);
+        if self.first == 0 {
+            self.first = tsc;
+        }
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
             Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
@@ -320,6 +326,7 @@ impl<'o> Sideband<'o> {
 
     fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
+        capture.config.reference_tsc = self.first;
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
         for ((name, reason), times) in &self.missing {

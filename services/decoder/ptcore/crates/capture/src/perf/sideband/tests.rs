@@ -3,7 +3,8 @@
 use crate::perf::recording::{
     halves, kcore, named, program, runs, text, words, Folder, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
 };
-use crate::Options;
+use crate::{pieces, Options};
+use pt_flow::Config;
 
 #[test]
 fn a_text_poke_changes_the_kernel_from_its_time_on() {
@@ -42,6 +43,32 @@ fn records_that_say_nothing_of_code_or_threads_change_nothing() {
     let capture = pipe.open(&folder, Options::default());
     assert_eq!(capture.warnings, Vec::<String>::new());
     assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
+fn threads_change_and_mappings_hold_as_well_long_after_the_machine_was_started() {
+    const WRAP: u64 = 1 << 56;
+    let folder = Folder::new("uptime");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    // The records begin before the bits that packets have of the time wrap, or all stand behind that.
+    for first in [2 * WRAP - 5, 2 * WRAP + 5] {
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, first, 0), USER, 4, 0x1000, "/one");
+        pipe.maps((8, 8, first, 0), USER, 4, 0x1000, "/two");
+        pipe.enters((7, 7, 2 * WRAP + 50, 0));
+        pipe.leaves((7, 7, 2 * WRAP + 150, 0));
+        pipe.enters((8, 8, 2 * WRAP + 160, 0));
+        pipe.leaves((8, 8, 2 * WRAP + 250, 0));
+        pipe.enters((7, 7, 2 * WRAP + 260, 0));
+        pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
+        for timing in [None, Some(Config::default())] {
+            let capture = pipe.open(&folder, Options { timing, ..Options::default() });
+            assert_eq!(runs(&capture), [(7, vec![2, 2]), (8, vec![3])]);
+            let piece = &pieces(&capture.streams[0], &capture.config, 1 << 20)[0];
+            assert_eq!((piece.first_tsc, piece.last_tsc), (2 * WRAP + 1, 2 * WRAP + 301));
+        }
+    }
 }
 
 #[test]
