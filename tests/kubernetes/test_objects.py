@@ -82,6 +82,7 @@ def test_what_a_user_may_write(admin: User, spec: Object) -> None:
         ({"period": "half a second"}, "a period is a whole number of milliseconds or seconds: 500ms, 2s"),
         ({"period": "0ms"}, "a period is 1ms to 60s"),
         ({"period": "61s"}, "a period is 1ms to 60s"),
+        ({"budget": "9999999999Gi"}, "a budget is a number of bytes, or of Ki, Mi or Gi: 64Mi"),
         ({"budget": "64MB"}, "a budget is a number of bytes, or of Ki, Mi or Gi: 64Mi"),
         ({"maxReplicas": 0}, "should be greater than or equal to 1"),
         ({"purpose": "Curiosity"}, 'supported values: "OnDemand", "Anomaly", "Profiling"'),

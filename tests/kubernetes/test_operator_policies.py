@@ -30,6 +30,61 @@ def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
         assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
 
 
+def test_who_says_no_number_gets_no_more_than_is_allowed(
+    operator: Operator, admin: User, mesh: AskedMesh, pod: str
+) -> None:
+    metadata = {"name": "default", "namespace": NAMESPACE}
+    policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy", "metadata": metadata}
+    admin.made(
+        {**policy, "spec": {"defaults": {"budget": "64Mi"}, "quotas": {"maxPeriod": "150ms", "maxBudget": "8Mi"}}}
+    )
+    try:
+        body = finished(admin, admin.made(request())["metadata"]["name"])
+        assert condition(body, "Complete")["reason"] == "Decoded", body["status"]
+        (recorded,) = sessions_of(admin, body)
+        (session,) = recorded["status"]["recordings"]
+        known = mesh.report(session.rpartition("/")[2])["session"]
+        assert 0 < known["period_ms"] <= 150
+        assert recorded["spec"]["budgetBytes"] == 8 << 20
+    finally:
+        assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
+
+
+def test_a_place_that_the_server_refuses_fails_and_the_others_go_on(
+    operator: Operator, admin: User, mesh: AskedMesh, pod: str
+) -> None:
+    made_pod(admin, NAMESPACE, "web-1", node=made_node(admin, "east"), app="web")
+    rule = {
+        "apiGroups": ["permille.dev"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["tracesessions"],
+    }
+    no = {"expression": "object.spec.podName != 'web-1'", "message": "not web-1"}
+    group, name = "admissionregistration.k8s.io/v1", {"name": "no-web-1"}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [no]}
+    admin.made({"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": policy})
+    bound = {"policyName": "no-web-1", "validationActions": ["Deny"]}
+    admin.made({"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": bound})
+    texts = ("requestName", "requestUID", "requestID", "nodeName", "podUID", "container", "containerID")
+    spec = {**dict.fromkeys(texts, "x"), "podName": "web-1", "purpose": "OnDemand", "periodMilliseconds": 1}
+    tried = {"apiVersion": "permille.dev/v1alpha1", "kind": "TraceSession", "metadata": {"name": "tried"}}
+    path = f"/apis/permille.dev/v1alpha1/namespaces/{NAMESPACE}/tracesessions?dryRun=All"
+    body = {**tried, "spec": {**spec, "budgetBytes": 0}}
+    try:
+        # A new policy is in force a moment after it was made.
+        eventually(lambda: "not web-1" in str(admin.call("POST", path, body).body), "the policy to be in force")
+        ended = finished(admin, admin.made(request(period="200ms", maxReplicas=2))["metadata"]["name"])
+        complete = condition(ended, "Complete")
+        assert (complete["status"], complete["reason"]) == ("True", "PartlyDecoded"), ended["status"]
+        assert "1 of 2 pods failed" in complete["message"]
+        assert "not web-1" in complete["message"]
+    finally:
+        admin.delete("ValidatingAdmissionPolicyBinding", "", "no-web-1")
+        admin.delete("ValidatingAdmissionPolicy", "", "no-web-1")
+        admin.delete("Pod", NAMESPACE, "web-1")
+
+
 def test_so_many_requests_are_active_at_once_and_the_next_begins_when_one_ends(admin: User, elsewhere: str) -> None:
     policy = {"apiVersion": "permille.dev/v1alpha1", "kind": "TracePolicy"}
     metadata = {"name": "default", "namespace": elsewhere}

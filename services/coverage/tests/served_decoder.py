@@ -71,7 +71,7 @@ class DecodedTables:
             self.database.register("empty", schema.empty_table())
             self.database.execute(f"CREATE TABLE {table} AS SELECT * FROM empty")
 
-    def add(
+    def add(  # noqa: PLR0917 - named by whoever needs them
         self,
         session: str,
         called: dict[str, Iterable[int]],

@@ -43,6 +43,7 @@ def test_a_period_not_given_is_decided_and_explained() -> None:
     troubled = plan(Wish(Target(pids=(13,))), [N1], {}, issues={"gzip": 5}).nodes[0]
     assert troubled.period_ms > plan(Wish(Target(pids=(13,))), [N1], {}).nodes[0].period_ms
     assert plan(Wish(Target(pids=(13,))), [N1], {}, policy=Policy(longest_ms=200)).nodes[0].period_ms == 200
+    assert plan(Wish(Target(pids=(13,)), longest_ms=150), [N1], {}).nodes[0].period_ms == 150
 
 
 def test_all_processes_of_a_name_on_all_nodes_are_meant() -> None:

@@ -14,6 +14,7 @@ from permille.coverage.domain.kubernetes.conditions import (
     is_finished,
     timestamp,
     with_condition,
+    with_conditions,
 )
 from permille.coverage.domain.kubernetes.wish import Policy, Wish, policy_of, wish_of
 from permille.coverage.domain.quota import Quota
@@ -46,6 +47,15 @@ def test_what_is_not_asked_for_comes_from_the_policy() -> None:
     )
     asked = {"period": "500ms", "budget": "1Gi", "maxReplicas": 3, "ttlSecondsAfterFinished": 0}
     assert wish_of(asked, Policy()) == Wish(500, 1 << 30, 3, 0)
+
+
+def test_who_says_no_number_gets_no_more_than_is_allowed() -> None:
+    quotas = {"maxPeriod": "1s", "maxBudget": "1Mi", "maxReplicas": 2}
+    over = policy_of({"defaults": {"period": "10s", "budget": "2Mi", "maxReplicas": 3}, "quotas": quotas})
+    assert wish_of({}, over) == Wish(1000, 1 << 20, 2, 86_400, allowed=2, longest_ms=1000)
+    # Decided, or the node's own, and yet no more.
+    nothing_said = wish_of({}, policy_of({"quotas": quotas}))
+    assert (nothing_said.period_ms, nothing_said.longest_ms, nothing_said.budget_bytes) == (0, 1000, 1 << 20)
 
 
 @pytest.mark.parametrize("purpose", ["Anomaly", "Profiling"])
@@ -105,6 +115,14 @@ def test_what_is_no_number_is_refused() -> None:
     for spec in ({"period": "soon"}, {"budget": "64MB"}):
         with pytest.raises(InvalidArgument):
             wish_of(spec, Policy())
+
+
+def test_of_what_has_failed_complete_says_why_too() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    begun = with_conditions([], (COMPLETE, False, "Recording", "0 of 1"), now=at)
+    failed = with_conditions(begun, (FAILED, True, "Gone", "it ended"), now=at)
+    told = [(one["type"], one["status"], one["reason"], one["message"]) for one in failed]
+    assert told == [(COMPLETE, "False", "Gone", "it ended"), (FAILED, "True", "Gone", "it ended")]
 
 
 def test_a_transition_is_dated_only_when_the_status_changes() -> None:

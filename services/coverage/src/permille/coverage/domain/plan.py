@@ -40,6 +40,8 @@ class Wish:
     weights: Mapping[str, float] = field(default_factory=dict)
     # Of the namespace, where it is less than the policy's.
     quota: Quota = field(default_factory=Quota)
+    # Of a period that is decided; 0: the policy's own.
+    longest_ms: int = 0
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` (ROUNDS_TARGET) for rounds among processes that were named one by one."""
@@ -265,7 +267,8 @@ class _Estimator:
             issues=max(one.issues for one in each),
             bytes_per_second=max(one.bytes_per_second for one in each),
         )
-        return decide(most, self._weights, longest_ms=self._policy.longest_ms)
+        longest_ms = min(self._wish.longest_ms or self._policy.longest_ms, self._policy.longest_ms)
+        return decide(most, self._weights, longest_ms=longest_ms)
 
     def _known(self, process: Process) -> Rates:
         return self._rates.get(process.measured_as, Rates())

@@ -37,6 +37,16 @@ def with_condition(
     return sorted([*others, fresh], key=lambda one: str(one["type"]))
 
 
+def with_conditions(
+    conditions: Sequence[Mapping[str, Any]], told: tuple[str, bool, str, str], *, now: datetime, generation: int = 1
+) -> list[Condition]:
+    """With this one; of what has failed Complete says so too, which most people look at."""
+    kind, status, reason, message = told
+    if kind == FAILED and status:
+        conditions = with_condition(conditions, COMPLETE, False, reason, message, now=now, generation=generation)
+    return with_condition(conditions, kind, status, reason, message, now=now, generation=generation)
+
+
 def is_true(status: Mapping[str, Any] | None, kind: str) -> bool:
     """Whether a condition of this status is true."""
     conditions = (status or {}).get("conditions") or []

@@ -36,6 +36,12 @@ class Policy:
     # Of all requests together, as coverage's API calls them; none: coverage's own.
     quota: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def usual_budget_bytes(self) -> int:
+        """Of who asks for none: the default, at most the quota; 0: the node's own."""
+        said = [size for size in (self.budget_bytes, self.most_budget_bytes) if size]
+        return min(said, default=0)
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -55,7 +61,7 @@ class Wish:
     allowed: int = 10
     quota: Mapping[str, int] = field(default_factory=dict)
     retention_s: int = 0
-    # To which rounds may double the period.
+    # Of a period that is decided, and to which rounds may double one.
     longest_ms: int = 60_000
 
     @property
@@ -95,10 +101,12 @@ def wish_of(spec: Mapping[str, Any], policy: Policy) -> Wish:
     """
     purpose = PURPOSES[spec.get("purpose", "OnDemand")]
     wish = Wish(
-        period_ms=milliseconds(spec.get("period")) or policy.period_ms,
-        budget_bytes=size_bytes(spec.get("budget")) or policy.budget_bytes,
+        # Who says no number gets as much as is allowed.
+        period_ms=milliseconds(spec.get("period")) or min(policy.period_ms, policy.longest_ms),
+        budget_bytes=size_bytes(spec.get("budget")) or policy.usual_budget_bytes,
         # An anomaly concerns every pod, and of a profile the sample decides.
-        replicas=spec.get("maxReplicas") or (policy.replicas if purpose is Purpose.ON_DEMAND else 0),
+        replicas=spec.get("maxReplicas")
+        or (min(policy.replicas, policy.most_replicas) if purpose is Purpose.ON_DEMAND else 0),
         ttl_s=spec.get("ttlSecondsAfterFinished", policy.ttl_s),
         retention_s=policy.retention_s,
         weights=policy.weights,

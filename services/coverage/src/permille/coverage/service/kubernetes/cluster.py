@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -23,6 +24,8 @@ AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 _in_cluster: Callable[..., None] = config.load_incluster_config
 _OK, _NOT_FOUND, _CONFLICT, _TOO_MANY = 200, 404, 409, 429
 _MOST_TOLD = 1000
+# The reason of what a quota or a policy of the API server does not let through.
+REFUSED = "RefusedByServer"
 _ANSWER_S = 30.0
 # The server ends a watch after so long; it sends a bookmark each minute, so that silence means that it is gone.
 _WATCH_S = 300
@@ -56,6 +59,15 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, PermilleError):
         return error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED)
     return isinstance(error, AWAY)
+
+
+def refusal(error: BaseException) -> str:
+    """Why the API server will not do what was asked for, as it says; "" for any other error."""
+    if not isinstance(error, client.ApiException) or is_transient(error):
+        return ""
+    with suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(error.body or "")["message"])[:_MOST_TOLD]
+    return f"{error.status} {error.reason}"[:_MOST_TOLD]
 
 
 class Cluster:

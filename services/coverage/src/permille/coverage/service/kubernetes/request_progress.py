@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, timestamp, with_condition
+from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, timestamp, with_conditions
 from permille.coverage.domain.kubernetes.turns import Place, Round
 from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
 from permille.coverage.service.kubernetes.session_work import Outcome
@@ -119,8 +119,8 @@ class RequestProgress:
 
     async def _write(self, condition: Ended, **more: Any) -> None:
         metadata, status = self._request["metadata"], self._request["status"]
-        status["conditions"] = with_condition(
-            status["conditions"], *condition, now=self._now(), generation=metadata["generation"]
+        status["conditions"] = with_conditions(
+            status["conditions"], condition, now=self._now(), generation=metadata["generation"]
         )
         written = {
             "finishedReplicas": len(self._recorded),

@@ -120,4 +120,5 @@ def refused(reason: str, message: str) -> Verdict:
 def _session_name(metadata: Mapping[str, Any], one: Container) -> str:
     """Another one for another request of the same name."""
     digest = hashlib.sha256(f"{metadata['uid']}/{one.pod_uid}".encode()).hexdigest()[:10]
-    return f"{metadata['name'][:_LONGEST_NAME]}-{digest}"
+    # What it is cut at may be a dot or a dash, behind which no name goes on with a dash.
+    return f"{metadata['name'][:_LONGEST_NAME].rstrip('.-')}-{digest}"

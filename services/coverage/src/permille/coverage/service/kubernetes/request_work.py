@@ -20,7 +20,7 @@ from permille.coverage.domain.kubernetes.conditions import (
 from permille.coverage.domain.kubernetes.turns import Place
 from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Acceptance
-from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
+from permille.coverage.service.kubernetes.cluster import REFUSED, REQUESTS, Cluster, Object, is_transient, refusal
 from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.pod_rounds import PodRounds
@@ -102,6 +102,7 @@ class RequestWork:
 
     async def _follow(self, namespace: str, name: str, uid: str, tell: Tell) -> None:
         pauses = Backoff(0.2, 5.0)
+        request: Object | None = None
         while True:
             try:
                 request = await self._cluster.get(REQUESTS, namespace, name)
@@ -110,6 +111,12 @@ class RequestWork:
                 await self._step(request, tell)
                 pauses.reset()
             except Exception as error:
+                why = refusal(error)
+                if why and request is not None:
+                    tell(request, "Warning", REFUSED, why)
+                    _log.warning("the API server refuses", request=f"{namespace}/{name}", why=why)
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
                 if not is_transient(error):
                     raise
                 _log.warning("cannot go on now; trying again", request=f"{namespace}/{name}", error=str(error))

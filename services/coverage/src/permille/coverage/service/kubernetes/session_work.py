@@ -11,9 +11,18 @@ from typing import Any
 
 import structlog
 from permille.api.coverage.v1 import coverage_pb2
-from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, camel_case, is_true, with_condition
+from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, camel_case, is_true, with_conditions
 from permille.coverage.domain.kubernetes.turns import Place
-from permille.coverage.service.kubernetes.cluster import GROUP, SESSIONS, VERSION, Cluster, Object, is_transient
+from permille.coverage.service.kubernetes.cluster import (
+    GROUP,
+    REFUSED,
+    SESSIONS,
+    VERSION,
+    Cluster,
+    Object,
+    is_transient,
+    refusal,
+)
 from permille.coverage.service.kubernetes.operations import Operation, Operations
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import PermilleError
@@ -35,6 +44,7 @@ _WAITED_FOR = ("ALREADY_TRACED", "QUOTA_IN_USE", "CALLER_REQUESTS", "CALL_RATE")
 _BEGUN_ANEW = ("ALREADY_TRACED", "QUOTA_IN_USE")
 _NODE_AWAY = "NODE_NOT_FOUND"
 _RETENTION = "ttlSecondsAfterRecorded"
+_LONGEST = "longestPeriodMilliseconds"
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,10 @@ class SessionWork:
                 return await self._run(request, place, tell, waits)
             except Exception as error:
                 # Here, so that the other places go on.
+                why = refusal(error)
+                if why:
+                    tell(request, "Warning", REFUSED, f"{place['name']}: {why}")
+                    return Outcome(False, REFUSED, why)
                 if not is_transient(error):
                     raise
                 _log.warning("cannot go on now; trying again", session=place["name"], error=str(error))
@@ -84,10 +98,15 @@ class SessionWork:
             return ended
         conditions: list[dict[str, Any]] = list((existing.get("status") or {}).get("conditions") or [])
 
+        version = existing["metadata"].get("resourceVersion", "")
+
         async def write(status: Object, condition: tuple[str, bool, str, str]) -> None:
-            nonlocal conditions
-            conditions = with_condition(conditions, *condition, now=self._now())
-            await self._cluster.patch_status(SESSIONS, namespace, name, {**status, "conditions": conditions})
+            nonlocal conditions, version
+            conditions = with_conditions(conditions, condition, now=self._now())
+            written = {**status, "conditions": conditions}
+            # A leader that stood still must not write over how its successor has ended it.
+            found = await self._cluster.patch_status(SESSIONS, namespace, name, written, version=version)
+            version = found["metadata"]["resourceVersion"] if found else version
 
         async def failed(error: PermilleError) -> Outcome:
             # Without its help, which could name processes of other namespaces.
@@ -202,7 +221,7 @@ def session_object(request: Object, place: Place) -> Object:
             "periodMilliseconds": place.get("periodMilliseconds", plan["periodMilliseconds"]),
             "budgetBytes": plan["budgetBytes"],
             **({"priority": request["spec"]["priority"]} if "priority" in request["spec"] else {}),
-            **{key: plan[key] for key in ("weights", "quota", _RETENTION) if key in plan},
+            **{key: plan[key] for key in ("weights", "quota", _RETENTION, _LONGEST) if key in plan},
         },
     }
 
@@ -221,6 +240,7 @@ def wish(namespace: str, spec: Mapping[str, Any]) -> coverage_pb2.CoverageReques
         weights=coverage_pb2.Weights(**spec["weights"]) if "weights" in spec else None,
         quota=coverage_pb2.NamespaceQuota(**spec["quota"]) if "quota" in spec else None,
         retention_s=spec.get(_RETENTION, 0),
+        longest_period_ms=spec.get(_LONGEST, 0),
     )
 
 
