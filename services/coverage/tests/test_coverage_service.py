@@ -14,6 +14,7 @@ from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
 from permille.coverage.domain.rates import Observation
 from permille.coverage.service.rate_store import RateStore
+from permille.coverage.service.wire import wish_of
 from permille.mesh.config import MeshConfig
 from permille.mesh.errors import InvalidArgument
 from permille.mesh.etcd import Etcd
@@ -174,3 +175,14 @@ async def test_values_that_the_api_does_not_have_are_refused_as_arguments(
         with pytest.raises(InvalidArgument, match="newer_than is no time") as refused:
             await coverage._call("WaitOperation", waiting, operation_pb2.WaitOperationResponse)
         assert refused.value.reason == "NEWER_THAN"
+
+
+@pytest.mark.parametrize("field", ["cause", "namespace"])
+def test_a_name_that_is_kept_has_a_length(field: str) -> None:
+    wanted = wish(pids=(11,))
+    setattr(wanted, field, "x" * 128)
+    wish_of(wanted)
+    setattr(wanted, field, "x" * 129)
+    with pytest.raises(InvalidArgument, match=f"the {field} has 129 characters") as refused:
+        wish_of(wanted)
+    assert refused.value.reason == f"{field.upper()}_TOO_LONG"

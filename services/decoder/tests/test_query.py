@@ -179,3 +179,18 @@ async def test_a_caller_who_leaves_ends_the_query(tables: Tables) -> None:
     await anext(running)
     await running.aclose()
     assert [part async for part in engine.run("SELECT 1")]
+
+
+async def test_a_table_that_changes_while_it_is_read_is_asked_again(tables: Tables, tmp_path: Path) -> None:
+    class Vanishing(Tables):
+        async def dataset(self, table: str) -> Any:
+            found = await super().dataset(table)
+            for file in tmp_path.rglob("*.parquet"):
+                file.unlink()
+            return found
+
+    with pytest.raises(PermilleError) as refused:
+        await answer(Vanishing(tables._store), "SELECT * FROM functions")
+    assert (refused.value.code, refused.value.reason) == (Code.UNAVAILABLE, "TABLE_CHANGED")
+    assert refused.value.retry_after_s
+    assert str(tmp_path) not in refused.value.message

@@ -25,7 +25,8 @@ _PURPOSES = {
     coverage_pb2.PURPOSE_ON_DEMAND: Purpose.ON_DEMAND,
 }
 _NODES = "nodes/"
-_LONGEST_CAUSE = 128
+# They are kept with every operation.
+_LONGEST_NAME = 128
 _MOST_REASONS = 16
 
 
@@ -63,12 +64,13 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             reason="ROUNDS_PURPOSE",
             help="leave rounds out: what an anomaly concerns is recorded at once",
         )
-    if len(request.cause) > _LONGEST_CAUSE:
-        raise InvalidArgument(
-            f"the cause has {len(request.cause)} characters",
-            reason="CAUSE_TOO_LONG",
-            help=f"use an identifier of at most {_LONGEST_CAUSE}",
-        )
+    for name in ("cause", "namespace"):
+        if len(text := getattr(request, name)) > _LONGEST_NAME:
+            raise InvalidArgument(
+                f"the {name} has {len(text)} characters",
+                reason=f"{name.upper()}_TOO_LONG",
+                help=f"use an identifier of at most {_LONGEST_NAME}",
+            )
     return Wish(
         target,
         purpose,

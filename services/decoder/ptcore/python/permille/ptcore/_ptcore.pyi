@@ -66,7 +66,6 @@ class PtConfig:
     ) -> None:
         """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs."""
 
-
 class Blocks:
     """The different basic blocks of functions over many streams."""
 

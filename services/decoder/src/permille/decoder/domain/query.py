@@ -19,6 +19,8 @@ from permille.mesh.tables import Tables
 DEFAULT_ROWS = 10_000
 MOST_ROWS = 10_000_000
 _BATCH_ROWS = 1 << 15
+# What duckdb says of an Arrow stream that ended with an error: a file of the table is gone.
+_LOST_STREAM = "reading the stream registered as"
 _READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
 
@@ -64,8 +66,8 @@ class QueryEngine:
                         part = await _next(parts, connection)
                     except duckdb.Error as error:
                         raise _told(error, alarm, self._limits) from None
-                    except OSError as error:
-                        raise _table_changed(error) from None
+                    except OSError:
+                        raise _table_changed() from None
                     if part is None:
                         return
                     yield part
@@ -191,14 +193,14 @@ def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleEr
             help="ask for one session, for fewer columns or with LIMIT, or raise query_memory_mib of [decoder]",
             metadata={"memory_mib": str(limits.memory_mib)},
         )
-    if isinstance(error, duckdb.IOException):
-        return _table_changed(error)
+    if isinstance(error, duckdb.IOException) or _LOST_STREAM in str(error):
+        return _table_changed()
     return _wrong(str(error))
 
 
-def _table_changed(error: Exception) -> Unavailable:
+def _table_changed() -> Unavailable:
     return Unavailable(
-        f"a table could not be read to its end: {str(error).partition(chr(10))[0]}",
+        "a table could not be read to its end",
         reason="TABLE_CHANGED",
         help="a session was deleted or decoded again meanwhile, or the store is away: ask again",
         retry_after_s=1,
