@@ -206,8 +206,8 @@ async def test_rounds_end_when_no_pod_can_be_recorded(coverage: Coverage, contro
     kept = Kept(accepted("gone", "away", rounds=5))
     await begun(kept, coverage)
     assert [(pod, following) for pod, _, following in kept.rounds] == [("web-gone", "Replica"), ("web-away", "Stop")]
-    (failed,) = kept.request["status"]["conditions"]
-    assert (failed["type"], failed["reason"]) == ("Failed", "NodeNotFound")
+    told = [(one["type"], one["status"], one["reason"]) for one in kept.request["status"]["conditions"]]
+    assert told == [("Complete", "False", "NodeNotFound"), ("Failed", "True", "NodeNotFound")]
 
 
 @pytest.mark.parametrize("after_its_effect", [False, True])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from kubernetes_asyncio.client import ApiException
 from permille.coverage.domain.kubernetes.conditions import COMPLETE
 from permille.coverage.service.kubernetes.cluster import Cluster, Object
 from permille.coverage.service.kubernetes.operations import Operations
@@ -45,14 +46,23 @@ class Kept:
 
     async def create(self, _plural: str, _namespace: str, body: Object) -> Object | None:
         name = body["metadata"]["name"]
-        return None if name in self.objects else self.objects.setdefault(name, body)
+        if name in self.objects:
+            return None
+        self.objects[name] = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+        return self.objects[name]
 
     async def get(self, _plural: str, _namespace: str, name: str) -> Object | None:
         return self.objects.get(name)
 
-    async def patch_status(self, _plural: str, _namespace: str, name: str, status: Mapping[str, Any]) -> Object | None:
+    async def patch_status(
+        self, _plural: str, _namespace: str, name: str, status: Mapping[str, Any], *, version: str
+    ) -> Object | None:
         one = self.objects[name]
-        self.objects[name] = {**one, "status": {**one.get("status", {}), **status}}
+        known = one["metadata"]["resourceVersion"]
+        if version != known:
+            raise ApiException(status=409, reason="Conflict")
+        metadata = {**one["metadata"], "resourceVersion": str(int(known) + 1)}
+        self.objects[name] = {**one, "metadata": metadata, "status": {**one.get("status", {}), **status}}
         self.reasons += [one["reason"] for one in status["conditions"] if one["type"] == COMPLETE]
         async with self.changed:
             self.changed.notify_all()
