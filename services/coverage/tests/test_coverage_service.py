@@ -186,3 +186,11 @@ def test_a_name_that_is_kept_has_a_length(field: str) -> None:
     with pytest.raises(InvalidArgument, match=f"the {field} has 129 characters") as refused:
         wish_of(wanted)
     assert refused.value.reason == f"{field.upper()}_TOO_LONG"
+
+
+@pytest.mark.parametrize("field", ["node", "process_name", "cgroup", "container_id", "pod", "selector"])
+def test_a_target_has_no_more_text_than_a_path_may_have(field: str) -> None:
+    wanted = coverage_pb2.CoverageRequest()
+    setattr(wanted.target, field, "nodes/".ljust(4097, "x"))
+    with pytest.raises(InvalidArgument, match="has 4097 characters"):
+        wish_of(wanted)

@@ -27,6 +27,9 @@ _PURPOSES = {
 _NODES = "nodes/"
 # They are kept with every operation.
 _LONGEST_NAME = 128
+# As a path may be.
+_LONGEST_TEXT = 4096
+_TARGET_TEXTS = ("node", "process_name", "cgroup", "container_id", "pod", "selector")
 _MOST_REASONS = 16
 
 
@@ -40,6 +43,15 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             help="use ANOMALY, PROFILING or ON_DEMAND",
         )
     asked = request.target
+    texts = [(name, getattr(request, name), _LONGEST_NAME) for name in ("cause", "namespace")]
+    texts += [(name, getattr(asked, name), _LONGEST_TEXT) for name in _TARGET_TEXTS]
+    for name, text, longest in texts:
+        if len(text) > longest:
+            raise InvalidArgument(
+                f"the {name} has {len(text)} characters",
+                reason=f"{name.upper()}_TOO_LONG",
+                help=f"at most {longest} are kept",
+            )
     target = Target(
         node_id(asked.node),
         tuple(asked.pids),
@@ -64,13 +76,6 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
             reason="ROUNDS_PURPOSE",
             help="leave rounds out: what an anomaly concerns is recorded at once",
         )
-    for name in ("cause", "namespace"):
-        if len(text := getattr(request, name)) > _LONGEST_NAME:
-            raise InvalidArgument(
-                f"the {name} has {len(text)} characters",
-                reason=f"{name.upper()}_TOO_LONG",
-                help=f"use an identifier of at most {_LONGEST_NAME}",
-            )
     return Wish(
         target,
         purpose,
