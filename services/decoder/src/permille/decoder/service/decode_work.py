@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -12,13 +12,12 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.manifest import parse_session_name
 from permille.decoder.domain.priority_gate import PriorityGate
 from permille.decoder.domain.session_decoder import SessionDecoder
+from permille.decoder.service.decode_progress import DecodeProgress
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import Cancelled, PermilleError, Unavailable
 from permille.mesh.operation_runner import Job
 
 _log = structlog.get_logger(__name__)
-# Progress goes into etcd: not more often than anybody looks.
-_PROGRESS_S = 0.25
 
 
 class DecodeWork:
@@ -57,24 +56,24 @@ class DecodeWork:
 
     async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         await job.progress("DECODING")
-        backoff, attempt, away = Backoff(), _Attempt(job), 0.0
+        backoff, progress, away = Backoff(), DecodeProgress(partial(job.progress, "DECODING", unit="bytes")), 0.0
         try:
             while True:
                 try:
-                    return await self._attempt(job, attempt)
+                    return await self._attempt(job, progress)
                 except Unavailable:
                     # A part may take longer than that, with the store away only at its end.
-                    if away <= attempt.moved:
+                    if away <= progress.moved:
                         away = time.monotonic()
                     if time.monotonic() > away + self._patience_s:
                         raise
                 await backoff.pause()
         finally:
-            await attempt.end()
+            await progress.end()
 
-    async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], attempt: _Attempt) -> decoder_pb2.DecodeResult:
+    async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], progress: DecodeProgress) -> decoder_pb2.DecodeResult:
         _, session_id = parse_session_name(job.request.session)
-        decoded = await self._decoder.decode(session_id, job.name, attempt.progress, priority=job.request.priority)
+        decoded = await self._decoder.decode(session_id, job.name, progress.moved_to, priority=job.request.priority)
         return decoder_pb2.DecodeResult(
             session=decoded.session,
             instructions=decoded.instructions,
@@ -82,7 +81,7 @@ class DecodeWork:
             functions=decoded.functions,
             raw_bytes=decoded.raw_bytes,
             lost_bytes=decoded.lost_bytes,
-            decode_ms=round((time.monotonic() - attempt.begun) * 1000),
+            decode_ms=round((time.monotonic() - progress.begun) * 1000),
         )
 
     async def _forget(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
@@ -91,42 +90,6 @@ class DecodeWork:
             await self._decoder.forget(session_id, job.name)
         except PermilleError as error:
             _log.warning("what a decode left in the store stays there", operation=job.name, error=error.message)
-
-
-class _Attempt:
-    """How far the decode is, over all attempts: never less than it was."""
-
-    def __init__(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
-        self._job = job
-        self.begun = self.moved = time.monotonic()
-        self._shown = 0.0
-        self._most = self._total = 0
-        self._later: asyncio.Task[None] | None = None
-
-    async def progress(self, done: int, total: int) -> None:
-        self._total = total
-        if done > self._most:
-            self._most, self.moved = done, time.monotonic()
-        wait_s = 0 if self._most == total else self._shown + _PROGRESS_S - time.monotonic()
-        if wait_s <= 0:
-            await self._tell()
-        elif self._later is None or self._later.done():
-            # The next part may take long.
-            self._later = asyncio.create_task(self._tell_after(wait_s))
-
-    async def end(self) -> None:
-        if self._later is not None:
-            await _ended(self._later)
-
-    async def _tell_after(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        # What is wrong with etcd the next part's progress finds out.
-        with suppress(PermilleError):
-            await self._tell()
-
-    async def _tell(self) -> None:
-        self._shown = time.monotonic()
-        await self._job.progress("DECODING", self._most, self._total, "bytes")
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

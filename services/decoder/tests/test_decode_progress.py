@@ -1,0 +1,45 @@
+"""What is told of a decode while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from permille.decoder.service.decode_progress import DecodeProgress
+
+
+async def test_a_part_that_ends_while_another_is_told_is_told_too() -> None:
+    told: list[int] = []
+    telling, go_on = asyncio.Event(), asyncio.Event()
+
+    async def tell(done: int, _total: int) -> None:
+        told.append(done)
+        if done == 2:
+            telling.set()
+            await go_on.wait()
+
+    progress = DecodeProgress(tell)
+    await progress.moved_to(1, 10)
+    second = asyncio.create_task(progress.moved_to(2, 10))
+    async with asyncio.timeout(60):
+        await telling.wait()
+        await progress.moved_to(3, 10)
+        go_on.set()
+        while told[-1] != 3:
+            await asyncio.sleep(0.01)
+    await second
+    assert told == [1, 2, 3]
+    await progress.end()
+
+
+async def test_the_end_is_told_at_once_and_less_than_before_never() -> None:
+    told: list[int] = []
+
+    async def tell(done: int, _total: int) -> None:
+        told.append(done)
+
+    progress = DecodeProgress(tell)
+    await progress.moved_to(7, 10)
+    await progress.moved_to(0, 10)
+    await progress.moved_to(10, 10)
+    await progress.end()
+    assert told == [7, 10]
