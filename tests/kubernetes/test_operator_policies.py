@@ -26,6 +26,10 @@ def test_a_quota_is_a_wall(operator: Operator, admin: User, pod: str) -> None:
         failed = condition(body, "Failed")
         assert (failed["status"], failed["reason"]) == ("True", "QuotaPeriod")
         assert "a period of 2000 ms is more than this namespace allows (1000 ms)" in failed["message"]
+        # What is refused stays for as long as the policy says, too.
+        admin.patch("TracePolicy", NAMESPACE, "default", {"spec": {"retention": {"ttlSecondsAfterFinished": 0}}})
+        name = admin.made(request(period="2s"))["metadata"]["name"]
+        eventually(lambda: admin.get("TraceRequest", NAMESPACE, name).status == 404, "the refused request to go")
     finally:
         assert admin.delete("TracePolicy", NAMESPACE, "default").status == 200
 

@@ -59,10 +59,14 @@ class Acceptance:
                 "it is not known that the admission policy that checks the user's rights was in force when this was "
                 f"made, only of what was made after {asked.since}; make the request again",
             )
-        policy = await self._cluster.get(POLICIES, namespace, _POLICY)
         others = [known(one) for one in await self._cluster.all_of(REQUESTS, namespace)]
         active = sum(one.active and one.uid != metadata["uid"] for one in others)
-        return await self._decided(request, policy_of(policy["spec"] if policy else None), active, ask=True)
+        return await self._decided(request, await self.policy(namespace), active, ask=True)
+
+    async def policy(self, namespace: str) -> Policy:
+        """What is in force in the namespace. Raises what `Cluster` raises."""
+        policy = await self._cluster.get(POLICIES, namespace, _POLICY)
+        return policy_of(policy["spec"] if policy else None)
 
     async def look(self, request: Object) -> Verdict:
         """What `judge` would probably say, from what is known: it costs no call."""

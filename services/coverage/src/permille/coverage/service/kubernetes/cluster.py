@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
@@ -26,6 +28,8 @@ _OK, _NOT_FOUND, _CONFLICT, _TOO_MANY = 200, 404, 409, 429
 _MOST_TOLD = 1000
 # The reason of what a quota or a policy of the API server does not let through.
 REFUSED = "RefusedByServer"
+# A server that has just begun has read no roles yet, and refuses everybody.
+_SURE_S = 10.0
 _ANSWER_S = 30.0
 # The server ends a watch after so long; it sends a bookmark each minute, so that silence means that it is gone.
 _WATCH_S = 300
@@ -68,6 +72,25 @@ def refusal(error: BaseException) -> str:
     with suppress(ValueError, TypeError, KeyError):
         return str(json.loads(error.body or "")["message"])[:_MOST_TOLD]
     return f"{error.status} {error.reason}"[:_MOST_TOLD]
+
+
+class Refusals:
+    """Which refusals of one piece of work are meant: those that go on for some seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first = self._last = -math.inf
+
+    def meant(self, error: BaseException) -> str:
+        """`refusal`, and "" too for one that may be gone at the next attempt, some seconds later."""
+        why = refusal(error)
+        if not why:
+            return ""
+        now = self._clock()
+        if now > self._last + _SURE_S:
+            self._first = now
+        self._last = now
+        return why if now >= self._first + _SURE_S else ""
 
 
 class Cluster:

@@ -56,11 +56,11 @@ def registry(work: RequestWork) -> kopf.OperatorRegistry:
             await asyncio.gather(task, ending, return_exceptions=True)
 
     @kopf.on.delete(GROUP, VERSION, REQUESTS, registry=handlers, backoff=5)
-    async def stop(uid: str, status: kopf.Status, meta: kopf.Meta, **_: Any) -> None:
+    async def stop(namespace: str | None, name: str, uid: str, status: kopf.Status, **_: Any) -> None:
         if is_finished(status):
             return
         try:
-            await work.stop(uid, str(meta["creationTimestamp"]))
+            await work.stop(str(namespace), name, uid)
         except (PermilleError, client.ApiException, *AWAY) as error:
             # The object stays until its recordings are known to be over.
             raise kopf.TemporaryError(f"cannot stop the recordings now: {error}", delay=5) from None

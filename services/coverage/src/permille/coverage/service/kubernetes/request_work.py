@@ -20,7 +20,15 @@ from permille.coverage.domain.kubernetes.conditions import (
 from permille.coverage.domain.kubernetes.turns import Place
 from permille.coverage.domain.spatial_sampler import Sampling
 from permille.coverage.service.kubernetes.acceptance import ADMISSION_MISSING, Acceptance
-from permille.coverage.service.kubernetes.cluster import REFUSED, REQUESTS, Cluster, Object, is_transient, refusal
+from permille.coverage.service.kubernetes.cluster import (
+    REFUSED,
+    REQUESTS,
+    Cluster,
+    Object,
+    Refusals,
+    is_transient,
+    refusal,
+)
 from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.operations import Operations
 from permille.coverage.service.kubernetes.pod_rounds import PodRounds
@@ -91,17 +99,20 @@ class RequestWork:
             if self._following.get(uid) is task:
                 del self._following[uid]
 
-    async def stop(self, uid: str, created: str) -> None:
+    async def stop(self, namespace: str, name: str, uid: str) -> None:
         """Ends everything that was begun for this request; what was recorded until now is stored."""
         task = self._following.get(uid)
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        await self._operations.stop(f"{uid}.", from_timestamp(created))
+        request = await self._cluster.get(REQUESTS, namespace, name)
+        # Nothing begins before it is written down that it may.
+        if request is not None and request["metadata"]["uid"] == uid and is_true(request.get("status"), ACCEPTED):
+            await self._operations.stop(f"{uid}.", from_timestamp(request["metadata"]["creationTimestamp"]))
 
     async def _follow(self, namespace: str, name: str, uid: str, tell: Tell) -> None:
-        pauses = Backoff(0.2, 5.0)
+        pauses, refusals = Backoff(0.2, 5.0), Refusals()
         request: Object | None = None
         while True:
             try:
@@ -111,13 +122,13 @@ class RequestWork:
                 await self._step(request, tell)
                 pauses.reset()
             except Exception as error:
-                why = refusal(error)
+                why = refusals.meant(error)
                 if why and request is not None:
                     tell(request, "Warning", REFUSED, why)
                     _log.warning("the API server refuses", request=f"{namespace}/{name}", why=why)
                     await asyncio.sleep(_AGAIN_S)
                     continue
-                if not is_transient(error):
+                if not is_transient(error) and not refusal(error):
                     raise
                 _log.warning("cannot go on now; trying again", request=f"{namespace}/{name}", error=str(error))
                 await pauses.pause()
@@ -194,8 +205,10 @@ class RequestWork:
 
     async def _expire(self, request: Object) -> None:
         metadata, status = request["metadata"], request["status"]
-        # A request that was refused has no plan; what it wished for counts.
-        asked = (status.get("plan") or request["spec"]).get("ttlSecondsAfterFinished", 86_400)
+        asked = (status.get("plan") or request["spec"]).get("ttlSecondsAfterFinished")
+        if asked is None:
+            # One that was refused has no plan.
+            asked = (await self._acceptance.policy(metadata["namespace"])).ttl_s
         age = (self._now() - from_timestamp(status["completionTime"])).total_seconds()
         if age < asked:
             await asyncio.sleep(min(asked - age, 3600.0))

@@ -20,6 +20,7 @@ from permille.coverage.service.kubernetes.cluster import (
     VERSION,
     Cluster,
     Object,
+    Refusals,
     is_transient,
     refusal,
 )
@@ -73,17 +74,17 @@ class SessionWork:
 
         `tell` gets what happens to the TraceSession; `waits` why nothing goes on for now, and "" when it does.
         """
-        pauses = Backoff(0.2, 5.0)
+        pauses, refusals = Backoff(0.2, 5.0), Refusals()
         while True:
             try:
                 return await self._run(request, place, tell, waits)
             except Exception as error:
                 # Here, so that the other places go on.
-                why = refusal(error)
+                why = refusals.meant(error)
                 if why:
                     tell(request, "Warning", REFUSED, f"{place['name']}: {why}")
                     return Outcome(False, REFUSED, why)
-                if not is_transient(error):
+                if not is_transient(error) and not refusal(error):
                     raise
                 _log.warning("cannot go on now; trying again", session=place["name"], error=str(error))
                 await pauses.pause()
