@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from permille.controller.domain import vpt_layout as vpt
-from permille.controller.domain.vpt_backend import Control, stream_header
+from permille.controller.domain.vpt_control import Control
+from permille.controller.domain.vpt_recording import stream_header
 from permille.controller.main import default_vpt_dir
 
 PERIOD_MS = 100

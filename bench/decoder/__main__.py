@@ -23,7 +23,8 @@ from decoder.stored_sessions import store_capture, store_recording, store_severa
 from decoder.whole_way import whole_ways
 from figures import Figure, publish, ratios
 from permille.controller.domain import vpt_layout as vpt
-from permille.controller.domain.vpt_backend import Control, stream_header
+from permille.controller.domain.vpt_control import Control
+from permille.controller.domain.vpt_recording import stream_header
 from permille.controller.main import PLUGIN
 from permille.mesh.store import open_store
 from workload import free_port, wait_for_port

@@ -21,7 +21,8 @@ from permille.controller.domain.archive import (
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
-from permille.controller.domain.vpt_backend import Control, VptRecording
+from permille.controller.domain.vpt_control import Control
+from permille.controller.domain.vpt_recording import VptRecording
 from permille.decoder.domain.imported_manifest import completed
 from permille.decoder.domain.manifest import manifest_key
 from permille.decoder.service.session_upload import ReceivedFile

@@ -15,7 +15,8 @@ import psutil
 from figures import Figure, publish, ratios
 from permille import ptcore
 from permille.controller.domain import vpt_layout as vpt
-from permille.controller.domain.vpt_backend import Control, VptRecording
+from permille.controller.domain.vpt_control import Control
+from permille.controller.domain.vpt_recording import VptRecording
 from permille.controller.main import PLUGIN
 from workload import free_port, wait_for_port
 

@@ -21,7 +21,8 @@ from typing import TypeVar
 
 import pytest
 from permille.controller.domain import vpt_layout as vpt
-from permille.controller.domain.vpt_backend import Control, stream_header
+from permille.controller.domain.vpt_control import Control
+from permille.controller.domain.vpt_recording import stream_header
 from permille.controller.main import PLUGIN
 
 ROOT = Path(__file__).parents[2]

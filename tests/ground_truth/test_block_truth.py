@@ -17,8 +17,9 @@ from permille.controller.domain.archive import BINARIES, SwitchesOfSession, arch
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
-from permille.controller.domain.vpt_backend import Control, VptRecording
+from permille.controller.domain.vpt_control import Control
 from permille.controller.domain.vpt_layout import Flags
+from permille.controller.domain.vpt_recording import VptRecording
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
