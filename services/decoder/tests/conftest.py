@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import psutil
 import pyarrow as pa
 import pytest
 import zstandard
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-from permille.decoder.domain.elf_identity import identify_elf
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.domain.segment_pool import SegmentPool
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+
+from .decode_bench import Bench
+from .held_object import HeldObject
+from .small_program import CALL_BYTES, FIRST_TSC, LOOP_SOURCE, SOURCE, TICKS, Program, built, tsc
 
 START_NS = 1_800_000_000_000_000_000
 SESSION = "small"
@@ -109,93 +104,6 @@ async def decoded(store: ObjectStore, new_row: Callable[..., dict[str, Any]]) ->
     return tables
 
 
-# Two functions, of which one calls the other twice; no library, so that every instruction is known.
-SOURCE = """
-    .globl _start
-    .type _start, @function
-_start:
-    call outer
-    mov $60, %eax
-    syscall
-    .size _start, . - _start
-    .type outer, @function
-outer:
-    call inner
-    call inner
-    ret
-    .size outer, . - outer
-    .type inner, @function
-inner:
-    test %edi, %edi
-    je 1f
-    nop
-1:  ret
-    .size inner, . - inner
-"""
-# A function that calls another one for as long as it likes, and is called itself by two that called before.
-LOOP_SOURCE = """
-    .globl _start
-    .type _start, @function
-_start:
-    call middle
-    mov $60, %eax
-    syscall
-    .size _start, . - _start
-    .type middle, @function
-middle:
-    call loop
-    ret
-    .size middle, . - middle
-    .type loop, @function
-loop:
-    call leaf
-    dec %edi
-    jne loop
-    ret
-    .size loop, . - loop
-    .type leaf, @function
-leaf:
-    ret
-    .size leaf, . - leaf
-"""
-CALL_BYTES = 5
-INSTRUCTIONS, TICKS = 12, 2000
-FIRST_TSC = 1000
-
-
-@dataclass(frozen=True)
-class Program:
-    """An ELF file: where its code is mapped, and the packets of one run of it."""
-
-    path: Path
-    build_id: str
-    address: int
-    size: int
-    offset: int
-    symbols: dict[str, int]
-
-    def packets(self) -> bytes:
-        """Intel SDM volume 3, "Packet Definitions": the run takes every branch and compresses its returns."""
-        return b"".join(
-            [
-                bytes.fromhex("0282") * 8,  # PSB
-                _tsc(FIRST_TSC),
-                bytes.fromhex("9901"),  # MODE.Exec: 64 bit
-                bytes.fromhex("0223"),  # PSBEND
-                b"\xd1" + self.symbols["_start"].to_bytes(8, "little"),  # TIP.PGE with the whole address
-                bytes([0b1110]),  # TNT: the branch in inner, its return
-                _tsc(FIRST_TSC + 500),
-                bytes([0b11110]),  # TNT: the same again, the return of outer
-                _tsc(FIRST_TSC + TICKS),
-                b"\x01",  # TIP.PGD without an address: the system call
-            ]
-        )
-
-
-def _tsc(value: int) -> bytes:
-    return b"\x19" + value.to_bytes(7, "little")
-
-
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return built(tmp_path_factory.mktemp("program"), SOURCE)
@@ -207,35 +115,15 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, bytes, int]
     program = built(tmp_path_factory.mktemp("loop"), LOOP_SOURCE)
     # Three returns and branches a byte. Times now and then: a call is over when its time is known.
     turns, parts = 100_000, 20
-    packets = [bytes.fromhex("0282") * 8, _tsc(FIRST_TSC), bytes.fromhex("9901 0223")]
+    packets = [bytes.fromhex("0282") * 8, tsc(FIRST_TSC), bytes.fromhex("9901 0223")]
     packets.append(b"\xd1" + program.symbols["loop"].to_bytes(8, "little"))
     for part in range(parts):
-        packets += [bytes([0b11111110]) * (turns // parts), _tsc(FIRST_TSC + 90 * (part + 1))]
+        packets += [bytes([0b11111110]) * (turns // parts), tsc(FIRST_TSC + 90 * (part + 1))]
     packets.append(bytes([0b1100]))
     for caller in ("middle", "_start"):
         packets.append(b"\xcd" + (program.symbols[caller] + CALL_BYTES).to_bytes(8, "little"))
-    packets += [_tsc(FIRST_TSC + TICKS), b"\x01"]
+    packets += [tsc(FIRST_TSC + TICKS), b"\x01"]
     return program, b"".join(packets), 3 * turns + 1
-
-
-def built(folder: Path, text: str) -> Program:
-    """The program of some assembly code."""
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    source, path = folder / "small.s", folder / "small"
-    source.write_text(text)
-    options = ["-g", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1"]
-    subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
-    with path.open("rb") as file:
-        elf = ELFFile(file)
-        (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
-        table = elf.get_section_by_name(".symtab")
-        assert isinstance(table, SymbolTableSection)
-        symbols = {symbol.name: symbol["st_value"] for symbol in table.iter_symbols() if symbol.name}
-        offset = code["p_offset"] & ~0xFFF
-        address = code["p_vaddr"] - (code["p_offset"] - offset)
-        size = (code["p_memsz"] + code["p_offset"] - offset + 0xFFF) & ~0xFFF
-    return Program(path, identify_elf(path).build_id, address, size, offset, symbols)
 
 
 @pytest.fixture
@@ -346,64 +234,16 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class HeldObject:
-    """An object in a folder store whose reader waits in the middle of it for as long as the test wants."""
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
+    pool = SegmentPool(decode_part, LocalWorkers(2))
+    yield pool
+    pool.close()
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        self._path = Path(urlsplit(store.url).path) / key
-        self._content = self._path.read_bytes() if self._path.exists() else b""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.unlink(missing_ok=True)
-        os.mkfifo(self._path)
-        self._writer = -1
 
-    async def reached(self) -> None:
-        """Returns when somebody reads it."""
-        async with asyncio.timeout(120):
-            while self._writer < 0:
-                try:
-                    self._writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
-                except OSError:
-                    await asyncio.sleep(0.02)
-        os.set_blocking(self._writer, True)
-
-    def reader(self, among: psutil.Process) -> psutil.Process:
-        """Which process below `among` reads it."""
-        deadline = time.monotonic() + 30
-        while True:
-            children = among.children(recursive=True)
-            found = [child for child in children if self._is_open_in(child)]
-            if len(found) == 1:
-                return found[0]
-            assert time.monotonic() < deadline, f"{found} of {children} read {self._path}"
-            time.sleep(0.02)
-
-    def let_go(self) -> None:
-        """Its reader reads the content, as everybody does from now on."""
-        self.restore()
-        os.write(self._writer, self._content)
-        self.close()
-
-    def restore(self) -> None:
-        """Whoever opens it from now on reads the content; the reader still waits."""
-        self._path.unlink(missing_ok=True)
-        if self._content:
-            self._path.write_bytes(self._content)
-
-    def close(self) -> None:
-        """Its reader meets the end at once."""
-        if self._writer >= 0:
-            os.close(self._writer)
-            self._writer = -1
-
-    def _is_open_in(self, process: psutil.Process) -> bool:
-        mine = os.fstat(self._writer)
-        for link in Path(f"/proc/{process.pid}/fd").iterdir():
-            # Descriptors come and go meanwhile.
-            with suppress(OSError):
-                if os.path.samestat(link.stat(), mine):
-                    return True
-        return False
+@pytest.fixture
+async def bench(store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path) -> AsyncIterator[Bench]:
+    yield Bench(store, pool, tmp_path)
 
 
 @pytest.fixture

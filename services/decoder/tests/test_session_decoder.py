@@ -1,98 +1,31 @@
-"""From a stored session to rows: exact where everything is there, counted losses where something is not."""
+"""From a stored session to rows: exact where everything is there."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import secrets
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow.compute
 import pytest
 from elftools.elf.elffile import ELFFile
 from permille.decoder.domain.archive import SessionArchive
-from permille.decoder.domain.binary_repository import BinaryRepository
 from permille.decoder.domain.function_categories import read_categories
 from permille.decoder.domain.function_numbers import FunctionKey
-from permille.decoder.domain.local_workers import LocalWorkers
-from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_context import open_context
-from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
-from permille.mesh.errors import Code, InvalidArgument, PermilleError, Unavailable
+from permille.mesh.errors import InvalidArgument
 from permille.mesh.store import ObjectStore
-from permille.mesh.tables import Tables
-from permille.ptcore import Categories
+
+from .decode_bench import Bench, StoreSession
 
 pc: Any = pyarrow.compute
 
 START_NS = 1_800_000_000_000_000_000
-StoreSession = Callable[..., Awaitable[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
-    pool = SegmentPool(decode_part, LocalWorkers(2))
-    yield pool
-    pool.close()
-
-
-class Bench:
-    """A decoder on a store, and its tables."""
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        pool: SegmentPool[PartTask, bytes],
-        folder: Path,
-        *,
-        categories: Categories | None = None,
-        inlined: bool = False,
-        threads: int = 1,
-    ) -> None:
-        self.store = store
-        self.tables = Tables(store)
-        self.debug_folder = folder / "debug"
-        scratch = folder / "scratch"
-        scratch.mkdir(parents=True)
-        self.binaries = BinaryRepository(store, folder / "binaries", debug_folder=self.debug_folder)
-        self.decoder = SessionDecoder(
-            store,
-            self.tables,
-            pool,
-            folder=scratch,
-            workers_folder=str(folder / "worker"),
-            debug_folder=self.debug_folder,
-            categories=categories,
-            inlined=inlined,
-            threads=threads,
-        )
-        self.progress: list[tuple[int, int]] = []
-
-    async def decode(self, session_id: str = "s1", decode_id: str = "") -> DecodedSession:
-        async def progress(done: int, total: int) -> None:
-            self.progress.append((done, total))
-
-        decode_id = decode_id or secrets.token_hex(4)
-        decoded = await self.decoder.decode(session_id, decode_id, progress)
-        assert [info.key async for info in self.store.list(f"decodes/{decode_id}/")] == []
-        return decoded
-
-    async def rows(self, table: str, session_id: str = "s1") -> list[dict[str, Any]]:
-        found = (await self.tables.session(table, session_id)).to_table().to_pylist()
-        order = {"calls": ("segment", "call"), "functions": ("function",), "segments": ("segment",)}.get(table, ())
-        return sorted(found, key=lambda row: tuple(row[name] for name in order))
-
-
-@pytest.fixture
-async def bench(store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path) -> AsyncIterator[Bench]:
-    yield Bench(store, pool, tmp_path)
 
 
 async def test_every_row_of_a_small_program(bench: Bench, store_session: StoreSession, program: Any) -> None:
@@ -393,259 +326,6 @@ async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession
         assert row["symbol_status"].startswith("none")
 
 
-@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content"])
-async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
-    bench: Bench, store_session: StoreSession, program: Any, how: str
-) -> None:
-    manifest = await store_session()
-    key = manifest["segments"][0]["key"]
-    path = Path(urlsplit(bench.store.url).path) / key
-    if how == "changed":
-        path.write_bytes(bytes(len(path.read_bytes())))
-    elif how == "cut off":
-        await bench.store.put_stream(key, path.read_bytes()[:-6])
-    elif how == "missing":
-        await bench.store.delete(key)
-    else:
-        await bench.store.put_stream(key, (path.parent / "segment-1.pt.zst").read_bytes()[:0] + path.read_bytes()[::-1])
-    decoded = await bench.decode()
-    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (12, 4, len(program.packets()))
-    (loss,) = await bench.rows("losses")
-    assert (loss["segment"], loss["size_bytes"]) == (0, len(program.packets()))
-    assert key in loss["reason"]
-    assert loss["knob"]
-    segments = await bench.rows("segments")
-    assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
-
-
-async def test_garbage_within_a_segment_loses_only_that(
-    bench: Bench, store_session: StoreSession, program: Any
-) -> None:
-    garbage = b"\x02\xffgarbage that is no packet" * 3
-    await store_session(runs=[program.packets() + garbage + program.packets()])
-    decoded = await bench.decode()
-    assert decoded.instructions == 24
-    losses = await bench.rows("losses")
-    assert 0 < sum(row["size_bytes"] for row in losses) == decoded.lost_bytes <= len(garbage)
-    assert losses[0]["stream_offset"] == len(program.packets())
-    assert all(row["knob"] for row in losses)
-
-
-async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session: StoreSession, program: Any) -> None:
-    manifest = await store_session()
-    await bench.store.put_stream(manifest["maps"]["key"], b"{}")
-    decoded = await bench.decode()
-    assert (decoded.instructions, decoded.lost_bytes) == (0, 2 * len(program.packets()))
-    assert {row["segment"] for row in await bench.rows("losses")} == {0, 1}
-
-
-async def test_without_switch_records_only_the_cores_are_unknown(bench: Bench, store_session: StoreSession) -> None:
-    manifest = await store_session()
-    await bench.store.delete(manifest["switches"]["key"])
-    decoded = await bench.decode()
-    assert (decoded.instructions, decoded.lost_bytes) == (24, 0)
-    (loss,) = await bench.rows("losses")
-    assert "cores" in loss["reason"]
-
-
-@pytest.mark.parametrize("how", ["never stored", "deleted", "damaged", "no ELF"])
-async def test_without_the_binary_frames_and_losses_say_so(
-    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, how: str
-) -> None:
-    if how == "no ELF":
-        (tmp_path / "text").write_text("no program")
-        await store_session(binary=tmp_path / "text")
-    else:
-        await store_session(binary=None if how == "never stored" else program.path)
-    key = f"binaries/{program.build_id}"
-    if how == "deleted":
-        await bench.store.delete(key)
-    if how == "damaged":
-        (Path(urlsplit(bench.store.url).path) / key).write_bytes(b"x")
-    decoded = await bench.decode()
-    assert decoded.instructions == 0
-    losses = await bench.rows("losses")
-    assert losses
-    told = " ".join(row["reason"] for row in losses)
-    assert {"never stored": "could not be read", "deleted": "repository", "damaged": "damaged", "no ELF": "read"}[
-        how
-    ] in told
-    assert all(row["knob"] for row in losses)
-
-
-async def test_a_binary_that_comes_later_is_there_for_the_next_decode(
-    bench: Bench, store_session: StoreSession, program: Any
-) -> None:
-    await store_session()
-    key = f"binaries/{program.build_id}"
-    binary = await bench.store.get(key)
-    await bench.store.delete(key)
-    assert (await bench.decode()).instructions == 0
-    await bench.store.put_stream(key, binary)
-    # Also where a worker kept what it knew of the session.
-    for _ in range(3):
-        assert (await bench.decode()).instructions == 24
-
-
-async def test_a_stripped_binary_has_addresses_and_says_why(
-    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
-) -> None:
-    stripped, _ = split(program.path, tmp_path)
-    await store_session(binary=stripped)
-    decoded = await bench.decode()
-    assert decoded.instructions == 24
-    functions = await bench.rows("functions")
-    for row in functions:
-        assert row["symbol_status"].startswith("none: ")
-        assert "0x" in row["name"]
-    assert sum(row["blocks"] for row in functions) == 6
-
-
-@pytest.mark.parametrize("where", ["uploaded", "by build id", "by debug link"])
-async def test_a_separate_debug_file_gives_names_and_lines(
-    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, where: str
-) -> None:
-    stripped, debug = split(program.path, tmp_path)
-    await store_session(binary=stripped)
-    if where == "uploaded":
-        added = await bench.binaries.add(debug, debug=True)
-        assert added.key == f"binaries/{program.build_id}.debug"
-    else:
-        to = {
-            "by build id": bench.debug_folder / ".build-id" / program.build_id[:2] / f"{program.build_id[2:]}.debug",
-            "by debug link": bench.debug_folder / "usr/bin" / debug.name,
-        }[where]
-        to.parent.mkdir(parents=True)
-        to.write_bytes(debug.read_bytes())
-    await bench.decode()
-    functions = await bench.rows("functions")
-    assert {row["name"] for row in functions} == {"_start", "outer", "inner"}
-    assert {Path(row["file"]).name for row in functions} == {"small.s"}
-
-
-async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
-    bench: Bench, store_session: StoreSession
-) -> None:
-    manifest = await store_session()
-    segments = manifest["segments"]
-    segments[0] |= {"full": True, "lost_bytes": segments[0]["size_bytes"] * 3, "lost_blocks": 99}
-    await store_session(segments=segments)
-    decoded = await bench.decode()
-    assert decoded.lost_bytes == segments[0]["lost_bytes"]
-    (loss,) = await bench.rows("losses")
-    assert loss["size_bytes"] == segments[0]["lost_bytes"]
-    assert "99 blocks" in loss["reason"]
-    # 2 MiB held 2 of 5 parts.
-    assert "--buffer 8MiB" in loss["knob"]
-
-
-async def test_a_session_that_is_not_there_is_told(bench: Bench) -> None:
-    with pytest.raises(PermilleError, match="nothing") as error:
-        await bench.decode("nothing")
-    assert (error.value.code, error.value.reason) == (Code.NOT_FOUND, "SESSION_NOT_FOUND")
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "session": 3}'])
-async def test_a_damaged_manifest_is_told(bench: Bench, text: bytes) -> None:
-    await bench.store.put_stream("raw/s1/manifest.json", text)
-    with pytest.raises(PermilleError, match=r"raw/s1/manifest\.json") as error:
-        await bench.decode()
-    assert (error.value.code, error.value.reason) == (Code.DATA_LOSS, "MANIFEST_DAMAGED")
-
-
-POISON = """
-import os
-from permille.decoder.domain.part_decoder import decode_part
-
-def decode(task):
-    if 13 in task.segments:
-        os.kill(os.getpid(), 9)
-    return decode_part(task)
-"""
-
-
-async def test_a_segment_that_kills_its_worker_is_a_loss_of_itself_alone(
-    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "poison_of_one.py").write_text(POISON)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    pool: SegmentPool[PartTask, bytes] = SegmentPool(importlib.import_module("poison_of_one").decode, LocalWorkers(2))
-    try:
-        await store_session(runs=[program.packets()] * 20)
-        bench = Bench(store, pool, tmp_path)
-        decoded = await bench.decode()
-    finally:
-        pool.close()
-    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (19 * 12, 19 * 4, len(program.packets()))
-    (loss,) = await bench.rows("losses")
-    assert (loss["segment"], loss["size_bytes"]) == (13, len(program.packets()))
-    assert "worker process died" in loss["reason"]
-    assert {row["segment"] for row in await bench.rows("calls")} == set(range(20)) - {13}
-    assert [row["errors"] for row in await bench.rows("segments")] == [int(index == 13) for index in range(20)]
-
-
-class Interrupted(SegmentPool[PartTask, bytes]):
-    """Counts parts, and after `most` of them the store is away."""
-
-    most = 1000
-    parts = 0
-
-    async def run(self, task: PartTask, *, priority: int = 0, alone: bool = False) -> bytes:
-        self.parts += 1
-        if self.parts > self.most:
-            raise Unavailable("the store is away", reason="STORE_UNAVAILABLE", help="wait")
-        return await super().run(task, priority=priority, alone=alone)
-
-
-async def test_a_decode_that_died_goes_on_where_it_was(
-    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
-) -> None:
-    await store_session(runs=[program.packets() * 5000] * 6)
-    pool = Interrupted(decode_part, LocalWorkers(1))
-    bench = Bench(store, pool, tmp_path)
-    try:
-        pool.most = 3
-        with pytest.raises(Unavailable):
-            await bench.decode(decode_id="operations/d1")
-        assert [info.key async for info in store.list("tables/sessions/")] == []
-        records = [info.key async for info in store.list("decodes/d1/") if info.key.endswith(".arrow")]
-        assert 0 < len(records) <= 3
-        pool.most, pool.parts, bench.progress = 1000, 0, []
-        decoded = await bench.decode(decode_id="operations/d1")
-        assert pool.parts == 6 - len(records)
-        assert bench.progress[0][0] == len(records) * 5000 * len(program.packets())
-        assert (decoded.instructions, decoded.calls) == (6 * 5000 * 12, 6 * 5000 * 4)
-        assert len(await bench.rows("calls")) == 6 * 5000 * 4
-        # What another recording left under this name is not taken for this one's.
-        pool.most, pool.parts = 3, 0
-        with pytest.raises(Unavailable):
-            await bench.decode(decode_id="operations/d2")
-        await store_session(runs=[program.packets()] * 6)
-        pool.most = 1000
-        assert (await bench.decode(decode_id="operations/d2")).instructions == 6 * 12
-    finally:
-        pool.close()
-    files = [info.key async for info in store.list("tables/calls/") if "/part-" in info.key]
-    assert len([key for key in files if "/part-d2-" in key]) == 1
-
-
-async def test_what_a_decode_without_a_result_left_is_removed(
-    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
-) -> None:
-    await store_session(runs=[program.packets() * 5000] * 3)
-    pool = Interrupted(decode_part, LocalWorkers(1))
-    pool.most = 2
-    bench = Bench(store, pool, tmp_path)
-    try:
-        with pytest.raises(Unavailable):
-            await bench.decode(decode_id="operations/d1")
-        await bench.decoder.forget("s1", "operations/d1")
-    finally:
-        pool.close()
-    assert [info.key async for info in store.list("decodes/")] == []
-    assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []
-
-
 async def test_functions_whose_numbers_meet_get_others(
     bench: Bench, store_session: StoreSession, program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -669,11 +349,3 @@ async def test_two_decodes_of_one_session_at_once(
     await asyncio.gather(bench.decode(), other.decode())
     assert len(await bench.rows("calls")) == 8
     assert len(await bench.rows("sessions")) == 1
-
-
-def split(path: Path, folder: Path) -> tuple[Path, Path]:
-    """The binary without symbols, linked to its debug file, and that file."""
-    debug, stripped = folder / "small.debug", folder / "small.stripped"
-    subprocess.run(["objcopy", "--only-keep-debug", str(path), str(debug)], check=True)
-    subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", str(path), str(stripped)], check=True)
-    return stripped, debug

@@ -22,7 +22,7 @@ from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectInfo, ObjectStore
 from permille.ptcore import Image, PtConfig, decode, decode_threads
 
-from .conftest import Program
+from .small_program import Program
 
 NAME = "nodes/imported/sessions/griffin-0123456789ab"
 FOLDER = "raw/griffin-0123456789ab/"

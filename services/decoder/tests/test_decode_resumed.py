@@ -1,0 +1,77 @@
+"""Decodes that died and are begun again, or never are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.mesh.errors import Unavailable
+from permille.mesh.store import ObjectStore
+
+from .decode_bench import Bench, StoreSession
+
+
+class Interrupted(SegmentPool[PartTask, bytes]):
+    """Counts parts, and after `most` of them the store is away."""
+
+    most = 1000
+    parts = 0
+
+    async def run(self, task: PartTask, *, priority: int = 0, alone: bool = False) -> bytes:
+        self.parts += 1
+        if self.parts > self.most:
+            raise Unavailable("the store is away", reason="STORE_UNAVAILABLE", help="wait")
+        return await super().run(task, priority=priority, alone=alone)
+
+
+async def test_a_decode_that_died_goes_on_where_it_was(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets() * 5000] * 6)
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    bench = Bench(store, pool, tmp_path)
+    try:
+        pool.most = 3
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d1")
+        assert [info.key async for info in store.list("tables/sessions/")] == []
+        records = [info.key async for info in store.list("decodes/d1/") if info.key.endswith(".arrow")]
+        assert 0 < len(records) <= 3
+        pool.most, pool.parts, bench.progress = 1000, 0, []
+        decoded = await bench.decode(decode_id="operations/d1")
+        assert pool.parts == 6 - len(records)
+        assert bench.progress[0][0] == len(records) * 5000 * len(program.packets())
+        assert (decoded.instructions, decoded.calls) == (6 * 5000 * 12, 6 * 5000 * 4)
+        assert len(await bench.rows("calls")) == 6 * 5000 * 4
+        # What another recording left under this name is not taken for this one's.
+        pool.most, pool.parts = 3, 0
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d2")
+        await store_session(runs=[program.packets()] * 6)
+        pool.most = 1000
+        assert (await bench.decode(decode_id="operations/d2")).instructions == 6 * 12
+    finally:
+        pool.close()
+    files = [info.key async for info in store.list("tables/calls/") if "/part-" in info.key]
+    assert len([key for key in files if "/part-d2-" in key]) == 1
+
+
+async def test_what_a_decode_without_a_result_left_is_removed(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets() * 5000] * 3)
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    pool.most = 2
+    bench = Bench(store, pool, tmp_path)
+    try:
+        with pytest.raises(Unavailable):
+            await bench.decode(decode_id="operations/d1")
+        await bench.decoder.forget("s1", "operations/d1")
+    finally:
+        pool.close()
+    assert [info.key async for info in store.list("decodes/")] == []
+    assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []

@@ -1,0 +1,217 @@
+"""From a stored session to rows: counted losses where something is not there."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.store import ObjectStore
+
+from .decode_bench import Bench, StoreSession
+
+
+@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content"])
+async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
+    bench: Bench, store_session: StoreSession, program: Any, how: str
+) -> None:
+    manifest = await store_session()
+    key = manifest["segments"][0]["key"]
+    path = Path(urlsplit(bench.store.url).path) / key
+    if how == "changed":
+        path.write_bytes(bytes(len(path.read_bytes())))
+    elif how == "cut off":
+        await bench.store.put_stream(key, path.read_bytes()[:-6])
+    elif how == "missing":
+        await bench.store.delete(key)
+    else:
+        await bench.store.put_stream(key, (path.parent / "segment-1.pt.zst").read_bytes()[:0] + path.read_bytes()[::-1])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (12, 4, len(program.packets()))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["size_bytes"]) == (0, len(program.packets()))
+    assert key in loss["reason"]
+    assert loss["knob"]
+    segments = await bench.rows("segments")
+    assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
+
+
+async def test_garbage_within_a_segment_loses_only_that(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    garbage = b"\x02\xffgarbage that is no packet" * 3
+    await store_session(runs=[program.packets() + garbage + program.packets()])
+    decoded = await bench.decode()
+    assert decoded.instructions == 24
+    losses = await bench.rows("losses")
+    assert 0 < sum(row["size_bytes"] for row in losses) == decoded.lost_bytes <= len(garbage)
+    assert losses[0]["stream_offset"] == len(program.packets())
+    assert all(row["knob"] for row in losses)
+
+
+async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session: StoreSession, program: Any) -> None:
+    manifest = await store_session()
+    await bench.store.put_stream(manifest["maps"]["key"], b"{}")
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (0, 2 * len(program.packets()))
+    assert {row["segment"] for row in await bench.rows("losses")} == {0, 1}
+
+
+async def test_without_switch_records_only_the_cores_are_unknown(bench: Bench, store_session: StoreSession) -> None:
+    manifest = await store_session()
+    await bench.store.delete(manifest["switches"]["key"])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (24, 0)
+    (loss,) = await bench.rows("losses")
+    assert "cores" in loss["reason"]
+
+
+@pytest.mark.parametrize("how", ["never stored", "deleted", "damaged", "no ELF"])
+async def test_without_the_binary_frames_and_losses_say_so(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, how: str
+) -> None:
+    if how == "no ELF":
+        (tmp_path / "text").write_text("no program")
+        await store_session(binary=tmp_path / "text")
+    else:
+        await store_session(binary=None if how == "never stored" else program.path)
+    key = f"binaries/{program.build_id}"
+    if how == "deleted":
+        await bench.store.delete(key)
+    if how == "damaged":
+        (Path(urlsplit(bench.store.url).path) / key).write_bytes(b"x")
+    decoded = await bench.decode()
+    assert decoded.instructions == 0
+    losses = await bench.rows("losses")
+    assert losses
+    told = " ".join(row["reason"] for row in losses)
+    assert {"never stored": "could not be read", "deleted": "repository", "damaged": "damaged", "no ELF": "read"}[
+        how
+    ] in told
+    assert all(row["knob"] for row in losses)
+
+
+async def test_a_binary_that_comes_later_is_there_for_the_next_decode(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    await store_session()
+    key = f"binaries/{program.build_id}"
+    binary = await bench.store.get(key)
+    await bench.store.delete(key)
+    assert (await bench.decode()).instructions == 0
+    await bench.store.put_stream(key, binary)
+    # Also where a worker kept what it knew of the session.
+    for _ in range(3):
+        assert (await bench.decode()).instructions == 24
+
+
+async def test_a_stripped_binary_has_addresses_and_says_why(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    stripped, _ = split(program.path, tmp_path)
+    await store_session(binary=stripped)
+    decoded = await bench.decode()
+    assert decoded.instructions == 24
+    functions = await bench.rows("functions")
+    for row in functions:
+        assert row["symbol_status"].startswith("none: ")
+        assert "0x" in row["name"]
+    assert sum(row["blocks"] for row in functions) == 6
+
+
+@pytest.mark.parametrize("where", ["uploaded", "by build id", "by debug link"])
+async def test_a_separate_debug_file_gives_names_and_lines(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path, where: str
+) -> None:
+    stripped, debug = split(program.path, tmp_path)
+    await store_session(binary=stripped)
+    if where == "uploaded":
+        added = await bench.binaries.add(debug, debug=True)
+        assert added.key == f"binaries/{program.build_id}.debug"
+    else:
+        to = {
+            "by build id": bench.debug_folder / ".build-id" / program.build_id[:2] / f"{program.build_id[2:]}.debug",
+            "by debug link": bench.debug_folder / "usr/bin" / debug.name,
+        }[where]
+        to.parent.mkdir(parents=True)
+        to.write_bytes(debug.read_bytes())
+    await bench.decode()
+    functions = await bench.rows("functions")
+    assert {row["name"] for row in functions} == {"_start", "outer", "inner"}
+    assert {Path(row["file"]).name for row in functions} == {"small.s"}
+
+
+async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    manifest = await store_session()
+    segments = manifest["segments"]
+    segments[0] |= {"full": True, "lost_bytes": segments[0]["size_bytes"] * 3, "lost_blocks": 99}
+    await store_session(segments=segments)
+    decoded = await bench.decode()
+    assert decoded.lost_bytes == segments[0]["lost_bytes"]
+    (loss,) = await bench.rows("losses")
+    assert loss["size_bytes"] == segments[0]["lost_bytes"]
+    assert "99 blocks" in loss["reason"]
+    # 2 MiB held 2 of 5 parts.
+    assert "--buffer 8MiB" in loss["knob"]
+
+
+async def test_a_session_that_is_not_there_is_told(bench: Bench) -> None:
+    with pytest.raises(PermilleError, match="nothing") as error:
+        await bench.decode("nothing")
+    assert (error.value.code, error.value.reason) == (Code.NOT_FOUND, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "session": 3}'])
+async def test_a_damaged_manifest_is_told(bench: Bench, text: bytes) -> None:
+    await bench.store.put_stream("raw/s1/manifest.json", text)
+    with pytest.raises(PermilleError, match=r"raw/s1/manifest\.json") as error:
+        await bench.decode()
+    assert (error.value.code, error.value.reason) == (Code.DATA_LOSS, "MANIFEST_DAMAGED")
+
+
+POISON = """
+import os
+from permille.decoder.domain.part_decoder import decode_part
+
+def decode(task):
+    if 13 in task.segments:
+        os.kill(os.getpid(), 9)
+    return decode_part(task)
+"""
+
+
+async def test_a_segment_that_kills_its_worker_is_a_loss_of_itself_alone(
+    store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "poison_of_one.py").write_text(POISON)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pool: SegmentPool[PartTask, bytes] = SegmentPool(importlib.import_module("poison_of_one").decode, LocalWorkers(2))
+    try:
+        await store_session(runs=[program.packets()] * 20)
+        bench = Bench(store, pool, tmp_path)
+        decoded = await bench.decode()
+    finally:
+        pool.close()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (19 * 12, 19 * 4, len(program.packets()))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["size_bytes"]) == (13, len(program.packets()))
+    assert "worker process died" in loss["reason"]
+    assert {row["segment"] for row in await bench.rows("calls")} == set(range(20)) - {13}
+    assert [row["errors"] for row in await bench.rows("segments")] == [int(index == 13) for index in range(20)]
+
+
+def split(path: Path, folder: Path) -> tuple[Path, Path]:
+    """The binary without symbols, linked to its debug file, and that file."""
+    debug, stripped = folder / "small.debug", folder / "small.stripped"
+    subprocess.run(["objcopy", "--only-keep-debug", str(path), str(debug)], check=True)
+    subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", str(path), str(stripped)], check=True)
+    return stripped, debug
