@@ -30,12 +30,16 @@ def compare(recording: Any, deciders: Any) -> int:
     """Asserts that both decoders see the truth in every stream, and returns how many instructions that is."""
     assert recording.page.unexplained == 0
     total = {"libipt": 0, "flow": 0}
+    behind = {}
     for name, header, verdict in deciders.verdicts(recording):
         about = f"{name}, thread {bytes(header.name).decode()} ({header.index}): {verdict.told}"
         assert verdict.same and verdict.gaps == verdict.errors == 0, about
-        assert header.full or verdict.missing <= LAST_BRANCH, about
+        if not header.full and verdict.missing > LAST_BRANCH:
+            behind[header.index] = about
         assert verdict.equal > 0 or header.blocks <= 1, about
         total[name] += verdict.equal
+    # A thread that got no processor at the end, in the middle of the recorder, has not written its last packets.
+    assert len(behind) <= recording.page.revoked_threads, behind
     assert total["libipt"] - total["flow"] <= LAST_BRANCH * len(recording.streams())
     return min(total.values())
 

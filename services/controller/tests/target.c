@@ -1,4 +1,4 @@
-/* A program to record: three threads that compute, call and sleep; ends when its standard input does. */
+/* A program to record: three threads that compute, call and sleep, one more for each byte read; ends with its input. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,6 +38,6 @@ int main(void)
     for (size_t i = 0; i < 3; i++)
         pthread_create(&thread, NULL, worker, (void *)i);
     while (read(0, &byte, 1) > 0)
-        ;
+        pthread_create(&thread, NULL, worker, (void *)(size_t)byte);
     return 0;
 }

@@ -42,6 +42,8 @@ class Recorded:
 
     pids = (7,)
     pause_s = 0.01
+    unbuffered_threads = 0
+    cut_off_threads = 0
 
     def __init__(self, contents: Sequence[bytes] = (), changes: Sequence[ImageChange] = ()) -> None:
         self._contents = contents

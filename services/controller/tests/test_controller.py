@@ -242,6 +242,25 @@ async def test_a_buffer_that_is_full_says_so_while_it_records_and_afterwards(nod
     assert ended.full_buffers == sum(segment["full"] for segment in manifest_of(node, ended)["segments"]) >= 1
 
 
+async def test_threads_that_found_no_buffer_are_counted(node: Any, target: Target) -> None:
+    session = await node.begin(target.pid, period_ms=60_000)
+    controller = await node.controller()
+    pipe: Any = target.stdin
+    born = False
+    async for change in controller.WatchSession(pb.WatchSessionRequest(name=session.name)):
+        if change.session.cores and not born:
+            born = True
+            # 16 buffers are kept for those that come later.
+            pipe.write(bytes(20))
+            pipe.flush()
+        if len(change.session.cores) == 4 + 16:
+            await asyncio.sleep(1)
+            await controller.StopSession(pb.StopSessionRequest(name=session.name))
+    ended = (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session
+    (note,) = [note for note in manifest_of(node, ended)["notes"] if "threads" in note]
+    assert note == "4 threads that began during the session were not recorded: there was no buffer left for them"
+
+
 async def test_a_session_can_be_stopped_early(node: Any, target: Target) -> None:
     session = await node.begin(target.pid, period_ms=30_000)
     await node.until(session.name, RECORDING)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from permille.controller.domain.recording import Stream
+from permille.controller.domain.recording import Recording, Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_records import Anchors
 from permille.controller.domain.targets.resolution import NO_GROUP, Group
-from permille.controller.domain.unrecorded import overwritten, unrecorded
+from permille.controller.domain.unrecorded import of_threads, overwritten, unrecorded
 
 
 def told(*, joins: bool = False, group: Group = NO_GROUP, left_out: int = 36, without_room: int = 0) -> list[str]:
@@ -51,3 +53,9 @@ def test_a_snapshot_says_which_cores_have_not_kept_their_beginning_and_how_far_b
     assert note.startswith("a snapshot: what was recorded first on core 1, 2 was overwritten, as asked for")
     assert "all cores have the last 20.0 ms" in note
     assert list(overwritten([whole], clock)) == []
+
+
+def test_threads_whose_last_packets_are_missing_are_counted() -> None:
+    cut_off = cast("Recording", SimpleNamespace(unbuffered_threads=0, cut_off_threads=1))
+    (note,) = of_threads([cut_off, cut_off])
+    assert note == "the last packets of 2 threads are missing: they stood still inside the recorder at the end"

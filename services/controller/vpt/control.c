@@ -20,6 +20,7 @@
 #define POLL_NS 500000
 #define IDLE_POLL_NS 10000000 /* for a controller that changes the state without waking us */
 #define PUSH_AFTER_POLLS 2
+#define BUSY_PATIENCE_NS 1000000000 /* for threads that others keep from the processor */
 #define CHILD_STREAMS 4 /* of a forked child that joins its parent's session */
 #define BUS_HZ 100000000ull
 
@@ -174,7 +175,7 @@ static bool prepare(char *error, size_t size)
     streams_remove();
     if (!sideband_open(error, size))
         return false;
-    if (!image_reset()) {
+    if (!image_reset() || ((recorder.control->flags & VPT_TRUTH) && !truth_create())) {
         snprintf(error, size, "a thread of the program is stopped inside the recorder");
         return false;
     }
@@ -194,8 +195,6 @@ static void begin(void)
         __atomic_store_n(&c->state, VPT_REFUSED, __ATOMIC_SEQ_CST);
         return;
     }
-    if (c->flags & VPT_TRUTH)
-        truth_create();
     c->begin = c->end = anchor();
     polls = 0;
     if (++sessions == UINT32_MAX)
@@ -212,23 +211,47 @@ static void barrier(void)
         pause_ns(1000000);
 }
 
+/* By a debugger, and not only without a processor. */
+static bool is_stopped(const struct thread *t)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%u/stat", t->tid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0)
+        close(file);
+    char *name_end = got > 0 ? strrchr(text, ')') : NULL;
+    return !name_end || strchr("Tt", name_end[2]);
+}
+
+/* Whether the thread came out of the recorder. */
+static bool comes_out(struct thread *t, uint64_t since)
+{
+    while (atomic_load(&t->busy)) {
+        uint64_t waited = now_ns(CLOCK_MONOTONIC) - since;
+        if (waited >= BUSY_PATIENCE_NS || (waited >= PATIENCE_NS && is_stopped(t)))
+            return false;
+        pause_ns(50000);
+    }
+    return true;
+}
+
 /* No thread writes into the session any more, whatever it does at the moment. */
 static void settle(uint32_t session)
 {
-    uint64_t until = now_ns(CLOCK_MONOTONIC) + PATIENCE_NS;
+    uint64_t since = now_ns(CLOCK_MONOTONIC);
     barrier();
     for (unsigned i = 0; i < MAX_VCPUS; i++) {
         struct thread *t = recorder.threads[i];
         if (!t)
             continue;
-        while (atomic_load(&t->busy) && now_ns(CLOCK_MONOTONIC) < until)
-            pause_ns(50000);
+        bool out = comes_out(t, since);
         if (t->session != session)
             continue;
-        if (atomic_load(&t->busy))
-            streams_revoke(t), recorder.control->revoked_threads++;
-        else
+        if (out)
             streams_settle(t);
+        else
+            streams_revoke(t), recorder.control->revoked_threads++;
     }
 }
 

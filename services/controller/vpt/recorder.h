@@ -33,6 +33,7 @@ struct thread {
     bool throttled;               /* beyond the bandwidth: nothing is written until the window is over */
     uint64_t window_end;          /* TSC */
     uint8_t *window_from;         /* where the packets of this window begin */
+    uint32_t tid;                 /* since it first asked for a stream */
     uint32_t session;             /* recorder.session when it asked for a stream */
     uint32_t epoch;
     uint32_t next_epoch; /* the block about to be told needs it */
@@ -172,7 +173,8 @@ uint64_t guest_address(uint64_t host);
 void guest_saw(uint64_t address, const void *host);
 
 /* truth.c */
-void truth_create(void);
+/* False where a thread is stopped inside. */
+bool truth_create(void);
 uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats);
 void truth_open(struct thread *thread);
 void truth_block(struct thread *thread, uint32_t id);

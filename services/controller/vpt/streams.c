@@ -121,7 +121,7 @@ static void read_name(struct vpt_stream *stream)
 void streams_take(struct thread *t, uint32_t session)
 {
     const struct vpt_control *c = recorder.control;
-    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    uint32_t tid = t->tid = (uint32_t)syscall(SYS_gettid);
     t->session = session;
     t->previous = NULL;
     t->recording = false;

@@ -1,31 +1,36 @@
 /* Truth mode: what really ran, for tests. */
+#include "lock_in_time.h"
 #include "recorder.h"
-
-#include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *blocks;
 static uint32_t next_id;
 
-void truth_create(void)
+/* A thread may still define a block of the session before: it did not come to a processor since. */
+bool truth_create(void)
 {
     char path[320];
     snprintf(path, sizeof path, "%s/truth-blocks.bin", recorder.folder);
+    if (!lock_in_time(&lock))
+        return false;
     if (blocks)
         fclose(blocks);
     blocks = fopen(path, "we");
     next_id = 0;
+    pthread_mutex_unlock(&lock);
+    return true;
 }
 
 uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats)
 {
-    if (!blocks)
-        return 0;
+    uint32_t head[2] = {0, count | (repeats ? VPT_TRUTH_REPEATS : 0)};
     pthread_mutex_lock(&lock);
-    uint32_t head[2] = {next_id++, count | (repeats ? VPT_TRUTH_REPEATS : 0)};
-    fwrite(head, sizeof head, 1, blocks);
-    fwrite(addresses, sizeof *addresses, count, blocks);
-    fflush(blocks);
+    if (blocks) {
+        head[0] = next_id++;
+        fwrite(head, sizeof head, 1, blocks);
+        fwrite(addresses, sizeof *addresses, count, blocks);
+        fflush(blocks);
+    }
     pthread_mutex_unlock(&lock);
     return head[0];
 }
@@ -62,9 +67,10 @@ void truth_close(struct thread *t)
     t->truth = NULL;
 }
 
-/* In a forked child: the files, and what is still in their buffers, are the parent's. */
+/* In a forked child: the files, and what is still in their buffers, are the parent's, and so is who has the lock. */
 void truth_forget(void)
 {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     blocks = NULL;
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         if (recorder.threads[i])

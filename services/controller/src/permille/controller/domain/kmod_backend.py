@@ -105,6 +105,10 @@ class KmodBackend:
 class KmodRecording:
     """One session, from its start."""
 
+    # Its buffers are the cores'.
+    unbuffered_threads = 0
+    cut_off_threads = 0
+
     def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel, members: GroupMembers) -> None:
         self._device = device
         self._model = model

@@ -100,6 +100,10 @@ class PerfBackend:
 class PerfRecording:
     """One session, from its start. Its period is watched by whoever asks whether it is over."""
 
+    # Its buffers are the cores'.
+    unbuffered_threads = 0
+    cut_off_threads = 0
+
     def __init__(self, session: PerfSession, clock: PerfClock, pids: Sequence[int], period_ms: int) -> None:
         self._session = session
         self._clock = clock

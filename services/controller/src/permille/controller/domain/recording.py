@@ -193,6 +193,16 @@ class Recording(Protocol):
         """By pid the changes of what is mapped, in the order of their epochs."""
         ...
 
+    @property
+    def unbuffered_threads(self) -> int:
+        """Those that began while it recorded and found no buffer."""
+        ...
+
+    @property
+    def cut_off_threads(self) -> int:
+        """Those that did not come to write their last packets."""
+        ...
+
     def own_switches(self, collected: Path) -> OwnSwitches | None:
         """Out of what `collect` wrote. None where somebody else has to record them."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from permille.controller.domain.recording import Stream
+from permille.controller.domain.recording import Recording, Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.session_request import MAX_PIDS
 from permille.controller.domain.switches.switch_records import Anchors
@@ -22,6 +22,16 @@ def unrecorded(session: Session, *, joins: bool, without_room: int) -> Iterator[
         )
     if without_room:
         yield f"{without_room} processes that were forked or came later were not recorded: there was no room for them"
+
+
+def of_threads(recordings: Sequence[Recording]) -> Iterator[str]:
+    """Where threads have buffers."""
+    unbuffered = sum(one.unbuffered_threads for one in recordings)
+    if unbuffered:
+        yield f"{unbuffered} threads that began during the session were not recorded: there was no buffer left for them"
+    cut_off = sum(one.cut_off_threads for one in recordings)
+    if cut_off:
+        yield f"the last packets of {cut_off} threads are missing: they stood still inside the recorder at the end"
 
 
 def overwritten(streams: Sequence[Stream], clock: Anchors) -> Iterator[str]:

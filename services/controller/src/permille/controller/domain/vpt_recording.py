@@ -52,6 +52,14 @@ class VptRecording:
         """Its processes do not know when they come onto a core."""
         return None
 
+    @property
+    def unbuffered_threads(self) -> int:
+        return int(self._control.page.unbuffered_threads)
+
+    @property
+    def cut_off_threads(self) -> int:
+        return int(self._control.page.revoked_threads)
+
     def stop(self) -> None:
         self._control.page.stop_request = 1
 

@@ -27,7 +27,7 @@ from permille.controller.domain.recording import (
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
 from permille.controller.domain.switches import switch_records
 from permille.controller.domain.switches.switch_recorder import SwitchCounts, SwitchRecorder
-from permille.controller.domain.unrecorded import overwritten, unrecorded
+from permille.controller.domain.unrecorded import of_threads, overwritten, unrecorded
 from permille.controller.service import session_metrics
 from permille.controller.service.archive_uploader import upload
 from permille.controller.service.core_planner import learn, observed
@@ -277,14 +277,16 @@ class SessionRunner:
                 await pauses.pause()
 
     def _spool(self, entry: Entry, recordings: Sequence[Recording]) -> None:
-        switches = self._switches(entry, recordings[0])
+        switches = self._switches(entry, recordings)
         spool(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
 
-    def _switches(self, entry: Entry, recording: Recording) -> SwitchesOfSession:
+    def _switches(self, entry: Entry, recordings: Sequence[Recording]) -> SwitchesOfSession:
+        recording = recordings[0]
         own = recording.own_switches(entry.raw_switches)
         without_room = own.counts.unseen if own is not None else 0
         told = unrecorded(self._session, joins=self._backend.joins, without_room=without_room)
-        notes = (*self._notes, *told, *overwritten(recording.streams(), recording.realtime()))
+        lost = (*of_threads(recordings), *overwritten(recording.streams(), recording.realtime()))
+        notes = (*self._notes, *told, *lost)
         if own is not None:
             return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
         records = switch_records.to_tsc(switch_records.in_time_order(entry.raw_switches), recording.monotonic())
