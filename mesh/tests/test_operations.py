@@ -8,7 +8,15 @@ import pytest
 from google.protobuf.message import Message
 from permille.api.decoder.v1 import decoder_pb2
 from permille.mesh.embedded_etcd import EmbeddedEtcd
-from permille.mesh.errors import Aborted, InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from permille.mesh.errors import (
+    Aborted,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermilleError,
+    ResourceExhausted,
+    Unavailable,
+)
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
@@ -334,6 +342,72 @@ async def test_a_result_that_etcd_does_not_take_fails_the_operation(etcd: Etcd) 
     error = operation_error(await store.wait(operation.name, 120))
     assert error is not None
     assert error.reason == "ETCD_REQUEST"
+    running.cancel()
+
+
+async def test_work_on_the_largest_request_that_etcd_takes_ends_once_with_what_is_most_important_of_its_error(
+    etcd: Etcd,
+) -> None:
+    store = await replica(etcd)
+    worked = 0
+
+    async def work(job: Job[Request]) -> Result:
+        nonlocal worked
+        worked += 1
+        raise NotFound("gone " * 1000, reason="GONE", help="h" * 1000, metadata={"m": "m" * 1000})
+
+    runner = OperationRunner(store, Request, work)
+    # Just under what is too large: times and revisions are now and then a few bytes longer.
+    takes, refuses = 1 << 20, 2 << 20
+    while refuses - takes > 16:
+        size = (takes + refuses) // 2
+        try:
+            operation, _ = await store.create(Request(session="s" * size), f"size-{size}")
+            await store.fail(operation.name, NotFound("gone", reason="GONE"), keep_request=False)
+            takes = size
+        except Internal:
+            refuses = size
+    request = Request(session="s" * (takes - 32))
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(request, f"last-{takes}")
+    ended = await store.wait(operation.name, 120)
+    error = operation_error(ended)
+    assert isinstance(error, NotFound)
+    assert error.reason == "GONE"
+    assert error.message.startswith("gone gone ")
+    assert "no room in etcd" in error.message
+    assert worked == 1
+    # Who asks again finds it.
+    assert await store.find(request, ended.request_id) == ended
+    running.cancel()
+
+
+async def test_work_whose_end_cannot_be_written_rests_before_it_is_done_again(etcd: Etcd) -> None:
+    class Broken(OperationStore):
+        async def fail(
+            self, name: str, error: PermilleError, *, since: int = 0, keep_request: bool = True
+        ) -> Operation:
+            if len(began) < 3:
+                raise Internal("etcd did not accept a request", reason="ETCD_REQUEST")
+            return await super().fail(name, error, since=since, keep_request=keep_request)
+
+    lease = Lease(etcd, ttl_s=2)
+    await lease.start()
+    store = Broken(etcd, "decoder", lease=lease)
+    began: list[float] = []
+
+    async def work(job: Job[Request]) -> Result:
+        began.append(asyncio.get_running_loop().time())
+        raise NotFound("gone", reason="GONE")
+
+    runner = OperationRunner(store, Request, work)
+    running = asyncio.create_task(runner.run())
+    operation = await runner.start(Request(), "r")
+    assert operation_error(await store.wait(operation.name, 120)) is not None
+    first, second, third = began
+    # However fast the machine: half a second at least, then a second.
+    assert second - first > 0.4
+    assert third - second > 0.9
     running.cancel()
 
 

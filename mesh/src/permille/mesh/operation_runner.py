@@ -12,12 +12,16 @@ import structlog
 from google.protobuf.message import Message
 from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import Backoff, until_available
-from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError
+from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, error_of
 from permille.mesh.interceptor import unexpected
 from permille.mesh.operations import Operation, OperationStore, Reservation, operation_id
 
 _log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
+# How long work rests at most before it is done again here because its end could not be written.
+_LONGEST_REST_S = 60.0
+# Of an error that has no room in etcd as it is.
+_MOST_CHARACTERS = 1000
 _Request = TypeVar("_Request", bound=Message)
 
 
@@ -61,9 +65,9 @@ class Job(Generic[_Request]):
         """Ends the operation well. Raises `Aborted` as `save` does."""
         await until_available(lambda: self._store.finish(self.name, response, since=self._since))
 
-    async def fail(self, error: PermilleError) -> None:
-        """Ends the operation with an error. Raises `Aborted` as `save` does."""
-        await until_available(lambda: self._store.fail(self.name, error, since=self._since))
+    async def fail(self, error: PermilleError, *, keep_request: bool = True) -> None:
+        """Ends the operation with an error. Raises as `OperationStore.fail` does."""
+        await until_available(lambda: self._store.fail(self.name, error, since=self._since, keep_request=keep_request))
 
 
 class OperationRunner(Generic[_Request]):
@@ -85,6 +89,7 @@ class OperationRunner(Generic[_Request]):
         self._request_type = request_type
         self._work = work
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._unended: dict[str, Backoff] = {}
         self._slots = asyncio.Semaphore(most_at_once)
         self._starting = 0
         self._changed = asyncio.Event()
@@ -184,14 +189,25 @@ class OperationRunner(Generic[_Request]):
         job = Job(self._store, operation, request)
         watcher = asyncio.create_task(self._watch_for_cancel(job))
         try:
-            async with self._slots:
-                await self._attempt(job)
+            await self._attempt_or_rest(job)
         except asyncio.CancelledError:
             with suppress(PermilleError):
                 await self._store.release(operation.name)
             raise
         finally:
             watcher.cancel()
+
+    async def _attempt_or_rest(self, job: Job[_Request]) -> None:
+        identity = operation_id(job.name)
+        try:
+            async with self._slots:
+                await self._attempt(job)
+        except Exception as error:
+            _log.exception("cannot write the end of an operation", operation=job.name, exc_info=error)
+            # It is still owned here and not done: once this has returned, the work begins again.
+            await self._unended.setdefault(identity, Backoff(_RETRY_S, _LONGEST_REST_S)).pause()
+        else:
+            self._unended.pop(identity, None)
 
     async def _attempt(self, job: Job[_Request]) -> None:
         try:
@@ -214,7 +230,11 @@ class OperationRunner(Generic[_Request]):
                 await self._failed(job, error)
 
     async def _failed(self, job: Job[_Request], error: PermilleError) -> None:
-        await self._ended(job, lambda: job.fail(error))
+        try:
+            await self._ended(job, lambda: job.fail(error))
+        except Internal as refusal:
+            _log.warning("an operation's error has no room in etcd", operation=job.name, error=refusal.message)
+            await self._ended(job, lambda: job.fail(_in_short(error), keep_request=False))
 
     async def _ended(self, job: Job[_Request], write: Callable[[], Awaitable[None]]) -> None:
         """Repeats the end alone: the work is done, and would be begun again by who finds the operation unfinished."""
@@ -237,3 +257,12 @@ class OperationRunner(Generic[_Request]):
             if flag is not None:
                 job.cancel_requested.set()
                 return
+
+
+def _in_short(error: PermilleError) -> PermilleError:
+    return error_of(
+        error.code,
+        f"{error.message[:_MOST_CHARACTERS]} (in short: all of it, and the request, have no room in etcd)",
+        reason=error.reason,
+        help="ask for less at once; the whole error is in the log of the service",
+    )

@@ -237,10 +237,15 @@ class OperationStore:
 
         return await self._end(operation_id(name), change, since)
 
-    async def fail(self, name: str, error: PermilleError, *, since: int = 0) -> Operation:
-        """Ends an operation with an error. Raises `Aborted` as `save` does."""
+    async def fail(self, name: str, error: PermilleError, *, since: int = 0, keep_request: bool = True) -> Operation:
+        """Ends an operation with an error. Raises `Aborted` as `save` does, `Internal` where etcd has no room for it.
+
+        `keep_request`: without its request the record is always small enough.
+        """
 
         def change(operation: Operation) -> None:
+            if not keep_request:
+                operation.ClearField("request")
             operation.error.CopyFrom(
                 operation_pb2.Error(
                     code=int(error.code),
@@ -442,7 +447,8 @@ def _operation(record: KeyValue | None, name: str) -> Operation:
 
 
 def _same_request(existing: Operation, request: Message) -> Operation:
-    if existing.request == packed(request):
+    # One whose end had no room for the request was made by whoever has its request_id.
+    if not existing.HasField("request") or existing.request == packed(request):
         return existing
     raise InvalidArgument(
         f"the request_id {existing.request_id!r} was used before for another request, {existing.name}",
