@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from permille.mesh import certs
@@ -13,7 +16,7 @@ from permille.mesh.backoff import until_available
 from permille.mesh.config import MeshConfig
 from permille.mesh.embedded_etcd import EmbeddedEtcd, etcd_binary
 from permille.mesh.errors import FailedPrecondition, Unavailable
-from permille.mesh.etcd import Delete, Etcd, Get, Put, connect, exists, missing, unchanged, value_is
+from permille.mesh.etcd import Delete, Etcd, Get, Put, connect, exists, missing, rpc, unchanged, value_is
 
 
 async def test_what_is_put_can_be_read_and_deleted(etcd: Etcd) -> None:
@@ -35,6 +38,77 @@ async def test_prefix_pages_from_the_newest_back(etcd: Etcd) -> None:
     assert [kv.key for kv in first] == ["/list/4", "/list/3"]
     second = await etcd.prefix("/list/", limit=2, newest_first=True, before=first[-1].key)
     assert [kv.key for kv in second] == ["/list/2", "/list/1"]
+
+
+class Asked(Etcd):
+    """Knows how large the answers were; `between`: done once, after the first page."""
+
+    def __init__(self, endpoint: str, between: Callable[[], Awaitable[object]] | None = None) -> None:
+        super().__init__([endpoint])
+        self.sizes: list[int] = []
+        self._between = between
+
+    async def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        reply = await super()._call(method, request)
+        self.sizes.append(reply.ByteSize())
+        between, self._between = self._between, None
+        if between:
+            await between()
+        return reply
+
+
+async def test_what_is_large_is_read_in_pages_as_it_was_at_one_moment(etcd: Etcd, etcd_server: EmbeddedEtcd) -> None:
+    for number in range(50):
+        await etcd.put(f"/large/{number:02}", b"v" * 1_000_000)
+    keys = [f"/large/{number:02}" for number in range(50)]
+    reader = Asked(etcd_server.endpoint, lambda: asyncio.gather(etcd.delete("/large/49"), etcd.put("/large/48a", b"")))
+    assert [kv.key for kv in await reader.prefix("/large/")] == keys
+    # Of an unknown size is the first page alone.
+    assert len(reader.sizes) > 2
+    assert max(reader.sizes[1:]) < 4 << 20
+    now = [*keys[:49], "/large/48a"]
+    assert [kv.key for kv in await reader.prefix("/large/")] == now
+    assert [kv.key for kv in await reader.prefix("/large/", newest_first=True)] == now[::-1]
+    assert [kv.key for kv in await reader.prefix("/large/", before="/large/40")] == keys[:40]
+    await reader.close()
+
+
+async def test_an_observer_of_several_pages_misses_nothing_that_changes_between_them(
+    etcd: Etcd, etcd_server: EmbeddedEtcd
+) -> None:
+    keys = {f"/many/{number:04}" for number in range(1500)}
+    await asyncio.gather(*(etcd.put(key, b"") for key in keys))
+    reader = Asked(
+        etcd_server.endpoint, lambda: asyncio.gather(etcd.delete("/many/1499"), etcd.put("/many/0000a", b""))
+    )
+    async with aclosing(reader.observe_prefix("/many/")) as states:
+        assert set(await anext(states)) == keys
+        assert len(reader.sizes) > 2
+        changed = keys - {"/many/1499"} | {"/many/0000a"}
+        async for state in states:
+            if set(state) == changed:
+                break
+    await reader.close()
+
+
+async def test_who_reads_while_etcd_is_compacted_reads_again(etcd: Etcd, etcd_server: EmbeddedEtcd) -> None:
+    keys = {f"/compact/{number:03}" for number in range(100)}
+    for key in keys:
+        await etcd.put(key, b"")
+
+    async def compact() -> None:
+        newest = await etcd.put("/compact/new", b"")
+        await etcd._call(lambda c: rpc.KVStub(c).Compact, rpc.CompactionRequest(revision=newest))
+
+    reader = Asked(etcd_server.endpoint, compact)
+    with pytest.raises(Unavailable) as caught:
+        await reader.prefix("/compact/")
+    assert caught.value.reason == "ETCD_COMPACTED"
+    observer = Asked(etcd_server.endpoint, compact)
+    async with aclosing(observer.observe_prefix("/compact/")) as states:
+        assert set(await anext(states)) == keys | {"/compact/new"}
+    await reader.close()
+    await observer.close()
 
 
 async def test_a_transaction_is_all_or_nothing(etcd: Etcd) -> None:

@@ -20,6 +20,9 @@ from permille.mesh.plaintext import require_loopback
 rpc: Any = importlib.import_module("aetcd.rpc")
 
 _ATTEMPTS = 5
+# What is read with all that begins alike is read in pages of about this size, the first one of so many keys.
+_PAGE_BYTES = 3 << 20
+_FIRST_PAGE, _MOST_PAGE = 32, 1000
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -162,11 +165,15 @@ class Etcd:
     ) -> list[KeyValue]:
         """The keys that begin with `prefix`, sorted by key, or from the last one back with `newest_first`.
 
-        `limit`: at most so many; 0: all. `before`: only keys that sort before this one.
+        `limit`: at most so many; 0: all, as they are at one moment. `before`: only keys that sort before this one.
         """
+        end = before.encode() if before else _after(prefix)
+        if not limit:
+            found, _ = await self._all(prefix, end)
+            return found[::-1] if newest_first else found
         request = rpc.RangeRequest(
             key=prefix.encode(),
-            range_end=before.encode() if before else _after(prefix),
+            range_end=end,
             limit=limit,
             sort_target=rpc.RangeRequest.KEY,
             sort_order=rpc.RangeRequest.DESCEND if newest_first else rpc.RangeRequest.ASCEND,
@@ -259,16 +266,32 @@ class Etcd:
         for channel in channels:
             await channel.close()
 
+    async def _all(self, start: str, end: bytes) -> tuple[list[KeyValue], int]:
+        """The keys from `start` to `end` (b"": that one), sorted, page by page, all as of the revision returned.
+
+        Raises `Unavailable` also where etcd has compacted it meanwhile.
+        """
+        found: list[KeyValue] = []
+        key, limit, revision = start.encode(), _FIRST_PAGE, 0
+        while True:
+            request = rpc.RangeRequest(key=key, range_end=end, limit=limit, revision=revision)
+            reply = await self._call(lambda c: rpc.KVStub(c).Range, request)
+            found += map(_key_value, reply.kvs)
+            revision = revision or int(reply.header.revision)
+            if not reply.more:
+                return found, revision
+            key = bytes(reply.kvs[-1].key) + b"\0"
+            limit = max(1, min(_MOST_PAGE, _PAGE_BYTES * len(reply.kvs) // reply.ByteSize()))
+
     async def _states(self, start: str, end: bytes) -> AsyncGenerator[dict[str, KeyValue], None]:
         pauses = Backoff(most_s=2.0)
         while True:
             try:
-                request = rpc.RangeRequest(key=start.encode(), range_end=end)
-                reply = await self._call(lambda c: rpc.KVStub(c).Range, request)
-                state = {kv.key: kv for kv in map(_key_value, reply.kvs)}
+                found, revision = await self._all(start, end)
+                state = {kv.key: kv for kv in found}
                 yield state
                 pauses.reset()
-                async with aclosing(self._events(start, end, int(reply.header.revision) + 1)) as changes:
+                async with aclosing(self._events(start, end, revision + 1)) as changes:
                     async for events in changes:
                         _apply(state, events)
                         yield state
@@ -320,6 +343,13 @@ class Etcd:
                     reason="ETCD_FULL",
                     help="compact and defragment etcd (etcdctl compact, etcdctl defrag), then etcdctl alarm disarm",
                     retry_after_s=30.0,
+                )
+            if "revision has been compacted" in details:
+                return Unavailable(
+                    f"etcd was compacted while it was read: {details}",
+                    reason="ETCD_COMPACTED",
+                    help="nothing is lost; ask again",
+                    retry_after_s=0.1,
                 )
             if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
                 return Internal(f"etcd did not accept a request: {details}", reason="ETCD_REQUEST")
