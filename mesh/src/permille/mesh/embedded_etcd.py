@@ -14,7 +14,7 @@ from permille.mesh.errors import FailedPrecondition, Unavailable
 from permille.mesh.etcd import Etcd
 
 # Revisions older than this are dropped, so that the folder does not grow for ever.
-_RETENTION = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m", "--quota-backend-bytes=1073741824")
+_RETENTION = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
 
 
 def etcd_binary() -> Path:
@@ -38,12 +38,16 @@ def etcd_binary() -> Path:
 
 
 class EmbeddedEtcd:
-    """One etcd process with its data in `folder`; it listens on loopback, on the same port again where that is free."""
+    """One etcd process with its data in `folder`; it listens on loopback, on the same port again where that is free.
 
-    def __init__(self, folder: Path, *, port: int = 0, durable: bool = True) -> None:
+    `quota_bytes`: how large its database may become.
+    """
+
+    def __init__(self, folder: Path, *, port: int = 0, durable: bool = True, quota_bytes: int = 1 << 30) -> None:
         self.folder = folder
         self._port = port
         self._durable = durable
+        self._quota_bytes = quota_bytes
         self.endpoint = ""
         self.process: asyncio.subprocess.Process | None = None
 
@@ -69,6 +73,7 @@ class EmbeddedEtcd:
                 f"--initial-cluster=permille={peer}",
                 "--log-level=warn",
                 *_RETENTION,
+                f"--quota-backend-bytes={self._quota_bytes}",
                 *(() if self._durable else ("--unsafe-no-fsync",)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -341,7 +341,7 @@ class Etcd:
                 return ResourceExhausted(
                     f"etcd refuses to write: {details}",
                     reason="ETCD_FULL",
-                    help="compact and defragment etcd (etcdctl compact, etcdctl defrag), then etcdctl alarm disarm",
+                    help="make room in etcd: etcdctl compact REVISION, etcdctl defrag, then etcdctl alarm disarm",
                     retry_after_s=30.0,
                 )
             if "revision has been compacted" in details:

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import Message
 from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import Backoff, until_available
-from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, error_of
+from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, ResourceExhausted, Unavailable, error_of
 from permille.mesh.interceptor import unexpected
 from permille.mesh.operations import Operation, OperationStore, Reservation, operation_id
 
@@ -23,10 +23,11 @@ _LONGEST_REST_S = 60.0
 # Of an error that has no room in etcd as it is.
 _MOST_CHARACTERS = 1000
 _Request = TypeVar("_Request", bound=Message)
+_Written = TypeVar("_Written")
 
 
 class Job(Generic[_Request]):
-    """One operation being worked on. All writes wait for etcd where it is away."""
+    """One operation being worked on. All writes wait for etcd where it is away or full."""
 
     def __init__(self, store: OperationStore, operation: Operation, request: _Request) -> None:
         self.operation = operation
@@ -48,12 +49,12 @@ class Job(Generic[_Request]):
         """Shows how far the work is. Raises `Aborted` when another process has taken the operation over."""
         # In the order of the calls: parts of the work that end together do not set it back.
         async with self._telling:
-            await until_available(lambda: self._store.update(self.name, stage, completed, total, unit))
+            await _until_written(lambda: self._store.update(self.name, stage, completed, total, unit))
 
     async def save(self, checkpoint: bytes) -> None:
         """Writes what a successor needs to go on. Raises `Aborted`, also when another process has saved since."""
         async with self._saving:
-            self._since = await until_available(lambda: self._store.save(self.name, checkpoint, since=self._since))
+            self._since = await _until_written(lambda: self._store.save(self.name, checkpoint, since=self._since))
 
     async def saved(self) -> bytes:
         """What was saved last, perhaps by a process that died; at first the checkpoint of the start."""
@@ -257,6 +258,19 @@ class OperationRunner(Generic[_Request]):
             if flag is not None:
                 job.cancel_requested.set()
                 return
+
+
+async def _until_written(write: Callable[[], Awaitable[_Written]]) -> _Written:
+    """What is recorded is not given up because etcd is full: somebody makes room."""
+    pauses = Backoff()
+    while True:
+        try:
+            return await write()
+        except Unavailable:
+            pass
+        except ResourceExhausted as error:
+            _log.warning("cannot write to an operation now", error=error.message, help=error.help)
+        await pauses.pause()
 
 
 def _in_short(error: PermilleError) -> PermilleError:
