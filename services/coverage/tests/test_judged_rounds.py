@@ -111,3 +111,16 @@ async def test_a_gain_that_no_round_can_reach_is_refused_wherever_it_is_asked_fo
         assert (refused.value.reason, refused.value.metadata) == ("GAIN_OUT_OF_RANGE", {"gain": name})
         with pytest.raises(InvalidArgument, match=f"{name} is {gain}"):
             await judged(coverage, ["s1"], rounds)
+
+
+async def test_more_rounds_than_there_may_be_are_refused_wherever_they_are_asked_for(
+    coverage: Coverage, decoder: Decoder
+) -> None:
+    decoder.tables.add("nodes/n1/sessions/s1", with_rare(1))
+    await judged(coverage, ["s1"], coverage_pb2.AdaptiveRounds(limit=64))
+    with pytest.raises(InvalidArgument, match="65 rounds are more than 64") as started:
+        await start_profile(coverage, profile_of("gzip", limit=65))
+    with pytest.raises(InvalidArgument, match="65 rounds are more than 64") as asked:
+        await judged(coverage, ["s1"], coverage_pb2.AdaptiveRounds(limit=65))
+    assert (started.value.reason, started.value.help) == (asked.value.reason, asked.value.help)
+    assert asked.value.reason == "TOO_MANY_ROUNDS"

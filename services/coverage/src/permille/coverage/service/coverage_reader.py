@@ -16,7 +16,7 @@ from permille.coverage.service.round_judge import RoundJudge
 from permille.coverage.service.session_paths import MOST_CALLS_IN_ALL, SessionPaths
 from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.session_sets import SessionSets
-from permille.coverage.service.wire import require_gains
+from permille.coverage.service.wire import require_rounds
 from permille.mesh.auth import Caller
 from permille.mesh.errors import InvalidArgument
 
@@ -100,7 +100,7 @@ class CoverageReader:
         self, request: coverage_pb2.JudgeRoundRequest, caller: Caller
     ) -> coverage_pb2.JudgeRoundResponse:
         """Whether another round pays, after those of somebody else's rounds."""
-        require_gains(request.rounds)
+        require_rounds(request.rounds)
         ids, _ = await self._sets.ids(coverage_pb2.SessionSet(sessions=request.sessions), "sessions", caller)
         told, verdict = await self._rounds.judge(
             ids, request.rounds, done=request.done, unused=request.unused, longest_ms=request.longest_ms

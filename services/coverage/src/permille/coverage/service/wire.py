@@ -63,13 +63,7 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
         _backend(request.backend),
     )
     rounds = request.rounds.limit
-    require_gains(request.rounds)
-    if rounds > MOST_ROUNDS:
-        raise InvalidArgument(
-            f"{rounds} rounds are more than {MOST_ROUNDS}",
-            reason="TOO_MANY_ROUNDS",
-            help="rounds end by themselves when another one is not worth its cost",
-        )
+    require_rounds(request.rounds)
     if rounds and purpose is not Purpose.PROFILING:
         raise InvalidArgument(
             f"rounds are for PROFILING, not for {purpose}",
@@ -100,8 +94,14 @@ def _backend(asked: controller_pb2.Backend.ValueType) -> str:
     return backend_word(asked)
 
 
-def require_gains(rounds: coverage_pb2.AdaptiveRounds) -> None:
-    """Raises `InvalidArgument` for a gain that no round can be held against."""
+def require_rounds(rounds: coverage_pb2.AdaptiveRounds) -> None:
+    """Raises `InvalidArgument` for more rounds than there may be, or a gain that no round can be held against."""
+    if rounds.limit > MOST_ROUNDS:
+        raise InvalidArgument(
+            f"{rounds.limit} rounds are more than {MOST_ROUNDS}",
+            reason="TOO_MANY_ROUNDS",
+            help="rounds end by themselves when another one is not worth its cost",
+        )
     for name, gain in (
         ("min_gain", rounds.min_gain),
         ("min_gain_per_core_second", rounds.min_gain_per_core_second),
