@@ -17,6 +17,8 @@ from permille.client import AsyncClient
 
 Operation = operation_pb2.Operation
 PASSES = operation_pb2.Error(code=14, message="the controller of n1 is away", reason="UNREACHABLE")
+IN_THE_WAY = operation_pb2.Error(code=9, message="process 7 is already being traced", reason="ALREADY_TRACED")
+STOPPED = operation_pb2.Error(code=9, message="it does not answer", reason="TARGET_STOPPED", help="start it again")
 STAYS = operation_pb2.Error(code=5, message="it ended", reason="TARGET_ENDED", help="start it again")
 ALERT = {
     "status": "firing",
@@ -79,13 +81,14 @@ async def client(coverage: Coverage) -> AsyncIterator[AsyncClient]:
     await server.stop(None)
 
 
+@pytest.mark.parametrize("passes", [PASSES, IN_THE_WAY], ids=lambda error: error.reason)
 async def test_an_alert_whose_recording_failed_for_now_is_recorded_when_it_comes_again(
-    coverage: Coverage, client: AsyncClient
+    coverage: Coverage, client: AsyncClient, passes: operation_pb2.Error
 ) -> None:
     status, outcome = await posted(client)
     assert (status, outcome["outcome"], outcome["operation"]) == (200, "accepted", "operations/1")
     (first,) = coverage.operations
-    coverage.end(first, PASSES)
+    coverage.end(first, passes)
     status, outcome = await posted(client)
     assert (status, outcome["outcome"], outcome["operation"]) == (200, "accepted", "operations/2")
     # While it goes on, and when it is recorded, there is no third one.
@@ -95,13 +98,16 @@ async def test_an_alert_whose_recording_failed_for_now_is_recorded_when_it_comes
     assert list(coverage.operations) == [first, f"{first}-2"]
 
 
-async def test_an_alert_whose_recording_failed_for_good_is_told_why(coverage: Coverage, client: AsyncClient) -> None:
+@pytest.mark.parametrize("stays", [STAYS, STOPPED], ids=lambda error: error.reason)
+async def test_an_alert_whose_recording_failed_for_good_is_told_why(
+    coverage: Coverage, client: AsyncClient, stays: operation_pb2.Error
+) -> None:
     await posted(client)
     (first,) = coverage.operations
-    coverage.end(first, STAYS)
+    coverage.end(first, stays)
     status, outcome = await posted(client)
     assert (status, outcome["outcome"], outcome["operation"]) == (400, "failed", "operations/1")
-    assert outcome["message"] == "operations/1 failed, TARGET_ENDED: it ended (start it again)"
+    assert outcome["message"] == f"operations/1 failed, {stays.reason}: {stays.message} ({stays.help})"
     assert list(coverage.operations) == [first]
 
 

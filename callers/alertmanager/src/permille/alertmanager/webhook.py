@@ -22,6 +22,8 @@ _MOST_BODY_BYTES = 4 << 20
 # So often an alert's recording is begun when each ended with an error that may pass.
 _MOST_ATTEMPTS = 5
 _MAY_PASS = (*AWAY, ResourceExhausted)
+# The recording in the way ends by itself. What else stands against one, somebody has to change.
+_PASSES = ("ALREADY_TRACED",)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Webhook:
         wish = self._recording.of(alert)
         operation = await self._attempted(wish, alert.request_id)
         for attempt in range(2, _MOST_ATTEMPTS + 1):
-            if not isinstance(error_of_operation(operation), _MAY_PASS):
+            failed = error_of_operation(operation)
+            if failed is None or not (isinstance(failed, _MAY_PASS) or failed.reason in _PASSES):
                 break
             operation = await self._attempted(wish, f"{alert.request_id}-{attempt}")
         return operation
