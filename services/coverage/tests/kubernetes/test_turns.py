@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,23 @@ def test_only_a_round_that_is_over_may_be_the_last() -> None:
         True,
     ]
     assert judged(present, Action.LONGER, "200 ms")["next"] == "Longer"
+
+
+@pytest.mark.parametrize("mark", [".", ".-"])
+def test_the_name_of_a_session_is_not_cut_between_a_dot_and_a_dash(mark: str) -> None:
+    label = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+    # As long as a name may be, and the end of what is kept of it is the mark.
+    begin = "a" * (239 - len(mark))
+    name = begin + mark + "b" * (253 - 239)
+    pod = Container(1, "web", pod="web-0", pod_uid="p0", container="web", container_id="4f1c9a0b77de")
+    wish = wish_of({"purpose": "Profiling", "rounds": 64}, Policy())
+    choices = [Choice(Instance(Node("n1", (pod,)), pod), True, "in its turn")]
+    (session,) = accepted({"name": name, "uid": "r1"}, wish, choices).decided["sessions"]
+    first = round_of(session, 1, 0)
+    for round_ in (first, round_of(session, 64, 0, [first])):
+        assert round_["session"].startswith(f"{begin}-")
+        assert len(round_["session"]) <= 253
+        assert all(label.fullmatch(part) for part in round_["session"].split("."))
 
 
 @pytest.mark.parametrize(("rounds", "expected"), [(0, None), (3, [("slow", 1, "web-0", 500)])])
