@@ -30,6 +30,11 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
+def _unicode(text: str) -> str:
+    """Names of files may be no Unicode, and what is not cannot be sent or stored."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 class PermilleError(Exception):
     """What went wrong, which value, what is allowed and what to do.
 
@@ -47,12 +52,12 @@ class PermilleError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _unicode(message)
+        super().__init__(self.message)
         self.code = code
         self.reason = reason
-        self.help = help
-        self.metadata: dict[str, str] = dict(metadata or {})
+        self.help = _unicode(help)
+        self.metadata = {key: _unicode(value) for key, value in (metadata or {}).items()}
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[object, ...]:
