@@ -18,7 +18,8 @@ from permille.api.operation.v1.operation_pb2 import (
     WaitOperationRequest,
 )
 from permille.controller.domain.session import Session, from_json
-from permille.mesh.operations import OperationKeys, operation_id
+from permille.mesh.operation_names import operation_id
+from permille.mesh.operations import OperationKeys
 from scale.cluster import Cluster
 
 _WAIT_MS = 20_000

@@ -19,16 +19,9 @@ from permille.mesh.errors import (
 )
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
+from permille.mesh.operation_names import operation_id, operation_of, part_request_id
 from permille.mesh.operation_runner import Job, OperationRunner
-from permille.mesh.operations import (
-    Operation,
-    OperationStore,
-    Reservation,
-    operation_error,
-    operation_id,
-    operation_of,
-    part_request_id,
-)
+from permille.mesh.operations import Operation, OperationStore, Reservation, operation_error
 
 Request = decoder_pb2.DecodeRequest
 Result = decoder_pb2.DecodeResult

@@ -23,8 +23,8 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.mesh.config import MeshConfig
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.etcd import Etcd
+from permille.mesh.operation_names import operation_id
 from permille.mesh.operation_runner import Job
-from permille.mesh.operations import operation_id
 
 from .coverage_process import Coverage, Operation, profile_of, result_of, wish
 from .etcd_history import History

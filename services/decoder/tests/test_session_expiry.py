@@ -15,7 +15,8 @@ from permille.decoder.service.session_deletion import SessionDeletion
 from permille.decoder.service.session_expiry import SessionExpiry
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
-from permille.mesh.operations import OperationStore, part_request_id
+from permille.mesh.operation_names import part_request_id
+from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables

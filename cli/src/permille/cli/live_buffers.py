@@ -11,7 +11,7 @@ from permille.cli.client import MeshClient, answer, parts
 from permille.cli.rendering.trace_lines import buffers_text
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import PermilleError
-from permille.mesh.operations import operation_id
+from permille.mesh.operation_names import operation_id
 
 # On one line nobody reads more.
 _MOST_NODES = 16

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from permille.api.controller.v1 import controller_pb2
 from permille.cli.client import MeshClient, answer
 from permille.mesh.errors import PermilleError
-from permille.mesh.operations import operation_id
+from permille.mesh.operation_names import operation_id
 
 _PAUSE_S = 2.0
 _NEWEST = 50

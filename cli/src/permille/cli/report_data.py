@@ -13,7 +13,7 @@ from permille.cli.rendering.report import FunctionRow, InlinedRow, LossRow, Repo
 from permille.cli.session_list import ListedSession
 from permille.cli.tables import Answer, query, text_literal
 from permille.mesh.errors import DataLoss, FailedPrecondition
-from permille.mesh.operations import operation_id
+from permille.mesh.operation_names import operation_id
 
 _MOST_ROWS = 10_000_000
 _FUNCTIONS = """

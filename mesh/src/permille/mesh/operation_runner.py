@@ -14,7 +14,8 @@ from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import Backoff, until_available
 from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, ResourceExhausted, Unavailable, error_of
 from permille.mesh.interceptor import unexpected
-from permille.mesh.operations import Operation, OperationStore, Reservation, operation_id
+from permille.mesh.operation_names import operation_id
+from permille.mesh.operations import Operation, OperationStore, Reservation
 
 _log = structlog.get_logger(__name__)
 _RETRY_S = 1.0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +16,17 @@ from permille.api.operation.v1 import operation_pb2
 from permille.mesh.errors import Aborted, Code, InvalidArgument, NotFound, PermilleError, Unavailable, error_of
 from permille.mesh.etcd import Compare, Delete, Etcd, Get, KeyValue, Op, Put, exists, missing, unchanged, value_is
 from permille.mesh.lease import Lease
+from permille.mesh.operation_names import (
+    operation_id,
+    operation_name,
+    page_token_of,
+    read_page_token,
+    require_request_id,
+)
 
 Operation = operation_pb2.Operation
 _Ops = list[Op]
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_OPERATION_ID = re.compile(r"[0-9a-f]{12}-[0-9a-f]{8}")
-_PART = re.compile(rf"({_OPERATION_ID.pattern})-[0-9]+")
-_PREFIX = "operations/"
 DEFAULT_PAGE_SIZE = 50
 MOST_PAGE_SIZE = 1000
 # gRPC's clients take answers of 4 MiB, where they are told nothing else.
@@ -110,7 +111,7 @@ class OperationStore:
         now_ns = self._clock_ns()
         identity = f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
         operation = Operation(
-            name=_PREFIX + identity,
+            name=operation_name(identity),
             request_id=known_as,
             create_time=_timestamp(now_ns),
             update_time=_timestamp(now_ns),
@@ -138,7 +139,7 @@ class OperationStore:
         before = result.reads[0]
         if before is None:
             raise _changed(known_as)
-        return _same_request(await self.get(_PREFIX + before.value.decode()), request), False
+        return _same_request(await self.get(operation_name(before.value.decode())), request), False
 
     async def reservations(self) -> tuple[dict[str, bytes], int]:
         """What unfinished operations have reserved, by their ids, and the revision of the newest reservation."""
@@ -164,7 +165,7 @@ class OperationStore:
         if not request_id:
             return None
         known = await self.etcd.get(self.keys.requests + require_request_id(request_id))
-        return _same_request(await self.get(_PREFIX + known.value.decode()), request) if known else None
+        return _same_request(await self.get(operation_name(known.value.decode())), request) if known else None
 
     async def get(self, name: str) -> Operation:
         """The operation as it is now. Raises `InvalidArgument` for a malformed name, `NotFound`, `Unavailable`."""
@@ -183,7 +184,7 @@ class OperationStore:
                 f"page_size is {page_size}", reason="PAGE_SIZE", help="use 0 for the default, or 1 to 1,000"
             )
         size = min(page_size or DEFAULT_PAGE_SIZE, MOST_PAGE_SIZE)
-        before = self.keys.records + _read_token(page_token) if page_token else ""
+        before = self.keys.records + read_page_token(page_token) if page_token else ""
         page: list[Operation] = []
         room = _MOST_PAGE_BYTES
         at_once = min(size, DEFAULT_PAGE_SIZE) + 1
@@ -194,7 +195,7 @@ class OperationStore:
                     continue
                 room -= len(record.value)
                 if page and (len(page) == size or room < 0):
-                    return page, _token(page[-1].name.removeprefix(_PREFIX))
+                    return page, page_token_of(operation_id(page[-1].name))
                 page.append(operation)
         return page, ""
 
@@ -354,7 +355,7 @@ class OperationStore:
     ) -> Operation:
         while True:
             record = await self._record(identity)
-            operation = _operation(record, _PREFIX + identity)
+            operation = _operation(record, operation_name(identity))
             if record is None or operation.done:
                 raise _taken(operation.name)
             change(operation)
@@ -374,48 +375,14 @@ class OperationStore:
         reads = [Get(owner), Get(pending)]
         result = await self.etcd.txn(fenced, then, reads)
         # The lease may have run out while etcd was away: who comes first owns it again.
-        if not result.succeeded and result.reads[0] is None and await self.claim(_PREFIX + identity):
+        if not result.succeeded and result.reads[0] is None and await self.claim(operation_name(identity)):
             result = await self.etcd.txn(fenced, then, reads)
         if result.succeeded:
             return result.revision
         holder, saved = result.reads
         if holder is None or holder.value != self.owner or (since and (saved is None or saved.mod_revision != since)):
-            raise _taken(_PREFIX + identity)
+            raise _taken(operation_name(identity))
         return 0
-
-
-def require_request_id(request_id: str) -> str:
-    """The request_id, if it is well formed. Raises `InvalidArgument`."""
-    if not _REQUEST_ID.fullmatch(request_id):
-        raise InvalidArgument(
-            f"the request_id {request_id[:200]!r} is malformed",
-            reason="REQUEST_ID",
-            help="use 1 to 128 letters, digits and . _ : -, beginning with a letter or digit; a UUID is fine",
-        )
-    return request_id
-
-
-def operation_id(name: str) -> str:
-    """The id in `operations/<id>`. Raises `InvalidArgument`."""
-    identity = name.removeprefix(_PREFIX)
-    if not name.startswith(_PREFIX) or not _OPERATION_ID.fullmatch(identity):
-        raise InvalidArgument(
-            f"{name[:200]!r} does not name an operation",
-            reason="OPERATION_NAME",
-            help="the name of an operation is `operations/<id>`, as the start call returned it",
-        )
-    return identity
-
-
-def part_request_id(operation: str, part: int) -> str:
-    """Under which an operation asks others for a part of its work. Raises `InvalidArgument`."""
-    return f"{operation_id(operation)}-{part}"
-
-
-def operation_of(request_id: str) -> str:
-    """The operation of which this is a `part_request_id`; "" for any other."""
-    part = _PART.fullmatch(request_id)
-    return _PREFIX + part[1] if part else ""
 
 
 def operation_error(operation: Operation) -> PermilleError | None:
@@ -480,21 +447,3 @@ def _timestamp(ns: int) -> Timestamp:
     stamp = Timestamp()
     stamp.FromNanoseconds(ns)
     return stamp
-
-
-def _token(identity: str) -> str:
-    return base64.urlsafe_b64encode(identity.encode()).decode()
-
-
-def _read_token(token: str) -> str:
-    try:
-        identity = base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except ValueError:
-        identity = ""
-    if not _OPERATION_ID.fullmatch(identity):
-        raise InvalidArgument(
-            "the page_token is not one that this list has given",
-            reason="PAGE_TOKEN",
-            help="pass next_page_token of the page before, unchanged, or nothing for the first page",
-        )
-    return identity

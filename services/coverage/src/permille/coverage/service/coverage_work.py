@@ -24,8 +24,8 @@ from permille.coverage.service.session_profiles import SessionProfiles
 from permille.coverage.service.turn import Turn
 from permille.coverage.service.wire import backend_word, node_failure
 from permille.mesh.errors import Cancelled, Code, PermilleError
+from permille.mesh.operation_names import part_request_id
 from permille.mesh.operation_runner import Job
-from permille.mesh.operations import part_request_id
 
 Session = controller_pb2.Session
 CoverageJob = Job[coverage_pb2.StartCoverageRequest]

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from permille.api.coverage.v1 import coverage_pb2
 from permille.mesh.backoff import until_available
 from permille.mesh.errors import ResourceExhausted
-from permille.mesh.operations import OperationStore, Reservation, operation_id
+from permille.mesh.operation_names import operation_id
+from permille.mesh.operations import OperationStore, Reservation
 
 _AGAIN_S = 5.0
 

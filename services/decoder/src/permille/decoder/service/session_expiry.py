@@ -14,7 +14,8 @@ from permille.decoder.service.session_deletion import FINAL, SessionDeletion
 from permille.mesh.election import Election
 from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
-from permille.mesh.operations import OperationStore, operation_of
+from permille.mesh.operation_names import operation_of
+from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectInfo, ObjectStore
 
 _NODES = "/permille/v1/nodes/"
