@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operation-aware control: TraceEn is set when a target first arrives and cleared when the period ends. When a
- * target leaves, nothing is done: the CR3 filter silences the core until the target is back.
+ * Operation-aware control: TraceEn is set when a target first arrives and cleared when the period
+ * ends. When a target leaves, nothing is done: the CR3 filter silences the core until the target is
+ * back.
  */
 #include <linux/sched.h>
 #include <asm/msr-index.h>
@@ -157,7 +158,10 @@ void core_init(struct permille_core *core, struct permille_session *session, u32
 	core->timer.function = period_over;
 }
 
-/* Who is on the core came without a switch that would tell: before the session, or before it was a target. */
+/*
+ * Who is on the core came without a switch that would tell: before the session, or before it was a
+ * target.
+ */
 void core_look(void *data)
 {
 	struct permille_core *core = data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One core of a session. Its state changes only on that core with interrupts off (switch hook, timer,
- * inter-processor call, hotplug), so that it needs no lock.
+ * One core of a session. Its state changes only on that core with interrupts off (switch hook,
+ * timer, inter-processor call, hotplug), so that it needs no lock.
  */
 #ifndef PERMILLE_CORE_H
 #define PERMILLE_CORE_H
@@ -35,7 +35,10 @@ struct permille_core {
 	struct permille_core_status status;
 };
 
-/* The core's part in an active session, or NULL: all that a switch of a machine without sessions looks at */
+/*
+ * The core's part in an active session, or NULL: all that a switch of a machine without sessions
+ * looks at
+ */
 DECLARE_PER_CPU(struct permille_core *, permille_active_core);
 
 /* How often the core went offline, and perf's event that kept others away from it with it */

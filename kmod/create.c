@@ -102,7 +102,8 @@ static int fill_core(struct permille_session *session, struct permille_setup *se
 {
 	int node = cpu_to_node(plan->cpu), failed;
 
-	failed = topa_allocate(&core->topa, plan->buffer_bytes, node, setup->flags & PERMILLE_WRITE_COMBINING);
+	failed = topa_allocate(&core->topa, plan->buffer_bytes, node,
+			       setup->flags & PERMILLE_WRITE_COMBINING);
 	if (!failed)
 		failed = ring_allocate(&core->ring, plan->switch_records, node);
 	if (failed)
@@ -158,7 +159,8 @@ struct permille_session *session_create(struct permille_setup *setup)
 
 	if (failed)
 		return ERR_PTR(failed);
-	plans = vmemdup_user(u64_to_user_ptr(setup->cores), array_size(setup->core_count, sizeof(*plans)));
+	plans = vmemdup_user(u64_to_user_ptr(setup->cores),
+			     array_size(setup->core_count, sizeof(*plans)));
 	if (IS_ERR(plans))
 		return ERR_CAST(plans);
 	session = allocate(setup);

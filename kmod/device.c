@@ -169,7 +169,8 @@ static long permille_ioctl(struct file *file, unsigned int command, unsigned lon
 static __poll_t permille_poll(struct file *file, poll_table *wait)
 {
 	const struct opened *opened = file->private_data;
-	struct permille_session *session = smp_load_acquire(&opened->session);	/* whole, by setup */
+	/* Whole, by setup */
+	struct permille_session *session = smp_load_acquire(&opened->session);
 
 	if (!session)
 		return EPOLLERR;
@@ -178,7 +179,8 @@ static __poll_t permille_poll(struct file *file, poll_table *wait)
 }
 
 /* The trace cannot be made writable later either. */
-static int keep_read_only(struct vm_area_struct *vma, unsigned long start, unsigned long end, unsigned long flags)
+static int keep_read_only(struct vm_area_struct *vma, unsigned long start, unsigned long end,
+			  unsigned long flags)
 {
 	return flags & VM_WRITE ? -EACCES : 0;
 }
@@ -201,7 +203,8 @@ static int map_trace(const struct permille_core *core, struct vm_area_struct *vm
 static int permille_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	const struct opened *opened = file->private_data;
-	struct permille_session *session = smp_load_acquire(&opened->session);	/* whole, by setup */
+	/* Whole, by setup */
+	struct permille_session *session = smp_load_acquire(&opened->session);
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	u64 index = offset >> 32;
 

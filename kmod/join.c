@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A process becomes a target after setup: it came into the group that is recorded otherwise than by a target's fork. */
+/*
+ * A process becomes a target after setup: it came into the group that is recorded otherwise than by
+ * a target's fork.
+ */
 #include <linux/errno.h>
 
 #include "session.h"
@@ -20,9 +23,11 @@ int session_join(struct permille_session *session, struct permille_process *proc
 	process->refusal = PERMILLE_REFUSED_NOT;
 	process->refused_value = 0;
 	if (process->version != PERMILLE_UAPI_VERSION)
-		return refuse_process(process, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION, -EINVAL);
+		return refuse_process(process, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION,
+				      -EINVAL);
 	if (process->reserved)
-		return refuse_process(process, PERMILLE_REFUSED_RESERVED, process->reserved, -EINVAL);
+		return refuse_process(process, PERMILLE_REFUSED_RESERVED, process->reserved,
+				      -EINVAL);
 	if (!sees_all_processes())
 		return refuse_process(process, PERMILLE_REFUSED_NAMESPACE, 0, -EPERM);
 	if (session_state(session) == PERMILLE_ENDED)

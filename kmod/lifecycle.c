@@ -55,7 +55,8 @@ int lifecycle_watch(void)
 {
 	int failed;
 
-	hotplug_state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "permille:core", NULL, core_offline);
+	hotplug_state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "permille:core", NULL,
+						  core_offline);
 	if (hotplug_state < 0)
 		return hotplug_state;
 	failed = register_pm_notifier(&power);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Cores that go offline, machines that sleep, reboot or start another kernel: tracing ends first. */
+/*
+ * Cores that go offline, machines that sleep, reboot or start another kernel: tracing ends first.
+ */
 #ifndef PERMILLE_LIFECYCLE_H
 #define PERMILLE_LIFECYCLE_H
 

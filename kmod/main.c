@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-/* permille: Processor Trace whose control costs by the number of cores, not by the scheduling rate. */
+/*
+ * permille: Processor Trace whose control costs by the number of cores, not by the scheduling rate.
+ */
 #include <linux/module.h>
 
 #include "core.h"
@@ -17,7 +19,8 @@ MODULE_PARM_DESC(model, "a trace unit in memory instead of the processor's: for 
 
 static bool emulated;
 module_param(emulated, bool, 0444);
-MODULE_PARM_DESC(emulated, "the processor has the registers, but its CPUID does not say so: QEMU with the bench's plugin");
+MODULE_PARM_DESC(emulated,
+		 "the processor has the registers, but its CPUID does not say so: QEMU with the bench's plugin");
 
 module_param_named(per_switch, permille_per_switch, bool, 0444);
 MODULE_PARM_DESC(per_switch, "for comparison only: TraceEn on and off at every switch of a target");

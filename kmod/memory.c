@@ -6,7 +6,8 @@
 
 static unsigned int memory_limit_mb = 1024;
 module_param(memory_limit_mb, uint, 0644);
-MODULE_PARM_DESC(memory_limit_mb, "MiB that all sessions together may take for trace and switch records");
+MODULE_PARM_DESC(memory_limit_mb,
+		 "MiB that all sessions together may take for trace and switch records");
 
 static atomic64_t used;
 

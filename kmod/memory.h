@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What all sessions together may take. The pages themselves are charged to the owner's memory cgroup. */
+/*
+ * What all sessions together may take. The pages themselves are charged to the owner's memory
+ * cgroup.
+ */
 #ifndef PERMILLE_MEMORY_H
 #define PERMILLE_MEMORY_H
 

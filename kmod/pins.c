@@ -6,7 +6,10 @@
 
 #include "pins.h"
 
-/* Memories whose only holder was a pin: nobody else looks at them, so that they are chained by their own mmlist. */
+/*
+ * Memories whose only holder was a pin: nobody else looks at them, so that they are chained by
+ * their own mmlist.
+ */
 static LLIST_HEAD(dead);
 
 static struct llist_node *node_of(struct mm_struct *mm)

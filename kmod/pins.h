@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The memory that a filter names. A CR3 is the place of page tables, and the next process may get the place of
- * those that were freed; as long as the memory is pinned, its page tables stay, whether its process lives or not.
+ * The memory that a filter names. A CR3 is the place of page tables, and the next process may get
+ * the place of those that were freed; as long as the memory is pinned, its page tables stay,
+ * whether its process lives or not.
  */
 #ifndef PERMILLE_PINS_H
 #define PERMILLE_PINS_H

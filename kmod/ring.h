@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Switch records of one core. One writer: that core with interrupts off. One reader: the owner, by mmap. */
+/*
+ * Switch records of one core. One writer: that core with interrupts off. One reader: the owner, by
+ * mmap.
+ */
 #ifndef PERMILLE_RING_H
 #define PERMILLE_RING_H
 

@@ -79,9 +79,9 @@ u64 rtit_ctl(u32 flags, u32 psb_freq, u32 mtc_freq, u32 cyc_threshold)
 }
 
 /*
- * The value that CR3 has, in bits 63:5, while user code of the mm runs. The kernel's address space numbers
- * (1 to 6) are in bits 4:0, which the filter ignores. With page table isolation user code has page tables
- * and numbers of its own, told by bits 12 and 11.
+ * The value that CR3 has, in bits 63:5, while user code of the mm runs. The kernel's address space
+ * numbers (1 to 6) are in bits 4:0, which the filter ignores. With page table isolation user code
+ * has page tables and numbers of its own, told by bits 12 and 11.
  */
 u64 rtit_cr3(struct mm_struct *mm)
 {
@@ -135,8 +135,9 @@ bool rtit_arm(struct permille_core *core)
 }
 
 /*
- * Linux' intel_pt remembers what it has written to these two and leaves out what it would write again
- * (pt_config_buffer): with ours still in them it would trace into memory that we have given back.
+ * Linux' intel_pt remembers what it has written to these two and leaves out what it would write
+ * again (pt_config_buffer): with ours still in them it would trace into memory that we have given
+ * back.
  */
 void rtit_disarm(struct permille_core *core)
 {
@@ -181,7 +182,8 @@ bool rtit_position(struct permille_core *core, u64 *table, u32 *entry, u32 *offs
 {
 	u64 pointers;
 
-	if (!get(core, MSR_IA32_RTIT_OUTPUT_BASE, table) || !get(core, MSR_IA32_RTIT_OUTPUT_MASK, &pointers))
+	if (!get(core, MSR_IA32_RTIT_OUTPUT_BASE, table) ||
+	    !get(core, MSR_IA32_RTIT_OUTPUT_MASK, &pointers))
 		return false;
 	*entry = MASK_PTRS_ENTRY(pointers);
 	*offset = MASK_PTRS_OFFSET(pointers);

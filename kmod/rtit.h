@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The trace unit of a core: what it offers and how it is driven (Intel SDM volume 3, "Intel Processor Trace"). */
+/*
+ * The trace unit of a core: what it offers and how it is driven (Intel SDM volume 3, "Intel
+ * Processor Trace").
+ */
 #ifndef PERMILLE_RTIT_H
 #define PERMILLE_RTIT_H
 
@@ -19,7 +22,8 @@ struct rtit_caps {
 struct rtit_ops {
 	u32 backend;
 	void (*cpuid)(u32 subleaf, u32 regs[4]);
-	int (*claim)(int cpu, u32 *refusal);	/* process context: keeps others away from the core */
+	/* Process context: keeps others away from the core */
+	int (*claim)(int cpu, u32 *refusal);
 	void (*release)(int cpu);
 	int (*read)(u32 msr, u64 *value);
 	int (*write)(u32 msr, u64 value);
@@ -43,7 +47,10 @@ bool rtit_arm(struct permille_core *core);
 void rtit_disarm(struct permille_core *core);
 bool rtit_on(struct permille_core *core, u64 cr3);
 bool rtit_off(struct permille_core *core);
-/* Whether the last region is full; or there was an operational error, after which nothing is written either */
+/*
+ * Whether the last region is full; or there was an operational error, after which nothing is
+ * written either
+ */
 bool rtit_stopped(struct permille_core *core, bool *error);
 /* Where the next byte would go; false where it cannot be told */
 bool rtit_position(struct permille_core *core, u64 *table, u32 *entry, u32 *offset);

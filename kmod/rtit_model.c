@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A trace unit in memory, for machines without one: registers with the processor's rules, output through the
- * same tables. It knows no instructions, only which memory runs on a core; each time the filter comes to match
- * it writes model_bytes of PSB, PSBEND and PAD packets.
+ * A trace unit in memory, for machines without one: registers with the processor's rules, output
+ * through the same tables. It knows no instructions, only which memory runs on a core; each time
+ * the filter comes to match it writes model_bytes of PSB, PSBEND and PAD packets.
  */
 #include <linux/io.h>
 #include <linux/mm.h>
@@ -19,23 +19,28 @@
 
 static unsigned int model_bytes = 32;
 module_param(model_bytes, uint, 0644);
-MODULE_PARM_DESC(model_bytes, "model only: bytes written each time that the filter comes to match, a multiple of 32");
+MODULE_PARM_DESC(model_bytes,
+		 "model only: bytes written each time that the filter comes to match, a multiple of 32");
 
 static unsigned int model_cr3_mismatches;
 module_param(model_cr3_mismatches, uint, 0444);
-MODULE_PARM_DESC(model_cr3_mismatches, "model only: how often a task ran with another CR3 than the filter would hold");
+MODULE_PARM_DESC(model_cr3_mismatches,
+		 "model only: how often a task ran with another CR3 than the filter would hold");
 
 static unsigned int model_moved;
 module_param(model_moved, uint, 0444);
-MODULE_PARM_DESC(model_moved, "model only: how often a core was released with other output registers than it was claimed with");
+MODULE_PARM_DESC(model_moved,
+		 "model only: how often a core was released with other output registers than it was claimed with");
 
 static unsigned int model_switched;
 module_param(model_switched, uint, 0444);
-MODULE_PARM_DESC(model_switched, "model only: how often TraceEn was set or cleared, while one core is recorded");
+MODULE_PARM_DESC(model_switched,
+		 "model only: how often TraceEn was set or cleared, while one core is recorded");
 
 static bool model_error;
 module_param(model_error, bool, 0644);
-MODULE_PARM_DESC(model_error, "model only: the next output is an operational error, as of a table that cannot be read");
+MODULE_PARM_DESC(model_error,
+		 "model only: the next output is an operational error, as of a table that cannot be read");
 
 static bool model_one_region;
 module_param(model_one_region, bool, 0444);
@@ -142,7 +147,8 @@ static void emit(struct model_core *core)
 
 static void run(struct model_core *core)
 {
-	bool match = core->cr3 && (!(core->ctl & RTIT_CTL_CR3EN) || !((core->cr3 ^ core->match) >> 5));
+	bool match = core->cr3 &&
+		     (!(core->ctl & RTIT_CTL_CR3EN) || !((core->cr3 ^ core->match) >> 5));
 
 	if ((core->ctl & RTIT_CTL_TRACEEN) && match)
 		emit(core);
@@ -172,9 +178,10 @@ static int model_read(u32 msr, u64 *value)
 	return -EIO;
 }
 
-#define CTL_KNOWN (RTIT_CTL_TRACEEN | RTIT_CTL_CYCLEACC | RTIT_CTL_OS | RTIT_CTL_USR | RTIT_CTL_CR3EN | \
-		   RTIT_CTL_TOPA | RTIT_CTL_MTC_EN | RTIT_CTL_TSC_EN | RTIT_CTL_DISRETC | RTIT_CTL_BRANCH_EN | \
-		   RTIT_CTL_MTC_RANGE | RTIT_CTL_CYC_THRESH | RTIT_CTL_PSB_FREQ)
+#define CTL_KNOWN (RTIT_CTL_TRACEEN | RTIT_CTL_CYCLEACC | RTIT_CTL_OS | RTIT_CTL_USR | \
+		   RTIT_CTL_CR3EN | RTIT_CTL_TOPA | RTIT_CTL_MTC_EN | RTIT_CTL_TSC_EN | \
+		   RTIT_CTL_DISRETC | RTIT_CTL_BRANCH_EN | RTIT_CTL_MTC_RANGE | \
+		   RTIT_CTL_CYC_THRESH | RTIT_CTL_PSB_FREQ)
 
 /* While TraceEn is set only TraceEn may change; it can be set only with a table to write to. */
 static int write_ctl(struct model_core *core, u64 value)
@@ -218,7 +225,10 @@ static int model_write(u32 msr, u64 value)
 	return -EIO;
 }
 
-/* The task that still runs has its CR3 loaded: would the filter hold the same? In the kernel there are no PTI bits. */
+/*
+ * The task that still runs has its CR3 loaded: would the filter hold the same? In the kernel there
+ * are no PTI bits.
+ */
 static void check_cr3(void)
 {
 	u64 loaded = __native_read_cr3(), expected;

@@ -39,7 +39,10 @@ static int msr_write(u32 msr, u64 value)
 	return wrmsrl_safe(msr, value);
 }
 
-/* As the machine's first process does: the owner may have another root, or another /sys in its mount namespace. */
+/*
+ * As the machine's first process does: the owner may have another root, or another /sys in its
+ * mount namespace.
+ */
 static struct file *open_as_init(const char *path, int flags)
 {
 	struct path root;
@@ -79,8 +82,9 @@ static bool is_there(const char *folder)
 }
 
 /*
- * A disabled event on the core: intel_pt is exclusive, so that perf refuses everybody else with EBUSY, and
- * refuses us where somebody was first. There is no intel_pt where the kernel's devices are seen without it.
+ * A disabled event on the core: intel_pt is exclusive, so that perf refuses everybody else with
+ * EBUSY, and refuses us where somebody was first. There is no intel_pt where the kernel's devices
+ * are seen without it.
  */
 static int reserve(int cpu)
 {

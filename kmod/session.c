@@ -28,7 +28,10 @@ static void end_here(void *data)
 	core_end(call->core, call->reason);
 }
 
-/* Ends each core that has not, on that core. Afterwards no hook and no timer of the session runs anywhere. */
+/*
+ * Ends each core that has not, on that core. Afterwards no hook and no timer of the session runs
+ * anywhere.
+ */
 static void end_cores(struct permille_session *session, u32 reason)
 {
 	u32 i;
@@ -44,7 +47,9 @@ static void end_cores(struct permille_session *session, u32 reason)
 	cpus_read_unlock();
 }
 
-/* A core that went offline is not claimed any more when it is back: perf may have taken it since. */
+/*
+ * A core that went offline is not claimed any more when it is back: perf may have taken it since.
+ */
 static bool cores_stayed_online(const struct permille_session *session)
 {
 	u32 i;
@@ -52,7 +57,8 @@ static bool cores_stayed_online(const struct permille_session *session)
 	for (i = 0; i < session->core_count; i++) {
 		const struct permille_core *core = &session->cores[i];
 
-		if (!cpu_online(core->cpu) || core->departures != per_cpu(permille_departures, core->cpu))
+		if (!cpu_online(core->cpu) ||
+		    core->departures != per_cpu(permille_departures, core->cpu))
 			return false;
 	}
 	return true;
@@ -192,8 +198,8 @@ static bool is_alive(u32 pid)
 }
 
 /*
- * A process that ends is taken out by sessions_exit when it has no live thread any more. It is put in first and
- * looked at then, so that one that ends meanwhile is taken out here or there.
+ * A process that ends is taken out by sessions_exit when it has no live thread any more. It is put
+ * in first and looked at then, so that one that ends meanwhile is taken out here or there.
  */
 int session_add_process(struct permille_session *session, u32 pid)
 {
@@ -224,7 +230,8 @@ static void measure_here(void *data)
 		core_measure(core);
 }
 
-int session_core_status(struct permille_session *session, u32 index, struct permille_core_status *status)
+int session_core_status(struct permille_session *session, u32 index,
+			struct permille_core_status *status)
 {
 	struct permille_core *core;
 
@@ -246,7 +253,8 @@ void sessions_fork(u32 parent, u32 child)
 
 	rcu_read_lock();
 	list_for_each_entry_rcu(session, &sessions, list)
-		if ((session->flags & PERMILLE_FOLLOW_FORK) && targets_have(&session->targets, parent))
+		if ((session->flags & PERMILLE_FOLLOW_FORK) &&
+		    targets_have(&session->targets, parent))
 			targets_add(&session->targets, child);
 	rcu_read_unlock();
 }

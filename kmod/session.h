@@ -42,7 +42,8 @@ void session_stop(struct permille_session *session, u32 reason);
 void session_destroy(struct permille_session *session);
 u32 session_state(const struct permille_session *session);
 void session_status(const struct permille_session *session, struct permille_session_status *status);
-int session_core_status(struct permille_session *session, u32 index, struct permille_core_status *status);
+int session_core_status(struct permille_session *session, u32 index,
+			struct permille_core_status *status);
 u32 session_count(void);
 
 /* From a core, interrupts off */

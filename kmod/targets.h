@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The processes of a session. A process can be in one line of the table only, and stays where it is, so that a
- * switch of the session's cores looks through one cache line without a lock, whatever has come and gone before.
+ * The processes of a session. A process can be in one line of the table only, and stays where it
+ * is, so that a switch of the session's cores looks through one cache line without a lock, whatever
+ * has come and gone before.
  */
 #ifndef PERMILLE_TARGETS_H
 #define PERMILLE_TARGETS_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks as large as the page allocator gives them, in the order of their addresses: those that lie side by side
- * are one region, so that a table is rarely left.
+ * Blocks as large as the page allocator gives them, in the order of their addresses: those that lie
+ * side by side are one region, so that a table is rarely left.
  */
 #include <linux/io.h>
 #include <linux/mm.h>
@@ -30,7 +30,8 @@ static u64 *add_table(struct topa *topa, int node)
 
 	if (!page)
 		return NULL;
-	tables = krealloc_array(topa->tables, topa->table_count + 1, sizeof(*tables), GFP_KERNEL_ACCOUNT);
+	tables = krealloc_array(topa->tables, topa->table_count + 1, sizeof(*tables),
+				GFP_KERNEL_ACCOUNT);
 	if (!tables) {
 		__free_page(page);
 		return NULL;
@@ -107,7 +108,8 @@ static int by_address(const void *one, const void *other)
 /* Whether both are the halves of an aligned block */
 static bool are_halves(u64 one, u64 other)
 {
-	return topa_order(one) == topa_order(other) && topa_order(one) < min(region_order, MAX_REGION_ORDER) &&
+	return topa_order(one) == topa_order(other) &&
+	       topa_order(one) < min(region_order, MAX_REGION_ORDER) &&
 	       (other & TOPA_ADDRESS) == ((one & TOPA_ADDRESS) | topa_bytes_of(one));
 }
 
@@ -231,8 +233,8 @@ int topa_mmap(const struct topa *topa, struct vm_area_struct *vma)
 			if (!value || (value & TOPA_END))
 				break;
 			size = min(size, vma->vm_end - at);
-			failed = remap_pfn_range(vma, at, (value & TOPA_ADDRESS) >> PAGE_SHIFT, size,
-						 vma->vm_page_prot);
+			failed = remap_pfn_range(vma, at, (value & TOPA_ADDRESS) >> PAGE_SHIFT,
+						 size, vma->vm_page_prot);
 			if (failed)
 				return failed;
 			at += size;

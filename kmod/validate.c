@@ -11,7 +11,8 @@
 
 static bool allow_kernel;
 module_param(allow_kernel, bool, 0444);
-MODULE_PARM_DESC(allow_kernel, "let sessions record kernel code, whose addresses the owner then knows");
+MODULE_PARM_DESC(allow_kernel,
+		 "let sessions record kernel code, whose addresses the owner then knows");
 
 int refuse(struct permille_setup *setup, u32 refusal, u32 value, int error)
 {
@@ -37,7 +38,8 @@ static int validate_frequencies(struct permille_setup *setup)
 		return refuse(setup, PERMILLE_REFUSED_FREQUENCY, setup->psb_freq, -EOPNOTSUPP);
 	if (!has_frequency(setup->flags & PERMILLE_MTC ? rtit_caps.mtc_freqs : 0, setup->mtc_freq))
 		return refuse(setup, PERMILLE_REFUSED_FREQUENCY, setup->mtc_freq, -EOPNOTSUPP);
-	if (!has_frequency(setup->flags & PERMILLE_CYC ? rtit_caps.cyc_thresholds : 0, setup->cyc_threshold))
+	if (!has_frequency(setup->flags & PERMILLE_CYC ? rtit_caps.cyc_thresholds : 0,
+			   setup->cyc_threshold))
 		return refuse(setup, PERMILLE_REFUSED_FREQUENCY, setup->cyc_threshold, -EOPNOTSUPP);
 	return 0;
 }
@@ -61,7 +63,8 @@ int validate_setup(struct permille_setup *setup)
 	if (setup->reserved)
 		return refuse(setup, PERMILLE_REFUSED_RESERVED, setup->reserved, -EINVAL);
 	if (setup->flags & ~offered())
-		return refuse(setup, PERMILLE_REFUSED_FLAGS, setup->flags & ~offered(), -EOPNOTSUPP);
+		return refuse(setup, PERMILLE_REFUSED_FLAGS, setup->flags & ~offered(),
+			      -EOPNOTSUPP);
 	if (!sees_all_processes())
 		return refuse(setup, PERMILLE_REFUSED_NAMESPACE, 0, -EPERM);
 	if (setup->period_ns < PERMILLE_MIN_PERIOD_NS || setup->period_ns > PERMILLE_MAX_PERIOD_NS)
@@ -80,7 +83,8 @@ int validate_core(struct permille_setup *setup, const struct permille_core_plan 
 	if (plan->buffer_bytes < PERMILLE_MIN_BUFFER || plan->buffer_bytes > PERMILLE_MAX_BUFFER ||
 	    !PAGE_ALIGNED(plan->buffer_bytes))
 		return refuse(setup, PERMILLE_REFUSED_BUFFER, plan->cpu, -EINVAL);
-	if (plan->switch_records < PERMILLE_MIN_RECORDS || plan->switch_records > PERMILLE_MAX_RECORDS ||
+	if (plan->switch_records < PERMILLE_MIN_RECORDS ||
+	    plan->switch_records > PERMILLE_MAX_RECORDS ||
 	    !is_power_of_2(plan->switch_records))
 		return refuse(setup, PERMILLE_REFUSED_RECORDS, plan->cpu, -EINVAL);
 	return 0;

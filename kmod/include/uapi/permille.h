@@ -2,12 +2,12 @@
 /*
  * The interface of /dev/permille: one open file is one session.
  *
- * open, PERMILLE_IOC_SETUP, mmap, PERMILLE_IOC_START, poll (readable: ended), PERMILLE_IOC_SESSION and
- * PERMILLE_IOC_CORE, read the mappings, close. The session ends by its own period; STOP, close and the
- * death of the owner end it earlier. Needs CAP_PERFMON in the initial user namespace.
+ * open, PERMILLE_IOC_SETUP, mmap, PERMILLE_IOC_START, poll (readable: ended), PERMILLE_IOC_SESSION
+ * and PERMILLE_IOC_CORE, read the mappings, close. The session ends by its own period; STOP, close
+ * and the death of the owner end it earlier. Needs CAP_PERFMON in the initial user namespace.
  *
- * From SETUP on a process that ends is no target any more, what a target forks becomes one where asked for,
- * and PERMILLE_IOC_ADD_PROCESS adds others.
+ * From SETUP on a process that ends is no target any more, what a target forks becomes one where
+ * asked for, and PERMILLE_IOC_ADD_PROCESS adds others.
  *
  * All integers are little-endian (x86), all reserved fields must be zero.
  */
@@ -33,8 +33,8 @@
 #define PERMILLE_MTC		(1u << 1)	/* setup.mtc_freq out of info.mtc_freqs */
 #define PERMILLE_CYC		(1u << 2)	/* setup.cyc_threshold out of info.cyc_thresholds */
 #define PERMILLE_NO_RET_COMPRESSION (1u << 3)
-#define PERMILLE_CR3_FILTER	(1u << 4)	/* without it, all user code of the cores is recorded */
-#define PERMILLE_KERNEL		(1u << 5)	/* kernel code too; needs the module parameter allow_kernel */
+#define PERMILLE_CR3_FILTER	(1u << 4)	/* else all user code of the cores is recorded */
+#define PERMILLE_KERNEL		(1u << 5)	/* kernel code too, where allow_kernel permits it */
 #define PERMILLE_FOLLOW_FORK	(1u << 6)	/* processes that the targets fork become targets */
 #define PERMILLE_WRITE_COMBINING (1u << 7)	/* the buffers bypass the caches */
 #define PERMILLE_ALL_FLAGS	0xffu
@@ -58,14 +58,14 @@ enum permille_refusal {
 	PERMILLE_REFUSED_BUFFER,	/* size: the core */
 	PERMILLE_REFUSED_RECORDS,	/* not a power of two, or out of range: the core */
 	PERMILLE_REFUSED_CORE_BUSY,	/* another session has it: the core */
-	PERMILLE_REFUSED_PERF,		/* perf's intel_pt has it, or nothing tells whether: the core */
+	PERMILLE_REFUSED_PERF,		/* perf's intel_pt has it, or nothing tells: the core */
 	PERMILLE_REFUSED_FOREIGN,	/* somebody else's TraceEn is set: the core */
-	PERMILLE_REFUSED_KVM,		/* KVM uses PT for its guests, or VMX operation excludes PT: the core */
+	PERMILLE_REFUSED_KVM,		/* KVM uses PT for guests, or VMX excludes PT: the core */
 	PERMILLE_REFUSED_PROCESS_COUNT,
 	PERMILLE_REFUSED_PROCESS,	/* no such process: the pid */
 	PERMILLE_REFUSED_NAMESPACE,	/* the caller does not see the host's pids */
-	PERMILLE_REFUSED_MEMORY,	/* beyond memory_limit_mb, or not to be had: the MiB asked for */
-	PERMILLE_REFUSED_SLEEPING,	/* the machine is about to sleep or to stop; START then says EBUSY */
+	PERMILLE_REFUSED_MEMORY,	/* beyond memory_limit_mb, or not to be had: the MiB */
+	PERMILLE_REFUSED_SLEEPING,	/* about to sleep or to stop; START then says EBUSY */
 	PERMILLE_REFUSED_ROOM,		/* too many targets: the pid */
 	PERMILLE_REFUSED_ENDED,		/* the session is over */
 };
@@ -77,7 +77,8 @@ struct permille_info {
 	__u32 psb_freqs;		/* bit n: 2^(n+11) bytes */
 	__u32 mtc_freqs;		/* bit n: 2^n crystal clocks */
 	__u32 cyc_thresholds;		/* bit n */
-	__u32 regions;			/* 1: one region per core, a power of two up to 4 MiB; else any number */
+	/* 1: one region per core, a power of two up to 4 MiB; else any number */
+	__u32 regions;
 	__u32 per_switch;		/* the comparison variant is on: never for production */
 	__u64 memory_limit_bytes;
 	__u64 memory_used_bytes;
@@ -88,7 +89,7 @@ struct permille_info {
 struct permille_core_plan {
 	__u32 cpu;
 	__u32 switch_records;		/* capacity of the ring, a power of two */
-	__u64 buffer_bytes;		/* a multiple of 4096; what it got is in permille_core_status */
+	__u64 buffer_bytes;		/* a multiple of 4096; got: see permille_core_status */
 };
 
 struct permille_setup {
@@ -138,7 +139,7 @@ enum permille_end {
 	PERMILLE_END_STOPPED,		/* STOP or close */
 	PERMILLE_END_OFFLINE,		/* the core went offline */
 	PERMILLE_END_SLEEP,		/* suspend, hibernation, reboot, kexec */
-	PERMILLE_END_FAULT,		/* an MSR access was refused, or the trace unit met an error */
+	PERMILLE_END_FAULT,		/* a refused MSR access, or the trace unit's error */
 };
 
 struct permille_core_status {
@@ -149,8 +150,9 @@ struct permille_core_status {
 	__u32 full;			/* the STOP region was filled */
 	__u32 faults;			/* refused MSR accesses */
 	__u64 trace_bytes;
-	__u64 operations_on, operations_off;	/* TraceEn written, but by retargets: at most once each */
-	__u64 retargets;		/* TraceEn off and on to move the CR3 filter: exec, several processes */
+	/* TraceEn written, but by retargets: at most once each */
+	__u64 operations_on, operations_off;
+	__u64 retargets;		/* TraceEn off and on to move the CR3 filter */
 	__u64 arrivals;			/* switches to a target's thread */
 	__u64 records;
 	__u64 records_dropped;
@@ -172,8 +174,8 @@ struct permille_switch {
 };
 
 /*
- * First page of a ring, the records begin at PERMILLE_RING_RECORDS. The module writes head, the owner tail;
- * both only grow, a record's place is its number modulo capacity.
+ * First page of a ring, the records begin at PERMILLE_RING_RECORDS. The module writes head, the
+ * owner tail; both only grow, a record's place is its number modulo capacity.
  */
 struct permille_ring {
 	__u64 head;
