@@ -41,7 +41,8 @@ void wait_done(pid_t pid)
 {
 	int status = 0;
 
-	check(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status), "process %d ended with %#x", pid, status);
+	check(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status),
+	      "process %d ended with %#x", pid, status);
 }
 
 void end_child(struct recording *r, pid_t pid)

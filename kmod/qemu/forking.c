@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Has three children at work at any time, each for a while: a program of its own, which is recorded (following_in_guest.py). */
+/*
+ * Has three children at work at any time, each for a while: a program of its own, which is recorded
+ * (following_in_guest.py).
+ */
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The first and only program of the guest: loads the module, runs the tests, switches the machine off. */
+/*
+ * The first and only program of the guest: loads the module, runs the tests, switches the machine
+ * off.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,9 +91,11 @@ static void check_locks_are_proved(void)
 void check_kernel_log(void)
 {
 	static const char *const complaints[] = {
-		"BUG", "WARNING", "Oops", "Call Trace", "general protection", "UBSAN", "KASAN", "possible circular",
-		"invalid context", "refcount_t", "bad page", "Bad page", "conflicting memory types", "freeing invalid memtype",
-		"map pfn RAM range", /* mapped with another caching than the kernel's own of the same pages */
+		"BUG", "WARNING", "Oops", "Call Trace", "general protection", "UBSAN", "KASAN",
+		"possible circular", "invalid context", "refcount_t", "bad page", "Bad page",
+		"conflicting memory types", "freeing invalid memtype",
+		/* Mapped with another caching than the kernel's own of the same pages */
+		"map pfn RAM range",
 		"suspected memory leak", "INFO: ",
 	};
 	static char log[1 << 20];
@@ -112,12 +117,16 @@ static void check_filter(void)
 	result("what the filter would hold is what CR3 held, at every switch");
 }
 
-/* Else the kernel's own driver, which remembers what it has written, would trace into memory that is not its own any more. */
+/*
+ * Else the kernel's own driver, which remembers what it has written, would trace into memory that
+ * is not its own any more.
+ */
 static void check_output(void)
 {
 	long moved = read_number("/sys/module/permille/parameters/model_moved");
 
-	check(!moved, "%ld times a core was given back with other output registers than before", moved);
+	check(!moved, "%ld times a core was given back with other output registers than before",
+	      moved);
 	result("a core is given back with the output registers that it had before");
 }
 
@@ -140,7 +149,8 @@ int main(int count, char **arguments)
 	printf("\n");
 	check(!load_module(module_parameters()), "the module does not load");
 	attach_probes();
-	check(write_text("/sys/devices/system/cpu/cpu1/online", "1"), "core 1 does not come online");
+	check(write_text("/sys/devices/system/cpu/cpu1/online", "1"),
+	      "core 1 does not come online");
 	result("the module loads");
 	run_tests();
 	check_filter();

@@ -39,7 +39,10 @@ static void *hand_on(void *data)
 	return NULL;
 }
 
-/* The first thread of the process reads orders; the token's rounds are handed through all the others. */
+/*
+ * The first thread of the process reads orders; the token's rounds are handed through all the
+ * others.
+ */
 static void run(unsigned int count, unsigned int steps, int go, int done)
 {
 	struct place *places = calloc(count, sizeof(*places));
@@ -103,7 +106,8 @@ struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps
 
 void load_go(struct load *load, unsigned int rounds)
 {
-	check(write(load->go, &rounds, sizeof(rounds)) == sizeof(rounds), "the load takes no orders");
+	check(write(load->go, &rounds, sizeof(rounds)) == sizeof(rounds),
+	      "the load takes no orders");
 	load->going = rounds;
 }
 
@@ -116,8 +120,8 @@ struct load load_endless(unsigned int threads, int cpu)
 }
 
 /*
- * Whether all threads wait for something and are off their cores, which the kernel makes sure of before it tells
- * (/proc/PID/task/TID/syscall).
+ * Whether all threads wait for something and are off their cores, which the kernel makes sure of
+ * before it tells (/proc/PID/task/TID/syscall).
  */
 static bool at_rest(pid_t pid)
 {

@@ -19,7 +19,10 @@ struct load load_begin(unsigned int threads, int cpu);
 struct load load_endless(unsigned int threads, int cpu);
 /* Each thread computes so many steps before it hands on, so that switches are rarer. */
 struct load load_begin_working(unsigned int threads, int cpu, unsigned int steps);
-/* Lets the token go round; load_finish waits until it has, any number of times. With rounds 0 it goes on for ever. */
+/*
+ * Lets the token go round; load_finish waits until it has, any number of times. With rounds 0 it
+ * goes on for ever.
+ */
 void load_go(struct load *load, unsigned int rounds);
 void load_finish(struct load *load);
 void load_kill(struct load *load);

@@ -74,8 +74,10 @@ static size_t ring_size(const struct permille_core_plan *plan)
 void map(struct recording *r)
 {
 	for (unsigned int i = 0; i < r->setup.core_count; i++) {
-		r->trace[i] = map_one(r, r->plans[i].buffer_bytes, PROT_READ, PERMILLE_MMAP_TRACE(i));
-		r->rings[i] = map_one(r, ring_size(&r->plans[i]), PROT_READ | PROT_WRITE, PERMILLE_MMAP_SWITCHES(i));
+		r->trace[i] = map_one(r, r->plans[i].buffer_bytes, PROT_READ,
+				      PERMILLE_MMAP_TRACE(i));
+		r->rings[i] = map_one(r, ring_size(&r->plans[i]), PROT_READ | PROT_WRITE,
+				      PERMILLE_MMAP_SWITCHES(i));
 	}
 }
 
@@ -83,7 +85,8 @@ void record(struct recording *r)
 {
 	int failed = set_up(r);
 
-	check(!failed, "setup: %s, refusal %u for %u", strerror(failed), r->setup.refusal, r->setup.refused_value);
+	check(!failed, "setup: %s, refusal %u for %u", strerror(failed), r->setup.refusal,
+	      r->setup.refused_value);
 	map(r);
 	failed = start(r);
 	check(!failed, "start: %s", strerror(failed));
@@ -98,7 +101,8 @@ void wait_end(struct recording *r)
 {
 	struct pollfd one = { .fd = r->fd, .events = POLLIN };
 
-	check(poll(&one, 1, 2 * PERMILLE_MAX_PERIOD_NS / 1000000) == 1 && one.revents == POLLIN, "the session does not end: %x", one.revents);
+	check(poll(&one, 1, 2 * PERMILLE_MAX_PERIOD_NS / 1000000) == 1 && one.revents == POLLIN,
+	      "the session does not end: %x", one.revents);
 }
 
 void close_recording(struct recording *r)
@@ -119,7 +123,8 @@ void check_all_off(pid_t target)
 	struct permille_info info = module_info();
 	struct recording r;
 
-	check(!info.sessions && !info.memory_used_bytes, "%u sessions, %llu bytes", info.sessions, info.memory_used_bytes);
+	check(!info.sessions && !info.memory_used_bytes, "%u sessions, %llu bytes", info.sessions,
+	      info.memory_used_bytes);
 	propose(&r, target, 0, CORES);
 	check(!set_up(&r) && !start(&r), "a new session: refusal %u", r.setup.refusal);
 	close_recording(&r);
@@ -129,7 +134,8 @@ struct permille_core_status core_status(const struct recording *r, unsigned int 
 {
 	struct permille_core_status status = { .index = index };
 
-	check(!ioctl(r->fd, PERMILLE_IOC_CORE, &status), "status of core %u: %s", index, strerror(errno));
+	check(!ioctl(r->fd, PERMILLE_IOC_CORE, &status), "status of core %u: %s", index,
+	      strerror(errno));
 	return status;
 }
 
@@ -141,9 +147,11 @@ struct permille_session_status session_status(const struct recording *r)
 	return status;
 }
 
-const struct permille_switch *switch_at(const struct recording *r, unsigned int index, uint64_t number)
+const struct permille_switch *switch_at(const struct recording *r, unsigned int index,
+					uint64_t number)
 {
-	const struct permille_switch *records = (void *)((char *)r->rings[index] + PERMILLE_RING_RECORDS);
+	const struct permille_switch *records =
+		(void *)((char *)r->rings[index] + PERMILLE_RING_RECORDS);
 
 	return &records[number & (r->rings[index]->capacity - 1)];
 }
@@ -188,7 +196,8 @@ void attach_probes(void)
 
 void reload_module(const char *parameters)
 {
-	check(!unload_module() && !load_module(parameters), "reload with %s: %s", parameters, strerror(errno));
+	check(!unload_module() && !load_module(parameters), "reload with %s: %s", parameters,
+	      strerror(errno));
 	attach_probes();
 }
 

@@ -12,7 +12,10 @@
 #define MODEL_BYTES "/sys/module/permille/parameters/model_bytes"
 #define MODEL_ERROR "/sys/module/permille/parameters/model_error"
 
-/* Records until the buffer is full; what is behind the last STOP is nobody's. Returns of how many regions it is. */
+/*
+ * Records until the buffer is full; what is behind the last STOP is nobody's. Returns of how many
+ * regions it is.
+ */
 static unsigned int fill(uint64_t size, unsigned int flags)
 {
 	struct load load = load_begin(2, 1);
@@ -25,18 +28,19 @@ static unsigned int fill(uint64_t size, unsigned int flags)
 	record_rounds(&r, &load, 200);
 	size = r.plans[0].buffer_bytes;
 	core = core_status(&r, 0);
-	check(core.full && core.trace_bytes == size, "%lu: full %u, %llu bytes", size, core.full, core.trace_bytes);
+	check(core.full && core.trace_bytes == size, "%lu: full %u, %llu bytes", size, core.full,
+	      core.trace_bytes);
 	check(core.arrivals > 200 && core.records > 200, "%llu arrivals", core.arrivals);
 	for (uint64_t at = 0; at < size; at += 32)
-		if (!check(r.trace[0][at] == 0x02 && r.trace[0][at + 1] == 0x82, "%lu: %#x at %lu", size,
-			   r.trace[0][at], at))
+		if (!check(r.trace[0][at] == 0x02 && r.trace[0][at + 1] == 0x82, "%lu: %#x at %lu",
+			   size, r.trace[0][at], at))
 			break;
 	stop(&r);
 	core = core_status(&r, 0);
-	check(core.full && core.trace_bytes == size && core.end == PERMILLE_END_STOPPED, "%lu: %llu bytes, end %u", size,
-	      core.trace_bytes, core.end);
-	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off", core.operations_on,
-	      core.operations_off);
+	check(core.full && core.trace_bytes == size && core.end == PERMILLE_END_STOPPED,
+	      "%lu: %llu bytes, end %u", size, core.trace_bytes, core.end);
+	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off",
+	      core.operations_on, core.operations_off);
 	close_recording(&r);
 	load_kill(&load);
 	return core.regions;
@@ -63,18 +67,20 @@ static void tells_of_an_error(void)
 	propose(&r, load.pid, 1, 1);
 	record_rounds(&r, &load, 100);
 	core = core_status(&r, 0);
-	check(core.trace_bytes && !core.error, "%llu bytes, error %u", core.trace_bytes, core.error);
+	check(core.trace_bytes && !core.error, "%llu bytes, error %u", core.trace_bytes,
+	      core.error);
 	write_text(MODEL_ERROR, "1");
 	load_go(&load, 100);
 	load_finish(&load);
 	write_text(MODEL_ERROR, "0");
 	check(core_status(&r, 0).error == 1, "no error is told of while it records");
 	stop(&r);
-	check(core_status(&r, 0).error == 1 && core_status(&r, 0).end == PERMILLE_END_FAULT, "error %u, end %u",
-	      core_status(&r, 0).error, core_status(&r, 0).end);
-	check(core_status(&r, 0).trace_bytes == core.trace_bytes && !core_status(&r, 0).full, "%llu bytes after %llu",
-	      core_status(&r, 0).trace_bytes, core.trace_bytes);
-	conclude(&r, &load, "a trace unit that meets an error is told from one that has written all");
+	check(core_status(&r, 0).error == 1 && core_status(&r, 0).end == PERMILLE_END_FAULT,
+	      "error %u, end %u", core_status(&r, 0).error, core_status(&r, 0).end);
+	check(core_status(&r, 0).trace_bytes == core.trace_bytes && !core_status(&r, 0).full,
+	      "%llu bytes after %llu", core_status(&r, 0).trace_bytes, core.trace_bytes);
+	conclude(&r, &load,
+		 "a trace unit that meets an error is told from one that has written all");
 }
 
 /* The largest that a core can have is filled to its last byte across the ends of its regions. */
@@ -101,15 +107,20 @@ static void one_region(void)
 	r.plans[0].buffer_bytes = 20 << 10;
 	check(!set_up(&r), "setup");
 	check(r.plans[0].buffer_bytes == 16 << 10, "%llu bytes of 20 KiB", r.plans[0].buffer_bytes);
-	check(module_info().memory_used_bytes == (16 << 10) + PERMILLE_RING_RECORDS + (1 << 16) * sizeof(struct permille_switch),
+	check(module_info().memory_used_bytes ==
+	      (16 << 10) + PERMILLE_RING_RECORDS + (1 << 16) * sizeof(struct permille_switch),
 	      "%llu bytes are charged", module_info().memory_used_bytes);
-	check(mmap(NULL, 20 << 10, PROT_READ, MAP_SHARED, r.fd, 0) == MAP_FAILED, "more is mapped than there is");
+	check(mmap(NULL, 20 << 10, PROT_READ, MAP_SHARED, r.fd, 0) == MAP_FAILED,
+	      "more is mapped than there is");
 	close_recording(&r);
 	reload_module("model=1");
 	result("a processor with a single region gets one, and says how large");
 }
 
-/* That the kernel maps these pages as their owner does, past the caches or not, the kernel's log tells (check_kernel_log). */
+/*
+ * That the kernel maps these pages as their owner does, past the caches or not, the kernel's log
+ * tells (check_kernel_log).
+ */
 static void write_combining(void)
 {
 	write_text(MODEL_BYTES, "65536");
@@ -140,11 +151,13 @@ static void zeroed_and_given_back(void)
 		r.plans[0].buffer_bytes = 16 << 20;
 		check(!set_up(&r), "turn %d", turn);
 		map(&r);
-		check(module_info().memory_used_bytes >= 17 << 20, "%llu bytes", module_info().memory_used_bytes);
+		check(module_info().memory_used_bytes >= 17 << 20, "%llu bytes",
+		      module_info().memory_used_bytes);
 		for (size_t at = 0; at < 16 << 20; at += 64)
 			dirty += r.trace[0][at] != 0;
 		close_recording(&r);
-		check(!module_info().memory_used_bytes, "%llu bytes are left", module_info().memory_used_bytes);
+		check(!module_info().memory_used_bytes, "%llu bytes are left",
+		      module_info().memory_used_bytes);
 	}
 	check(!dirty, "%ld bytes of others", dirty);
 	result("buffers are zero at first and given back");

@@ -26,7 +26,10 @@ static void leave_a_dead_child_on_core_1(void)
 	}
 }
 
-/* In a process that is no target: each of its children has page tables of its own, out of what this core has got back last. */
+/*
+ * In a process that is no target: each of its children has page tables of its own, out of what this
+ * core has got back last.
+ */
 static void run_others_on_core_1(void)
 {
 	pid_t others = fork();
@@ -54,7 +57,8 @@ static void records_nobody_in_the_place_of_the_dead(void)
 
 		wait_done(pid);
 		core = core_status(&r, 0);
-		check(core.retargets > (unsigned int)turn, "the filter is not at a child: %llu retargets", core.retargets);
+		check(core.retargets > (unsigned int)turn,
+		      "the filter is not at a child: %llu retargets", core.retargets);
 		run_others_on_core_1();
 		others += core_status(&r, 0).trace_bytes - core.trace_bytes;
 		kill(pid, SIGCONT);
@@ -97,10 +101,12 @@ static void keeps_no_memory_of_the_dead(void)
 	before = memories();
 	kill(pid, SIGUSR1);
 	wait_done(pid);
-	check(core_status(&r, 0).retargets >= CHILDREN, "%llu retargets", core_status(&r, 0).retargets);
+	check(core_status(&r, 0).retargets >= CHILDREN, "%llu retargets",
+	      core_status(&r, 0).retargets);
 	while (memories() > before + CHILDREN / 5 && session_status(&r).state == PERMILLE_ACTIVE)
 		usleep(10000);
-	check(before > 0 && memories() <= before + CHILDREN / 5, "%ld memories before, %ld after", before, memories());
+	check(before > 0 && memories() <= before + CHILDREN / 5, "%ld memories before, %ld after",
+	      before, memories());
 	end_child(&r, pid);
 	result("of the children that have ended a session keeps one memory a core, not all");
 }
@@ -119,7 +125,8 @@ static void target_that_ends(void)
 		uint64_t head = r.rings[i]->head;
 
 		check(!core_status(&r, i).faults, "faults");
-		check(!head || !switch_at(&r, i, head - 1)->operation, "the last record of core %u is no departure", i);
+		check(!head || !switch_at(&r, i, head - 1)->operation,
+		      "the last record of core %u is no departure", i);
 	}
 	close_recording(&r);
 	result("a target that ends is seen to leave");

@@ -55,9 +55,11 @@ static void nearly_right_setup(int fd, pid_t target)
 
 static void any_mapping(int fd)
 {
-	uint64_t offset = any() % 3 << 32 | (any() % 2) << 31 | (any() % 8 ? 0 : any() % (1 << 20) << 12);
+	uint64_t offset = any() % 3 << 32 | (any() % 2) << 31 |
+			  (any() % 8 ? 0 : any() % (1 << 20) << 12);
 	size_t size = 4096 * (1 + any() % 40);
-	volatile char *at = mmap(NULL, size, any() % 4, any() % 4 ? MAP_SHARED : MAP_PRIVATE, fd, offset);
+	volatile char *at = mmap(NULL, size, any() % 4, any() % 4 ? MAP_SHARED : MAP_PRIVATE, fd,
+				 offset);
 
 	if (at != MAP_FAILED)
 		munmap((void *)at, size);
@@ -66,8 +68,8 @@ static void any_mapping(int fd)
 static void any_call(int *fd, pid_t target)
 {
 	static const unsigned long commands[] = {
-		PERMILLE_IOC_INFO, PERMILLE_IOC_SETUP, PERMILLE_IOC_START, PERMILLE_IOC_STOP, PERMILLE_IOC_SESSION,
-		PERMILLE_IOC_CORE, PERMILLE_IOC_ADD_PROCESS,
+		PERMILLE_IOC_INFO, PERMILLE_IOC_SETUP, PERMILLE_IOC_START, PERMILLE_IOC_STOP,
+		PERMILLE_IOC_SESSION, PERMILLE_IOC_CORE, PERMILLE_IOC_ADD_PROCESS,
 	};
 	struct permille_process process;
 	uint64_t bytes[32];
@@ -95,7 +97,10 @@ static void any_call(int *fd, pid_t target)
 		ioctl(*fd, commands[any() % 7], any());
 		break;
 	case 8:
-		process = (struct permille_process) { .version = PERMILLE_UAPI_VERSION, .pid = any() % 2 ? (uint32_t)target : any() % 400 };
+		process = (struct permille_process) {
+			.version = PERMILLE_UAPI_VERSION,
+			.pid = any() % 2 ? (uint32_t)target : any() % 400
+		};
 		ioctl(*fd, PERMILLE_IOC_ADD_PROCESS, &process);
 		break;
 	default:
@@ -127,7 +132,8 @@ void test_fuzz(void)
 		files[i] = open(PERMILLE_DEVICE, O_RDWR | O_CLOEXEC);
 	for (unsigned int i = 0; i < FUZZERS; i++)
 		if (!fork())
-			fuzz(0x9e3779b97f4a7c15ull * (seed * FUZZERS + i), calls / FUZZERS + 1, files, load.pid);
+			fuzz(0x9e3779b97f4a7c15ull * (seed * FUZZERS + i), calls / FUZZERS + 1,
+			     files, load.pid);
 	for (unsigned int i = 0; i < FILES; i++)
 		close(files[i]);
 	for (int i = 0, status; i < FUZZERS; i++)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Under QEMU with a trace unit: another kernel is begun while a session runs, and comes into this program again, where the module
- * would find TraceEn set by somebody else. It has `again` on its command line.
+ * Under QEMU with a trace unit: another kernel is begun while a session runs, and comes into this
+ * program again, where the module would find TraceEn set by somebody else. It has `again` on its
+ * command line.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,7 +21,8 @@
 
 static void begin_another_kernel(void)
 {
-	int kernel = open("/next/kernel", O_RDONLY | O_CLOEXEC), files = open("/next/initramfs", O_RDONLY | O_CLOEXEC);
+	int kernel = open("/next/kernel", O_RDONLY | O_CLOEXEC);
+	int files = open("/next/initramfs", O_RDONLY | O_CLOEXEC);
 	char line[4096] = {}, *end;
 	int fd = open("/proc/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t size = read(fd, line, sizeof(line) - 16);
@@ -30,7 +32,8 @@ static void begin_another_kernel(void)
 		return;
 	end = strchrnul(line, '\n');
 	strcpy(end, " again=1");
-	check(!syscall(SYS_kexec_file_load, kernel, files, strlen(line) + 1, line, 0), "kexec_file_load: %s", strerror(errno));
+	check(!syscall(SYS_kexec_file_load, kernel, files, strlen(line) + 1, line, 0),
+	      "kexec_file_load: %s", strerror(errno));
 	syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_KEXEC, NULL);
 	check(false, "kexec: %s", strerror(errno));
 }
@@ -50,5 +53,6 @@ void test_kexec(void)
 		note("both cores record when the next kernel is begun");
 		begin_another_kernel();
 	}
-	conclude(&r, &load, "a kernel that is begun while a session runs (kexec) finds the trace units off, and records");
+	conclude(&r, &load,
+		 "a kernel that is begun while a session runs (kexec) finds the trace units off, and records");
 }

@@ -118,7 +118,8 @@ static void owner_stopped(void)
 	waitpid(idle, NULL, 0);
 	wait_end(&r);
 	for (unsigned int i = 0; i < 2; i++)
-		check(!core_status(&r, i).tracing && core_status(&r, i).end == PERMILLE_END_PERIOD, "core %u is on", i);
+		check(!core_status(&r, i).tracing && core_status(&r, i).end == PERMILLE_END_PERIOD,
+		      "core %u is on", i);
 	conclude(&r, &load, "a period ends whatever its owner does");
 }
 
@@ -151,17 +152,19 @@ static void hotplug(void)
 		usleep(rand() % 20000);
 		check(write_text(CORE1, "0"), "core 1 does not go offline");
 		core = core_status(&r, 1);
-		check(core.end == PERMILLE_END_OFFLINE && !core.tracing, "core 1 ended by %u", core.end);
+		check(core.end == PERMILLE_END_OFFLINE && !core.tracing, "core 1 ended by %u",
+		      core.end);
 		check(session_status(&r).state == PERMILLE_ACTIVE, "core 0 ended too");
 		propose(&refused, load.pid, 1, 1);
-		check(set_up(&refused) == ENODEV && refused.setup.refusal == PERMILLE_REFUSED_CORE, "refusal %u",
-		      refused.setup.refusal);
+		check(set_up(&refused) == ENODEV && refused.setup.refusal == PERMILLE_REFUSED_CORE,
+		      "refusal %u", refused.setup.refusal);
 		close_recording(&refused);
 		check(write_text(CORE1, "1"), "core 1 does not come back");
 		usleep(rand() % 10000);
 		check(core_status(&r, 1).records == core.records, "core 1 records again");
 		stop(&r);
-		check(core_status(&r, 0).end == PERMILLE_END_STOPPED, "core 0 ended by %u", core_status(&r, 0).end);
+		check(core_status(&r, 0).end == PERMILLE_END_STOPPED, "core 0 ended by %u",
+		      core_status(&r, 0).end);
 		close_recording(&r);
 	}
 	check_all_off(load.pid);
@@ -197,7 +200,8 @@ static void offline_before_start(void)
 	write_text(CORE1, "0");
 	check(start(&r) == ENODEV, "it starts on a core that is offline");
 	write_text(CORE1, "1");
-	check(start(&r) == ENODEV, "it starts when the core is back, which perf may have taken meanwhile");
+	check(start(&r) == ENODEV,
+	      "it starts when the core is back, which perf may have taken meanwhile");
 	close_recording(&r);
 	check(!set_up(&r) && !start(&r), "a new session does not start");
 	close_recording(&r);
@@ -219,14 +223,18 @@ static void suspend(void)
 	record(&r);
 	if (check(write_text("/sys/power/state", "freeze"), "no suspend: %s", strerror(errno)))
 		for (unsigned int i = 0; i < 2; i++)
-			check(core_status(&r, i).end == PERMILLE_END_SLEEP, "core %u ended by %u", i, core_status(&r, i).end);
+			check(core_status(&r, i).end == PERMILLE_END_SLEEP, "core %u ended by %u",
+			      i, core_status(&r, i).end);
 	close_recording(&r);
 	check_all_off(load.pid);
 	result("suspend ends all sessions, and new ones work afterwards");
 	load_kill(&load);
 }
 
-/* The file of a program that writes the image itself: while it is open the machine is about to sleep (PM_HIBERNATION_PREPARE). */
+/*
+ * The file of a program that writes the image itself: while it is open the machine is about to
+ * sleep (PM_HIBERNATION_PREPARE).
+ */
 static void about_to_sleep(void)
 {
 	struct load load = load_endless(2, -1);
@@ -239,11 +247,12 @@ static void about_to_sleep(void)
 	check(!set_up(&ready), "setup");
 	image = open("/dev/snapshot", O_RDONLY | O_CLOEXEC);
 	check(image >= 0, "no /dev/snapshot: %s", strerror(errno));
-	check(core_status(&r, 0).end == PERMILLE_END_SLEEP, "core 0 ended by %u", core_status(&r, 0).end);
+	check(core_status(&r, 0).end == PERMILLE_END_SLEEP, "core 0 ended by %u",
+	      core_status(&r, 0).end);
 	check(start(&ready) == EBUSY, "it starts");
 	propose(&refused, load.pid, 0, 1);
-	check(set_up(&refused) == EBUSY && refused.setup.refusal == PERMILLE_REFUSED_SLEEPING, "refusal %u",
-	      refused.setup.refusal);
+	check(set_up(&refused) == EBUSY && refused.setup.refusal == PERMILLE_REFUSED_SLEEPING,
+	      "refusal %u", refused.setup.refusal);
 	close_recording(&refused);
 	close(image);
 	check(!start(&ready), "it does not start when the machine is awake");

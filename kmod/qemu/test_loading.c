@@ -30,8 +30,9 @@ static void shrink_slabs(void)
 }
 
 /*
- * Pages that are free or that the kernel can take back at once. Those that each core keeps for itself are free too: they come
- * and go by megabytes, which MemFree and MemAvailable take for memory that is used. The cores' counts are added up first.
+ * Pages that are free or that the kernel can take back at once. Those that each core keeps for
+ * itself are free too: they come and go by megabytes, which MemFree and MemAvailable take for
+ * memory that is used. The cores' counts are added up first.
  */
 static long pages_free(void)
 {
@@ -62,7 +63,10 @@ static void no_processor_trace_here(void)
 
 #define KMEMLEAK "/sys/kernel/debug/kmemleak"
 
-/* What a kernel that looks for it finds after two looks: at first whatever has just been taken looks lost. */
+/*
+ * What a kernel that looks for it finds after two looks: at first whatever has just been taken
+ * looks lost.
+ */
 static bool find_leaks(void)
 {
 	char text[4096];
@@ -93,13 +97,16 @@ static void load_times(long times, pid_t target, bool lose_one)
 
 		if (turn % 10 == 0) {
 			propose(&r, target, 0, 2);
-			check(!set_up(&r) && !start(&r), "turn %ld: refusal %u", turn, r.setup.refusal);
+			check(!set_up(&r) && !start(&r), "turn %ld: refusal %u", turn,
+			      r.setup.refusal);
 			close_recording(&r);
 		}
-		if (!check(!unload_module() && !load_module("model=1"), "turn %ld: %s", turn, strerror(errno)))
+		if (!check(!unload_module() && !load_module("model=1"), "turn %ld: %s", turn,
+			   strerror(errno)))
 			break;
 		if (lose_one)
-			mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+			mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	}
 }
 
@@ -114,8 +121,8 @@ static int by_size(const void *one, const void *other)
 }
 
 /*
- * Pages that a turn costs: the median over all pairs of points in time (Theil and Sen). What caches take once, and what is given
- * back later, is in few of the pairs; a leak is in each.
+ * Pages that a turn costs: the median over all pairs of points in time (Theil and Sen). What caches
+ * take once, and what is given back later, is in few of the pairs; a leak is in each.
  */
 static double pages_lost(const long *free, long turns)
 {

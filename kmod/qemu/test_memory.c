@@ -57,8 +57,8 @@ static void from_the_cores_node(void)
 		check(!set_up(&r), "core %u: refusal %u", cpu, r.setup.refusal);
 		for (unsigned int node = 0; node < 2; node++)
 			taken[node] = before[node] - free_of_node(node);
-		check(taken[cpu] > BUFFER / 2 && taken[!cpu] < BUFFER / 2, "core %u: %ld bytes of node 0, %ld of node 1", cpu,
-		      taken[0], taken[1]);
+		check(taken[cpu] > BUFFER / 2 && taken[!cpu] < BUFFER / 2,
+		      "core %u: %ld bytes of node 0, %ld of node 1", cpu, taken[0], taken[1]);
 		close_recording(&r);
 	}
 	result("a core's buffer is memory of the core's own node");
@@ -87,7 +87,8 @@ static int charged(void)
 	during = read_number(OWNER "/memory.current");
 	close_recording(&r);
 	after = read_number(OWNER "/memory.current");
-	if (!check(during - before >= BUFFER, "%ld bytes are charged for %d", during - before, BUFFER))
+	if (!check(during - before >= BUFFER, "%ld bytes are charged for %d", during - before,
+		   BUFFER))
 		return 1;
 	return !check(after - before < BUFFER / 8, "%ld bytes remain charged", after - before);
 }
@@ -113,7 +114,10 @@ static int in_child(int (*what)(void))
 	return status;
 }
 
-/* The kernel tells of the group's lack of memory with a call trace, which is no complaint about the module. */
+/*
+ * The kernel tells of the group's lack of memory with a call trace, which is no complaint about the
+ * module.
+ */
 static void forget_kernel_log(void)
 {
 	klogctl(5, NULL, 0);
@@ -134,10 +138,11 @@ static void of_the_owners_cgroup(void)
 	check_kernel_log();
 	write_text(OWNER "/memory.max", "16777216");
 	status = in_child(beyond_the_limit);
-	check((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || WEXITSTATUS(status) == 2, "the owner ended with %#x", status);
+	check((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || WEXITSTATUS(status) == 2,
+	      "the owner ended with %#x", status);
 	forget_kernel_log();
-	check(!module_info().sessions && !module_info().memory_used_bytes, "%u sessions, %llu bytes", module_info().sessions,
-	      module_info().memory_used_bytes);
+	check(!module_info().sessions && !module_info().memory_used_bytes,
+	      "%u sessions, %llu bytes", module_info().sessions, module_info().memory_used_bytes);
 	write_text(OWNER "/memory.max", "max");
 	check(!in_child(charged), "see above");
 	result("an owner gets no more than its memory cgroup may have, and all of that is given back");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Under QEMU with a trace unit and a disk that holds permille (guest-root): a whole mesh of permille's services records with
- * the module. What it has to do and to find is `mesh_in_guest.py`; each of its lines is one of ours.
+ * Under QEMU with a trace unit and a disk that holds permille (guest-root): a whole mesh of
+ * permille's services records with the module. What it has to do and to find is `mesh_in_guest.py`;
+ * each of its lines is one of ours.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,11 +25,13 @@
 
 #define ROOT "/disk"
 
-/* The disk's driver, in the order in which one needs the other; kernels have some of them built in. */
+/*
+ * The disk's driver, in the order in which one needs the other; kernels have some of them built in.
+ */
 static void load_drivers(void)
 {
-	static const char *const names[] = { "virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev",
-					     "virtio_pci", "virtio_blk" };
+	static const char *const names[] = { "virtio_ring", "virtio", "virtio_pci_modern_dev",
+					     "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk" };
 	char path[64];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -85,7 +88,8 @@ void test_mesh(void)
 	int status = 0;
 	pid_t pid;
 
-	check(module_info().backend != PERMILLE_BACKEND_MODEL, "back end %u", module_info().backend);
+	check(module_info().backend != PERMILLE_BACKEND_MODEL, "back end %u",
+	      module_info().backend);
 	load_drivers();
 	bring_up_loopback();
 	if (!mount_disk())
@@ -97,5 +101,6 @@ void test_mesh(void)
 	sync();
 	check(WIFEXITED(status) && !WEXITSTATUS(status), "the script ended with %#x", status);
 	result("the script has recorded what it had to");
-	check(!umount2(ROOT "/dev/shm", MNT_DETACH) && !umount2(ROOT, MNT_DETACH), "the disk cannot be unmounted");
+	check(!umount2(ROOT "/dev/shm", MNT_DETACH) && !umount2(ROOT, MNT_DETACH),
+	      "the disk cannot be unmounted");
 }

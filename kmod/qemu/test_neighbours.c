@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a session is to others on the machine: programs that are no targets, processes that are handed its file, KVM. */
+/*
+ * What a session is to others on the machine: programs that are no targets, processes that are
+ * handed its file, KVM.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,28 +39,33 @@ static void others_switches(void)
 	load_go(&other, ROUNDS);
 	load_finish(&other);
 	core = core_status(&r, 0);
-	check(switches_of(other.pid, 0) - before >= ROUNDS, "only %ld switches", switches_of(other.pid, 0) - before);
+	check(switches_of(other.pid, 0) - before >= ROUNDS, "only %ld switches",
+	      switches_of(other.pid, 0) - before);
 	check(!core.hook_calls && !core.records && !core.operations_on && !core.trace_bytes,
-	      "%llu calls of the hook, %llu records, %llu on, %llu bytes", core.hook_calls, core.records, core.operations_on,
-	      core.trace_bytes);
+	      "%llu calls of the hook, %llu records, %llu on, %llu bytes", core.hook_calls,
+	      core.records, core.operations_on, core.trace_bytes);
 	load_go(&target, 10);
 	load_finish(&target);
 	core = core_status(&r, 0);
-	check(core.hook_calls >= 10 && core.operations_on == 1, "%llu calls of the hook for the target, %llu on", core.hook_calls,
+	check(core.hook_calls >= 10 && core.operations_on == 1,
+	      "%llu calls of the hook for the target, %llu on", core.hook_calls,
 	      core.operations_on);
 	close_recording(&r);
 	load_kill(&other);
-	conclude(&r, &target, "switches among programs that are no targets cost no call, no record and no operation");
+	conclude(&r, &target,
+		 "switches among programs that are no targets cost no call, no record and no operation");
 }
 
 static void send_file(int socket, int fd)
 {
 	char room[CMSG_SPACE(sizeof(int))] = {}, byte = 0;
 	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room,
+				  .msg_controllen = sizeof(room) };
 	struct cmsghdr *control = CMSG_FIRSTHDR(&message);
 
-	*control = (struct cmsghdr) { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+	*control = (struct cmsghdr) { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+				      .cmsg_len = CMSG_LEN(sizeof(int)) };
 	memcpy(CMSG_DATA(control), &fd, sizeof(fd));
 	check(sendmsg(socket, &message, 0) == 1, "not sent: %s", strerror(errno));
 }
@@ -66,7 +74,8 @@ static int receive_file(int socket)
 {
 	char room[CMSG_SPACE(sizeof(int))] = {}, byte;
 	struct iovec data = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = room,
+				  .msg_controllen = sizeof(room) };
 	int fd = -1;
 
 	if (recvmsg(socket, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
@@ -74,7 +83,10 @@ static int receive_file(int socket)
 	return fd;
 }
 
-/* In another process, without privileges: what it can make of a file that was opened by root. 0, or what it could. */
+/*
+ * In another process, without privileges: what it can make of a file that was opened by root. 0, or
+ * what it could.
+ */
 static int use_passed(int socket)
 {
 	struct recording r;
@@ -124,7 +136,8 @@ static void refused_by_kvm(const char *mode, int failure, unsigned int refusal)
 	check(write_text(PT_MODE, mode), "%s", strerror(errno));
 	propose(&r, 1, 0, 1);
 	failed = set_up(&r);
-	check(failed == failure && r.setup.refusal == refusal, "pt_mode %s: %s, refusal %u", mode, strerror(failed), r.setup.refusal);
+	check(failed == failure && r.setup.refusal == refusal, "pt_mode %s: %s, refusal %u", mode,
+	      strerror(failed), r.setup.refusal);
 	close_recording(&r);
 }
 
@@ -148,7 +161,8 @@ static void refused_in_another_root(void)
 	if (!pid)
 		_exit(refusal_in_another_root());
 	waitpid(pid, &status, 0);
-	check(WIFEXITED(status) && WEXITSTATUS(status) == PERMILLE_REFUSED_KVM, "ended with %#x", status);
+	check(WIFEXITED(status) && WEXITSTATUS(status) == PERMILLE_REFUSED_KVM, "ended with %#x",
+	      status);
 }
 
 static void refused_without_sysfs(void)
@@ -159,7 +173,8 @@ static void refused_without_sysfs(void)
 	check(!mount("tmpfs", "/sys", "tmpfs", 0, NULL), "no mount: %s", strerror(errno));
 	propose(&r, 1, 0, 1);
 	failed = set_up(&r);
-	check(failed == ENOENT && r.setup.refusal == PERMILLE_REFUSED_PERF, "%s, refusal %u", strerror(failed), r.setup.refusal);
+	check(failed == ENOENT && r.setup.refusal == PERMILLE_REFUSED_PERF, "%s, refusal %u",
+	      strerror(failed), r.setup.refusal);
 	close_recording(&r);
 	check(!umount("/sys"), "no umount: %s", strerror(errno));
 }

@@ -25,7 +25,8 @@ static struct cost cost_of(const struct recording *r)
 	for (unsigned int i = 0; i < CORES; i++) {
 		struct permille_core_status core = core_status(r, i);
 
-		check(!core.faults && !core.retargets, "%u faults, %llu retargets", core.faults, core.retargets);
+		check(!core.faults && !core.retargets, "%u faults, %llu retargets", core.faults,
+		      core.retargets);
 		cost.arrivals += core.arrivals;
 		cost.operations += core.operations_on + core.operations_off;
 		cost.hook_calls += core.hook_calls;
@@ -63,8 +64,9 @@ static struct cost measure(const struct rate *rate)
 
 static void table_line(const char *variant, unsigned int threads, const struct cost *cost)
 {
-	note("%-12s %7u %9llu %11llu %8.3f %% %9.0f", variant, threads, cost->arrivals, cost->operations,
-	     100.0 * cost->hook_ticks / cost->ticks, (double)cost->hook_ticks / cost->hook_calls);
+	note("%-12s %7u %9llu %11llu %8.3f %% %9.0f", variant, threads, cost->arrivals,
+	     cost->operations, 100.0 * cost->hook_ticks / cost->ticks,
+	     (double)cost->hook_ticks / cost->hook_calls);
 }
 
 #define TURNS 9
@@ -79,7 +81,8 @@ static double ns_a_switch(struct load *load)
 	load_go(load, OTHERS_ROUNDS);
 	load_finish(load);
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	return ((end.tv_sec - begin.tv_sec) * 1e9 + end.tv_nsec - begin.tv_nsec) / (2 * OTHERS_ROUNDS);
+	return ((end.tv_sec - begin.tv_sec) * 1e9 + end.tv_nsec - begin.tv_nsec) /
+	       (2 * OTHERS_ROUNDS);
 }
 
 static int by_value(const void *one, const void *other)
@@ -95,7 +98,10 @@ static double median(double values[TURNS])
 	return values[TURNS / 2];
 }
 
-/* A program that is no target, on a core where none is recorded and on one that waits for its target, by turns */
+/*
+ * A program that is no target, on a core where none is recorded and on one that waits for its
+ * target, by turns
+ */
 static void cost_of_others(void)
 {
 	struct load target = load_begin(2, 1), other = load_begin(2, 1);
@@ -108,20 +114,24 @@ static void cost_of_others(void)
 		propose(&r, target.pid, 1, 1);
 		record(&r);
 		with[turn] = ns_a_switch(&other);
-		check(!core_status(&r, 0).hook_calls, "%llu calls of the hook", core_status(&r, 0).hook_calls);
+		check(!core_status(&r, 0).hook_calls, "%llu calls of the hook",
+		      core_status(&r, 0).hook_calls);
 		close_recording(&r);
 	}
-	note("others: %.0f ns a switch without a session, %.0f ns with one", median(without), median(with));
+	note("others: %.0f ns a switch without a session, %.0f ns with one", median(without),
+	     median(with));
 	load_kill(&target);
 	load_kill(&other);
 }
 
 void test_operations(void)
 {
-	static const struct rate rates[] = { { 1, 2, 400, 500000 }, { CORES, 64, 6400, 20000 }, { CORES, 2000, 20000, 0 } };
+	static const struct rate rates[] = { { 1, 2, 400, 500000 }, { CORES, 64, 6400, 20000 },
+					     { CORES, 2000, 20000, 0 } };
 	struct cost flat, every;
 
-	note("%-12s %7s %9s %11s %10s %9s", "control", "threads", "arrivals", "operations", "hook time", "ticks/call");
+	note("%-12s %7s %9s %11s %10s %9s", "control", "threads", "arrivals", "operations",
+	     "hook time", "ticks/call");
 	for (unsigned int i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
 		reload_module("model=1");
 		flat = measure(&rates[i]);
@@ -129,10 +139,11 @@ void test_operations(void)
 		reload_module("model=1 per_switch=1");
 		every = measure(&rates[i]);
 		table_line("per switch", rates[i].threads, &every);
-		check(flat.arrivals >= rates[i].switches && every.arrivals >= rates[i].switches, "%llu and %llu arrivals",
-		      flat.arrivals, every.arrivals);
+		check(flat.arrivals >= rates[i].switches && every.arrivals >= rates[i].switches,
+		      "%llu and %llu arrivals", flat.arrivals, every.arrivals);
 		check(flat.operations == 2 * rates[i].cores, "%llu operations", flat.operations);
-		check(every.operations >= every.arrivals, "%llu operations of %llu arrivals", every.operations, every.arrivals);
+		check(every.operations >= every.arrivals, "%llu operations of %llu arrivals",
+		      every.operations, every.arrivals);
 	}
 	reload_module("model=1");
 	cost_of_others();

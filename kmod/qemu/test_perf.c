@@ -35,8 +35,10 @@ static void finds_the_processors_own(void)
 	check(info.backend == PERMILLE_BACKEND_MSR, "back end %u", info.backend);
 	check((info.features & (PERMILLE_CR3_FILTER | PERMILLE_CYC | PERMILLE_MTC)) ==
 	      (PERMILLE_CR3_FILTER | PERMILLE_CYC | PERMILLE_MTC), "features %#x", info.features);
-	check(info.mtc_freqs == 0x249 && info.psb_freqs == 0x3f && info.cyc_thresholds == 1 && !info.regions,
-	      "mtc %#x psb %#x cyc %#x regions %u", info.mtc_freqs, info.psb_freqs, info.cyc_thresholds, info.regions);
+	check(info.mtc_freqs == 0x249 && info.psb_freqs == 0x3f && info.cyc_thresholds == 1 &&
+	      !info.regions,
+	      "mtc %#x psb %#x cyc %#x regions %u", info.mtc_freqs, info.psb_freqs,
+	      info.cyc_thresholds, info.regions);
 	result("CPUID leaf 14H decides what the module offers");
 }
 
@@ -47,7 +49,8 @@ static void perf_was_first(void)
 
 	check(perf >= 0, "perf: %s", strerror(-perf));
 	propose(&r, 1, 0, 2);
-	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_PERF && r.setup.refused_value == 1,
+	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_PERF &&
+	      r.setup.refused_value == 1,
 	      "refusal %u for %u", r.setup.refusal, r.setup.refused_value);
 	close_recording(&r);
 	propose(&r, 1, 0, 1);
@@ -75,8 +78,10 @@ static void perf_comes_later(void)
 		usleep(10000);
 	stop(&r);
 	core = core_status(&r, 0);
-	check(core.operations_on == 1 && core.operations_off == 1 && !core.faults && core.end == PERMILLE_END_STOPPED,
-	      "%llu on, %llu off, %u faults, end %u", core.operations_on, core.operations_off, core.faults, core.end);
+	check(core.operations_on == 1 && core.operations_off == 1 && !core.faults &&
+	      core.end == PERMILLE_END_STOPPED,
+	      "%llu on, %llu off, %u faults, end %u", core.operations_on, core.operations_off,
+	      core.faults, core.end);
 	check(r.trace[0][0] == 0x02 && r.trace[0][1] == 0x82, "no PSB");
 	note("beside perf: %llu bytes of %llu arrivals", core.trace_bytes, core.arrivals);
 	close_recording(&r);

@@ -76,13 +76,16 @@ static void follows_forks(void)
 		record(&r);
 		kill(pid, SIGUSR1);
 		wait_done(pid);
-		check(session_status(&r).processes == 1, "%u processes are alive", session_status(&r).processes);
+		check(session_status(&r).processes == 1, "%u processes are alive",
+		      session_status(&r).processes);
 		stop(&r);
 		core = core_status(&r, 0);
 		check(pids_in(&r) == (follow ? 6 : 1), "%u processes recorded", pids_in(&r));
-		check(follow ? core.retargets >= 5 : !core.retargets, "%llu retargets", core.retargets);
-		check(core.operations_on == 1 && core.operations_off == 1 && !core.faults, "%llu on, %llu off, %u faults",
-		      core.operations_on, core.operations_off, core.faults);
+		check(follow ? core.retargets >= 5 : !core.retargets, "%llu retargets",
+		      core.retargets);
+		check(core.operations_on == 1 && core.operations_off == 1 && !core.faults,
+		      "%llu on, %llu off, %u faults", core.operations_on, core.operations_off,
+		      core.faults);
 		end_child(&r, pid);
 	}
 	result("forked processes are followed where asked for, and forgotten when they end");
@@ -97,7 +100,10 @@ static void fork_many(void)
 	fork_five();
 }
 
-/* The many come before the start: a period is too short for them where a machine has no time for this one. */
+/*
+ * The many come before the start: a period is too short for them where a machine has no time for
+ * this one.
+ */
 static void follows_however_many_came_before(void)
 {
 	pid_t pid = waiting_child(fork_many);
@@ -114,8 +120,9 @@ static void follows_however_many_came_before(void)
 	wait_done(pid);
 	stop(&r);
 	check(pids_in(&r) == 6, "%u processes recorded", pids_in(&r));
-	check(session_status(&r).processes == 1 && !session_status(&r).processes_missed, "%u processes, %u missed",
-	      session_status(&r).processes, session_status(&r).processes_missed);
+	check(session_status(&r).processes == 1 && !session_status(&r).processes_missed,
+	      "%u processes, %u missed", session_status(&r).processes,
+	      session_status(&r).processes_missed);
 	end_child(&r, pid);
 	result("thousands of short children leave room for later ones");
 }
@@ -123,7 +130,8 @@ static void follows_however_many_came_before(void)
 /* A child with that number, which must be free. What it does there it does for ever. */
 static pid_t child_numbered(pid_t number, void (*what)(void))
 {
-	struct clone_args arguments = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+	struct clone_args arguments = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number,
+					.set_tid_size = 1 };
 	pid_t pid = syscall(SYS_clone3, &arguments, sizeof(arguments));
 
 	if (!pid)
@@ -144,7 +152,9 @@ static void end_process(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* The line of the module's table that a process can be in: hash_32(pid, TARGETS_BITS) of targets.h */
+/*
+ * The line of the module's table that a process can be in: hash_32(pid, TARGETS_BITS) of targets.h
+ */
 static unsigned int line_of(uint32_t pid)
 {
 	return pid * 0x61c88647u >> 24;
@@ -152,7 +162,10 @@ static unsigned int line_of(uint32_t pid)
 
 #define LINE 16
 
-/* This program forks one process more than a line has room for, and then another when one of them has ended. */
+/*
+ * This program forks one process more than a line has room for, and then another when one of them
+ * has ended.
+ */
 static void counts_who_finds_no_room(void)
 {
 	struct permille_process beyond = {};
@@ -168,19 +181,23 @@ static void counts_who_finds_no_room(void)
 	check(!set_up(&r) && !start(&r), "no session");
 	for (int i = 0; i <= LINE; i++)
 		child_numbered(pids[i], rest);
-	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 1, "%u processes, %u missed",
-	      session_status(&r).processes, session_status(&r).processes_missed);
+	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 1,
+	      "%u processes, %u missed", session_status(&r).processes,
+	      session_status(&r).processes_missed);
 	beyond.pid = pids[LINE];
 	failed = add_process(&r, &beyond);
-	check(failed == ENOSPC && beyond.refusal == PERMILLE_REFUSED_ROOM && beyond.refused_value == beyond.pid,
+	check(failed == ENOSPC && beyond.refusal == PERMILLE_REFUSED_ROOM &&
+	      beyond.refused_value == beyond.pid,
 	      "%s, refusal %u for %u", strerror(failed), beyond.refusal, beyond.refused_value);
 	end_process(pids[0]);
 	child_numbered(pids[LINE + 1], rest);
-	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 2, "%u processes, %u missed",
-	      session_status(&r).processes, session_status(&r).processes_missed);
+	check(session_status(&r).processes == LINE + 1 && session_status(&r).processes_missed == 2,
+	      "%u processes, %u missed", session_status(&r).processes,
+	      session_status(&r).processes_missed);
 	for (int i = 1; i < LINE + 2; i++)
 		end_process(pids[i]);
-	check(session_status(&r).processes == 1, "%u processes are alive", session_status(&r).processes);
+	check(session_status(&r).processes == 1, "%u processes are alive",
+	      session_status(&r).processes);
 	close_recording(&r);
 	result("a process that finds no room is counted, and the place of one that ended is used again");
 }
@@ -227,7 +244,8 @@ static void follows_from_setup_on(void)
 	map(&r);
 	check(session_status(&r).processes == 2, "%u processes", session_status(&r).processes);
 	end_process(gone);
-	check(session_status(&r).processes == 1, "%u processes after one ended", session_status(&r).processes);
+	check(session_status(&r).processes == 1, "%u processes after one ended",
+	      session_status(&r).processes);
 	/* Another process comes to its number, and runs on the core of the session. */
 	again = child_numbered(gone, run_on_core_1);
 	check(!start(&r), "start");
@@ -262,7 +280,8 @@ static void forks_before_start(void)
 	r.setup.flags |= PERMILLE_FOLLOW_FORK;
 	check(!set_up(&r), "setup");
 	map(&r);
-	check(write(go[1], &byte, 1) == 1 && read(begun[0], &forked, sizeof(forked)) == sizeof(forked), "it does not fork");
+	check(write(go[1], &byte, 1) == 1 &&
+	      read(begun[0], &forked, sizeof(forked)) == sizeof(forked), "it does not fork");
 	check(session_status(&r).processes == 2, "%u processes", session_status(&r).processes);
 	check(!start(&r), "start");
 	for (int ms = 0; ms < 20000 && !is_recorded(&r, forked); ms++)
@@ -280,7 +299,10 @@ static void forks_before_start(void)
 	result("what a target forks between setup and start is recorded");
 }
 
-/* Nothing else wants core 1, so that a process that is added stays there: only the module can see that it is there already. */
+/*
+ * Nothing else wants core 1, so that a process that is added stays there: only the module can see
+ * that it is there already.
+ */
 static void joins(void)
 {
 	struct load load = load_begin(2, 0);
@@ -291,8 +313,10 @@ static void joins(void)
 	propose(&r, load.pid, 1, 1);
 	check(!set_up(&r), "setup");
 	map(&r);
-	check(!add_process(&r, &one) && session_status(&r).processes == 2, "refusal %u", one.refusal);
-	check(!add_process(&r, &one) && session_status(&r).processes == 2, "twice it is another one");
+	check(!add_process(&r, &one) && session_status(&r).processes == 2, "refusal %u",
+	      one.refusal);
+	check(!add_process(&r, &one) && session_status(&r).processes == 2,
+	      "twice it is another one");
 	check(!start(&r), "start");
 	check(comes(&r, early), "what was added before the start is not recorded");
 	end_process(early);
@@ -300,12 +324,15 @@ static void joins(void)
 	one.pid = late;
 	check(!is_recorded(&r, late), "it is recorded before it is added");
 	check(!add_process(&r, &one) && comes(&r, late), "what was added later is not recorded");
-	check(core_status(&r, 0).trace_bytes > 0 && !core_status(&r, 0).faults, "%llu bytes", core_status(&r, 0).trace_bytes);
+	check(core_status(&r, 0).trace_bytes > 0 && !core_status(&r, 0).faults, "%llu bytes",
+	      core_status(&r, 0).trace_bytes);
 	stop(&r);
 	one.pid = load.pid;
-	check(add_process(&r, &one) == EALREADY && one.refusal == PERMILLE_REFUSED_ENDED, "refusal %u", one.refusal);
+	check(add_process(&r, &one) == EALREADY && one.refusal == PERMILLE_REFUSED_ENDED,
+	      "refusal %u", one.refusal);
 	end_process(late);
-	conclude(&r, &load, "a process that joins is recorded from then on, and no session that is over takes one");
+	conclude(&r, &load,
+		 "a process that joins is recorded from then on, and no session that is over takes one");
 }
 
 static void follows_exec(void)
@@ -322,8 +349,8 @@ static void follows_exec(void)
 	stop(&r);
 	core = core_status(&r, 0);
 	check(core.retargets == 1, "%llu retargets", core.retargets);
-	check(core.trace_bytes == 32 * (core.arrivals + 1), "%llu bytes of %llu arrivals and an exec", core.trace_bytes,
-	      core.arrivals);
+	check(core.trace_bytes == 32 * (core.arrivals + 1),
+	      "%llu bytes of %llu arrivals and an exec", core.trace_bytes, core.arrivals);
 	end_child(&r, pid);
 	result("after exec the filter follows to the new memory, and recording goes on");
 }
@@ -350,7 +377,8 @@ static void later_threads_belong_to_it(void)
 	kill(pid, SIGUSR1);
 	wait_done(pid);
 	stop(&r);
-	check(different(&r, true) == 6 && pids_in(&r) == 1, "%u threads of %u processes", different(&r, true), pids_in(&r));
+	check(different(&r, true) == 6 && pids_in(&r) == 1, "%u threads of %u processes",
+	      different(&r, true), pids_in(&r));
 	end_child(&r, pid);
 	result("threads that begin during a session are its target too");
 }
@@ -375,14 +403,18 @@ static void several_processes(void)
 	stop(&r);
 	core = core_status(&r, 0);
 	check(pids_in(&r) == 2, "%u processes", pids_in(&r));
-	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off", core.operations_on,
-	      core.operations_off);
-	check(core.retargets && core.trace_bytes >= 32 * core.arrivals, "%llu bytes of %llu arrivals, %llu retargets",
-	      core.trace_bytes, core.arrivals, core.retargets);
-	check(read_number(switched) - before == core.operations_on + core.operations_off + 2 * core.retargets,
-	      "TraceEn changed %llu times: %llu on, %llu off, %llu retargets", read_number(switched) - before, core.operations_on,
-	      core.operations_off, core.retargets);
-	note("two processes on one core: %llu arrivals, %llu retargets", core.arrivals, core.retargets);
+	check(core.operations_on == 1 && core.operations_off == 1, "%llu on, %llu off",
+	      core.operations_on, core.operations_off);
+	check(core.retargets && core.trace_bytes >= 32 * core.arrivals,
+	      "%llu bytes of %llu arrivals, %llu retargets", core.trace_bytes, core.arrivals,
+	      core.retargets);
+	check(read_number(switched) - before ==
+	      core.operations_on + core.operations_off + 2 * core.retargets,
+	      "TraceEn changed %llu times: %llu on, %llu off, %llu retargets",
+	      read_number(switched) - before, core.operations_on, core.operations_off,
+	      core.retargets);
+	note("two processes on one core: %llu arrivals, %llu retargets", core.arrivals,
+	     core.retargets);
 	close_recording(&r);
 	for (int i = 0; i < 2; i++)
 		load_kill(&loads[i]);

@@ -17,26 +17,30 @@
 
 struct wrong {
 	const char *what;
-	size_t at, size;	/* the field of struct permille_setup, or of the first core's plan */
+	/* The field of struct permille_setup, or of the first core's plan */
+	size_t at, size;
 	bool plan;
 	uint64_t value;
 	int error;
 	uint32_t refusal, refused;
 };
 
-#define SETUP(field) offsetof(struct permille_setup, field), sizeof(((struct permille_setup *)0)->field), false
-#define PLAN(field) offsetof(struct permille_core_plan, field), sizeof(((struct permille_core_plan *)0)->field), true
+#define FIELD(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
+#define SETUP(field) FIELD(permille_setup, field), false
+#define PLAN(field) FIELD(permille_core_plan, field), true
 
 static const struct wrong wrongs[] = {
 	{ "version 0", SETUP(version), 0, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
 	{ "version 1", SETUP(version), 1, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
 	{ "unknown flag", SETUP(flags), 1u << 31, EOPNOTSUPP, PERMILLE_REFUSED_FLAGS, 1u << 31 },
-	{ "kernel code", SETUP(flags), PERMILLE_KERNEL, EOPNOTSUPP, PERMILLE_REFUSED_FLAGS, PERMILLE_KERNEL },
+	{ "kernel code", SETUP(flags), PERMILLE_KERNEL, EOPNOTSUPP, PERMILLE_REFUSED_FLAGS,
+	  PERMILLE_KERNEL },
 	{ "reserved", SETUP(reserved), 1, EINVAL, PERMILLE_REFUSED_RESERVED, 1 },
 	{ "no period", SETUP(period_ns), 0, EINVAL, PERMILLE_REFUSED_PERIOD, 0 },
 	{ "endless period", SETUP(period_ns), ~0ull, EINVAL, PERMILLE_REFUSED_PERIOD, 0 },
 	{ "PSB frequency", SETUP(psb_freq), 6, EOPNOTSUPP, PERMILLE_REFUSED_FREQUENCY, 6 },
-	{ "MTC frequency without MTC", SETUP(mtc_freq), 3, EOPNOTSUPP, PERMILLE_REFUSED_FREQUENCY, 3 },
+	{ "MTC frequency without MTC", SETUP(mtc_freq), 3, EOPNOTSUPP, PERMILLE_REFUSED_FREQUENCY,
+	  3 },
 	{ "CYC threshold", SETUP(cyc_threshold), 40, EOPNOTSUPP, PERMILLE_REFUSED_FREQUENCY, 40 },
 	{ "no core", SETUP(core_count), 0, EINVAL, PERMILLE_REFUSED_CORE_COUNT, 0 },
 	{ "4 Gi cores", SETUP(core_count), ~0u, EINVAL, PERMILLE_REFUSED_CORE_COUNT, ~0u },
@@ -92,7 +96,8 @@ static void refuses_dead_process(void)
 	pid_t pid = dead_process();
 
 	propose(&r, pid, 0, 1);
-	check(set_up(&r) == ESRCH && r.setup.refusal == PERMILLE_REFUSED_PROCESS && r.setup.refused_value == (uint32_t)pid,
+	check(set_up(&r) == ESRCH && r.setup.refusal == PERMILLE_REFUSED_PROCESS &&
+	      r.setup.refused_value == (uint32_t)pid,
 	      "refusal %u for %u", r.setup.refusal, r.setup.refused_value);
 	close_recording(&r);
 	result("a process that is gone is refused");
@@ -129,7 +134,8 @@ static void refuses_to_add(void)
 		int error;
 		uint32_t refusal, refused;
 	} wrongs[] = {
-		{ { .version = 1, .pid = getpid() }, EINVAL, PERMILLE_REFUSED_VERSION, PERMILLE_UAPI_VERSION },
+		{ { .version = 1, .pid = getpid() }, EINVAL, PERMILLE_REFUSED_VERSION,
+		  PERMILLE_UAPI_VERSION },
 		{ { .pid = getpid(), .reserved = 7 }, EINVAL, PERMILLE_REFUSED_RESERVED, 7 },
 		{ { .pid = 0 }, ESRCH, PERMILLE_REFUSED_PROCESS, 0 },
 		{ { .pid = ~0u }, ESRCH, PERMILLE_REFUSED_PROCESS, ~0u },
@@ -149,19 +155,22 @@ static void refuses_to_add(void)
 		process = wrongs[i].process;
 		failed = add_process(&r, &process);
 		check(failed == wrongs[i].error && process.refusal == wrongs[i].refusal &&
-		      process.refused_value == wrongs[i].refused, "%zu: %s, refusal %u for %u", i, strerror(failed),
-		      process.refusal, process.refused_value);
+		      process.refused_value == wrongs[i].refused, "%zu: %s, refusal %u for %u", i,
+		      strerror(failed), process.refusal, process.refused_value);
 	}
 	process = (struct permille_process) { .pid = dead_process() };
-	check(add_process(&r, &process) == ESRCH && process.refusal == PERMILLE_REFUSED_PROCESS, "refusal %u", process.refusal);
-	check(ioctl(r.fd, PERMILLE_IOC_ADD_PROCESS, 0x10) < 0 && errno == EFAULT, "a process nowhere: %s", strerror(errno));
+	check(add_process(&r, &process) == ESRCH && process.refusal == PERMILLE_REFUSED_PROCESS,
+	      "refusal %u", process.refusal);
+	check(ioctl(r.fd, PERMILLE_IOC_ADD_PROCESS, 0x10) < 0 && errno == EFAULT,
+	      "a process nowhere: %s", strerror(errno));
 	for (int namespace = 0; namespace < 2; namespace++) {
 		pid = fork();
 		if (!pid)
 			_exit(namespace ? add_in_pid_namespace(&r) : add_as_nobody(&r));
 		waitpid(pid, &status, 0);
-		check(WEXITSTATUS(status) == (namespace ? PERMILLE_REFUSED_NAMESPACE : EPERM), "%s: %d",
-		      namespace ? "another pid namespace" : "no privilege", WEXITSTATUS(status));
+		check(WEXITSTATUS(status) == (namespace ? PERMILLE_REFUSED_NAMESPACE : EPERM),
+		      "%s: %d", namespace ? "another pid namespace" : "no privilege",
+		      WEXITSTATUS(status));
 	}
 	check(session_status(&r).processes == 1, "%u processes", session_status(&r).processes);
 	close_recording(&r);
@@ -172,11 +181,13 @@ static void refuses_beyond_the_budget(void)
 {
 	struct recording r;
 
-	check(write_text("/sys/module/permille/parameters/memory_limit_mb", "3"), "the parameter cannot be written");
+	check(write_text("/sys/module/permille/parameters/memory_limit_mb", "3"),
+	      "the parameter cannot be written");
 	propose(&r, getpid(), 0, 2);
 	r.plans[0].buffer_bytes = 2 << 20;
 	r.plans[1].buffer_bytes = 2 << 20;
-	check(set_up(&r) == ENOMEM && r.setup.refusal == PERMILLE_REFUSED_MEMORY && r.setup.refused_value == 7,
+	check(set_up(&r) == ENOMEM && r.setup.refusal == PERMILLE_REFUSED_MEMORY &&
+	      r.setup.refused_value == 7,
 	      "refusal %u for %u", r.setup.refusal, r.setup.refused_value);
 	close_recording(&r);
 	write_text("/sys/module/permille/parameters/memory_limit_mb", "1024");
@@ -191,10 +202,13 @@ static void refuses_before_setup(void)
 
 	check(ioctl(fd, PERMILLE_IOC_START) < 0 && errno == ENODATA, "start: %s", strerror(errno));
 	check(ioctl(fd, PERMILLE_IOC_STOP) < 0 && errno == ENODATA, "stop: %s", strerror(errno));
-	check(ioctl(fd, PERMILLE_IOC_CORE, &core) < 0 && errno == ENODATA, "core: %s", strerror(errno));
+	check(ioctl(fd, PERMILLE_IOC_CORE, &core) < 0 && errno == ENODATA, "core: %s",
+	      strerror(errno));
 	check(ioctl(fd, _IO('p', 0xaf)) < 0 && errno == ENOTTY, "unknown: %s", strerror(errno));
-	check(ioctl(fd, PERMILLE_IOC_INFO, NULL) < 0 && errno == EFAULT, "info: %s", strerror(errno));
-	check(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL, "mmap: %s", strerror(errno));
+	check(ioctl(fd, PERMILLE_IOC_INFO, NULL) < 0 && errno == EFAULT, "info: %s",
+	      strerror(errno));
+	check(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL,
+	      "mmap: %s", strerror(errno));
 	close(fd);
 	result("nothing works before setup, and unknown commands are unknown");
 }
@@ -220,7 +234,8 @@ static void refuses_mappings(void)
 	check(at == MAP_FAILED && errno == EINVAL, "too large a ring: %s", strerror(errno));
 	at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, r.fd, 0);
 	check(at != MAP_FAILED, "trace: %s", strerror(errno));
-	check(mprotect(at, 4096, PROT_READ | PROT_WRITE) && errno == EACCES, "mprotect: %s", strerror(errno));
+	check(mprotect(at, 4096, PROT_READ | PROT_WRITE) && errno == EACCES, "mprotect: %s",
+	      strerror(errno));
 	munmap(at, 4096);
 	close_recording(&r);
 	result("the trace maps for reading only, and nothing beyond it");

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a person with Intel PT runs, as far as a trace unit of QEMU's goes: its lines are notes here. */
+/*
+ * What a person with Intel PT runs, as far as a trace unit of QEMU's goes: its lines are notes
+ * here.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -35,9 +38,11 @@ static void run_selftest(bool broken)
 		fclose(told);
 	waitpid(pid, &status, 0);
 	check(broken ? found && WEXITSTATUS(status) == 1 : !status, "it ended with %#x", status);
-	check(!module_info().sessions && !module_info().memory_used_bytes, "something is left over");
-	result(broken ? "the self-test for hardware finds a unit that does not say that it has stopped"
-		      : "the self-test for hardware finds nothing wrong");
+	check(!module_info().sessions && !module_info().memory_used_bytes,
+	      "something is left over");
+	result(broken ?
+	       "the self-test for hardware finds a unit that does not say that it has stopped" :
+	       "the self-test for hardware finds nothing wrong");
 }
 
 /* First on a unit that does not say that it has stopped, which must be found */

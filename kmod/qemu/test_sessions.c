@@ -14,7 +14,8 @@ static void tells_what_it_offers(void)
 
 	check(info.version == PERMILLE_UAPI_VERSION, "version %u", info.version);
 	check(info.backend == PERMILLE_BACKEND_MODEL, "back end %u", info.backend);
-	check(info.features & PERMILLE_CR3_FILTER && !(info.features & PERMILLE_KERNEL), "features %#x", info.features);
+	check(info.features & PERMILLE_CR3_FILTER && !(info.features & PERMILLE_KERNEL),
+	      "features %#x", info.features);
 	check(!info.sessions && !info.memory_used_bytes, "something is left over");
 	result("info tells back end, features and an empty machine");
 }
@@ -23,11 +24,11 @@ static void tells_what_it_offers(void)
 
 static void check_core(const struct permille_core_status *core, uint32_t end)
 {
-	check(core->operations_on <= 1 && core->operations_off <= 1, "core %u: %llu on, %llu off", core->cpu,
-	      core->operations_on, core->operations_off);
+	check(core->operations_on <= 1 && core->operations_off <= 1, "core %u: %llu on, %llu off",
+	      core->cpu, core->operations_on, core->operations_off);
 	check(core->end == end, "core %u ended by %u", core->cpu, core->end);
-	check(!core->faults && !core->tracing && !core->retargets, "core %u: %u faults, %llu retargets", core->cpu,
-	      core->faults, core->retargets);
+	check(!core->faults && !core->tracing && !core->retargets,
+	      "core %u: %u faults, %llu retargets", core->cpu, core->faults, core->retargets);
 }
 
 /* Every arrival brings the filter to match once; the model writes 32 bytes each time. */
@@ -35,8 +36,9 @@ static void check_bytes(const struct permille_core_status *core, const uint8_t *
 {
 	static const uint8_t psb[] = { 0x02, 0x82, 0x02, 0x82 };
 
-	if (!check(core->trace_bytes == 32 * core->arrivals && core->trace_bytes < ROOM, "core %u: %llu bytes of %llu arrivals",
-		   core->cpu, core->trace_bytes, core->arrivals))
+	if (!check(core->trace_bytes == 32 * core->arrivals && core->trace_bytes < ROOM,
+		   "core %u: %llu bytes of %llu arrivals", core->cpu, core->trace_bytes,
+		   core->arrivals))
 		return;
 	for (uint64_t at = 0; at < core->trace_bytes; at += 32)
 		if (!check(!memcmp(trace + at, psb, sizeof(psb)), "no PSB at %lu", at))
@@ -66,7 +68,8 @@ static uint64_t record_for(struct recording *r, const struct load *load, uint64_
 	check(status.state == PERMILLE_ACTIVE || is_over(&status), "it is not active");
 	wait_end(r);
 	status = session_status(r);
-	check(status.state == PERMILLE_ENDED && is_over(&status), "state %u before its period is over", status.state);
+	check(status.state == PERMILLE_ENDED && is_over(&status),
+	      "state %u before its period is over", status.state);
 	for (unsigned int i = 0; i < 2; i++) {
 		struct permille_core_status core = core_status(r, i);
 
@@ -74,7 +77,8 @@ static uint64_t record_for(struct recording *r, const struct load *load, uint64_
 		check_bytes(&core, r->trace[i]);
 		arrivals += core.arrivals;
 		note("%llu ms beside another load, core %u: %llu arrivals, %llu control operations",
-		     (unsigned long long)period_ns / 1000000, i, core.arrivals, core.operations_on + core.operations_off);
+		     (unsigned long long)period_ns / 1000000, i, core.arrivals,
+		     core.operations_on + core.operations_off);
 	}
 	close_recording(r);
 	return arrivals;
@@ -106,8 +110,8 @@ static void without_filter_records_others_too(void)
 	load_finish(&noise);
 	stop(&r);
 	core = core_status(&r, 0);
-	check(core.arrivals >= 200 && core.trace_bytes >= 32 * (core.arrivals + 200), "%llu bytes of %llu arrivals",
-	      core.trace_bytes, core.arrivals);
+	check(core.arrivals >= 200 && core.trace_bytes >= 32 * (core.arrivals + 200),
+	      "%llu bytes of %llu arrivals", core.trace_bytes, core.arrivals);
 	close_recording(&r);
 	load_kill(&load);
 	load_kill(&noise);
@@ -142,7 +146,8 @@ static void several_on_disjoint_cores(void)
 	}
 	propose(&third, loads[0].pid, 0, 2);
 	check(set_up(&third) == EBUSY && third.setup.refusal == PERMILLE_REFUSED_CORE_BUSY &&
-	      third.setup.refused_value == 0, "refusal %u for %u", third.setup.refusal, third.setup.refused_value);
+	      third.setup.refused_value == 0, "refusal %u for %u", third.setup.refusal,
+	      third.setup.refused_value);
 	close_recording(&third);
 	check(module_info().sessions == 2, "%u sessions", module_info().sessions);
 	for (unsigned int i = 0; i < 2; i++) {
@@ -157,7 +162,8 @@ static void several_on_disjoint_cores(void)
 		close_recording(&r[i]);
 		load_kill(&loads[i]);
 	}
-	check(!module_info().sessions && !module_info().memory_used_bytes, "something is left over");
+	check(!module_info().sessions && !module_info().memory_used_bytes,
+	      "something is left over");
 	result("sessions on disjoint cores run side by side, one on a taken core is refused and names it");
 }
 
@@ -173,7 +179,8 @@ static void stopped_by_hand(void)
 	stop(&r);
 	wait_end(&r);
 	for (unsigned int i = 0; i < 2; i++)
-		check(core_status(&r, i).end == PERMILLE_END_STOPPED, "core %u ended by %u", i, core_status(&r, i).end);
+		check(core_status(&r, i).end == PERMILLE_END_STOPPED, "core %u ended by %u", i,
+		      core_status(&r, i).end);
 	check(start(&r) == EALREADY, "it starts again");
 	conclude(&r, &load, "a session can be stopped, any number of times, and is started once");
 }

@@ -23,8 +23,12 @@ static struct count *count_of(struct count *counts, unsigned int threads, pid_t 
 	return NULL;
 }
 
-/* On a core: times do not go back, a thread comes before it leaves, and only one is there at a time. */
-static void check_core_records(struct recording *r, unsigned int index, struct count *counts, unsigned int threads)
+/*
+ * On a core: times do not go back, a thread comes before it leaves, and only one is there at a
+ * time.
+ */
+static void check_core_records(struct recording *r, unsigned int index, struct count *counts,
+			       unsigned int threads)
 {
 	uint64_t last = 0;
 	uint32_t inside = 0;
@@ -37,8 +41,10 @@ static void check_core_records(struct recording *r, unsigned int index, struct c
 		if (!check(count && one->pid == r->pids[0] && one->cpu == r->plans[index].cpu,
 			   "record %lu: cpu %u pid %u tid %u", i, one->cpu, one->pid, one->tid))
 			return;
-		if (!check(one->tsc >= last && one->operation <= 1, "record %lu: time goes back", i) ||
-		    !check(inside == (one->operation ? 0 : one->tid), "record %lu: %u while %u is there", i, one->tid, inside))
+		if (!check(one->tsc >= last && one->operation <= 1,
+			   "record %lu: time goes back", i) ||
+		    !check(inside == (one->operation ? 0 : one->tid),
+			   "record %lu: %u while %u is there", i, one->tid, inside))
 			return;
 		last = one->tsc;
 		inside = one->operation ? one->tid : 0;
@@ -71,7 +77,8 @@ static long check_migrations(struct recording *r, struct count *counts, unsigned
 		for (uint64_t i = 0; i < total; i++) {
 			if (all[i].tid != (uint32_t)counts[t].tid)
 				continue;
-			if (!check(all[i].operation ? cpu < 0 : cpu == all[i].cpu, "thread %u is on two cores", all[i].tid))
+			if (!check(all[i].operation ? cpu < 0 : cpu == all[i].cpu,
+				   "thread %u is on two cores", all[i].tid))
 				break;
 			cpu = all[i].operation ? (int64_t)all[i].cpu : -1;
 			migrations += all[i].operation && last >= 0 && last != all[i].cpu;
@@ -97,9 +104,11 @@ static long compare(struct count *counts, unsigned int threads, pid_t pid)
 		struct count *one = &counts[i];
 
 		one->after = switches_of(pid, one->tid);
-		check(one->out == one->after - one->before, "thread %d: %ld departures, %ld switches", one->tid,
-		      one->out, one->after - one->before);
-		check(one->in == one->out, "thread %d: %ld arrivals, %ld departures", one->tid, one->in, one->out);
+		check(one->out == one->after - one->before,
+		      "thread %d: %ld departures, %ld switches", one->tid, one->out,
+		      one->after - one->before);
+		check(one->in == one->out, "thread %d: %ld arrivals, %ld departures", one->tid,
+		      one->in, one->out);
 		check(one->in, "thread %d did nothing", one->tid);
 		sum += one->in;
 	}
@@ -124,7 +133,8 @@ static void equal_what_the_program_did(unsigned int threads, int cpu, const char
 	check_core_records(&r, 0, counts, threads);
 	check_core_records(&r, 1, counts, threads);
 	sum = compare(counts, threads, load.pid);
-	note("%u threads: %ld arrivals, %ld migrations", threads, sum, check_migrations(&r, counts, threads));
+	note("%u threads: %ld arrivals, %ld migrations", threads, sum,
+	     check_migrations(&r, counts, threads));
 	conclude(&r, &load, what);
 }
 
@@ -146,9 +156,10 @@ static void full_ring_drops_and_counts(void)
 
 	record_rounds(&r, &load, 1000);
 	core = core_status(&r, 0);
-	check(core.records == 64 && core.records_dropped > 1000, "%llu records, %llu dropped", core.records,
-	      core.records_dropped);
-	check(core.arrivals * 2 >= core.records + core.records_dropped, "%llu arrivals", core.arrivals);
+	check(core.records == 64 && core.records_dropped > 1000, "%llu records, %llu dropped",
+	      core.records, core.records_dropped);
+	check(core.arrivals * 2 >= core.records + core.records_dropped, "%llu arrivals",
+	      core.arrivals);
 	/* Half is read: as many more come in, none is written over */
 	r.rings[0]->tail = 32;
 	load_go(&load, 1000);
@@ -174,7 +185,8 @@ static void reader_keeps_up(void)
 			uint64_t head = __atomic_load_n(&r.rings[0]->head, __ATOMIC_ACQUIRE);
 
 			for (; read < head; read++) {
-				check(switch_at(&r, 0, read)->tsc >= last, "record %lu is older than the one before", read);
+				check(switch_at(&r, 0, read)->tsc >= last,
+				      "record %lu is older than the one before", read);
 				last = switch_at(&r, 0, read)->tsc;
 			}
 			__atomic_store_n(&r.rings[0]->tail, read, __ATOMIC_RELEASE);
@@ -182,8 +194,8 @@ static void reader_keeps_up(void)
 		load_finish(&load);
 	}
 	core = core_status(&r, 0);
-	check(!core.records_dropped && core.records >= 60 * 20 && read <= core.records, "%lu read of %llu, %llu dropped", read,
-	      core.records, core.records_dropped);
+	check(!core.records_dropped && core.records >= 60 * 20 && read <= core.records,
+	      "%lu read of %llu, %llu dropped", read, core.records, core.records_dropped);
 	note("read while it is written: %lu records through a ring of 512", read);
 	conclude(&r, &load, "a reader that keeps up gets every record");
 }
@@ -201,16 +213,21 @@ static void wrong_tail_harms_nobody(void)
 	load_go(&load, 1000);
 	load_finish(&load);
 	core = core_status(&r, 0);
-	check(core.records + core.records_dropped >= 1000, "%llu records, %llu dropped", core.records, core.records_dropped);
+	check(core.records + core.records_dropped >= 1000, "%llu records, %llu dropped",
+	      core.records, core.records_dropped);
 	r.rings[0]->capacity = 64;
-	conclude(&r, &load, "whatever the owner writes to a ring's page, the module stays within it");
+	conclude(&r, &load,
+		 "whatever the owner writes to a ring's page, the module stays within it");
 }
 
 void test_switch_records(void)
 {
-	equal_what_the_program_did(2, 1, "two threads on one core: records equal the kernel's own counts");
-	equal_what_the_program_did(8, -1, "eight threads on two cores: records equal the kernel's own counts");
-	equal_what_the_program_did(40, -1, "forty threads on two cores: records equal the kernel's own counts");
+	equal_what_the_program_did(
+		2, 1, "two threads on one core: records equal the kernel's own counts");
+	equal_what_the_program_did(
+		8, -1, "eight threads on two cores: records equal the kernel's own counts");
+	equal_what_the_program_did(
+		40, -1, "forty threads on two cores: records equal the kernel's own counts");
 	full_ring_drops_and_counts();
 	reader_keeps_up();
 	wrong_tail_harms_nobody();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Under QEMU with a trace unit: records a program that runs on both CPUs, and hands over what was recorded. Whether that
- * is what ran is decided by the host, which has the unit's own log.
+ * Under QEMU with a trace unit: records a program that runs on both CPUs, and hands over what was
+ * recorded. Whether that is what ran is decided by the host, which has the unit's own log.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -38,18 +38,21 @@ static bool archive_core(struct recording *r, unsigned int index, char *text, si
 	struct permille_core_status core = core_status(r, index);
 	struct permille_switch *records;
 
-	check(core.end == (getenv("period_ms") ? PERMILLE_END_PERIOD : PERMILLE_END_STOPPED), "core %u ended by %u", core.cpu,
-	      core.end);
-	check(!core.faults && !core.tracing && !core.records_dropped, "core %u: %u faults, %llu records dropped", core.cpu,
-	      core.faults, core.records_dropped);
+	check(core.end == (getenv("period_ms") ? PERMILLE_END_PERIOD : PERMILLE_END_STOPPED),
+	      "core %u ended by %u", core.cpu, core.end);
+	check(!core.faults && !core.tracing && !core.records_dropped,
+	      "core %u: %u faults, %llu records dropped", core.cpu, core.faults,
+	      core.records_dropped);
 	archive_add(r->trace[index], core.trace_bytes, "core-%u.pt", index);
 	records = archive_room(core.records * sizeof(*records), "core-%u.switches", index);
 	for (uint64_t i = 0; records && i < core.records; i++)
 		records[i] = *switch_at(r, index, i);
-	snprintf(text + strlen(text), size - strlen(text), "core %u bytes %llu on %llu off %llu retargets %llu full %u\n",
-		 core.cpu, core.trace_bytes, core.operations_on, core.operations_off, core.retargets, core.full);
-	note("core %u: %llu bytes, %llu arrivals, %llu control operations, full %u", core.cpu, core.trace_bytes,
-	     core.arrivals, core.operations_on + core.operations_off, core.full);
+	snprintf(text + strlen(text), size - strlen(text),
+		 "core %u bytes %llu on %llu off %llu retargets %llu full %u\n", core.cpu,
+		 core.trace_bytes, core.operations_on, core.operations_off, core.retargets,
+		 core.full);
+	note("core %u: %llu bytes, %llu arrivals, %llu control operations, full %u", core.cpu,
+	     core.trace_bytes, core.arrivals, core.operations_on + core.operations_off, core.full);
 	return core.full;
 }
 
@@ -59,10 +62,11 @@ static unsigned long thread_pointer(pid_t tid)
 	struct user_regs_struct registers = {};
 	int status;
 
-	check(!ptrace(PTRACE_SEIZE, tid, NULL, NULL) && !ptrace(PTRACE_INTERRUPT, tid, NULL, NULL), "thread %d: %s", tid,
-	      strerror(errno));
+	check(!ptrace(PTRACE_SEIZE, tid, NULL, NULL) && !ptrace(PTRACE_INTERRUPT, tid, NULL, NULL),
+	      "thread %d: %s", tid, strerror(errno));
 	waitpid(tid, &status, __WALL);
-	check(!ptrace(PTRACE_GETREGS, tid, NULL, &registers), "thread %d: %s", tid, strerror(errno));
+	check(!ptrace(PTRACE_GETREGS, tid, NULL, &registers), "thread %d: %s", tid,
+	      strerror(errno));
 	ptrace(PTRACE_DETACH, tid, NULL, NULL);
 	return registers.fs_base;
 }
@@ -96,10 +100,12 @@ static void archive_code(pid_t pid)
 	while (maps && fgets(line, sizeof(line), maps)) {
 		char *room;
 
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3 || protection[2] != 'x' || from >> 47)
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3 ||
+		    protection[2] != 'x' || from >> 47)
 			continue;
 		room = archive_room(to - from, "code-%d-%lx", pid, from);
-		check(room && pread(memory, room, to - from, from) == (ssize_t)(to - from), "no code at %lx", from);
+		check(room && pread(memory, room, to - from, from) == (ssize_t)(to - from),
+		      "no code at %lx", from);
 	}
 	if (maps)
 		fclose(maps);
@@ -115,10 +121,13 @@ static bool read_kernel(int kcore, unsigned long address, void *to, size_t size)
 	if (pread(kcore, &head, sizeof(head), 0) != sizeof(head))
 		return false;
 	for (unsigned int i = 0; i < head.e_phnum; i++) {
-		if (pread(kcore, &part, sizeof(part), head.e_phoff + i * sizeof(part)) != sizeof(part))
+		if (pread(kcore, &part, sizeof(part), head.e_phoff + i * sizeof(part)) !=
+		    sizeof(part))
 			return false;
-		if (part.p_type == PT_LOAD && address >= part.p_vaddr && address + size <= part.p_vaddr + part.p_memsz)
-			return pread(kcore, to, size, part.p_offset + address - part.p_vaddr) == (ssize_t)size;
+		if (part.p_type == PT_LOAD && address >= part.p_vaddr &&
+		    address + size <= part.p_vaddr + part.p_memsz)
+			return pread(kcore, to, size,
+				     part.p_offset + address - part.p_vaddr) == (ssize_t)size;
 	}
 	return false;
 }
@@ -187,10 +196,11 @@ static void wait_socket(const char *path)
 /* Several threads that serve, and clients in a process of their own */
 static pid_t start_redis(const char *socket, pid_t *client)
 {
-	char *const server[] = { "/usr/bin/redis-server", "--port", "0", "--unixsocket", (char *)socket, "--save", "",
-				 "--io-threads", "3", "--io-threads-do-reads", "yes", NULL };
-	char *const clients[] = { "/usr/bin/redis-benchmark", "-s", (char *)socket, "-q", "-l", "-c", "24", "-P", "4",
-				  "-t", "set,get,lpush,zadd", NULL };
+	char *const server[] = { "/usr/bin/redis-server", "--port", "0", "--unixsocket",
+				 (char *)socket, "--save", "", "--io-threads", "3",
+				 "--io-threads-do-reads", "yes", NULL };
+	char *const clients[] = { "/usr/bin/redis-benchmark", "-s", (char *)socket, "-q", "-l",
+				  "-c", "24", "-P", "4", "-t", "set,get,lpush,zadd", NULL };
 	pid_t pid = start_program(server);
 
 	wait_socket(socket);
@@ -214,7 +224,10 @@ static void hand_over(struct recording *r)
 		archive_kernel();
 }
 
-/* Each process came often, or what must be full is: what a program does in a time is the machine's affair. */
+/*
+ * Each process came often, or what must be full is: what a program does in a time is the machine's
+ * affair.
+ */
 static bool is_enough(const struct recording *r)
 {
 	unsigned int arrivals[CORES] = {}, least = parameter("arrivals", 100);
@@ -223,8 +236,10 @@ static bool is_enough(const struct recording *r)
 		return core_status(r, parameter("cpu", 0)).full;
 	for (unsigned int i = 0; i < CORES; i++)
 		for (uint64_t at = 0; at < r->rings[i]->head; at++)
-			arrivals[r->setup.process_count > 1 && switch_at(r, i, at)->pid == r->pids[1]]++;
-	return arrivals[0] >= 2 * least && (r->setup.process_count == 1 || arrivals[1] >= 2 * least);
+			arrivals[r->setup.process_count > 1 &&
+				 switch_at(r, i, at)->pid == r->pids[1]]++;
+	return arrivals[0] >= 2 * least &&
+	       (r->setup.process_count == 1 || arrivals[1] >= 2 * least);
 }
 
 static bool is_nothing(const struct recording *r)
@@ -281,7 +296,8 @@ static void traced_redis(bool two)
 		waitpid(servers[i], NULL, 0);
 		waitpid(clients[i], NULL, 0);
 	}
-	result(two ? "two redis-servers with several threads were recorded" : "redis-server with several threads was recorded");
+	result(two ? "two redis-servers with several threads were recorded" :
+	       "redis-server with several threads was recorded");
 }
 
 static void traced_ring(void)
@@ -310,7 +326,8 @@ static void put_options(char *words)
 
 static void take_options_back(void)
 {
-	static const char *const names[] = { "load", "cpu", "buffer_kb", "ring0", "arrivals", "period_ms" };
+	static const char *const names[] = { "load", "cpu", "buffer_kb", "ring0", "arrivals",
+					     "period_ms" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
@@ -325,18 +342,21 @@ static void trace_load(const char *load)
 }
 
 /*
- * `recording-0=`, `recording-1=` and so on, each with its words between commas: load=redis, load=two (of them in one session), or
- * so many threads of a ring, wherever they like or on one cpu=; with a buffer_kb= that must not suffice. With ring0=1 the kernel's
- * code too. Until each process came arrivals= times, or period_ms=.
+ * `recording-0=`, `recording-1=` and so on, each with its words between commas: load=redis,
+ * load=two (of them in one session), or so many threads of a ring, wherever they like or on one
+ * cpu=; with a buffer_kb= that must not suffice. With ring0=1 the kernel's code too. Until each
+ * process came arrivals= times, or period_ms=.
  */
 void test_traced(void)
 {
 	char name[32];
 
-	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u", module_info().backend);
+	check(module_info().backend == PERMILLE_BACKEND_EMULATED, "back end %u",
+	      module_info().backend);
 	if (!archive_open())
 		return;
-	for (unsigned int number = 0; snprintf(name, sizeof(name), "recording-%u", number), getenv(name); number++) {
+	for (unsigned int number = 0;
+	     snprintf(name, sizeof(name), "recording-%u", number), getenv(name); number++) {
 		archive_folder(number);
 		put_options(getenv(name));
 		mark(MARK_RECORDING_COMES);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Four threads that hand a token on for ever: a program of its own, which is recorded (record_in_guest.py). With a pause in
- * each round, so that whoever reads its switch records keeps up, however slow the machine is. What a thread executes is another
- * thing in each round, so that no round of a recording can be taken for another one.
+ * Four threads that hand a token on for ever: a program of its own, which is recorded
+ * (record_in_guest.py). With a pause in each round, so that whoever reads its switch records keeps
+ * up, however slow the machine is. What a thread executes is another thing in each round, so that
+ * no round of a recording can be taken for another one.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -65,7 +65,8 @@ struct busy busy_begin(unsigned int threads, unsigned int cores, bool other_kind
 {
 	struct busy busy = { .threads = threads };
 
-	busy.counts = mmap(NULL, threads * sizeof(*busy.counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	busy.counts = mmap(NULL, threads * sizeof(*busy.counts), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	busy.pid = fork();
 	if (!busy.pid)
 		begin_threads(&busy, cores, (shifter)(other_kind ? other_begin : shift_begin));
@@ -73,7 +74,9 @@ struct busy busy_begin(unsigned int threads, unsigned int cores, bool other_kind
 	for (unsigned int i = 0; i < threads; i++)
 		while (!__atomic_load_n(&busy.counts[i][0], __ATOMIC_RELAXED)) {
 			if (waitpid(busy.pid, NULL, WNOHANG)) {
-				fprintf(stderr, "the program that is to be recorded cannot run %u threads\n", threads);
+				fprintf(stderr,
+					"the program that is to be recorded cannot run %u threads\n",
+					threads);
 				exit(2);
 			}
 			usleep(1000);

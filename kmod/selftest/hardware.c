@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What only a processor with Intel PT can tell of the module, one line a check: selftest-hardware [MODULE.ko] [--suspend].
- * Needs root. With a module it is loaded for the time of the test; --suspend sends the machine to sleep for ten seconds.
- * Exit code 0: nothing has failed; 1: something has; 2: nothing could be tested.
+ * What only a processor with Intel PT can tell of the module, one line a check: selftest-hardware
+ * [MODULE.ko] [--suspend]. Needs root. With a module it is loaded for the time of the test;
+ * --suspend sends the machine to sleep for ten seconds. Exit code 0: nothing has failed; 1:
+ * something has; 2: nothing could be tested.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -100,7 +101,8 @@ static void disabled(struct walker *walker)
 	((struct judged *)walker)->inside = false;
 }
 
-static bool nothing_behind(const struct recording *r, unsigned int index, const struct permille_core_status *core)
+static bool nothing_behind(const struct recording *r, unsigned int index,
+			   const struct permille_core_status *core)
 {
 	const uint8_t *behind = r->trace[index] + core->trace_bytes;
 	uint64_t size = r->plans[index].buffer_bytes - core->trace_bytes;
@@ -116,21 +118,29 @@ static void judge(const struct recording *r, struct judged *judged)
 
 		judged->inside = false;
 		got = packets_walk(&judged->walker, r->trace[i], core.trace_bytes);
-		check(got == core.trace_bytes || (core.full && core.trace_bytes - got < 16), "core %u: no packet at %zu of %llu: %02x",
-		      core.cpu, got, core.trace_bytes, got < core.trace_bytes ? r->trace[i][got] : 0);
-		check(nothing_behind(r, i, &core), "core %u: something is behind the %llu bytes that it told", core.cpu, core.trace_bytes);
-		check(!core.faults && core.operations_on <= 1 && core.operations_off == core.operations_on && !core.retargets,
-		      "core %u: %u refused registers, %llu on, %llu off, %llu retargets", core.cpu, core.faults, core.operations_on,
-		      core.operations_off, core.retargets);
+		check(got == core.trace_bytes || (core.full && core.trace_bytes - got < 16),
+		      "core %u: no packet at %zu of %llu: %02x", core.cpu, got, core.trace_bytes,
+		      got < core.trace_bytes ? r->trace[i][got] : 0);
+		check(nothing_behind(r, i, &core),
+		      "core %u: something is behind the %llu bytes that it told", core.cpu,
+		      core.trace_bytes);
+		check(!core.faults && core.operations_on <= 1 &&
+		      core.operations_off == core.operations_on && !core.retargets,
+		      "core %u: %u refused registers, %llu on, %llu off, %llu retargets", core.cpu,
+		      core.faults, core.operations_on, core.operations_off, core.retargets);
 	}
-	check(!judged->different && !judged->strange, "%llu branches differ, %llu entries are elsewhere, %llu in another process",
-	      (unsigned long long)judged->different, (unsigned long long)judged->strange, (unsigned long long)judged->others);
+	check(!judged->different && !judged->strange,
+	      "%llu branches differ, %llu entries are elsewhere, %llu in another process",
+	      (unsigned long long)judged->different, (unsigned long long)judged->strange,
+	      (unsigned long long)judged->others);
 }
 
-static void plan_for(struct recording *r, pid_t pid, unsigned int flags, uint64_t period_ns, uint64_t bytes)
+static void plan_for(struct recording *r, pid_t pid, unsigned int flags, uint64_t period_ns,
+		     uint64_t bytes)
 {
 	propose(r, pid, 0, CORES);
-	r->setup.flags = (flags | PERMILLE_TSC | PERMILLE_CR3_FILTER | PERMILLE_NO_RET_COMPRESSION) & about.features;
+	r->setup.flags = about.features &
+		(flags | PERMILLE_TSC | PERMILLE_CR3_FILTER | PERMILLE_NO_RET_COMPRESSION);
 	r->setup.period_ns = period_ns;
 	for (unsigned int i = 0; i < CORES; i++)
 		r->plans[i].buffer_bytes = bytes;
@@ -151,7 +161,8 @@ static struct judged record_known(struct recording *r, pid_t pid, unsigned int f
 			break;
 		close_recording(r);
 	}
-	check(judged.equal >= ENOUGH, "only %llu branches were recorded", (unsigned long long)judged.equal);
+	check(judged.equal >= ENOUGH, "only %llu branches were recorded",
+	      (unsigned long long)judged.equal);
 	return judged;
 }
 
@@ -167,7 +178,8 @@ static void check_judge(const struct recording *r)
 
 static void known_flow(const char *what, unsigned int flags)
 {
-	struct busy busy = busy_begin(2 * CORES, CORES, false), other = busy_begin(CORES, CORES, true);
+	struct busy busy = busy_begin(2 * CORES, CORES, false);
+	struct busy other = busy_begin(CORES, CORES, true);
 	struct judged judged;
 	struct recording r;
 
@@ -176,7 +188,8 @@ static void known_flow(const char *what, unsigned int flags)
 	} else {
 		judged = record_known(&r, busy.pid, flags);
 		check_judge(&r);
-		tell(what, ": %llu outcomes equal the known ones, none of the other process", (unsigned long long)judged.equal);
+		tell(what, ": %llu outcomes equal the known ones, none of the other process",
+		     (unsigned long long)judged.equal);
 		close_recording(&r);
 	}
 	busy_end(&busy);
@@ -200,25 +213,30 @@ static struct registers read_registers(unsigned int cpu)
 	if (fd < 0)
 		return (struct registers) {};
 	for (unsigned int i = 0; i < 4; i++)
-		check(pread(fd, &values[i], 8, numbers[i]) == 8, "MSR %#x: %s", numbers[i], strerror(errno));
+		check(pread(fd, &values[i], 8, numbers[i]) == 8, "MSR %#x: %s", numbers[i],
+		      strerror(errno));
 	close(fd);
 	return (struct registers) { true, values[0], values[1], values[2], values[3] };
 }
 
-static void show_registers(const struct registers *first, const struct registers *full, const struct registers *last)
+static void show_registers(const struct registers *first, const struct registers *full,
+			   const struct registers *last)
 {
 	static const char given_back[] = "the output registers are given back as they were";
 
 	if (!first->known) {
-		not_possible("registers behind a STOP", "there is no /dev/cpu/*/msr (modprobe msr)");
+		not_possible("registers behind a STOP",
+			     "there is no /dev/cpu/*/msr (modprobe msr)");
 		not_possible(given_back, "there is no /dev/cpu/*/msr (modprobe msr)");
 		return;
 	}
 	check(full->status & 1 << 5, "STATUS %#llx does not say Stopped", full->status);
-	tell("registers behind a STOP", ": OUTPUT_BASE %#llx OUTPUT_MASK_PTRS %#llx CTL %#llx STATUS %#llx", full->base, full->pointers,
-	     full->ctl, full->status);
-	check(first->base == last->base && first->pointers == last->pointers, "OUTPUT_BASE %#llx and %#llx, OUTPUT_MASK_PTRS %#llx and %#llx",
-	      first->base, last->base, first->pointers, last->pointers);
+	tell("registers behind a STOP",
+	     ": OUTPUT_BASE %#llx OUTPUT_MASK_PTRS %#llx CTL %#llx STATUS %#llx", full->base,
+	     full->pointers, full->ctl, full->status);
+	check(first->base == last->base && first->pointers == last->pointers,
+	      "OUTPUT_BASE %#llx and %#llx, OUTPUT_MASK_PTRS %#llx and %#llx", first->base,
+	      last->base, first->pointers, last->pointers);
 	tell(given_back, ": OUTPUT_BASE %#llx", last->base);
 }
 
@@ -233,9 +251,13 @@ static void stops_when_full(void)
 
 	plan_for(&r, busy.pid, 0, PERMILLE_MAX_PERIOD_NS, FILLED);
 	record(&r);
-	/* Whether a processor says that it has stopped is what is asked here: no longer than until the buffers must be full. */
+	/*
+	 * Whether a processor says that it has stopped is what is asked here: no longer than until
+	 * the buffers must be full.
+	 */
 	before = busy_rounds(&busy);
-	while ((!core_status(&r, 0).full || !core_status(&r, 1).full) && session_status(&r).state == PERMILLE_ACTIVE &&
+	while ((!core_status(&r, 0).full || !core_status(&r, 1).full) &&
+	       session_status(&r).state == PERMILLE_ACTIVE &&
 	       busy_rounds(&busy) - before < 20 * 8 * 2 * FILLED)
 		usleep(1000);
 	full = read_registers(0);
@@ -244,13 +266,17 @@ static void stops_when_full(void)
 	judge(&r, &judged);
 	for (unsigned int i = 0; i < CORES; i++) {
 		core = core_status(&r, i);
-		if (!check(core.full, "core %u does not say that it has stopped; %llu bytes", i, core.trace_bytes))
+		if (!check(core.full, "core %u does not say that it has stopped; %llu bytes", i,
+			   core.trace_bytes))
 			continue;
-		check(core.trace_bytes == core.buffer_bytes, "%llu of %llu bytes", core.trace_bytes, core.buffer_bytes);
+		check(core.trace_bytes == core.buffer_bytes, "%llu of %llu bytes", core.trace_bytes,
+		      core.buffer_bytes);
 		/* The last packets of a buffer may be padding, not its last half KiB */
-		check(memmem(r.trace[i] + core.trace_bytes - 512, 512, (char[512]){}, 512) == NULL, "core %u: its end is empty", i);
+		check(memmem(r.trace[i] + core.trace_bytes - 512, 512, (char[512]){}, 512) == NULL,
+		      "core %u: its end is empty", i);
 	}
-	tell("a full buffer stops the core", ": every byte of %llu is used", r.plans[0].buffer_bytes);
+	tell("a full buffer stops the core", ": every byte of %llu is used",
+	     r.plans[0].buffer_bytes);
 	show_registers(&first, &full, &last);
 	close_recording(&r);
 	busy_end(&busy);
@@ -283,10 +309,12 @@ static void hook_time(void)
 	if (about.backend == PERMILLE_BACKEND_MSR)
 		check(ns / calls < 1000, "%.0f ns", ns / calls);
 	if (calls)
-		tell("the hook takes less than 1 us", ": %.0f ns, at most %.0f ns%s", ns / calls, longest / ticks_a_ns(&r),
+		tell("the hook takes less than 1 us", ": %.0f ns, at most %.0f ns%s", ns / calls,
+		     longest / ticks_a_ns(&r),
 		     about.backend == PERMILLE_BACKEND_MSR ? "" : " (emulated: not judged)");
 	else
-		not_possible("the hook takes less than 1 us", "nothing was switched in half a second");
+		not_possible("the hook takes less than 1 us",
+			     "nothing was switched in half a second");
 	close_recording(&r);
 	busy_end(&busy);
 }
@@ -299,10 +327,14 @@ static double rounds_in(const struct busy *busy, uint64_t ns)
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	nanosleep(&wait, NULL);
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	return (busy_rounds(busy) - rounds) / ((end.tv_sec - begin.tv_sec) * 1e9 + end.tv_nsec - begin.tv_nsec);
+	return (busy_rounds(busy) - rounds) /
+	       ((end.tv_sec - begin.tv_sec) * 1e9 + end.tv_nsec - begin.tv_nsec);
 }
 
-/* The least favourable program there is: nothing but branches. Off and on take turns. An emulated processor fills less in the time. */
+/*
+ * The least favourable program there is: nothing but branches. Off and on take turns. An emulated
+ * processor fills less in the time.
+ */
 static void overhead(void)
 {
 	uint64_t bytes = about.backend == PERMILLE_BACKEND_EMULATED ? BUFFER : PERMILLE_MAX_BUFFER;
@@ -318,7 +350,8 @@ static void overhead(void)
 		stop(&r);
 		close_recording(&r);
 	}
-	tell("what tracing costs its target", ": %.2f %% of its speed (only branches)", 100 * (off - on) / off);
+	tell("what tracing costs its target", ": %.2f %% of its speed (only branches)",
+	     100 * (off - on) / off);
 	busy_end(&busy);
 }
 
@@ -347,7 +380,8 @@ static void beside_perf(void)
 	perf = perf_takes(type, 0);
 	check(perf >= 0, "perf: %s", strerror(errno));
 	propose(&r, getpid(), 0, 1);
-	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_PERF, "refusal %u", r.setup.refusal);
+	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_PERF, "refusal %u",
+	      r.setup.refusal);
 	close_recording(&r);
 	close(perf);
 	tell(what, "%s", "");
@@ -359,11 +393,13 @@ static void beside_kvm(void)
 	struct recording r;
 
 	if (read_number("/sys/module/kvm_intel/parameters/pt_mode") != 1) {
-		not_possible(what, "kvm_intel is not loaded with pt_mode=1 (modprobe kvm_intel pt_mode=1, and again)");
+		not_possible(what,
+			     "kvm_intel is not loaded with pt_mode=1 (modprobe kvm_intel pt_mode=1, and again)");
 		return;
 	}
 	propose(&r, getpid(), 0, 1);
-	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_KVM, "refusal %u", r.setup.refusal);
+	check(set_up(&r) == EBUSY && r.setup.refusal == PERMILLE_REFUSED_KVM, "refusal %u",
+	      r.setup.refusal);
 	close_recording(&r);
 	tell(what, "%s", "");
 }
@@ -375,18 +411,21 @@ static void suspends(bool wanted)
 	struct recording r;
 
 	if (!wanted) {
-		not_possible(what, "nobody asked for it: --suspend sends this machine to sleep for ten seconds");
+		not_possible(what,
+			     "nobody asked for it: --suspend sends this machine to sleep for ten seconds");
 		return;
 	}
 	snprintf(until, sizeof(until), "%ld", (long)time(NULL) + 10);
 	if (!write_text("/sys/class/rtc/rtc0/wakealarm", until)) {
-		not_possible(what, "no clock of this machine would wake it (/sys/class/rtc/rtc0/wakealarm)");
+		not_possible(what,
+			     "no clock of this machine would wake it (/sys/class/rtc/rtc0/wakealarm)");
 		return;
 	}
 	propose(&r, getpid(), 0, CORES);
 	record(&r);
 	check(write_text("/sys/power/state", "mem"), "no sleep: %s", strerror(errno));
-	check(core_status(&r, 0).end == PERMILLE_END_SLEEP, "core 0 ended by %u", core_status(&r, 0).end);
+	check(core_status(&r, 0).end == PERMILLE_END_SLEEP, "core 0 ended by %u",
+	      core_status(&r, 0).end);
 	close_recording(&r);
 	tell(what, "%s", "");
 }
@@ -402,7 +441,8 @@ static int begin(const char *module)
 		return 2;
 	}
 	if (access(PERMILLE_DEVICE, R_OK | W_OK)) {
-		printf("-       %s: %s; load the module, or name it: selftest-hardware permille.ko\n", PERMILLE_DEVICE, strerror(errno));
+		printf("-       %s: %s; load the module, or name it: selftest-hardware permille.ko\n",
+		       PERMILLE_DEVICE, strerror(errno));
 		return 2;
 	}
 	about = module_info();
@@ -411,8 +451,9 @@ static int begin(const char *module)
 		return 2;
 	}
 	tell("the module", " drives %s: features %#x, PSB %#x, MTC %#x, CYC %#x, %s region a core",
-	     about.backend == PERMILLE_BACKEND_MSR ? "this processor" : "an emulated processor", about.features, about.psb_freqs,
-	     about.mtc_freqs, about.cyc_thresholds, about.regions ? "one" : "any number of");
+	     about.backend == PERMILLE_BACKEND_MSR ? "this processor" : "an emulated processor",
+	     about.features, about.psb_freqs, about.mtc_freqs, about.cyc_thresholds,
+	     about.regions ? "one" : "any number of");
 	return 0;
 }
 
@@ -434,7 +475,8 @@ int main(int count, char **arguments)
 	beside_perf();
 	beside_kvm();
 	suspends(sleeps);
-	not_possible("kexec", "it ends this test: `kexec -e` while a session runs, the next kernel must find IA32_RTIT_CTL (0x570) 0");
+	not_possible("kexec",
+		     "it ends this test: `kexec -e` while a session runs, the next kernel must find IA32_RTIT_CTL (0x570) 0");
 	if (module)
 		check(!unload_module(), "unload: %s", strerror(errno));
 	return failed_ever || failed_here;

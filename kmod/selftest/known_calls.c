@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A program whose calls are known, for `permille selftest --hardware`: a thousand of known_outer at a time, three of known_inner each. */
+/*
+ * A program whose calls are known, for `permille selftest --hardware`: a thousand of known_outer at
+ * a time, three of known_inner each.
+ */
 #include <time.h>
 
 static volatile unsigned int sum;

@@ -8,7 +8,8 @@
 static const struct {
 	uint8_t second, size;
 } extended[] = {
-	{ 0x82, 16 }, { 0x23, 2 }, { 0xf3, 2 }, { 0xa3, 8 }, { 0x43, 8 }, { 0x73, 7 }, { 0x03, 4 }, { 0x83, 2 }, { 0xc8, 7 },
+	{ 0x82, 16 }, { 0x23, 2 }, { 0xf3, 2 }, { 0xa3, 8 }, { 0x43, 8 }, { 0x73, 7 }, { 0x03, 4 },
+	{ 0x83, 2 }, { 0xc8, 7 },
 };
 
 static size_t extended_size(const uint8_t *at)

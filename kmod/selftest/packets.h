@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The packets of a core, as far as a branch whose outcomes are known needs them (Intel SDM volume 3, "Packet Definitions"). */
+/*
+ * The packets of a core, as far as a branch whose outcomes are known needs them (Intel SDM volume
+ * 3, "Packet Definitions").
+ */
 #ifndef PACKETS_H
 #define PACKETS_H
 

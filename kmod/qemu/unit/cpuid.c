@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPUID as of a processor with this trace unit (SDM volume 2, CPUID leaves 07H and 14H): it offers what is built. */
+/*
+ * CPUID as of a processor with this trace unit (SDM volume 2, CPUID leaves 07H and 14H): it offers
+ * what is built.
+ */
 #include "guest.h"
 #include "unit.h"
 
@@ -21,7 +24,8 @@ void cpuid_tell(uint32_t leaf, uint32_t subleaf, struct guest *guest)
 	else if (leaf == 7 && subleaf == 0)
 		guest->registers[RBX] |= HAS_INTEL_PT;
 	else if (leaf == 0x14 && subleaf == 0)
-		answer(guest, 1, 0x0b, 0x03, 0);	/* CR3 filter, PSB and CYC, MTC; ToPA with many entries */
+		/* CR3 filter, PSB and CYC, MTC; ToPA with many entries */
+		answer(guest, 1, 0x0b, 0x03, 0);
 	else if (leaf == 0x14 && subleaf == 1)
 		answer(guest, 0x02490000, 0x003f0001, 0, 0);
 }

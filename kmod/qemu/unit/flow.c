@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One block after the other: which packets tell a decoder that the CPU went this way (SDM volume 3, table "Packet
- * Generation under Different Enable Conditions").
+ * One block after the other: which packets tell a decoder that the CPU went this way (SDM volume 3,
+ * table "Packet Generation under Different Enable Conditions").
  */
 #include "guest.h"
 #include "unit.h"
 
 #define CODE_64		(1u << 15)	/* of the hidden flags */
 
-/* Exceptions that point at the instruction that raised them, which has not retired (SDM volume 3, table "Exceptions") */
-#define FAULTS (1u << 0 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 | 1u << 14 | \
-		1u << 16 | 1u << 17 | 1u << 19 | 1u << 21)
+/*
+ * Exceptions that point at the instruction that raised them, which has not retired (SDM volume 3,
+ * table "Exceptions")
+ */
+#define FAULTS (1u << 0 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 10 | 1u << 11 | 1u << 12 | \
+		1u << 13 | 1u << 14 | 1u << 16 | 1u << 17 | 1u << 19 | 1u << 21)
 
 /* ContextEn: a ring and an address space that are wanted */
 static bool in_context(const struct unit *unit, const struct guest *guest)
@@ -57,7 +60,8 @@ static void far_branch(struct unit *unit, uint64_t to, bool context, struct gues
 }
 
 /* The kernel came between two instructions, the second of which is at `ip`. */
-static void interrupt(struct unit *unit, uint64_t ip, uint64_t to, bool context, struct guest *guest)
+static void interrupt(struct unit *unit, uint64_t ip, uint64_t to, bool context,
+		      struct guest *guest)
 {
 	uint64_t tsc = guest_tsc(guest);
 
@@ -106,7 +110,8 @@ static bool follow(struct unit *unit, uint64_t to, struct guest *guest)
 	}
 }
 
-static void interrupted(struct unit *unit, int vector, uint64_t to, bool context, struct guest *guest)
+static void interrupted(struct unit *unit, int vector, uint64_t to, bool context,
+			struct guest *guest)
 {
 	const struct block *previous = &unit->previous;
 	bool fault = vector < 32 && (FAULTS >> vector & 1);

@@ -5,8 +5,10 @@
 #include "unit.h"
 
 /* Of the emulator's binary; weak, so that a plugin in another one can say what is missing. */
-extern int cpu_memory_rw_debug(void *cpu, uint64_t address, void *buffer, size_t size, bool write) __attribute__((weak));
-extern void cpu_physical_memory_rw(uint64_t address, void *buffer, uint64_t size, bool write) __attribute__((weak));
+extern int cpu_memory_rw_debug(void *cpu, uint64_t address, void *buffer, size_t size, bool write)
+	__attribute__((weak));
+extern void cpu_physical_memory_rw(uint64_t address, void *buffer, uint64_t size, bool write)
+	__attribute__((weak));
 extern void *qemu_get_cpu(int index) __attribute__((weak));
 extern uint64_t cpu_get_tsc(void *state) __attribute__((weak));
 extern void cpu_loop_exit_noexc(void *cpu) __attribute__((weak));
@@ -22,7 +24,8 @@ struct gate {
 
 bool guest_functions_found(void)
 {
-	return cpu_memory_rw_debug && cpu_physical_memory_rw && qemu_get_cpu && cpu_get_tsc && cpu_loop_exit_noexc && &singlestep;
+	return cpu_memory_rw_debug && cpu_physical_memory_rw && qemu_get_cpu && cpu_get_tsc &&
+	       cpu_loop_exit_noexc && &singlestep;
 }
 
 void guest_step_from_here(unsigned int cpu)
@@ -56,8 +59,11 @@ uint64_t guest_tsc(struct guest *guest)
 	return cpu_get_tsc(guest);
 }
 
-/* One level of a page table after the other, from CR3 on: what is found must be the code that runs. */
-static bool walks_to(uint64_t cr3, unsigned int levels, uint64_t address, const uint8_t *code, size_t size)
+/*
+ * One level of a page table after the other, from CR3 on: what is found must be the code that runs.
+ */
+static bool walks_to(uint64_t cr3, unsigned int levels, uint64_t address, const uint8_t *code,
+		     size_t size)
 {
 	uint64_t entry = cr3, at;
 	uint8_t found[16];
@@ -89,7 +95,8 @@ bool guest_is_known(const struct guest *guest, uint64_t address, const uint8_t *
 		size = 16;
 	return (guest->segments[CS].selector & 3) == (guest->hidden_flags & 3) &&
 	       (guest->control[0] & protected_and_paged) == protected_and_paged &&
-	       guest->registers[RIP] == address && guest->idt.limit == GATES * sizeof(struct gate) - 1 &&
+	       guest->registers[RIP] == address &&
+	       guest->idt.limit == GATES * sizeof(struct gate) - 1 &&
 	       walks_to(guest->control[3], levels, address, code, size);
 }
 
@@ -109,7 +116,8 @@ static bool read_handlers(const struct guest *guest, unsigned int cpu, struct ha
 	all->last = 0;
 	for (int vector = 0; vector < GATES; vector++) {
 		const struct gate *gate = &gates[vector];
-		uint64_t address = (uint64_t)gate->high << 32 | (uint32_t)gate->middle << 16 | gate->low;
+		uint64_t address = (uint64_t)gate->high << 32 | (uint32_t)gate->middle << 16 |
+				   gate->low;
 
 		all->addresses[vector] = address;
 		all->first = address && address < all->first ? address : all->first;
@@ -133,8 +141,8 @@ int guest_vector(const struct guest *guest, unsigned int cpu, uint64_t handler)
 }
 
 /*
- * SDM volume 3, "64-Bit Mode Stack Frame": the stack is aligned to 16 bytes, then SS, RSP, RFLAGS, CS and RIP are pushed,
- * and an error code where there is one.
+ * SDM volume 3, "64-Bit Mode Stack Frame": the stack is aligned to 16 bytes, then SS, RSP, RFLAGS,
+ * CS and RIP are pushed, and an error code where there is one.
  */
 bool guest_interrupted(const struct guest *guest, unsigned int cpu, uint64_t *ip)
 {

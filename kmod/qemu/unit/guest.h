@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a virtual CPU holds, and its memory. QEMU 7.2's plugin interface gives neither: generated code keeps CPUX86State
- * in a register that callbacks are entered with (as vpt uses it), and the emulator exports its functions.
+ * What a virtual CPU holds, and its memory. QEMU 7.2's plugin interface gives neither: generated
+ * code keeps CPUX86State in a register that callbacks are entered with (as vpt uses it), and the
+ * emulator exports its functions.
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -20,7 +21,10 @@ struct guest_segment {
 
 enum guest_segment_number { ES, CS, SS, DS, FS, GS };
 
-/* The beginning of QEMU 7.2's CPUX86State; guest_is_known checks it against what a running kernel must have there. */
+/*
+ * The beginning of QEMU 7.2's CPUX86State; guest_is_known checks it against what a running kernel
+ * must have there.
+ */
 struct guest {
 	uint64_t registers[17];
 	uint64_t flags;
@@ -32,7 +36,8 @@ struct guest {
 	uint64_t control[5];
 };
 
-_Static_assert(offsetof(struct guest, hidden_flags) == 176 && offsetof(struct guest, segments) == 184 &&
+_Static_assert(offsetof(struct guest, hidden_flags) == 176 &&
+	       offsetof(struct guest, segments) == 184 &&
 	       offsetof(struct guest, control) == 424, "as in target/i386/cpu.h");
 
 static inline bool guest_in_user_mode(const struct guest *guest)
@@ -48,7 +53,10 @@ bool guest_read(unsigned int cpu, uint64_t address, void *to, size_t size);
 void guest_read_physical(uint64_t address, void *to, size_t size);
 void guest_write_physical(uint64_t address, const void *from, size_t size);
 uint64_t guest_tsc(struct guest *guest);
-/* Where a block begins: comes back to it, and to each instruction from there on as a block of its own. Does not return. */
+/*
+ * Where a block begins: comes back to it, and to each instruction from there on as a block of its
+ * own. Does not return.
+ */
 void guest_step_from_here(unsigned int cpu);
 void guest_step_no_more(void);
 

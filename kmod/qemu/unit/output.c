@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Packets into the regions of a ToPA (SDM, "Table of Physical Addresses"), by physical address as a processor writes. */
+/*
+ * Packets into the regions of a ToPA (SDM, "Table of Physical Addresses"), by physical address as a
+ * processor writes.
+ */
 #include "guest.h"
 #include "unit.h"
 
@@ -12,7 +15,8 @@ static uint64_t entry_at(const struct unit *unit, uint32_t number)
 {
 	uint64_t entry;
 
-	guest_read_physical((unit->base & ENTRY_ADDRESS) + number * sizeof(entry), &entry, sizeof(entry));
+	guest_read_physical((unit->base & ENTRY_ADDRESS) + number * sizeof(entry), &entry,
+			    sizeof(entry));
 	return entry;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What QEMU calls: every block and, inside blocks, the instructions that reach the trace unit. User code, which cannot reach it,
- * is called for only from the first TraceEn of a recording to its end: `qemu_plugin_reset` drops all translations, between two
- * instructions of every CPU, and they are made anew. A CPU that executes user code before that has not begun to trace it.
+ * What QEMU calls: every block and, inside blocks, the instructions that reach the trace unit. User
+ * code, which cannot reach it, is called for only from the first TraceEn of a recording to its end:
+ * `qemu_plugin_reset` drops all translations, between two instructions of every CPU, and they are
+ * made anew. A CPU that executes user code before that has not begun to trace it.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,7 +22,10 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
 
 static struct unit units[MAX_CPUS];
 static unsigned int cpus;
-/* Its operands are known only where a block begins: a block that has it in its middle is left, and stepped through. */
+/*
+ * Its operands are known only where a block begins: a block that has it in its middle is left, and
+ * stepped through.
+ */
 static bool tells_cpuid;
 
 static qemu_plugin_id_t plugin;
@@ -62,7 +66,8 @@ static void look_at_layout(struct unit *unit, const struct code *code, struct gu
 	unit->known = guest_is_known(guest, code->block.start, code->bytes, code->size);
 	if (unit->known)
 		return;
-	fprintf(stderr, "trace unit: this emulator's CPU state is laid out otherwise than QEMU 7.2's; nothing is traced\n");
+	fprintf(stderr,
+		"trace unit: this emulator's CPU state is laid out otherwise than QEMU 7.2's; nothing is traced\n");
 	unit->refused++;
 	unit->traces = false;
 }
@@ -82,7 +87,8 @@ static void trace(struct unit *unit, struct code *code, struct guest *guest)
 	unit->moved = code->moves_cr3;
 }
 
-__attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu, void *data, struct guest *guest)
+__attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu, void *data,
+								struct guest *guest)
 {
 	struct unit *unit = &units[cpu];
 	struct code *code = data;
@@ -106,7 +112,8 @@ __attribute__((used, visibility("hidden"))) void block_executed(unsigned int cpu
 		trace(unit, code, guest);
 }
 
-__attribute__((used, visibility("hidden"))) void insn_executed(unsigned int cpu, void *unused, struct guest *guest)
+__attribute__((used, visibility("hidden"))) void insn_executed(unsigned int cpu, void *unused,
+							       struct guest *guest)
 {
 	(void)unused;
 	if (units[cpu].access != ACCESS_NONE)
@@ -139,10 +146,11 @@ static void watch(struct qemu_plugin_tb *tb, size_t count, size_t at, const uint
 	struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, at);
 	bool write = bytes[1] == 0x30;
 
-	qemu_plugin_register_vcpu_insn_exec_cb(insn, write ? writes : reads, QEMU_PLUGIN_CB_NO_REGS, NULL);
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, write ? writes : reads, QEMU_PLUGIN_CB_NO_REGS,
+					       NULL);
 	if (at + 1 < count)
-		qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(tb, at + 1), insn_entry,
-						       QEMU_PLUGIN_CB_NO_REGS, NULL);
+		qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(tb, at + 1),
+						       insn_entry, QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
 static void register_callbacks(qemu_plugin_id_t id);
@@ -190,7 +198,8 @@ static void watch_marks(struct qemu_plugin_insn *insn, const uint8_t *bytes, siz
 		return;
 	memcpy(&mark, bytes + sizeof(begin), sizeof(mark));
 	if (mark >= MARK_NEXT_RECORDING && mark <= MARK_RECORDING_COMES)
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)mark);
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, QEMU_PLUGIN_CB_NO_REGS,
+						       (void *)(uintptr_t)mark);
 }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -215,17 +224,20 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		last = size;
 		code->offsets[i] = size;
 		memcpy(bytes + size, qemu_plugin_insn_data(insn), length);
-		if (seen && length == 2 && bytes[size] == 0x0f && (bytes[size + 1] == 0x30 || bytes[size + 1] == 0x32))
+		if (seen && length == 2 && bytes[size] == 0x0f &&
+		    (bytes[size + 1] == 0x30 || bytes[size + 1] == 0x32))
 			watch(tb, count, i, bytes + size);
 		watch_marks(insn, bytes + size, length);
-		code->cpuid |= tells_cpuid && length == 2 && bytes[size] == 0x0f && bytes[size + 1] == 0xa2;
+		code->cpuid |= tells_cpuid && length == 2 && bytes[size] == 0x0f &&
+			       bytes[size + 1] == 0xa2;
 		size += length;
 	}
 	code->block.start = qemu_plugin_tb_vaddr(tb);
 	code->block.last = code->block.start + last;
 	code->block.end = code->block.start + size;
 	code->block.count = count;
-	code->block.class = insn_classify(bytes + last, size - last, code->block.last, &code->block.target);
+	code->block.class = insn_classify(bytes + last, size - last, code->block.last,
+					  &code->block.target);
 	code->moves_cr3 = moves_cr3(bytes + last, size - last);
 	code->size = size < sizeof(code->bytes) ? size : sizeof(code->bytes);
 	memcpy(code->bytes, bytes, code->size);
@@ -258,15 +270,18 @@ static void register_callbacks(qemu_plugin_id_t id)
 	qemu_plugin_register_atexit_cb(id, machine_ends, NULL);
 }
 
-QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
+					   char **argv)
 {
 	tells_cpuid = argc == 2 && !strcmp(argv[1], "cpuid=on");
 	if (argc < 1 || strncmp(argv[0], "dir=", 4) || argc != 1 + tells_cpuid) {
 		fprintf(stderr, "trace unit: wants dir=FOLDER, and may have cpuid=on\n");
 		return -1;
 	}
-	if (!info->system_emulation || strcmp(info->target_name, "x86_64") || !guest_functions_found()) {
-		fprintf(stderr, "trace unit: needs QEMU 7.2's qemu-system-x86_64, whose binary exports its functions\n");
+	if (!info->system_emulation || strcmp(info->target_name, "x86_64") ||
+	    !guest_functions_found()) {
+		fprintf(stderr,
+			"trace unit: needs QEMU 7.2's qemu-system-x86_64, whose binary exports its functions\n");
 		return -1;
 	}
 	if (!truth_open(argv[0] + 4))

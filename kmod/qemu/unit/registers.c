@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What RDMSR and WRMSR do. A processor raises #GP where this only counts: a plugin cannot raise one. */
+/*
+ * What RDMSR and WRMSR do. A processor raises #GP where this only counts: a plugin cannot raise
+ * one.
+ */
 #include "guest.h"
 #include "unit.h"
 
@@ -15,8 +18,8 @@ enum {
 #define CTL_MTC_FREQ(ctl)	((ctl) >> 14 & 15)
 #define CTL_PSB_FREQ(ctl)	((ctl) >> 24 & 15)
 /* Cycle thresholds and address filters are not built. */
-#define CTL_BUILT (CTL_TRACE | CTL_CYC | CTL_KERNEL | CTL_USER | CTL_CR3 | CTL_TOPA | CTL_MTC | CTL_TSC | CTL_BRANCH | CTL_DISRETC | \
-		   15ull << 14 | 15ull << 24)
+#define CTL_BUILT (CTL_TRACE | CTL_CYC | CTL_KERNEL | CTL_USER | CTL_CR3 | CTL_TOPA | CTL_MTC | \
+		   CTL_TSC | CTL_BRANCH | CTL_DISRETC | 15ull << 14 | 15ull << 24)
 
 #define TABLE_ADDRESS	0x000ffffffffff000ull
 #define MASK_ONES	0x7full
@@ -38,8 +41,9 @@ static void configure(struct unit *unit)
 }
 
 /*
- * SDM, table "Packet Generation under Different Enable Conditions": when TraceEn is set, a PSB (a processor that has written
- * packets since STATUS was cleared may leave that out); when it is cleared, what is pending goes out.
+ * SDM, table "Packet Generation under Different Enable Conditions": when TraceEn is set, a PSB (a
+ * processor that has written packets since STATUS was cleared may leave that out); when it is
+ * cleared, what is pending goes out.
  */
 static void write_ctl(struct unit *unit, struct guest *guest, uint64_t value)
 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What really ran, by thread: a thread is told by its CR3 and its thread pointer, which neither the module nor its records
- * have a part in. Where the kernel is traced too it is by core: CR3 is 0 and the pointer is the core's number. A folder for
- * each recording, with files as vpt's truth mode writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has
- * "number cr3 pointer" of each.
+ * What really ran, by thread: a thread is told by its CR3 and its thread pointer, which neither the
+ * module nor its records have a part in. Where the kernel is traced too it is by core: CR3 is 0 and
+ * the pointer is the core's number. A folder for each recording, with files as vpt's truth mode
+ * writes them (services/controller/vpt/include/permille/vpt.h); threads.txt has "number cr3
+ * pointer" of each.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -143,10 +144,12 @@ void truth_close(struct unit *units, unsigned int cpus)
 		fclose(threads[i].file);
 	}
 	for (unsigned int i = 0; i < cpus; i++) {
-		fprintf(counts, "cpu %u begun %lu ended %lu bytes %lu blocks %lu refused %lu unexplained %lu\n", i,
-			units[i].begun, units[i].ended, units[i].bytes, units[i].blocks, units[i].refused,
-			units[i].unexplained);
-		units[i].begun = units[i].ended = units[i].bytes = units[i].blocks = units[i].refused = units[i].unexplained = 0;
+		fprintf(counts,
+			"cpu %u begun %lu ended %lu bytes %lu blocks %lu refused %lu unexplained %lu\n",
+			i, units[i].begun, units[i].ended, units[i].bytes, units[i].blocks,
+			units[i].refused, units[i].unexplained);
+		units[i].begun = units[i].ended = units[i].bytes = units[i].blocks =
+			units[i].refused = units[i].unexplained = 0;
 	}
 	fclose(list);
 	fclose(counts);

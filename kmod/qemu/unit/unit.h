@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The trace unit of each virtual CPU (Intel SDM volume 3, "Intel Processor Trace"). Only the CPU's own thread touches it.
+ * The trace unit of each virtual CPU (Intel SDM volume 3, "Intel Processor Trace"). Only the CPU's
+ * own thread touches it.
  */
 #ifndef UNIT_H
 #define UNIT_H
@@ -16,11 +17,17 @@
 #define MAX_CPUS 64
 #define BOUNCE_BYTES 8192
 
-/* Ticks of the TSC for one of the crystal clock, and core clocks for one of the bus: what CPUID.15H and CBR would say */
+/*
+ * Ticks of the TSC for one of the crystal clock, and core clocks for one of the bus: what CPUID.15H
+ * and CBR would say
+ */
 #define TSC_PER_CRYSTAL 64
 #define CORE_PER_BUS 20
 
-/* An instruction that has a part outside of the processor's core: it has run when the next one is about to. */
+/*
+ * An instruction that has a part outside of the processor's core: it has run when the next one is
+ * about to.
+ */
 enum access {
 	ACCESS_NONE,
 	ACCESS_WRITE,	/* WRMSR */
@@ -44,7 +51,10 @@ enum access {
 struct truth;
 struct guest;
 
-/* A block as it was translated, and where it was, and in which recording, when the truth log last had it */
+/*
+ * A block as it was translated, and where it was, and in which recording, when the truth log last
+ * had it
+ */
 struct code {
 	struct block block;
 	uint64_t defined_at;
@@ -82,7 +92,10 @@ void see_user_code(bool shall);
 
 /* registers.c */
 void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value);
-/* As a processor that does not say in STATUS that it has stopped: for the self-test, which has to find it. */
+/*
+ * As a processor that does not say in STATUS that it has stopped: for the self-test, which has to
+ * find it.
+ */
 extern bool hides_stop;
 /* False: not one of the unit's */
 bool registers_read(struct unit *unit, uint32_t number, uint64_t *value);
@@ -99,9 +112,15 @@ bool flow_block(struct unit *unit, const struct block *block, struct guest *gues
 /* A WRMSR clears TraceEn. */
 void flow_end(struct unit *unit, struct guest *guest);
 
-/* truth.c: what really ran, by thread, or by core where the kernel is traced too; FOLDER/NUMBER is of one recording */
+/*
+ * truth.c: what really ran, by thread, or by core where the kernel is traced too; FOLDER/NUMBER is
+ * of one recording
+ */
 bool truth_open(const char *folder);
-/* Ends a recording, with what its units counted, and begins the next one. Nothing may be traced meanwhile. */
+/*
+ * Ends a recording, with what its units counted, and begins the next one. Nothing may be traced
+ * meanwhile.
+ */
 void truth_next(struct unit *units, unsigned int cpus);
 struct truth *truth_of(uint64_t cr3, uint64_t thread_pointer);
 void truth_block(struct unit *unit, struct code *code, uint64_t start);
