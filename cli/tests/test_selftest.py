@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from permille.cli.diagnosis.hardware_selftest import (
     HardwareSelftest,
     build,
     counted,
+    judged,
     missing,
     parse,
     source_tree,
 )
-from permille.cli.diagnosis.known_calls import PrivateMesh
+from permille.cli.diagnosis.known_calls import Counted, PrivateMesh
 from permille.cli.diagnosis.machine import intel_pt_check
 from permille.mesh.errors import FailedPrecondition, NotFound
 
@@ -52,7 +54,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 def test_a_machine_without_intel_pt_is_told_so_for_each_step() -> None:
     ended = permille_alone("selftest", "--hardware")
     told = [line for line in ended.stdout.splitlines() if "not on this machine, because this processor" in line]
-    assert ended.returncode == 4 and len(told) == 3, ended
+    assert ended.returncode == 4 and len(told) == 4, ended
     assert all(line.startswith("not possible") and "has no Intel PT" in line for line in told)
     assert permille_alone("selftest").returncode == 2
 
@@ -89,10 +91,23 @@ def test_a_program_that_calls_otherwise_fails_the_check(private_mesh: PrivateMes
 
 
 @pytest.mark.skipif(intel_pt_check().available, reason="this machine has Intel PT")
-@pytest.mark.parametrize("backend", ["kmod", "perf"])
-def test_a_back_end_that_is_not_here_is_no_failure(private_mesh: PrivateMesh, backend: str) -> None:
-    check = counted(private_mesh, KMOD / "build" / "known-calls", backend)
+@pytest.mark.parametrize(("backend", "snapshot"), [("kmod", False), ("perf", False), ("perf", True)])
+def test_a_back_end_that_is_not_here_is_no_failure(private_mesh: PrivateMesh, backend: str, snapshot: bool) -> None:
+    check = counted(private_mesh, KMOD / "build" / "known-calls", backend, snapshot=snapshot)
     assert check.result == "not possible" and "not on this machine, because " in check.text, check
+
+
+def test_the_check_of_a_snapshot_asks_for_one(private_mesh: PrivateMesh) -> None:
+    check = counted(private_mesh, KMOD / "build" / "known-calls", "vpt", snapshot=True)
+    assert check.result == "failed" and "SNAPSHOT_UNSUPPORTED" in check.text, check
+
+
+def test_a_snapshot_has_passed_the_end_of_its_buffer_and_lost_nothing() -> None:
+    whole = Counted(outer=2000, inner=6000, lost_bytes=0, instructions=100_000, overwritten=True)
+    assert judged("a snapshot", whole, snapshot=True).result == "ok"
+    assert "was not passed" in judged("a snapshot", replace(whole, overwritten=False), snapshot=True).text
+    assert "losses" in judged("a snapshot", replace(whole, losses=1), snapshot=True).text
+    assert judged("a snapshot", replace(whole, inner=5000), snapshot=True).result == "failed"
 
 
 def test_what_cannot_be_built_is_told_in_the_words_of_make(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ def selftest(
 
     Needs root, a processor with Intel PT, a compiler and the kernel's headers; what is not possible here is said with
     the reason. The module is built and loaded for the time of the test; one that is loaded is tested as it is. Then
-    services of their own record a program whose calls are known, with the module and with perf, and decode it.
+    services of their own record a program whose calls are known, with the module, with perf and with a snapshot of
+    perf, and decode it.
 
     Exit code 1 when a check has failed, 4 when nothing can be tested here.
     """

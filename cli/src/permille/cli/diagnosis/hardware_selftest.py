@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from permille.cli.diagnosis.known_calls import INNER_OF_OUTER, NotRecordedError, PrivateMesh
+from permille.cli.diagnosis.known_calls import INNER_OF_OUTER, Counted, NotRecordedError, PrivateMesh
 from permille.cli.diagnosis.machine import intel_pt_check
 from permille.mesh.errors import FailedPrecondition, NotFound
 
@@ -25,6 +25,7 @@ DECODED = {
     "perf": "calls of a known program, by perf and decoded",
     "vpt": "calls of a known program, by vpt and decoded",
 }
+SNAPSHOT = "calls of a known program, by a snapshot of perf and decoded"
 _BUILT = shutil.ignore_patterns("build", "*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd")
 _RESULTS = {"ok": "ok", "FAILED": "failed", "-": "not possible"}
 
@@ -122,6 +123,7 @@ class HardwareSelftest:
             yield from self._module_checks(folder)
         if perf:
             yield not_here(DECODED["perf"], perf)
+            yield not_here(SNAPSHOT, perf)
         backends = [name for name, why in (("kmod", module), ("perf", perf)) if not why]
         if backends:
             yield from decoded(folder, place, backends)
@@ -151,15 +153,26 @@ def decoded(folder: Path, place: Path, backends: Sequence[str]) -> Iterator[Hard
             return
         for backend in backends:
             yield counted(mesh, folder / "build" / "known-calls", backend)
+            if backend == "perf":
+                yield counted(mesh, folder / "build" / "known-calls", backend, snapshot=True)
 
 
-def counted(mesh: PrivateMesh, program: Path, backend: str) -> HardwareCheck:
+def counted(mesh: PrivateMesh, program: Path, backend: str, *, snapshot: bool = False) -> HardwareCheck:
     """What the decoded recording says of the program, against what is known."""
-    what = DECODED[backend]
+    what = SNAPSHOT if snapshot else DECODED[backend]
     try:
-        found = mesh.count_calls(program, backend)
+        found = mesh.count_calls(program, backend, snapshot=snapshot)
     except NotRecordedError as error:
         return HardwareCheck("failed", f"{what}: {error}") if error.here else not_here(what, [str(error)])
+    return judged(what, found, snapshot=snapshot)
+
+
+def judged(what: str, found: Counted, *, snapshot: bool = False) -> HardwareCheck:
+    """A snapshot has to have passed the end of its buffer, and to be whole from its first packet on."""
+    if snapshot and not found.overwritten:
+        return HardwareCheck("failed", f"{what}: the end of its buffer was not passed")
+    if snapshot and found.losses:
+        return HardwareCheck("failed", f"{what}: its report has losses, {found.lost_bytes} bytes")
     told = f"{found.inner} calls in {found.outer}, {INNER_OF_OUTER} in each; {found.instructions} instructions"
     if found.as_known:
         return HardwareCheck("ok", f"{what}: {told}")

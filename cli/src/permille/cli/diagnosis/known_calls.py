@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,10 @@ INNER_OF_OUTER = 3
 ENOUGH = 1000
 # Until enough was recorded: how fast a machine is is not asked.
 PERIODS_MS = tuple(50 * 2**step for step in range(8))
+# The smallest buffer of a core; and until its end was passed.
+SNAPSHOT = ("--snapshot", "--buffer", "4MiB", "--psb-period", "2KiB")
+SNAPSHOT_PERIODS_MS = tuple(1600 * 2**step for step in range(5))
+_OVERWRITTEN = "a snapshot: "
 READY_S = 600
 _UNAVAILABLE = "BACKEND_UNAVAILABLE"
 # Of a moment: a machine so busy that the recorder does not answer, a core that somebody else has.
@@ -35,12 +39,14 @@ class NotRecordedError(Exception):
 
 @dataclass(frozen=True)
 class Counted:
-    """What the tables say of the program."""
+    """What the tables say of the program. `losses`: their kinds; `overwritten`: a snapshot that has passed its end."""
 
     outer: int
     inner: int
     lost_bytes: int
     instructions: int
+    losses: int = 0
+    overwritten: bool = False
 
     @property
     def as_known(self) -> bool:
@@ -80,33 +86,44 @@ class PrivateMesh:
                 mesh.terminate()
                 mesh.communicate()
 
-    def count_calls(self, program: Path, backend: str) -> Counted:
+    def count_calls(self, program: Path, backend: str, *, snapshot: bool = False) -> Counted:
         """Records `program` until enough is there. Raises NotRecordedError."""
+        periods_ms, options = (SNAPSHOT_PERIODS_MS, SNAPSHOT) if snapshot else (PERIODS_MS, ())
         begin: list[str | Path] = [PERMILLE, "run", "--", program] if backend == "vpt" else [program]
         target = self._popen(begin, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         try:
             if backend == "vpt":
                 self._until_recordable(target.pid)
-            for period_ms in PERIODS_MS:
+            if snapshot:
+                # Cores that go back less far than others would cut a call at each of the program's stays there.
+                os.sched_setaffinity(target.pid, {min(os.sched_getaffinity(target.pid))})
+            for period_ms in periods_ms:
                 try:
-                    counted = self._record(target.pid, backend, period_ms)
+                    counted = self._record(target.pid, backend, period_ms, options)
                 except NotRecordedError as error:
-                    if not error.passing or period_ms == PERIODS_MS[-1]:
+                    if not error.passing or period_ms == periods_ms[-1]:
                         raise
                     continue
-                if counted.outer >= ENOUGH:
+                if counted.outer >= ENOUGH and (counted.overwritten or not snapshot):
                     break
             return counted
         finally:
             target.kill()
             target.wait()
 
-    def _record(self, pid: int, backend: str, period_ms: int) -> Counted:
-        traced = self._asked("trace", "--backend", backend, "--pid", str(pid), "--for", f"{period_ms}ms")
+    def _record(self, pid: int, backend: str, period_ms: int, options: Sequence[str]) -> Counted:
+        traced = self._asked("trace", "--backend", backend, "--pid", str(pid), "--for", f"{period_ms}ms", *options)
         report = self._asked("report", traced["sessions"][0])
         calls = {row["name"]: row["calls"] for row in report["functions"]}
         session = report["session"]
-        return Counted(calls.get(OUTER, 0), calls.get(INNER, 0), session["lost_bytes"], session["instructions"])
+        return Counted(
+            calls.get(OUTER, 0),
+            calls.get(INNER, 0),
+            session["lost_bytes"],
+            session["instructions"],
+            losses=len(report["losses"]),
+            overwritten=any(note["text"].startswith(_OVERWRITTEN) for note in report["notes"]),
+        )
 
     def _until_recordable(self, pid: int) -> None:
         """A program that has just been started has no recorder yet."""
