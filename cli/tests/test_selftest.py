@@ -102,6 +102,11 @@ def test_the_check_of_a_snapshot_asks_for_one(private_mesh: PrivateMesh) -> None
     assert check.result == "failed" and "SNAPSHOT_UNSUPPORTED" in check.text, check
 
 
+def test_a_recording_may_begin_and_end_within_a_call() -> None:
+    whole = Counted(outer=2000, inner=6000, lost_bytes=0, instructions=100_000)
+    assert replace(whole, inner=6000 - 3 - 3).as_known and not replace(whole, inner=6000 - 7).as_known
+
+
 def test_a_snapshot_has_passed_the_end_of_its_buffer_and_lost_nothing() -> None:
     whole = Counted(outer=2000, inner=6000, lost_bytes=0, instructions=100_000, overwritten=True)
     assert judged("a snapshot", whole, snapshot=True).result == "ok"

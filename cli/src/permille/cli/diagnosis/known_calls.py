@@ -50,8 +50,8 @@ class Counted:
 
     @property
     def as_known(self) -> bool:
-        """Nothing is lost, and but for a call that the recording begins or ends in, each has its own."""
-        return not self.lost_bytes and abs(self.inner - INNER_OF_OUTER * self.outer) <= INNER_OF_OUTER
+        """Nothing is lost, and but for the calls that the recording begins and ends in, each has its own."""
+        return not self.lost_bytes and abs(self.inner - INNER_OF_OUTER * self.outer) <= 2 * INNER_OF_OUTER
 
 
 class PrivateMesh:
