@@ -11,11 +11,11 @@ import time
 import traceback
 
 from mesh_in_guest import SETTINGS, say, say_logs
-from permille.cli.commands import report, trace
+from permille.cli.commands import query, report, trace
 from permille.cli.main import main
 
 # Loaded when they are named: here once, and not in each process.
-_COMMANDS = (report, trace)
+_COMMANDS = (query, report, trace)
 
 
 class Permille:

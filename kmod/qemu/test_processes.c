@@ -91,6 +91,49 @@ static void follows_forks(void)
 	result("forked processes are followed where asked for, and forgotten when they end");
 }
 
+/* A child that shares this program's memory leaves the core twice, and comes back. */
+static void vfork_five(void)
+{
+	for (int i = 0; i < 5; i++) {
+		pid_t pid = vfork();
+
+		if (!pid) {
+			usleep(10000);
+			usleep(10000);
+			_exit(0);
+		}
+		waitpid(pid, NULL, 0);
+	}
+}
+
+/* The filter knows memory, not processes: it matches this child, whether a target or not. */
+static void tells_who_shares_the_memory(void)
+{
+	for (unsigned int follow = 0; follow < 2; follow++) {
+		pid_t pid = waiting_child(vfork_five);
+		struct permille_core_status core;
+		struct recording r;
+
+		propose(&r, pid, 1, 1);
+		r.setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
+		record(&r);
+		kill(pid, SIGUSR1);
+		wait_done(pid);
+		stop(&r);
+		core = core_status(&r, 0);
+		check(pids_in(&r) == (follow ? 6 : 1), "%u processes recorded", pids_in(&r));
+		check(different(&r, true) == (follow ? 6 : 1), "%u threads recorded",
+		      different(&r, true));
+		check(!core.retargets && !core.faults, "%llu retargets, %u faults", core.retargets,
+		      core.faults);
+		check(follow ? core.trace_bytes <= 32 * core.arrivals :
+		      core.trace_bytes > 32 * core.arrivals, "%llu bytes of %llu arrivals",
+		      core.trace_bytes, core.arrivals);
+		end_child(&r, pid);
+	}
+	result("a child of vfork is recorded, with records of its own where forks are followed");
+}
+
 #define MANY 3000
 
 static void fork_many(void)
@@ -427,6 +470,7 @@ void test_processes(void)
 	later_threads_belong_to_it();
 	several_processes();
 	follows_forks();
+	tells_who_shares_the_memory();
 	follows_however_many_came_before();
 	counts_who_finds_no_room();
 	follows_from_setup_on();
