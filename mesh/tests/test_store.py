@@ -17,6 +17,7 @@ import pytest
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.store.s3 import S3Store
+from permille.mesh.store.s3_connection import S3Connection, S3Request
 
 PART = 5 << 20
 LARGE = random.Random(1).randbytes(3 * PART + 12345)
@@ -161,14 +162,17 @@ async def test_many_writers_of_one_key_leave_one_of_theirs(url: str) -> None:
     assert await opened(url).get("a/b") in data
 
 
-async def test_s3_is_asked_for_nothing_else_while_an_object_is_read(s3_url: str) -> None:
+async def test_s3_is_asked_for_nothing_else_while_an_object_is_read(s3_url: str, asked: list[S3Request]) -> None:
     store = with_small_parts(s3_url)
     await store.put_stream("large", in_pieces(LARGE))
-    read, asked = 0, []
-    store._client.meta.events.register("before-call.s3", lambda **_: asked.append(read))
-    async for piece in store.open_read("large"):
-        read += len(piece)
-    assert asked == [0, len(LARGE)]
+    asked.clear()
+    pieces = store.open_read("large")
+    read = len(await anext(pieces))
+    while read < len(LARGE):
+        read += len(await anext(pieces))
+        assert [request.operation for request in asked] == ["GetObject"]
+    assert [piece async for piece in pieces] == []
+    assert [request.operation for request in asked] == ["GetObject", "GetObject"]
 
 
 async def test_two_writers_of_the_same_large_object_both_succeed(url: str) -> None:
@@ -284,14 +288,13 @@ class TestFolder:
 
 
 class TestS3:
-    async def test_parts_already_there_are_not_sent_again(self, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_parts_already_there_are_not_sent_again(self, s3_url: str, asked: list[S3Request]) -> None:
         with pytest.raises(ConnectionResetError):
             await with_small_parts(s3_url).put_stream("a/b", in_pieces(LARGE, fail_after=2 * PART + 2_000_000))
         store = with_small_parts(s3_url)
-        sent: list[dict[str, Any]] = []
-        monkeypatch.setattr(store._client, "upload_part", watched(store._client.upload_part, sent.append))
+        asked.clear()
         await store.put_stream("a/b", in_pieces(LARGE))
-        assert [call["PartNumber"] for call in sent] == [3, 4]
+        assert [one.query["partNumber"] for one in asked if one.operation == "UploadPart"] == ["3", "4"]
         assert await store.get("a/b") == LARGE
 
     async def test_parts_that_differ_are_sent_again(self, s3_url: str) -> None:
@@ -355,12 +358,18 @@ def test_what_is_no_store_is_told(url: str) -> None:
     assert "secret" not in error.value.message
 
 
-def watched(function: Any, see: Any) -> Any:
-    def call(**arguments: Any) -> Any:
-        see(arguments)
-        return function(**arguments)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[S3Request]:
+    """What S3 was asked, in order."""
+    requests: list[S3Request] = []
+    request = S3Connection.request
 
-    return call
+    def seen(connection: S3Connection, one: S3Request) -> Any:
+        requests.append(one)
+        return request(connection, one)
+
+    monkeypatch.setattr(S3Connection, "request", seen)
+    return requests
 
 
 @pytest.fixture(autouse=True)

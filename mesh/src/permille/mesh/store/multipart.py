@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-from typing import Any
+
+from permille.mesh.store.s3_client import S3Client
 
 
 class MultipartUpload:
-    """Parts of one size, numbered from 1. Blocking; raises what boto3 raises."""
+    """Parts of one size, numbered from 1. Blocking; raises what `S3Client` raises."""
 
-    def __init__(self, client: Any, bucket: str, key: str, upload_id: str, present: dict[int, tuple[str, int]]) -> None:
+    def __init__(self, client: S3Client, key: str, upload_id: str, present: dict[int, tuple[str, int]]) -> None:
         self._client = client
-        self._where = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
+        self._key = key
+        self._upload_id = upload_id
         # ETag (the MD5 in hex) and size by part number, as an interrupted put left them.
         self._present = present
         self._parts: list[str] = []
-        self.continued_parts = 0
 
     @classmethod
-    def begin(cls, client: Any, bucket: str, key: str, part_bytes: int) -> MultipartUpload:
+    def begin(cls, client: S3Client, key: str, part_bytes: int) -> MultipartUpload:
         """Goes on with the newest unfinished upload of the key where there is one. Others are left to `sweep`."""
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
-        found = [upload for page in pages for upload in page.get("Uploads", []) if upload["Key"] == key]
+        found = [upload for upload in client.uploads(key) if upload.key == key]
         if not found:
-            created = client.create_multipart_upload(Bucket=bucket, Key=key)
-            return cls(client, bucket, key, created["UploadId"], {})
-        newest = max(found, key=lambda upload: upload["Initiated"])
-        listed = client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=newest["UploadId"])
+            return cls(client, key, client.create_upload(key), {})
+        newest = max(found, key=lambda upload: upload.initiated).upload_id
         present = {
-            part["PartNumber"]: (part["ETag"].strip('"'), part["Size"])
-            for page in listed
-            for part in page.get("Parts", [])
-            if part["Size"] <= part_bytes
+            part.number: (part.etag, part.size_bytes)
+            for part in client.parts(key, newest)
+            if part.size_bytes <= part_bytes
         }
-        return cls(client, bucket, key, newest["UploadId"], present)
+        return cls(client, key, newest, present)
 
     def add(self, part: bytes) -> None:
         """The next part; it is sent unless the very same is there already."""
         number = len(self._parts) + 1
         digest = hashlib.md5(part, usedforsecurity=False)
         self._parts.append(digest.hexdigest())
-        if self._present.get(number) == (digest.hexdigest(), len(part)):
-            self.continued_parts += 1
-            return
-        self._client.upload_part(
-            **self._where, PartNumber=number, Body=part, ContentMD5=base64.b64encode(digest.digest()).decode()
-        )
+        if self._present.get(number) != (digest.hexdigest(), len(part)):
+            self._client.upload_part(self._key, self._upload_id, number, part, digest.digest())
 
     def etag(self) -> str:
         """The ETag that S3 gives the whole: the MD5 of the parts' MD5s, and their number."""
@@ -55,5 +47,4 @@ class MultipartUpload:
 
     def complete(self) -> None:
         """Makes the parts added the object; parts beyond them, from an earlier try, are dropped by the server."""
-        parts = [{"ETag": f'"{etag}"', "PartNumber": number} for number, etag in enumerate(self._parts, 1)]
-        self._client.complete_multipart_upload(**self._where, MultipartUpload={"Parts": parts})
+        self._client.complete_upload(self._key, self._upload_id, self._parts)

@@ -9,21 +9,21 @@ appears before the object is complete, and an object never has the checksum of a
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.multipart import MultipartUpload
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
 from permille.mesh.store.pieces import parts_of
+from permille.mesh.store.s3_client import S3Client, S3Listed, S3Object, S3Upload
+from permille.mesh.store.s3_connection import FAILURES, S3Connection, S3Error
+from permille.mesh.store.s3_credentials import CredentialsAwayError, CredentialsRefusedError, S3Credentials
 from permille.mesh.store.s3_errors import S3Address, told
 from permille.mesh.store.store_errors import damaged
 
@@ -45,22 +45,8 @@ class S3Store:
         self._endpoint = endpoint
         self._region = region
         self._part_bytes = part_bytes
-        self._session = boto3.Session()
-        self._client = self._session.client(
-            "s3",
-            endpoint_url=endpoint or None,
-            region_name=region or None,
-            config=Config(
-                connect_timeout=5,
-                read_timeout=60,
-                retries={"mode": "standard", "max_attempts": 3},
-                max_pool_connections=32,
-                s3={"addressing_style": "path" if endpoint else "auto"},
-                # Servers other than Amazon's know Content-MD5 better than trailing checksums.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
+        self._credentials = S3Credentials()
+        self._client = S3Client(S3Connection(bucket, endpoint, region or "us-east-1", self._credentials))
 
     @property
     def url(self) -> str:
@@ -81,8 +67,8 @@ class S3Store:
     async def open_read(self, key: str) -> AsyncIterator[bytes]:
         """See `ObjectStore`."""
         valid_key(key)
-        answer = await self._call(key, lambda: self._client.get_object(Bucket=self._bucket, Key=self._prefix + key))
-        body, digest, size = answer["Body"], hashlib.sha256(), 0
+        found, body = await self._call(key, lambda: self._client.get(self._prefix + key))
+        digest, size = hashlib.sha256(), 0
         try:
             while piece := await self._call(key, lambda: body.read(_READ_BYTES)):
                 digest.update(piece)
@@ -91,7 +77,7 @@ class S3Store:
         finally:
             body.close()
         # Not before: a server that answers few at a time would have to answer this while the object's own answer waits.
-        if digest.hexdigest() != await self._sha256(key, answer):
+        if digest.hexdigest() != await self._sha256(key, found):
             raise damaged(key, self.url, f"its {size:,} bytes do not have the SHA-256 that they were stored with")
 
     async def get(self, key: str) -> bytes:
@@ -101,8 +87,8 @@ class S3Store:
     async def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore`."""
         valid_key(key)
-        answer = await self._head(key)
-        return ObjectInfo(key, answer["ContentLength"], await self._sha256(key, answer), _ns(answer["LastModified"]))
+        found = await self._head(key)
+        return ObjectInfo(key, found.size_bytes, await self._sha256(key, found), _ns(found.modified))
 
     async def exists(self, key: str) -> bool:
         """See `ObjectStore`."""
@@ -119,9 +105,9 @@ class S3Store:
         """See `ObjectStore`."""
         valid_prefix(prefix)
         async for entry in self._entries(prefix):
-            key = entry["Key"].removeprefix(self._prefix)
+            key = entry.key.removeprefix(self._prefix)
             if not key.startswith("."):
-                yield ObjectInfo(key, entry["Size"], "", _ns(entry["LastModified"]))
+                yield ObjectInfo(key, entry.size_bytes, "", _ns(entry.modified))
 
     async def delete(self, key: str) -> bool:
         """See `ObjectStore`."""
@@ -145,13 +131,13 @@ class S3Store:
     def table_location(self, name: str) -> tuple[str, dict[str, str]]:
         """See `ObjectStore`."""
         options = {"conditional_put": "etag", "aws_region": self._region or "us-east-1"}
-        credentials = self._session.get_credentials()
-        if credentials is not None:
-            frozen = credentials.get_frozen_credentials()
+        # Without them Delta looks for its own, and tells what is wrong.
+        with suppress(CredentialsRefusedError, CredentialsAwayError):
+            credentials = self._credentials.current()
             secrets = {
-                "aws_access_key_id": frozen.access_key,
-                "aws_secret_access_key": frozen.secret_key,
-                "aws_session_token": frozen.token,
+                "aws_access_key_id": credentials.access_key,
+                "aws_secret_access_key": credentials.secret_key,
+                "aws_session_token": credentials.token,
             }
             options |= {name: value for name, value in secrets.items() if value}
         if self._endpoint:
@@ -161,22 +147,13 @@ class S3Store:
 
     async def _put_whole(self, key: str, content: bytes) -> ObjectInfo:
         sha256 = hashlib.sha256(content).hexdigest()
-        await self._call(
-            key,
-            lambda: self._client.put_object(
-                Bucket=self._bucket,
-                Key=self._prefix + key,
-                Body=content,
-                ContentMD5=base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode(),
-                Metadata={_SHA256: sha256},
-            ),
-        )
+        await self._call(key, lambda: self._client.put(self._prefix + key, content, {_SHA256: sha256}))
         await self._forget_checksums(key, keep="")
         return await self.head(key)
 
     async def _put_parts(self, key: str, parts: AsyncIterator[bytes]) -> ObjectInfo:
         upload = await self._call(
-            key, lambda: MultipartUpload.begin(self._client, self._bucket, self._prefix + key, self._part_bytes)
+            key, lambda: MultipartUpload.begin(self._client, self._prefix + key, self._part_bytes)
         )
         digest, lost = hashlib.sha256(), False
         async for part in parts:
@@ -187,12 +164,12 @@ class S3Store:
         await self._put_whole_checksum(key, etag, digest.hexdigest())
         if lost or not await self._continued(key, upload.complete):
             return await self._completed_by_another(key, digest.hexdigest())
-        info = await self._call(key, lambda: self._client.head_object(Bucket=self._bucket, Key=self._prefix + key))
-        if info["ETag"].strip('"') != etag:
+        stored = await self._call(key, lambda: self._client.head(self._prefix + key))
+        if stored.etag != etag:
             # A server that encrypts gives ETags of its own.
-            await self._put_whole_checksum(key, info["ETag"].strip('"'), digest.hexdigest())
-        await self._forget_checksums(key, keep=info["ETag"].strip('"'))
-        return ObjectInfo(key, info["ContentLength"], digest.hexdigest(), _ns(info["LastModified"]))
+            await self._put_whole_checksum(key, stored.etag, digest.hexdigest())
+        await self._forget_checksums(key, keep=stored.etag)
+        return ObjectInfo(key, stored.size_bytes, digest.hexdigest(), _ns(stored.modified))
 
     async def _continued(self, key: str, step: Callable[[], None]) -> bool:
         """False when the upload is no more."""
@@ -219,17 +196,17 @@ class S3Store:
 
     async def _put_whole_checksum(self, key: str, etag: str, sha256: str) -> None:
         name = f"{self._prefix}{_CHECKSUMS}{key}/{etag}"
-        await self._call(key, lambda: self._client.put_object(Bucket=self._bucket, Key=name, Body=sha256.encode()))
+        await self._call(key, lambda: self._client.put(name, sha256.encode()))
 
     async def _forget_checksums(self, key: str, *, keep: str) -> None:
         kept = f"{_CHECKSUMS}{key}/{keep}"
         await self._delete([name async for name in self._names(f"{_CHECKSUMS}{key}/") if name != kept])
 
-    async def _sha256(self, key: str, answer: Any) -> str:
-        known: str | None = answer["Metadata"].get(_SHA256)
+    async def _sha256(self, key: str, found: S3Object) -> str:
+        known = found.metadata.get(_SHA256)
         if known:
             return known
-        name = f"{self._prefix}{_CHECKSUMS}{key}/" + answer["ETag"].strip('"')
+        name = f"{self._prefix}{_CHECKSUMS}{key}/{found.etag}"
         try:
             body = await self._call(key, lambda: self._read(name))
         except PermilleError as error:
@@ -239,66 +216,63 @@ class S3Store:
         return body.decode()
 
     def _read(self, name: str) -> bytes:
-        return bytes(self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read())
+        _, body = self._client.get(name)
+        return body.data
 
-    async def _head(self, key: str) -> Any:
-        def ask() -> Any:
+    async def _head(self, key: str) -> S3Object:
+        def ask() -> S3Object:
             try:
-                return self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
-            except ClientError as error:
-                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
+                return self._client.head(self._prefix + key)
+            except S3Error as error:
+                if error.status == 404:
                     # The answer to HEAD has no body that says what is missing: the object, or its bucket?
-                    self._client.head_bucket(Bucket=self._bucket)
+                    self._client.head_bucket()
                 raise
 
         return await self._call(key, ask)
 
-    async def _entries(self, prefix: str) -> AsyncIterator[Any]:
-        pages = iter(
-            self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
-        )
+    async def _entries(self, prefix: str) -> AsyncIterator[S3Listed]:
+        pages = self._client.listed(self._prefix + prefix)
         while (page := await self._call(prefix, lambda: next(pages, None))) is not None:
-            for entry in page.get("Contents", []):
+            for entry in page:
                 yield entry
 
     async def _names(self, prefix: str) -> AsyncIterator[str]:
         async for entry in self._entries(prefix):
-            yield entry["Key"].removeprefix(self._prefix)
+            yield entry.key.removeprefix(self._prefix)
 
     async def _delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            name = self._prefix + key
-            await self._call(key, _deleting(self._client, self._bucket, name))
+            await self._call(key, partial(self._client.delete, self._prefix + key))
 
     async def _abort_uploads(self, prefix: str, before: datetime) -> int:
         def abort() -> int:
             aborted = 0
-            pages = self._client.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
-                for upload in page.get("Uploads", []):
-                    if upload["Initiated"] < before:
-                        with suppress(self._client.exceptions.NoSuchUpload):
-                            self._client.abort_multipart_upload(
-                                Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                            )
-                            aborted += 1
+            for upload in self._client.uploads(self._prefix + prefix):
+                if upload.initiated < before:
+                    aborted += self._abort(upload)
             return aborted
 
         return await self._call(prefix, abort)
 
+    def _abort(self, upload: S3Upload) -> bool:
+        try:
+            self._client.abort_upload(upload.key, upload.upload_id)
+        except S3Error as error:
+            if error.code != "NoSuchUpload":
+                raise
+            return False
+        return True
+
     async def _call(self, key: str, request: Callable[[], _Result]) -> _Result:
         try:
             return await asyncio.to_thread(request)
-        except (BotoCoreError, ClientError, OSError) as error:
+        except FAILURES as error:
             raise told(error, key, S3Address(self.url, self._bucket, self._endpoint)) from error
 
 
 def _adding(upload: MultipartUpload, part: bytes) -> Callable[[], None]:
     return lambda: upload.add(part)
-
-
-def _deleting(client: Any, bucket: str, name: str) -> Callable[[], Any]:
-    return lambda: client.delete_object(Bucket=bucket, Key=name)
 
 
 async def _chained(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
 from permille.mesh.errors import Aborted, FailedPrecondition, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.store.s3_connection import S3Error
+from permille.mesh.store.s3_credentials import CredentialsRefusedError
 from permille.mesh.store.store_errors import full, no_object
 
 # EntityTooLarge: no part of ours is larger than a server allows, so it means a quota (Swift says it so).
@@ -18,8 +19,6 @@ _DENIED = {
     "InvalidToken",
     "RequestTimeTooSkewed",
     "Forbidden",
-    "403",
-    "401",
     "AccountProblem",
 }
 
@@ -36,15 +35,13 @@ class S3Address:
 def told(  # noqa: PLR0911 - one return an error
     error: Exception, key: str, address: S3Address
 ) -> PermilleError:
-    """The error of our family for one of boto3's."""
-    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ProfileNotFound)):
+    """The error of our family for one of `s3_connection.FAILURES`."""
+    if isinstance(error, CredentialsRefusedError):
         return _denied(key, address, str(error))
-    if not isinstance(error, ClientError):
-        return _unavailable(key, address, str(error))
-    code = error.response.get("Error", {}).get("Code", "")
-    message = error.response.get("Error", {}).get("Message", "") or code
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    operation = error.operation_name
+    if not isinstance(error, S3Error):
+        return _unavailable(key, address, str(error) or repr(error))
+    code, status, operation = error.code or str(error.status), error.status, error.operation
+    message = error.message or code
     if code in _NO_ROOM or status in (507, 413):
         return full(key, address.url, message)
     if code in _DENIED or status in (401, 403):
@@ -58,7 +55,7 @@ def told(  # noqa: PLR0911 - one return an error
         )
     if code == "NoSuchUpload":
         return Aborted(f"the upload of {key} is gone", reason="UPLOAD_GONE", metadata={"key": key})
-    if code in ("NoSuchKey", "404") or status == 404:
+    if code == "NoSuchKey" or status == 404:
         return no_object(key, address.url)
     return _unavailable(key, address, f"{operation}: {code}: {message}")
 

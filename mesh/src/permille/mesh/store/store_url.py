@@ -35,7 +35,7 @@ def _folder(url: str, host: str, path: str, query: str) -> ObjectStore:
 
 
 def _s3(url: str, bucket: str, prefix: str, query: str) -> ObjectStore:
-    from permille.mesh.store.s3 import S3Store  # noqa: PLC0415 - loading boto3 takes a while
+    from permille.mesh.store.s3 import S3Store  # noqa: PLC0415 - a process needs one back end
 
     if not bucket or "@" in bucket:
         raise _bad(url, "it needs a bucket, and no credentials")

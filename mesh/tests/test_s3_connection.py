@@ -1,0 +1,269 @@
+"""Requests to S3: signed as Amazon's own library does, tried again, over TLS, through proxies, with found keys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import ssl
+import string
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import botocore.auth
+import pytest
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotocoreCredentials
+from permille.mesh.certs import create_authority, issue_service
+from permille.mesh.errors import Code, PermilleError
+from permille.mesh.store import open_store, s3_connection
+from permille.mesh.store.s3 import S3Store
+from permille.mesh.store.s3_signature import Credentials, Request, signed
+from permille.mesh.tables import Tables
+
+# Status, headers, body.
+Answer = tuple[int, dict[str, str], bytes]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STRANGE = "raw/a b+c=d&e~f_g-h.i/ü€/%41/" + "".join(c for c in string.punctuation if c not in "/\\")
+AWAY: Answer = (503, {}, b"<Error><Code>SlowDown</Code><Message>later</Message></Error>")
+STORED: Answer = (200, {"Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT", "x-amz-meta-permille-sha256": "ab"}, b"")
+
+
+class Answering:
+    """An HTTP server on loopback that answers what it was told, the last again and again, and keeps what was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        left = list(answers)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def answer(handler) -> None:  # noqa: N805
+                handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+                self.asked.append((f"{handler.command} {handler.path}", dict(handler.headers)))
+                status, headers, body = left.pop(0) if len(left) > 1 else left[0]
+                content = body if handler.command != "HEAD" else b""
+                handler.send_response(status)
+                for name, value in ({"Content-Length": str(len(content))} | headers).items():
+                    handler.send_header(name, value)
+                handler.end_headers()
+                handler.wfile.write(content)
+
+        for method in ("GET", "PUT", "HEAD", "POST", "DELETE", "CONNECT"):
+            setattr(Handler, f"do_{method}", Handler.answer)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Answering:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _credentials(s3_credentials: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("permille.mesh.store.s3_connection.time.sleep", lambda _: None)
+    yield
+
+
+@pytest.mark.parametrize("token", ["", "a/token+of=hours"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("query", [{}, {"uploads": ""}, {"prefix": STRANGE, "list-type": "2", "Z": "1", "a": "~"}])
+def test_signatures_are_those_of_amazons_own_library(
+    token: str, scheme: str, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: NOW)
+    request = Request(
+        "PUT", "/bucket/" + quote(STRANGE), query, {"host": "h:90", "x-amz-meta-a": "b  c ", "content-md5": "x"}
+    )
+    theirs = AWSRequest("PUT", f"{scheme}://h:90{request.path}?{request.query_string}", dict(request.headers), b"body")
+    botocore.auth.S3SigV4Auth(BotocoreCredentials("id", "key", token or None), "s3", "eu-west-1").add_auth(theirs)
+    ours = signed(request, theirs.headers["X-Amz-Content-SHA256"], Credentials("id", "key", token), "eu-west-1", NOW)
+    assert ours["authorization"] == theirs.headers["Authorization"]
+    assert {name: ours[name] for name in ours} == {name.lower(): value for name, value in theirs.headers.items()}
+
+
+async def test_keys_with_any_printable_character_are_stored_and_found(s3_url: str) -> None:
+    store = open_store(s3_url)
+    await store.put_stream(STRANGE, b"strange")
+    assert await store.get(STRANGE) == b"strange"
+    assert [info.key async for info in store.list()] == [STRANGE]
+    await store.delete_prefix("raw/")
+    assert [info.key async for info in store.list()] == []
+
+
+async def test_more_objects_than_a_page_has_are_listed(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(s3_url)
+    keys = [f"raw/{number}" for number in range(7)]
+    for key in keys:
+        await store.put_stream(key, b"")
+    once = s3_connection.S3Connection._once
+
+    def in_small_pages(connection: Any, call: s3_connection.S3Request) -> Any:
+        if call.operation == "ListObjectsV2":
+            call = s3_connection.S3Request(call.operation, call.method, query={**call.query, "max-keys": "3"})
+        return once(connection, call)
+
+    monkeypatch.setattr(s3_connection.S3Connection, "_once", in_small_pages)
+    assert [info.key async for info in store.list("raw/")] == keys
+
+
+async def test_what_may_pass_is_tried_three_times() -> None:
+    with Answering(AWAY, AWAY, STORED) as server:
+        assert (await open_store(f"s3://bucket?endpoint={server.endpoint}").head("a")).sha256 == "ab"
+        assert len(server.asked) == 3
+    with Answering(AWAY) as server:
+        with pytest.raises(PermilleError, match="SlowDown: later") as error:
+            await open_store(f"s3://bucket?endpoint={server.endpoint}").get("a")
+        assert (error.value.code, error.value.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
+        assert len(server.asked) == 3
+
+
+async def test_what_is_no_s3_is_told() -> None:
+    with (
+        Answering((200, {}, b"<html>Welcome to some proxy<br></html>")) as server,
+        pytest.raises(PermilleError) as error,
+    ):
+        _ = [info async for info in open_store(f"s3://bucket?endpoint={server.endpoint}").list()]
+    assert (error.value.code, error.value.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
+
+
+async def test_a_bucket_of_another_region_is_asked_as_one_of_that(s3_url: str) -> None:
+    store = open_store(f"{s3_url}&region=eu-west-1")
+    await store.put_stream("a", b"content")
+    assert await store.get("a") == b"content"
+    moved: Answer = (301, {"x-amz-bucket-region": "eu-west-3"}, b"")
+    with Answering(moved, STORED) as server:
+        await open_store(f"s3://bucket?endpoint={server.endpoint}").head("a")
+        assert ["/eu-west-3/s3/" in headers["authorization"] for _, headers in server.asked] == [False, True]
+
+
+async def test_an_upload_that_fails_after_its_status_is_completed_again() -> None:
+    begun: Answer = (200, {}, b"<R><UploadId>u</UploadId></R>")
+    none: Answer = (200, {}, b"<R/>")
+    sent: Answer = (200, {"ETag": '"x"'}, b"")
+    late: Answer = (200, {}, b"   <Error><Code>InternalError</Code></Error>")
+    with Answering(none, begun, sent, sent, sent, late, none, STORED, sent, none) as server:
+        store = S3Store("bucket", endpoint=server.endpoint, part_bytes=10)
+        await store.put_stream("a", b"x" * 20)
+        assert [what for what, _ in server.asked].count("POST /bucket/a?uploadId=u") == 2
+
+
+@pytest.mark.parametrize(
+    ("bucket", "host"),
+    [
+        ("some", "some.s3.eu-west-1.amazonaws.com"),
+        ("with.dot", "s3.eu-west-1.amazonaws.com"),
+    ],
+)
+async def test_amazon_is_asked_through_the_proxy_by_the_name_of_the_bucket(
+    bucket: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Answering((403, {}, b"")) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.endpoint)
+        monkeypatch.setenv("https_proxy", proxy.endpoint)
+        monkeypatch.setenv("NO_PROXY", "localhost")
+        monkeypatch.setenv("no_proxy", "localhost")
+        with pytest.raises(PermilleError) as error:
+            await open_store(f"s3://{bucket}?region=eu-west-1").get("a")
+        assert error.value.code == Code.UNAVAILABLE
+        assert {what for what, _ in proxy.asked} == {f"CONNECT {host}:443"}
+
+
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "SSL_CERT_FILE"])
+async def test_a_server_with_a_private_authority_is_trusted_by_its_certificate(
+    s3_url: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = random.Random(2).randbytes(9 << 20)
+    async with over_tls(s3_url, tmp_path) as (url, authority):
+        with pytest.raises(PermilleError, match="certificate verify failed") as error:
+            await open_store(url).get("a")
+        assert error.value.code == Code.UNAVAILABLE
+        monkeypatch.setenv(variable, str(authority))
+        store = open_store(url)
+        await store.put_stream("a", data)
+        assert await store.get("a") == data
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none"))
+        with pytest.raises(PermilleError, match=r"AWS_CA_BUNDLE .* cannot be read"):
+            await open_store(url).get("a")
+
+
+async def test_tables_trust_what_ssl_cert_file_names(
+    s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with over_tls(s3_url, tmp_path) as (url, authority):
+        with pytest.raises(PermilleError) as error:
+            await Tables(open_store(url)).dataset("calls")
+        assert error.value.code == Code.UNAVAILABLE
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        assert (await Tables(open_store(url)).dataset("calls")).count_rows() == 0
+
+
+async def test_a_profile_is_read_where_the_environment_has_no_key(
+    s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles, access_key = tmp_path / "credentials", os.environ["AWS_ACCESS_KEY_ID"]
+    profiles.write_text(
+        f"[traces]\naws_access_key_id = {access_key}\naws_secret_access_key = {os.environ['AWS_SECRET_ACCESS_KEY']}\n"
+        "[partial]\naws_access_key_id = alone\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profiles))
+    monkeypatch.setenv("AWS_PROFILE", "traces")
+    store = open_store(s3_url)
+    await store.put_stream("a", b"content")
+    assert await store.get("a") == b"content"
+    assert store.table_location("calls")[1]["aws_access_key_id"] == access_key
+    for profile, what in (("none", "(none)"), ("partial", "missing: aws_secret_access_key")):
+        monkeypatch.setenv("AWS_PROFILE", profile)
+        with pytest.raises(PermilleError, match=re.escape(what)) as error:
+            await open_store(s3_url).get("a")
+        assert (error.value.code, error.value.reason) == (Code.PERMISSION_DENIED, "STORE_DENIED")
+
+
+@asynccontextmanager
+async def over_tls(url: str, folder: Path) -> AsyncIterator[tuple[str, Path]]:
+    """The same store behind TLS, with a certificate of an authority that nobody knows: its URL, and the authority's."""
+    target = urlsplit(url).query.removeprefix("endpoint=http://")
+    authority = create_authority(folder).certificate
+    issued = issue_service(folder, ["allocator"], node="n1", hosts=["127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issued.certificate, issued.key)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        their_reader, their_writer = await asyncio.open_connection(*target.split(":"))
+        await asyncio.gather(copy(reader, their_writer), copy(their_reader, writer))
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while piece := await reader.read(1 << 16):
+                writer.write(piece)
+                await writer.drain()
+        except (ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield url.replace(f"http://{target}", f"https://127.0.0.1:{port}"), authority
+    finally:
+        server.close()
