@@ -40,16 +40,28 @@ finally:
 """
 
 
+@pytest.mark.parametrize("store", [[], ["--store", "s3://bucket?endpoint=http://127.0.0.1:9"]], ids=["folder", "s3"])
 @pytest.mark.parametrize("service", ["controller", "allocator"])
 async def test_what_waits_on_every_node_has_loaded_nothing_heavy(
-    service: str, etcd_server: EmbeddedEtcd, tmp_path: Path
+    service: str, store: list[str], etcd_server: EmbeddedEtcd, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", SERVE, service, "--state-dir", str(tmp_path), "--etcd", etcd_server.endpoint]
+    command = [
+        sys.executable,
+        "-c",
+        SERVE,
+        service,
+        "--state-dir",
+        str(tmp_path),
+        "--etcd",
+        etcd_server.endpoint,
+        *store,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     loaded = set(json.loads(done.stdout))
     assert {"grpc", "permille"} <= loaded
     assert loaded & HEAVY == set()
+    assert ("permille.mesh.store.s3" in loaded) == (service == "controller" and store != [])
 
 
 async def at_rest(process: psutil.Process) -> None:
@@ -60,11 +72,13 @@ async def at_rest(process: psutil.Process) -> None:
         before, now = now, process.cpu_times()[:2]
 
 
+@pytest.mark.parametrize("store", ["folder", "s3"])
 async def test_a_controller_that_waits_is_as_small_as_promised(
-    etcd_server: EmbeddedEtcd, etcd: Etcd, tmp_path: Path
+    store: str, etcd_server: EmbeddedEtcd, etcd: Etcd, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    url = request.getfixturevalue("s3_url") if store == "s3" else (tmp_path / "store").as_uri()
     program = str(Path(sys.executable).with_name("permille-controller"))
-    command = [program, "--state-dir", str(tmp_path), "--etcd", etcd_server.endpoint, "--node", "n1"]
+    command = [program, "--state-dir", str(tmp_path), "--etcd", etcd_server.endpoint, "--node", "n1", "--store", url]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as started:
         try:
             await wait_for(etcd, "controller", instance="n1", timeout_s=PATIENCE_S)
@@ -74,5 +88,5 @@ async def test_a_controller_that_waits_is_as_small_as_promised(
             resident = controller.memory_info().rss
         finally:
             started.terminate()
-    print(f"a controller that waits has {resident / 1e6:.1f} MB resident")
+    print(f"a controller that waits has, with {store}, {resident / 1e6:.1f} MB resident")
     assert resident <= RESIDENT_BYTES
