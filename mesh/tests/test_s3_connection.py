@@ -267,3 +267,7 @@ async def over_tls(url: str, folder: Path) -> AsyncIterator[tuple[str, Path]]:
         yield url.replace(f"http://{target}", f"https://127.0.0.1:{port}"), authority
     finally:
         server.close()
+
+
+def test_what_is_secret_of_a_key_is_in_no_log() -> None:
+    assert repr(Credentials("id", "secret", "token")) == "Credentials(access_key='id')"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import quote
 
@@ -17,8 +17,8 @@ class Credentials:
     """A key of S3; the token comes with those that last for hours only."""
 
     access_key: str
-    secret_key: str
-    token: str = ""
+    secret_key: str = field(repr=False)
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
