@@ -135,6 +135,36 @@ async def test_what_may_pass_is_tried_three_times() -> None:
         assert len(server.asked) == 3
 
 
+async def error_of(answer: Answer) -> PermilleError:
+    with Answering(answer) as server, pytest.raises(PermilleError) as error:
+        await open_store(f"s3://bucket?endpoint={server.endpoint}").get("a")
+    return error.value
+
+
+async def test_of_an_error_no_more_is_read_than_can_be_told() -> None:
+    entities = b'<!DOCTYPE e [<!ENTITY x "' + b"x" * 10_000 + b'">]>'
+    for body in (
+        entities + b"<Error><Code>AccessDenied</Code><Message>" + b"&x;" * 500 + b"</Message></Error>",
+        b"<Error><Code>AccessDenied</Code><Message>" + b"x" * 10_000 + b"</Message></Error>",
+        b"x" * 10_000_000,
+    ):
+        error = await error_of((403, {}, body))
+        assert error.reason == "STORE_DENIED"
+        assert len(error.message) < 1200
+
+
+async def test_another_time_than_the_stores_is_told() -> None:
+    body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too far apart</Message></Error>"
+    error = await error_of((403, {}, body))
+    assert error.reason == "STORE_CLOCK"
+    assert "set the clocks" in error.help
+
+
+async def test_an_object_that_breaks_off_is_an_error() -> None:
+    error = await error_of((200, {**STORED[1], "Content-Length": "5"}, b"abc"))
+    assert (error.code, error.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
+
+
 async def test_what_is_no_s3_is_told() -> None:
     with (
         Answering((200, {}, b"<html>Welcome to some proxy<br></html>")) as server,
@@ -192,6 +222,7 @@ async def test_a_server_with_a_private_authority_is_trusted_by_its_certificate(
 ) -> None:
     data = random.Random(2).randbytes(9 << 20)
     async with over_tls(s3_url, tmp_path) as (url, authority):
+        monkeypatch.setattr("permille.mesh.store.s3_connection.time.sleep", lambda _: pytest.fail("tried in vain"))
         with pytest.raises(PermilleError, match="certificate verify failed") as error:
             await open_store(url).get("a")
         assert error.value.code == Code.UNAVAILABLE

@@ -9,8 +9,10 @@ import hashlib
 import os
 import random
 import ssl
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn
@@ -27,6 +29,8 @@ _CONNECTIONS = 32
 _TIMEOUT = urllib3.Timeout(connect=5, read=60)
 _PASSING = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _PASSING_STATUS = {429, 500, 502, 503, 504}
+# Of an error's answer, and of its text.
+_MOST_ERROR_BYTES, _MOST_TOLD = 64 << 10, 1000
 
 
 class S3Error(Exception):
@@ -75,6 +79,7 @@ class S3Connection:
         self._region = region
         self._credentials = credentials
         self._pool: urllib3.PoolManager | None = None
+        self._beginning = threading.Lock()
 
     def request(self, call: S3Request) -> urllib3.BaseHTTPResponse:
         """What a server answers that did it; where the bucket is in another region, that of this one."""
@@ -90,7 +95,7 @@ class S3Connection:
 
     def _worth_another(self, error: Exception) -> bool:
         if not isinstance(error, S3Error):
-            return True
+            return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
         if error.region and error.region != self._region:
             # The bucket is elsewhere.
             self._region = error.region
@@ -109,16 +114,18 @@ class S3Connection:
             f"{scheme}://{host}{path}" + (f"?{request.query_string}" if call.query else ""),
             headers=signed(request, payload, self._credentials.current(), self._region, datetime.now(UTC)),
             body=call.body or None,
-            preload_content=not call.stream,
+            preload_content=False,
             decode_content=False,
             retries=False,
             redirect=False,
         )
         if response.status >= 300:
-            _raise(call.operation, response, response.status)
-        if call.operation == "CompleteMultipartUpload" and b"<Error" in response.data:
+            with closing(response):
+                _raise(call.operation, response, response.status, response.read(_MOST_ERROR_BYTES))
+        # All of it is read here, so that another attempt is made where it breaks off.
+        if not call.stream and b"<Error" in response.data and call.operation == "CompleteMultipartUpload":
             # Of these the status is sent before it is known how they end.
-            _raise(call.operation, response, 500)
+            _raise(call.operation, response, 500, response.data)
         return response
 
     def _address(self) -> tuple[str, str, str]:
@@ -133,17 +140,16 @@ class S3Connection:
         return "https", f"{self._bucket}.{domain}", ""
 
     def _connections(self, scheme: str, host: str) -> urllib3.PoolManager:
-        if self._pool is None:
-            trusted = None
-            if scheme == "https":
-                trusted = _trusted()
-            proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
-            self._pool = (
-                urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
-                if proxy
-                else urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
-            )
-        return self._pool
+        with self._beginning:
+            if self._pool is None:
+                trusted = _trusted() if scheme == "https" else None
+                proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+                self._pool = (
+                    urllib3.ProxyManager(proxy, maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
+                    if proxy
+                    else urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=_TIMEOUT, ssl_context=trusted)
+                )
+            return self._pool
 
 
 def _trusted() -> ssl.SSLContext:
@@ -154,20 +160,23 @@ def _trusted() -> ssl.SSLContext:
         raise OSError(f"AWS_CA_BUNDLE {bundle} cannot be read: {error}") from error
 
 
-def _raise(operation: str, response: urllib3.BaseHTTPResponse, status: int) -> NoReturn:
+def _raise(operation: str, response: urllib3.BaseHTTPResponse, status: int, body: bytes) -> NoReturn:
     try:
-        root = parsed(response)
+        root = parsed(body)
     except ET.ParseError:
         # The answer to HEAD, or of something before the server.
         root = ET.Element("Error")
     region = response.headers.get("x-amz-bucket-region") or text_of(root, "Region")
-    raise S3Error(operation, status, text_of(root, "Code"), text_of(root, "Message"), region)
+    raise S3Error(operation, status, text_of(root, "Code"), text_of(root, "Message")[:_MOST_TOLD], region)
 
 
-def parsed(response: urllib3.BaseHTTPResponse) -> ET.Element:
-    """The XML that was answered."""
-    # Of the store's own server, as trusted as what it stores; spaces before the first line keep the connection alive.
-    return ET.fromstring(response.data.strip())  # noqa: S314
+def parsed(body: bytes) -> ET.Element:
+    """The XML that was answered. Raises `ET.ParseError`."""
+    if b"<!DOCTYPE" in body:
+        # S3 sends none, and what it defines may be without an end.
+        raise ET.ParseError("a document type is declared")
+    # Spaces before the first line keep the connection alive.
+    return ET.fromstring(body.strip())  # noqa: S314
 
 
 def text_of(element: ET.Element, name: str) -> str:

@@ -17,7 +17,6 @@ _DENIED = {
     "SignatureDoesNotMatch",
     "ExpiredToken",
     "InvalidToken",
-    "RequestTimeTooSkewed",
     "Forbidden",
     "AccountProblem",
 }
@@ -44,6 +43,13 @@ def told(  # noqa: PLR0911 - one return an error
     message = error.message or code
     if code in _NO_ROOM or status in (507, 413):
         return full(key, address.url, message)
+    if code == "RequestTimeTooSkewed":
+        return FailedPrecondition(
+            f"the object store {address.url} has another time than this machine: {message}",
+            reason="STORE_CLOCK",
+            help="set the clocks (timedatectl set-ntp true), here or where the store runs",
+            metadata={"key": key, "store": address.url},
+        )
     if code in _DENIED or status in (401, 403):
         return _denied(key, address, f"{code}: {message}")
     if code == "NoSuchBucket" or (status == 404 and operation in ("HeadBucket", "ListObjectsV2", "PutObject")):
