@@ -64,18 +64,26 @@ static unsigned int pids_in(const struct recording *r)
 	return different(r, false);
 }
 
+/* The process whose children are born while it is recorded. */
+static pid_t record_while_born(struct recording *r, void (*children)(void), bool follow)
+{
+	pid_t pid = waiting_child(children);
+
+	propose(r, pid, 1, 1);
+	r->setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
+	record(r);
+	kill(pid, SIGUSR1);
+	wait_done(pid);
+	return pid;
+}
+
 static void follows_forks(void)
 {
 	for (unsigned int follow = 0; follow < 2; follow++) {
-		pid_t pid = waiting_child(fork_five);
 		struct permille_core_status core;
 		struct recording r;
+		pid_t pid = record_while_born(&r, fork_five, follow);
 
-		propose(&r, pid, 1, 1);
-		r.setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
-		record(&r);
-		kill(pid, SIGUSR1);
-		wait_done(pid);
 		check(session_status(&r).processes == 1, "%u processes are alive",
 		      session_status(&r).processes);
 		stop(&r);
@@ -110,15 +118,10 @@ static void vfork_five(void)
 static void tells_who_shares_the_memory(void)
 {
 	for (unsigned int follow = 0; follow < 2; follow++) {
-		pid_t pid = waiting_child(vfork_five);
 		struct permille_core_status core;
 		struct recording r;
+		pid_t pid = record_while_born(&r, vfork_five, follow);
 
-		propose(&r, pid, 1, 1);
-		r.setup.flags |= follow ? PERMILLE_FOLLOW_FORK : 0;
-		record(&r);
-		kill(pid, SIGUSR1);
-		wait_done(pid);
 		stop(&r);
 		core = core_status(&r, 0);
 		check(pids_in(&r) == (follow ? 6 : 1), "%u processes recorded", pids_in(&r));

@@ -1,4 +1,5 @@
 /* The control page, and the recorder's own thread: it begins a session, ends it on time and never asks the controller. */
+#include "clock.h"
 #include "recorder.h"
 
 #include <errno.h>
@@ -15,12 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lock_in_time.h"
 
 #define POLL_NS 500000
 #define IDLE_POLL_NS 10000000 /* for a controller that changes the state without waking us */
 #define PUSH_AFTER_POLLS 2
-#define BUSY_PATIENCE_NS 1000000000 /* for threads that others keep from the processor */
 #define CHILD_STREAMS 4 /* of a forked child that joins its parent's session */
 #define BUS_HZ 100000000ull
 
@@ -30,19 +29,10 @@ static char parent_folder[200];
 static uint32_t sessions;
 static unsigned polls; /* since the session began without instrumentation */
 
-static uint64_t now_ns(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static struct vpt_anchor anchor(void)
 {
     return (struct vpt_anchor){__rdtsc(), now_ns(CLOCK_REALTIME), now_ns(CLOCK_MONOTONIC)};
 }
-
-static void pause_ns(long ns) { nanosleep(&(struct timespec){0, ns}, NULL); }
 
 static uint64_t measure_tsc_hz(void)
 {
@@ -203,65 +193,13 @@ static void begin(void)
     __atomic_store_n(&c->state, VPT_ACTIVE, __ATOMIC_SEQ_CST);
 }
 
-/* After this every thread that enters a callback sees what was stored before. */
-static void barrier(void)
-{
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) &&
-        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
-        pause_ns(1000000);
-}
-
-/* By a debugger, and not only without a processor. */
-static bool is_stopped(const struct thread *t)
-{
-    char path[64], text[512] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%u/stat", t->tid);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = file < 0 ? 0 : read(file, text, sizeof text - 1);
-    if (file >= 0)
-        close(file);
-    char *name_end = got > 0 ? strrchr(text, ')') : NULL;
-    return !name_end || strchr("Tt", name_end[2]);
-}
-
-/* Whether the thread came out of the recorder. */
-static bool comes_out(struct thread *t, uint64_t since)
-{
-    while (atomic_load(&t->busy)) {
-        uint64_t waited = now_ns(CLOCK_MONOTONIC) - since;
-        if (waited >= BUSY_PATIENCE_NS || (waited >= PATIENCE_NS && is_stopped(t)))
-            return false;
-        pause_ns(50000);
-    }
-    return true;
-}
-
-/* No thread writes into the session any more, whatever it does at the moment. */
-static void settle(uint32_t session)
-{
-    uint64_t since = now_ns(CLOCK_MONOTONIC);
-    barrier();
-    for (unsigned i = 0; i < MAX_VCPUS; i++) {
-        struct thread *t = recorder.threads[i];
-        if (!t)
-            continue;
-        bool out = comes_out(t, since);
-        if (t->session != session)
-            continue;
-        if (out)
-            streams_settle(t);
-        else
-            streams_revoke(t), recorder.control->revoked_threads++;
-    }
-}
-
 static void finish(uint32_t reason)
 {
     struct vpt_control *c = recorder.control;
     uint32_t session = recorder.session;
     c->stop_reason = reason;
     atomic_store(&recorder.session, 0);
-    settle(session);
+    settle_threads(session);
     c->end = anchor();
     sideband_close();
     __atomic_store_n(&c->state, VPT_FINISHED, __ATOMIC_SEQ_CST);

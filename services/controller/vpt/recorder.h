@@ -84,6 +84,9 @@ void control_after_fork_in_parent(void);
 void control_after_fork_in_child(void);
 void control_exit(void);
 
+/* settle.c: from then on no thread writes into the session */
+void settle_threads(uint32_t session);
+
 /* switching.c: puts the callbacks into the guest's blocks and takes them out */
 typedef void (*switching_register)(uint64_t plugin, bool blocks);
 void switching_install(uint64_t plugin, switching_register register_callbacks);
