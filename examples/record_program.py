@@ -34,5 +34,7 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except PermilleError as error:
         sys.exit(f"{error.reason}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as error:
         sys.exit(f"a certificate cannot be read: {error}")

@@ -40,6 +40,14 @@ async def test_prefix_pages_from_the_newest_back(etcd: Etcd) -> None:
     assert [kv.key for kv in second] == ["/list/2", "/list/1"]
 
 
+async def test_of_many_keys_those_that_are_there_are_read(etcd: Etcd) -> None:
+    for number in (1, 99, 100, 249):
+        await etcd.put(f"/some/{number}", str(number).encode())
+    found = await etcd.values(f"/some/{number}" for number in range(250))
+    assert found == {f"/some/{number}": str(number).encode() for number in (1, 99, 100, 249)}
+    assert await etcd.values([]) == {}
+
+
 class Asked(Etcd):
     """Knows how large the answers were; `between`: done once, after the first page."""
 

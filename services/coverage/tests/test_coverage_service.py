@@ -108,23 +108,19 @@ async def test_of_nodes_with_different_back_ends_each_is_planned_by_what_its_own
     assert told == {"nodes/n1": (2e6, False), "nodes/n2": (100e6, True)}
 
 
-async def test_what_an_earlier_release_learnt_counts_each_function_as_a_block(
+async def test_what_an_earlier_release_learnt_counts_each_function_as_a_block_and_what_a_later_one_learnt_is_left(
     coverage: Coverage, controller: Controller, etcd: Etcd
 ) -> None:
     await RateStore(etcd).learn("vpt", "gzip", Observation(1, 1000, 2_000_000, 0, 600, blocks=7))
     ((key, value),) = [(kv.key, json.loads(kv.value)) for kv in await etcd.prefix("/permille/v1/coverage/rates/")]
 
-    async def functions(before: bytes | None) -> bytes:
-        return json.dumps(
-            {name: known for name, known in value.items() if name != "blocks"} | {"functions": 7}
-        ).encode()
-
+    earlier = {name: known for name, known in value.items() if name != "blocks"} | {"functions": 7}
     told = []
-    for _ in range(2):
+    for known in (value, earlier, value | {"edges": 9}):
+        await etcd.put(key, json.dumps(known).encode())
         (node,) = (await coverage.plan(name="gzip", period_ms=0)).nodes
         told.append([str(term) for term in node.period_terms])
-        await etcd.replace(key, functions)
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]
     assert "7 blocks seen" in "".join(told[0])
 
 
@@ -175,6 +171,23 @@ async def test_values_that_the_api_does_not_have_are_refused_as_arguments(
         with pytest.raises(InvalidArgument, match="newer_than is no time") as refused:
             await coverage._call("WaitOperation", waiting, operation_pb2.WaitOperationResponse)
         assert refused.value.reason == "NEWER_THAN"
+
+
+def test_a_budget_without_room_for_a_recording_is_refused_before_it_begins() -> None:
+    wanted = wish(pids=(11,))
+    wanted.budget_bytes = 1 << 20
+    wish_of(wanted)
+    wanted.budget_bytes -= 1
+    with pytest.raises(InvalidArgument, match="a budget of 1,048,575 bytes") as refused:
+        wish_of(wanted)
+    assert refused.value.reason == "BUDGET_TOO_SMALL"
+
+
+def test_pids_and_a_name_are_two_targets() -> None:
+    wanted = wish(pids=(11,))
+    wanted.target.process_name = "gzip"
+    with pytest.raises(InvalidArgument, match="named in several ways"):
+        wish_of(wanted)
 
 
 @pytest.mark.parametrize("field", ["cause", "namespace"])

@@ -71,9 +71,9 @@ class AsyncClient:
         """What `start` would do, at which cost; `outlook`: also what will probably be missing."""
         return await self._held(self._manner.plan(wish, outlook=outlook))
 
-    async def get(self, name: str) -> Operation:
-        """An operation as it is now."""
-        return await self._held(self._manner.get(name))
+    async def get(self, operation: Operation | str) -> Operation:
+        """An operation, or that of a name, as it is now."""
+        return await self._held(self._manner.get(operation))
 
     async def operations(self, *, page_size: int = 0) -> AsyncIterator[Operation]:
         """All operations, the newest first, page by page."""
@@ -86,9 +86,9 @@ class AsyncClient:
             if not token:
                 return
 
-    async def cancel(self, name: str) -> Operation:
-        """Asks for the end of an operation; what was recorded is kept."""
-        return await self._held(self._manner.cancel(name))
+    async def cancel(self, operation: Operation | str) -> Operation:
+        """Asks for the end of an operation, or of that of a name; what was recorded is kept."""
+        return await self._held(self._manner.cancel(operation))
 
     async def coverage(
         self,

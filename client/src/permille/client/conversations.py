@@ -68,15 +68,15 @@ class Manner:
         answer: coverage_pb2.PlanCoverageResponse = yield from self._answered("PlanCoverage", request)
         return answer.plan
 
-    def get(self, name: str, patience_s: float | None = None) -> Conversation[Operation]:
-        request = operation_pb2.GetOperationRequest(name=name)
+    def get(self, operation: Operation | str, patience_s: float | None = None) -> Conversation[Operation]:
+        request = operation_pb2.GetOperationRequest(name=_name(operation))
         answer: operation_pb2.GetOperationResponse = yield from self._answered(
             "GetOperation", request, patience_s=patience_s
         )
         return answer.operation
 
-    def cancel(self, name: str) -> Conversation[Operation]:
-        request = operation_pb2.CancelOperationRequest(name=name)
+    def cancel(self, operation: Operation | str) -> Conversation[Operation]:
+        request = operation_pb2.CancelOperationRequest(name=_name(operation))
         answer: operation_pb2.CancelOperationResponse = yield from self._answered("CancelOperation", request)
         return answer.operation
 
@@ -154,6 +154,10 @@ class Manner:
                     raise
             yield Pause(wait_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def _name(operation: Operation | str) -> str:
+    return operation if isinstance(operation, str) else operation.name
 
 
 def _not_done(operation: Operation, limit_s: float | None) -> DeadlineExceeded:

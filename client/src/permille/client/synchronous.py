@@ -71,9 +71,9 @@ class Client:
         """What `start` would do, at which cost; `outlook`: also what will probably be missing."""
         return self._held(self._manner.plan(wish, outlook=outlook))
 
-    def get(self, name: str) -> Operation:
-        """An operation as it is now."""
-        return self._held(self._manner.get(name))
+    def get(self, operation: Operation | str) -> Operation:
+        """An operation, or that of a name, as it is now."""
+        return self._held(self._manner.get(operation))
 
     def operations(self, *, page_size: int = 0) -> Iterator[Operation]:
         """All operations, the newest first, page by page."""
@@ -85,9 +85,9 @@ class Client:
             if not token:
                 return
 
-    def cancel(self, name: str) -> Operation:
-        """Asks for the end of an operation; what was recorded is kept."""
-        return self._held(self._manner.cancel(name))
+    def cancel(self, operation: Operation | str) -> Operation:
+        """Asks for the end of an operation, or of that of a name; what was recorded is kept."""
+        return self._held(self._manner.cancel(operation))
 
     def coverage(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,8 @@ _ATTEMPTS = 5
 # What is read with all that begins alike is read in pages of about this size, the first one of so many keys.
 _PAGE_BYTES = 3 << 20
 _FIRST_PAGE, _MOST_PAGE = 32, 1000
+# etcd's default for a transaction is 128.
+_MOST_OPS = 100
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -148,6 +150,13 @@ class Etcd:
         """The key, or None."""
         reply = await self._call(lambda c: rpc.KVStub(c).Range, rpc.RangeRequest(key=key.encode()))
         return _key_value(reply.kvs[0]) if reply.kvs else None
+
+    async def values(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Those of these keys that are there."""
+        wanted, found = list(keys), list[KeyValue | None]()
+        for start in range(0, len(wanted), _MOST_OPS):
+            found += (await self.txn([], [Get(key) for key in wanted[start : start + _MOST_OPS]])).reads
+        return {one.key: one.value for one in found if one is not None}
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Writes the key; the revision of the change."""

@@ -30,14 +30,15 @@ class Target:
 
     def __post_init__(self) -> None:
         """Raises `InvalidArgument` for a target that names nothing or cannot exist."""
-        groups = [bool(self.cgroup), bool(self.container_id), bool(self.pod), bool(self.selector)].count(True)
-        if not self.pids and not self.process_name and not groups:
+        named = (self.pids, self.process_name, self.cgroup, self.container_id, self.pod, self.selector)
+        ways = sum(map(bool, named))
+        if not ways:
             raise InvalidArgument(
                 "the target names no process",
                 reason="TARGET_EMPTY",
                 help="give pids or a process name (--pid or --name), or a cgroup, a container, a pod or labels",
             )
-        if groups > 1 or (groups and (self.pids or self.process_name)):
+        if ways > 1:
             raise InvalidArgument(
                 "the target is named in several ways",
                 reason="TARGET_AMBIGUOUS",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from urllib.parse import quote
 
 from permille.coverage.domain.rates import Observation, Rates
 from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/rates/"
+_FIELDS = {field.name for field in fields(Rates)}
 
 
 class RateStore:
@@ -22,8 +23,7 @@ class RateStore:
     async def of(self, backend: str, names: Iterable[str]) -> dict[str, Rates]:
         """What is known of these processes; names never recorded are left out. Raises `Unavailable`."""
         wanted = {_key(backend, name): name for name in names}
-        known = await self._etcd.prefix(_key(backend, "")) if wanted else []
-        return {wanted[kv.key]: _rates(kv.value) for kv in known if kv.key in wanted}
+        return {wanted[key]: _rates(value) for key, value in (await self._etcd.values(wanted)).items()}
 
     async def learn(self, backend: str, name: str, seen: Observation) -> None:
         """Adds one finished session. Raises `Unavailable`."""
@@ -42,5 +42,6 @@ def _key(backend: str, name: str) -> str:
 def _rates(value: bytes) -> Rates:
     known = json.loads(value)
     # Of an earlier release, which counted functions: each of them has one block at least.
-    functions = known.pop("functions", None)
-    return Rates(**({"blocks": functions} | known))
+    blocks = known.get("blocks", known.get("functions"))
+    # A later release may know more.
+    return Rates(**{name: value for name, value in known.items() if name in _FIELDS} | {"blocks": blocks})

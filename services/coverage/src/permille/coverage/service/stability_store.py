@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from urllib.parse import quote
 
 from permille.coverage.domain.stability import Stability
 from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/stability/"
+_FIELDS = {field.name for field in fields(Stability)}
 
 
 class StabilityStore:
@@ -24,8 +25,8 @@ class StabilityStore:
     async def of(self, names: Iterable[str]) -> dict[str, float]:
         """What is left of these programs' troubles; those without any are left out. Raises `Unavailable`."""
         wanted = {_key(name): name for name in names}
-        known = await self._etcd.prefix(_PREFIX) if wanted else []
-        return {wanted[kv.key]: _stability(kv.value).now(self._clock_s()) for kv in known if kv.key in wanted}
+        known = await self._etcd.values(wanted)
+        return {wanted[key]: _stability(value).now(self._clock_s()) for key, value in known.items()}
 
     async def trouble(self, name: str, cause: str) -> None:
         """One more, unless its cause has been counted. Raises `Unavailable`."""
@@ -42,5 +43,6 @@ def _key(name: str) -> str:
 
 
 def _stability(value: bytes) -> Stability:
-    known = json.loads(value)
+    # A later release may know more.
+    known = {name: value for name, value in json.loads(value).items() if name in _FIELDS}
     return Stability(**known | {"causes": tuple(known.get("causes", ()))})

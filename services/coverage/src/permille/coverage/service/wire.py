@@ -30,6 +30,8 @@ _LONGEST_NAME = 128
 # As a path may be.
 _LONGEST_TEXT = 4096
 _TARGET_TEXTS = ("node", "process_name", "cgroup", "container_id", "pod", "selector")
+# As controllers have it.
+_LEAST_BUDGET_BYTES = 1 << 20
 _MOST_REASONS = 16
 
 
@@ -52,6 +54,12 @@ def wish_of(request: coverage_pb2.CoverageRequest) -> Wish:
                 reason=f"{name.upper()}_TOO_LONG",
                 help=f"at most {longest} are kept",
             )
+    if 0 < request.budget_bytes < _LEAST_BUDGET_BYTES:
+        raise InvalidArgument(
+            f"a budget of {request.budget_bytes:,} bytes has no room for a recording",
+            reason="BUDGET_TOO_SMALL",
+            help=f"a budget is {_LEAST_BUDGET_BYTES:,} bytes or more; without one each node takes its own",
+        )
     target = Target(
         node_id(asked.node),
         tuple(asked.pids),

@@ -74,6 +74,11 @@ def refusal(error: BaseException) -> str:
     return f"{error.status} {error.reason}"[:_MOST_TOLD]
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether the same call may succeed later, also because somebody gives the rights or makes the room for it."""
+    return is_transient(error) or bool(refusal(error))
+
+
 class Refusals:
     """Which refusals of one piece of work are meant: those that go on for some seconds."""
 

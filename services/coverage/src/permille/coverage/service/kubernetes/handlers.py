@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import itertools
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import kopf
@@ -17,6 +18,13 @@ _FINALIZER = "permille.dev/recordings"
 _ANNOTATIONS = "operator.permille.dev"
 
 
+class Backoffs:
+    """Between kopf's attempts, without an end: after the last one it gives up, however long an API server is away."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0), itertools.repeat(10.0))
+
+
 def settings() -> kopf.OperatorSettings:
     """kopf's settings: its marks carry this project's name, and it needs no rights beyond the objects it watches."""
     chosen = kopf.OperatorSettings()
@@ -25,6 +33,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=_ANNOTATIONS)
     chosen.scanning.disabled = True
     chosen.posting.loggers = False
+    chosen.networking.error_backoffs = Backoffs()
     # A watch that lost its server without a word ends, and the list is read anew.
     chosen.watching.server_timeout = 240
     chosen.watching.client_timeout = 300

@@ -34,7 +34,7 @@ class Operations:
     def __init__(self, channels: Channels, *, patience_s: float) -> None:
         self._channels = channels
         self._patience_s = patience_s
-        self._starting: dict[str, asyncio.Task[Operation]] = {}
+        self._starting: dict[asyncio.Task[Operation], str] = {}
 
     async def start(self, request_id: str, wish: coverage_pb2.CoverageRequest) -> Operation:
         """The operation of this request_id, begun now if there is none.
@@ -47,8 +47,8 @@ class Operations:
             return (await (await self._stub()).StartCoverage(request, timeout=_SHORT_S)).operation
 
         task = asyncio.create_task(self._answered(start))
-        self._starting[request_id] = task
-        task.add_done_callback(lambda _: self._starting.pop(request_id, None))
+        self._starting[task] = request_id
+        task.add_done_callback(self._starting.pop)
         return await asyncio.shield(task)
 
     async def plan(self, wish: coverage_pb2.CoverageRequest) -> coverage_pb2.Plan:
@@ -78,7 +78,7 @@ class Operations:
 
     async def settled(self, prefix: str) -> None:
         """Returns when no start of a request_id with this prefix is under way."""
-        under_way = [task for request_id, task in self._starting.items() if request_id.startswith(prefix)]
+        under_way = [task for task, request_id in self._starting.items() if request_id.startswith(prefix)]
         await asyncio.gather(*under_way, return_exceptions=True)
 
     async def changed(self, operation: Operation) -> Operation:

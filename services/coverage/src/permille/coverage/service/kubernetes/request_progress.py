@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, timestamp, with_conditions
+from permille.coverage.domain.kubernetes.conditions import COMPLETE, FAILED, is_finished, timestamp, with_conditions
 from permille.coverage.domain.kubernetes.turns import Place, Round
-from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, is_transient
+from permille.coverage.service.kubernetes.cluster import REQUESTS, Cluster, Object, may_pass
 from permille.coverage.service.kubernetes.session_work import Outcome
 from permille.mesh.errors import Aborted
 
@@ -82,7 +82,7 @@ class RequestProgress:
                         return
                     await self._write((COMPLETE, False, "Recording", self._told()))
             except Exception as error:
-                if not is_transient(error):
+                if not may_pass(error):
                     raise
                 self._news.set()
                 _log.warning(
@@ -118,6 +118,7 @@ class RequestProgress:
         return list(found["status"].get("rounds") or []) == list(self.rounds)
 
     async def _write(self, condition: Ended, **more: Any) -> None:
+        """Raises `Aborted` when it is finished: this process stood still, and somebody else leads."""
         metadata, status = self._request["metadata"], self._request["status"]
         status["conditions"] = with_conditions(
             status["conditions"], condition, now=self._now(), generation=metadata["generation"]
@@ -128,7 +129,21 @@ class RequestProgress:
             "conditions": status["conditions"],
             **more,
         }
-        await self._cluster.patch_status(REQUESTS, metadata["namespace"], metadata["name"], written)
+        found = await self._cluster.get(REQUESTS, metadata["namespace"], metadata["name"])
+        if found is None or found["metadata"]["uid"] != metadata["uid"]:
+            return
+        if is_finished(found.get("status")):
+            raise _over(metadata["name"])
+        version = found["metadata"]["resourceVersion"]
+        await self._cluster.patch_status(REQUESTS, metadata["namespace"], metadata["name"], written, version=version)
+
+
+def _over(name: str) -> Aborted:
+    return Aborted(
+        f"TraceRequest {name} is finished",
+        reason="REQUEST_FINISHED",
+        help="nothing to do: another operator went on with it",
+    )
 
 
 def _changed(name: str) -> Aborted:

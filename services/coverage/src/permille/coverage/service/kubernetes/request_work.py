@@ -26,8 +26,7 @@ from permille.coverage.service.kubernetes.cluster import (
     Cluster,
     Object,
     Refusals,
-    is_transient,
-    refusal,
+    may_pass,
 )
 from permille.coverage.service.kubernetes.expected_rates import ExpectedRates
 from permille.coverage.service.kubernetes.operations import Operations
@@ -128,7 +127,7 @@ class RequestWork:
                     _log.warning("the API server refuses", request=f"{namespace}/{name}", why=why)
                     await asyncio.sleep(_AGAIN_S)
                     continue
-                if not is_transient(error) and not refusal(error):
+                if not may_pass(error):
                     raise
                 _log.warning("cannot go on now; trying again", request=f"{namespace}/{name}", error=str(error))
                 await pauses.pause()

@@ -22,7 +22,7 @@ from permille.coverage.service.kubernetes.cluster import (
     Object,
     Refusals,
     is_transient,
-    refusal,
+    may_pass,
 )
 from permille.coverage.service.kubernetes.operations import Operation, Operations
 from permille.mesh.backoff import Backoff
@@ -84,7 +84,7 @@ class SessionWork:
                 if why:
                     tell(request, "Warning", REFUSED, f"{place['name']}: {why}")
                     return Outcome(False, REFUSED, why)
-                if not is_transient(error) and not refusal(error):
+                if not may_pass(error):
                     raise
                 _log.warning("cannot go on now; trying again", session=place["name"], error=str(error))
                 await pauses.pause()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 from permille.coverage.domain.kubernetes.admission import made_so, trouble, version
-from permille.coverage.service.kubernetes.cluster import Cluster, is_transient
+from permille.coverage.service.kubernetes.cluster import Cluster, may_pass
 from permille.mesh.etcd import Etcd
 
 KEY = "/permille/v1/operator/admission"
@@ -38,7 +38,7 @@ class UserRights:
             try:
                 await self.look()
             except Exception as error:
-                if not is_transient(error):
+                if not may_pass(error):
                     raise
                 _log.warning("cannot look at the admission policy now; trying again", error=str(error))
             await asyncio.sleep(_LOOK_S)
