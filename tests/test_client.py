@@ -77,7 +77,7 @@ async def test_one_task_waits_while_another_one_cancels(address: str, program: i
         with pytest.raises(FailedPrecondition, match="is being recorded"):
             async with AsyncClient(address, patience_s=0.0) as other:
                 await other.start(wish(pids=[program]))
-        await client.cancel(operation.name)
+        await client.cancel(operation)
         with pytest.raises(Cancelled) as ended:
             await waiting
         (session,) = ended.value.metadata["sessions"].split(",")
