@@ -18,6 +18,7 @@ from permille.mesh.etcd import Etcd
 HEAVY = {
     "bcc", "boto3", "botocore", "cryptography", "deltalake", "duckdb", "elftools", "greenlet",
     "grpc_reflection.v1alpha", "kopf", "kubernetes", "numpy", "opentelemetry", "pandas", "pyarrow", "pygments", "rich",
+    "urllib3",
 }  # fmt: skip
 # What a controller may have while it waits: design note 10.
 RESIDENT_BYTES = 64 << 20

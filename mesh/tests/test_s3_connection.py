@@ -161,7 +161,7 @@ async def test_another_time_than_the_stores_is_told() -> None:
 
 
 async def test_an_object_that_breaks_off_is_an_error() -> None:
-    error = await error_of((200, {**STORED[1], "Content-Length": "5"}, b"abc"))
+    error = await error_of((200, {**STORED[1], "Content-Length": "5", "Connection": "close"}, b"abc"))
     assert (error.code, error.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
 
 

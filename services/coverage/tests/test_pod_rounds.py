@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from permille.api.coverage.v1 import coverage_pb2
+from permille.coverage.domain.kubernetes.conditions import is_finished
 from permille.coverage.domain.kubernetes.turns import round_of
 from permille.coverage.service.kubernetes.cluster import REQUESTS, SESSIONS, Cluster, Object
 from permille.coverage.service.kubernetes.operations import Operations
@@ -115,6 +116,8 @@ async def begun(kept: Kept, coverage: Coverage, per_core_second: float = 1e-9) -
     cluster, operations = cast("Cluster", kept), Operations(coverage.channels, patience_s=60)
     request = copy.deepcopy(kept.request)
     progress = RequestProgress(cluster, request, now)
+    if is_finished(request["status"]):
+        return progress
     work = SessionWork(cluster, operations, now, node_patience_s=0)
     rounds = PodRounds(cluster, operations, work, min_gain=1e-9, min_gain_per_core_second=per_core_second)
     await rounds.run(request, progress, lambda *_: None)

@@ -13,19 +13,19 @@ import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
-from permille.mesh.store.multipart import MultipartUpload
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
 from permille.mesh.store.pieces import parts_of
-from permille.mesh.store.s3_client import S3Client, S3Listed, S3Object, S3Upload
-from permille.mesh.store.s3_connection import FAILURES, S3Connection, S3Error
 from permille.mesh.store.s3_credentials import CredentialsAwayError, CredentialsRefusedError, S3Credentials
-from permille.mesh.store.s3_errors import S3Address, told
 from permille.mesh.store.store_errors import damaged
+
+if TYPE_CHECKING:
+    from permille.mesh.store.multipart import MultipartUpload
+    from permille.mesh.store.s3_client import S3Client, S3Listed, S3Object, S3Upload
 
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
@@ -46,7 +46,14 @@ class S3Store:
         self._region = region
         self._part_bytes = part_bytes
         self._credentials = S3Credentials()
-        self._client = S3Client(S3Connection(bucket, endpoint, region or "us-east-1", self._credentials))
+
+    @cached_property
+    def _client(self) -> S3Client:
+        # With the first request: what waits on every node has none of it.
+        from permille.mesh.store.s3_client import S3Client  # noqa: PLC0415
+        from permille.mesh.store.s3_connection import S3Connection  # noqa: PLC0415
+
+        return S3Client(S3Connection(self._bucket, self._endpoint, self._region or "us-east-1", self._credentials))
 
     @property
     def url(self) -> str:
@@ -152,6 +159,8 @@ class S3Store:
         return await self.head(key)
 
     async def _put_parts(self, key: str, parts: AsyncIterator[bytes]) -> ObjectInfo:
+        from permille.mesh.store.multipart import MultipartUpload  # noqa: PLC0415 - as the client
+
         upload = await self._call(
             key, lambda: MultipartUpload.begin(self._client, self._prefix + key, self._part_bytes)
         )
@@ -220,6 +229,8 @@ class S3Store:
         return body.data
 
     async def _head(self, key: str) -> S3Object:
+        from permille.mesh.store.s3_connection import S3Error  # noqa: PLC0415 - as the client
+
         def ask() -> S3Object:
             try:
                 return self._client.head(self._prefix + key)
@@ -256,6 +267,8 @@ class S3Store:
         return await self._call(prefix, abort)
 
     def _abort(self, upload: S3Upload) -> bool:
+        from permille.mesh.store.s3_connection import S3Error  # noqa: PLC0415 - as the client
+
         try:
             self._client.abort_upload(upload.key, upload.upload_id)
         except S3Error as error:
@@ -265,6 +278,9 @@ class S3Store:
         return True
 
     async def _call(self, key: str, request: Callable[[], _Result]) -> _Result:
+        from permille.mesh.store.s3_connection import FAILURES  # noqa: PLC0415 - as the client
+        from permille.mesh.store.s3_errors import S3Address, told  # noqa: PLC0415
+
         try:
             return await asyncio.to_thread(request)
         except FAILURES as error:
