@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-from permille.mesh.store.s3_client import S3Client
+if TYPE_CHECKING:
+    from permille.mesh.store.s3_client import S3Client
 
 
 class MultipartUpload:

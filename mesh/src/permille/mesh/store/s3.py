@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
+from permille.mesh.store.multipart import MultipartUpload
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
 from permille.mesh.store.pieces import parts_of
 from permille.mesh.store.s3_credentials import CredentialsAwayError, CredentialsRefusedError, S3Credentials
+from permille.mesh.store.s3_errors import S3Address, S3Error, told
 from permille.mesh.store.store_errors import damaged
 
 if TYPE_CHECKING:
-    from permille.mesh.store.multipart import MultipartUpload
     from permille.mesh.store.s3_client import S3Client, S3Listed, S3Object, S3Upload
 
 _PART_BYTES = 8 << 20
@@ -159,8 +160,6 @@ class S3Store:
         return await self.head(key)
 
     async def _put_parts(self, key: str, parts: AsyncIterator[bytes]) -> ObjectInfo:
-        from permille.mesh.store.multipart import MultipartUpload  # noqa: PLC0415 - as the client
-
         upload = await self._call(
             key, lambda: MultipartUpload.begin(self._client, self._prefix + key, self._part_bytes)
         )
@@ -229,8 +228,6 @@ class S3Store:
         return body.data
 
     async def _head(self, key: str) -> S3Object:
-        from permille.mesh.store.s3_connection import S3Error  # noqa: PLC0415 - as the client
-
         def ask() -> S3Object:
             try:
                 return self._client.head(self._prefix + key)
@@ -267,8 +264,6 @@ class S3Store:
         return await self._call(prefix, abort)
 
     def _abort(self, upload: S3Upload) -> bool:
-        from permille.mesh.store.s3_connection import S3Error  # noqa: PLC0415 - as the client
-
         try:
             self._client.abort_upload(upload.key, upload.upload_id)
         except S3Error as error:
@@ -279,7 +274,6 @@ class S3Store:
 
     async def _call(self, key: str, request: Callable[[], _Result]) -> _Result:
         from permille.mesh.store.s3_connection import FAILURES  # noqa: PLC0415 - as the client
-        from permille.mesh.store.s3_errors import S3Address, told  # noqa: PLC0415
 
         try:
             return await asyncio.to_thread(request)

@@ -22,6 +22,7 @@ from xml.etree import ElementTree as ET
 
 import urllib3
 from permille.mesh.store.s3_credentials import CredentialsAwayError, CredentialsRefusedError, S3Credentials
+from permille.mesh.store.s3_errors import S3Error
 from permille.mesh.store.s3_signature import UNSIGNED, Request, signed
 
 _TRIES = 3
@@ -31,14 +32,6 @@ _PASSING = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown",
 _PASSING_STATUS = {429, 500, 502, 503, 504}
 # Of an error's answer, and of its text.
 _MOST_ERROR_BYTES, _MOST_TOLD = 64 << 10, 1000
-
-
-class S3Error(Exception):
-    """What the server answered instead; `code` may be empty. `region`: the bucket's, where the server tells it."""
-
-    def __init__(self, operation: str, status: int, code: str = "", message: str = "", region: str = "") -> None:
-        super().__init__(f"{operation}: {code or status}: {message}")
-        self.operation, self.status, self.code, self.message, self.region = operation, status, code, message, region
 
 
 @dataclass(frozen=True)
@@ -122,10 +115,12 @@ class S3Connection:
         if response.status >= 300:
             with closing(response):
                 _raise(call.operation, response, response.status, response.read(_MOST_ERROR_BYTES))
-        # All of it is read here, so that another attempt is made where it breaks off.
-        if not call.stream and b"<Error" in response.data and call.operation == "CompleteMultipartUpload":
-            # Of these the status is sent before it is known how they end.
-            _raise(call.operation, response, 500, response.data)
+        if not call.stream:
+            # All of it is read here, so that another attempt is made where it breaks off.
+            body = response.data
+            if call.operation == "CompleteMultipartUpload" and b"<Error" in body:
+                # Of these the status is sent before it is known how they end.
+                _raise(call.operation, response, 500, body)
         return response
 
     def _address(self) -> tuple[str, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from permille.mesh.errors import Aborted, FailedPrecondition, PermilleError, PermissionDenied, Unavailable
-from permille.mesh.store.s3_connection import S3Error
 from permille.mesh.store.s3_credentials import CredentialsRefusedError
 from permille.mesh.store.store_errors import full, no_object
 
@@ -20,6 +19,14 @@ _DENIED = {
     "Forbidden",
     "AccountProblem",
 }
+
+
+class S3Error(Exception):
+    """What the server answered instead; `code` may be empty. `region`: the bucket's, where the server tells it."""
+
+    def __init__(self, operation: str, status: int, code: str = "", message: str = "", region: str = "") -> None:
+        super().__init__(f"{operation}: {code or status}: {message}")
+        self.operation, self.status, self.code, self.message, self.region = operation, status, code, message, region
 
 
 @dataclass(frozen=True)
