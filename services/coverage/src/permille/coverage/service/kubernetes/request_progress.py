@@ -57,8 +57,8 @@ class RequestProgress:
         metadata = self._request["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         async with self._writing:
-            found = await self._cluster.get(REQUESTS, namespace, name)
-            if found is None or found["metadata"]["uid"] != metadata["uid"] or not self._known(found):
+            found = await self._found()
+            if found is None or not self._known(found):
                 raise _changed(name)
             version = found["metadata"]["resourceVersion"]
             written = {"rounds": list(rounds)}
@@ -117,6 +117,12 @@ class RequestProgress:
     def _known(self, found: Object) -> bool:
         return list(found["status"].get("rounds") or []) == list(self.rounds)
 
+    async def _found(self) -> Object | None:
+        """The request as it is now; None when it is gone, and when another one has its name."""
+        metadata = self._request["metadata"]
+        found = await self._cluster.get(REQUESTS, metadata["namespace"], metadata["name"])
+        return found if found is not None and found["metadata"]["uid"] == metadata["uid"] else None
+
     async def _write(self, condition: Ended, **more: Any) -> None:
         """Raises `Aborted` when it is finished: this process stood still, and somebody else leads."""
         metadata, status = self._request["metadata"], self._request["status"]
@@ -129,8 +135,8 @@ class RequestProgress:
             "conditions": status["conditions"],
             **more,
         }
-        found = await self._cluster.get(REQUESTS, metadata["namespace"], metadata["name"])
-        if found is None or found["metadata"]["uid"] != metadata["uid"]:
+        found = await self._found()
+        if found is None:
             return
         if is_finished(found.get("status")):
             raise _over(metadata["name"])
