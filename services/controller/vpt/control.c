@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-
 #define POLL_NS 500000
 #define IDLE_POLL_NS 10000000 /* for a controller that changes the state without waking us */
 #define PUSH_AFTER_POLLS 2
