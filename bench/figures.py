@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +32,17 @@ class Figure:
 def ratios(samples: Sequence[float], base: Sequence[float], anchor: str = "") -> Figure:
     """Pairwise ratios of runs that were made in turn, so that a drifting machine drifts under both."""
     return Figure.of([one / other for one, other in zip(samples, base, strict=True)], "x", anchor)
+
+
+def medians(turns: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """What was measured in several turns, each figure's median and range over those that have it."""
+    found: dict[str, list[Figure]] = {}
+    for turn in turns:
+        for name, figure in turn.items():
+            found.setdefault(name, []).append(figure)
+    return {
+        name: Figure.of([figure.value for figure in each], each[0].unit, each[0].anchor) for name, each in found.items()
+    }
 
 
 def publish(bench: str, figures: dict[str, Figure]) -> None:

@@ -5,7 +5,9 @@ calls, streams and stored sessions, but no tracing. All of it shares this machin
 machine that also is its own cluster. Requests that are only timed are cancelled as soon as they record; of the requests
 on all nodes so many sessions are decoded as tell what one costs.
 
-Each size begins with the same store: a commit to a table costs the more, the more sessions the table has.
+Each size begins with the same store: a commit to a table costs the more, the more sessions the table has. All sizes are
+there side by side, and are asked for all their nodes in turns: growth is that between sizes of the same turn, so that a
+machine that becomes slower does so for all of them.
 
 PERMILLE_BENCH_NODES=10,100 chooses other sizes.
 """
@@ -17,10 +19,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-from figures import Figure, publish
+from figures import Figure, medians, publish
 from permille.controller.domain.session import State
 from scale.cluster import Cluster, Work, spent
 from scale.growth import growth, shares
@@ -34,24 +37,26 @@ SINGLE = 100
 AT_ONCE = 100
 DECODED = 100
 BEGUN = 10
+TURNS = 3
 PERIOD_MS = 500
 SHORT_MS = 100
 # Longer than it takes to begin a hundred recordings: none comes to its end before all have begun.
 AT_ONCE_MS = 5000
 # The same on a busy machine: they have to go on when their nodes die.
 DYING_MS = 20_000
+Part = Callable[[Cluster, Requests], Awaitable[dict[str, Figure]]]
 
 
 def main() -> None:
-    figures: dict[int, dict[str, Figure]] = {}
     with tempfile.TemporaryDirectory(prefix="permille-bench-") as folder:
         session_id = recorded(folder)
+        clusters = []
         for size in SIZES:
             state = Path(folder) / f"{size}-nodes"
             shutil.copytree(Path(folder) / "store", state / "store")
-            figures[size] = asyncio.run(measured(Cluster(state, size, session_id)))
-    named = {f"{size} nodes: {name}": figure for size, found in figures.items() for name, figure in found.items()}
-    publish("scale", named | growth(figures))
+            clusters.append(Cluster(state, size, session_id))
+        figures = asyncio.run(measured(clusters))
+    publish("scale", figures)
 
 
 def recorded(folder: str) -> str:
@@ -61,19 +66,28 @@ def recorded(folder: str) -> str:
         return traced(server.pid, "100ms")
 
 
-async def measured(cluster: Cluster) -> dict[str, Figure]:
-    try:
-        begun = time.monotonic()
-        await cluster.start()
-        print(f"{cluster.nodes} nodes are there after {time.monotonic() - begun:.1f} s", flush=True)
-        requests = Requests(cluster)
-        figures: dict[str, Figure] = {}
-        for part in (idle, single, at_once, everywhere, dying):
-            figures |= await part(cluster, requests)
-            print(f"{cluster.nodes} nodes: {part.__name__}, {time.monotonic() - begun:.0f} s", flush=True)
-        return figures | shares(figures, cluster.nodes)
-    finally:
-        await cluster.close()
+async def measured(clusters: Sequence[Cluster]) -> dict[str, Figure]:
+    figures: dict[int, dict[str, Figure]] = {cluster.nodes: {} for cluster in clusters}
+    begun = time.monotonic()
+
+    async def add(part: Part, cluster: Cluster) -> dict[str, Figure]:
+        found = await part(cluster, Requests(cluster))
+        print(f"{cluster.nodes} nodes: {part.__name__}, {time.monotonic() - begun:.0f} s", flush=True)
+        return found
+
+    async with AsyncExitStack() as stack:
+        for cluster in clusters:
+            stack.push_async_callback(cluster.close)
+            await cluster.start()
+            for part in (idle, single, at_once):
+                figures[cluster.nodes] |= await add(part, cluster)
+        turns = [{cluster.nodes: await add(everywhere, cluster) for cluster in clusters} for _ in range(TURNS)]
+        for cluster in clusters:
+            nodes, found = cluster.nodes, figures[cluster.nodes]
+            found |= medians([turn[nodes] for turn in turns])
+            found |= await add(dying, cluster) | shares(found, nodes)
+    named = {f"{nodes} nodes: {name}": figure for nodes, found in figures.items() for name, figure in found.items()}
+    return named | medians([growth(turn) for turn in turns])
 
 
 async def idle(cluster: Cluster, _: Requests) -> dict[str, Figure]:
