@@ -3,7 +3,8 @@
 The machine's schedule is recorded by sched_switch while the load runs, with everything else that happens to run, and
 the plans are replayed over it. A budget that holds everything is no test: it is what the target writes in a session on
 average, and at least the smallest buffer for every core. The same schedules are replayed on more cores
-(virtual_cores.py says what of that is real).
+(virtual_cores.py says what of that is real). On an idle machine a target with several busy threads fills the few cores
+that there are, and no division is better than another; so each load is recorded beside another one, too.
 
 Held against: the same on every core where the target may run (what one does who knows nothing of its habits), the same
 on every core of the machine, and, harder, the same on every core that the target used lately.
@@ -11,12 +12,13 @@ on every core of the machine, and, harder, the same on every core that the targe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from allocator.loads import LOADS, running
+from allocator.loads import LOADS, NEIGHBOURS, running
 from allocator.replay import PLANNERS, captured_shares, mean_bytes, sessions, with_budget
 from allocator.schedule import Schedule, record
 from allocator.virtual_cores import on_cores
@@ -50,10 +52,12 @@ def main() -> None:
 
 
 def cases(load: str, seed: int) -> list[tuple[str, Schedule, frozenset[int]]]:
-    """Two recordings, free and bound to the last core, and the free one on more cores."""
-    free, bound = recorded(load), recorded(load, last := (os.cpu_count() or 1) - 1)
+    """Recordings alone, beside another load and bound to the last core, and the first one on more cores."""
+    free, crowded = recorded(load), recorded(load, beside=(neighbour := NEIGHBOURS[load]))
+    bound = recorded(load, last := (os.cpu_count() or 1) - 1)
     found = [
         (f"{free.cores} cores, CPU share", free, every(free.cores)),
+        (f"{free.cores} cores, CPU share beside {neighbour}", crowded, every(free.cores)),
         (f"{bound.cores} cores, CPU set", bound, frozenset({last})),
     ]
     found += [(f"{cores} virtual cores, CPU share", on_cores(free, cores, seed), every(cores)) for cores in VIRTUAL]
@@ -66,13 +70,14 @@ def every(cores: int) -> frozenset[int]:
     return frozenset(range(cores))
 
 
-def recorded(load: str, core: int | None = None) -> Schedule:
+def recorded(load: str, core: int | None = None, beside: str = "") -> Schedule:
     bound = "" if core is None else str(core)
-    with (
-        tempfile.TemporaryDirectory(prefix="permille-bench-") as folder,
-        running(load, Path(folder) / "load", bound) as root,
-    ):
-        schedule = record(root, SECONDS, Path(folder))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="permille-bench-")))
+        if beside:
+            stack.enter_context(running(beside, folder / "neighbour"))
+        root = stack.enter_context(running(load, folder / "load", bound))
+        schedule = record(root, SECONDS, folder)
     if schedule.dropped > MOST_DROPPED * len(schedule.stretches):
         raise SystemExit(f"{schedule.dropped} of {len(schedule.stretches)} switches were lost while {load} ran")
     return schedule

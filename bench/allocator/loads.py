@@ -115,6 +115,8 @@ LOADS: dict[str, Callable[[Path, list[str]], contextlib.AbstractContextManager[i
     "CPython multi-process": pool,
     "idle + burst": bursts,
 }
+# Who has the machine's cores too, for each load: one that leaves none of them free.
+NEIGHBOURS = {load: "CPython multi-process" if load == "build" else "build" for load in LOADS}
 
 
 @contextlib.contextmanager
