@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import re
@@ -135,8 +136,8 @@ async def test_what_may_pass_is_tried_three_times() -> None:
         assert len(server.asked) == 3
 
 
-async def error_of(answer: Answer) -> PermilleError:
-    with Answering(answer) as server, pytest.raises(PermilleError) as error:
+async def error_of(*answers: Answer) -> PermilleError:
+    with Answering(*answers) as server, pytest.raises(PermilleError) as error:
         await open_store(f"s3://bucket?endpoint={server.endpoint}").get("a")
     return error.value
 
@@ -160,9 +161,40 @@ async def test_another_time_than_the_stores_is_told() -> None:
     assert "set the clocks" in error.help
 
 
-async def test_an_object_that_breaks_off_is_an_error() -> None:
-    error = await error_of((200, {**STORED[1], "Content-Length": "5", "Connection": "close"}, b"abc"))
+def broken_off(content: bytes, of: int, status: int = 200) -> Answer:
+    headers = {"ETag": '"one"', "x-amz-meta-permille-sha256": hashlib.sha256(b"abcde").hexdigest()}
+    return status, {**STORED[1], **headers, "Content-Length": str(of), "Connection": "close"}, content
+
+
+async def test_the_rest_of_an_object_that_breaks_off_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("permille.mesh.store.s3._READ_BYTES", 2)
+    with Answering(broken_off(b"abc", 5), broken_off(b"d", 2, 206), broken_off(b"e", 1, 206)) as server:
+        assert await open_store(f"s3://bucket?endpoint={server.endpoint}").get("a") == b"abcde"
+    headers = [headers for _, headers in server.asked]
+    assert [(each.get("range"), each.get("if-match")) for each in headers] == [
+        (None, None),
+        ("bytes=3-", '"one"'),
+        ("bytes=4-", '"one"'),
+    ]
+
+
+@pytest.mark.parametrize("further", [broken_off(b"", 2, 206), broken_off(b"abcde", 5), (412, {}, b"")])
+async def test_an_object_that_goes_on_breaking_off_begins_anew_or_changes_is_an_error(
+    further: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("permille.mesh.store.s3._READ_BYTES", 2)
+    error = await error_of(broken_off(b"abc", 5), further)
     assert (error.code, error.reason) == (Code.UNAVAILABLE, "STORE_UNAVAILABLE")
+
+
+async def test_a_server_is_left_alone_for_as_long_as_it_asks_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("permille.mesh.store.s3_connection.time.sleep", waited.append)
+    busy = [(503, {"Retry-After": seconds}, AWAY[2]) for seconds in ("7", "86400")]
+    with Answering(*busy, STORED) as server:
+        await open_store(f"s3://bucket?endpoint={server.endpoint}").head("a")
+    assert 7 <= waited[0] <= 8
+    assert 30 <= waited[1] <= 32
 
 
 async def test_what_is_no_s3_is_told() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -225,7 +225,8 @@ class S3Store:
 
     def _read(self, name: str) -> bytes:
         _, body = self._client.get(name)
-        return body.data
+        with closing(body):
+            return body.read()
 
     async def _head(self, key: str) -> S3Object:
         def ask() -> S3Object:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import urllib3
 from permille.mesh.store.s3_connection import S3Connection, S3Request, parsed, text_of
+from permille.mesh.store.s3_content import S3Content
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,11 @@ class S3Client:
         headers = {f"x-amz-meta-{name}": value for name, value in (metadata or {}).items()}
         self._connection.request(S3Request("PutObject", "PUT", key, headers=headers | _with_md5(md5), body=body))
 
-    def get(self, key: str) -> tuple[S3Object, urllib3.BaseHTTPResponse]:
-        """GetObject; the content is read from the response, which is to be closed."""
+    def get(self, key: str) -> tuple[S3Object, S3Content]:
+        """GetObject; the content is to be closed."""
         response = self._connection.request(S3Request("GetObject", "GET", key, stream=True))
-        return _object(response), response
+        found = _object(response)
+        return found, S3Content(self._connection, key, found.etag, response)
 
     def head(self, key: str) -> S3Object:
         """HeadObject. The answer has no body that says what is missing: see `head_bucket`."""

@@ -27,6 +27,8 @@ from permille.mesh.store.s3_signature import UNSIGNED, Request, signed
 
 _TRIES = 3
 _CONNECTIONS = 32
+# Of what a server asks to wait; who waits longer is told, and has patience of his own.
+_MOST_AFTER_S = 30
 _TIMEOUT = urllib3.Timeout(connect=5, read=60)
 _PASSING = {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _PASSING_STATUS = {429, 500, 502, 503, 504}
@@ -63,7 +65,8 @@ FAILURES = (
 class S3Connection:
     """One bucket. Blocking, for any number of threads.
 
-    Tries three times, at most 5 s to connect and 60 s for each answer. Raises `FAILURES`.
+    Tries three times, at most 5 s to connect and 60 s for each answer, and waits in between for as long as the server
+    asks to (RFC 9110, Retry-After, in seconds), at most 30 s. Raises `FAILURES`.
     """
 
     def __init__(self, bucket: str, endpoint: str, region: str, credentials: S3Credentials) -> None:
@@ -83,7 +86,8 @@ class S3Connection:
             except (S3Error, urllib3.exceptions.HTTPError) as error:
                 if tried == _TRIES or not self._worth_another(error):
                     raise
-            time.sleep(random.uniform(0, 2 ** (tried - 1)))  # noqa: S311
+                least_s = min(error.retry_after_s, _MOST_AFTER_S) if isinstance(error, S3Error) else 0
+            time.sleep(least_s + random.uniform(0, 2 ** (tried - 1)))  # noqa: S311
             tried += 1
 
     def _worth_another(self, error: Exception) -> bool:
@@ -162,7 +166,15 @@ def _raise(operation: str, response: urllib3.BaseHTTPResponse, status: int, body
         # The answer to HEAD, or of something before the server.
         root = ET.Element("Error")
     region = response.headers.get("x-amz-bucket-region") or text_of(root, "Region")
-    raise S3Error(operation, status, text_of(root, "Code"), text_of(root, "Message")[:_MOST_TOLD], region)
+    after = response.headers.get("retry-after", "")
+    raise S3Error(
+        operation,
+        status,
+        text_of(root, "Code"),
+        text_of(root, "Message")[:_MOST_TOLD],
+        region=region,
+        retry_after_s=int(after) if after.isascii() and after.isdecimal() else 0,
+    )
 
 
 def parsed(body: bytes) -> ET.Element:

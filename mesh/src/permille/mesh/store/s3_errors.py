@@ -22,11 +22,17 @@ _DENIED = {
 
 
 class S3Error(Exception):
-    """What the server answered instead; `code` may be empty. `region`: the bucket's, where the server tells it."""
+    """What the server answered instead; `code` may be empty. `region`: the bucket's, where the server tells it.
 
-    def __init__(self, operation: str, status: int, code: str = "", message: str = "", region: str = "") -> None:
+    `retry_after_s`: how long it asks to be left alone, 0 where it does not.
+    """
+
+    def __init__(
+        self, operation: str, status: int, code: str, message: str, *, region: str = "", retry_after_s: int = 0
+    ) -> None:
         super().__init__(f"{operation}: {code or status}: {message}")
-        self.operation, self.status, self.code, self.message, self.region = operation, status, code, message, region
+        self.operation, self.status, self.code, self.message = operation, status, code, message
+        self.region, self.retry_after_s = region, retry_after_s
 
 
 @dataclass(frozen=True)
