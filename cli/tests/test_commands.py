@@ -221,6 +221,32 @@ def test_a_reader_that_has_seen_enough_is_no_error(mesh: Mesh, session: str) -> 
     assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sessions",),
+        ("report", "SESSION"),
+        ("diff", "SESSION", "SESSION"),
+        ("query", "SELECT name FROM functions"),
+        ("coverage", "show", "SESSION"),
+        ("coverage", "plan", "--name", "permille-busy"),
+        ("coverage", "list"),
+        ("coverage", "list", "--json"),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_whatever_is_printed_nobody_has_to_read_it(mesh: Mesh, session: str, arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [session if word == "SESSION" else word for word in arguments]
+    with mesh.popen(*words, stdout=writer, stderr=subprocess.PIPE) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+        assert process.wait(60) == 0
+
+
 def test_an_export_that_cannot_be_written_leaves_nothing(mesh: Mesh, session: str, tmp_path: Path) -> None:
     failed = mesh.run("export", session, "--format", "folded", "-o", tmp_path / "no" / "file", code=3)
     assert "mkdir -p" in failed.stderr

@@ -76,7 +76,7 @@ class Invocation:
     @cached_property
     def notes(self) -> Console:
         """Standard error: progress, hints and warnings."""
-        return Console(stderr=True, highlight=False, soft_wrap=True)
+        return _Lines(stderr=True, highlight=False, soft_wrap=True)
 
     def print_json(self, value: object) -> None:
         """One JSON document on standard output."""
@@ -84,9 +84,15 @@ class Invocation:
         sys.stdout.flush()
 
 
+class _Lines(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves the error to `command`, as all else that writes does; rich itself would end with code 1."""
+        raise  # noqa: PLE0704 - called while the error is handled
+
+
 def console_for(terminal: bool) -> Console:
     """A console on standard output; not on a terminal it is 160 columns wide."""
-    return Console(highlight=False) if terminal else Console(highlight=False, width=160)
+    return _Lines(highlight=False) if terminal else _Lines(highlight=False, width=160)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -114,7 +120,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             sys.stdout.flush()
         except BrokenPipeError:
             # Whoever read the output has seen enough; the interpreter must not try to write the rest.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere, stream.fileno())
 
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
