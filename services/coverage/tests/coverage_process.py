@@ -164,9 +164,9 @@ async def limited(config: MeshConfig, etcd: Etcd, folder: Path, *settings: str) 
             await replica.stop()
 
 
-async def known_as_light(etcd: Etcd, name: str) -> None:
+async def known_as_light(etcd: Etcd, name: str, *, backend: str = "vpt") -> None:
     """A program that writes a megabyte a second: none that a node has one session of at a time."""
-    await RateStore(etcd).learn("vpt", name, Observation(1, 1000, 1 << 20, 0, 600))
+    await RateStore(etcd).learn(backend, name, Observation(1, 1000, 1 << 20, 0, 600))
 
 
 def profile_of(name: str, *, limit: int, min_gain: float = 0.0) -> coverage_pb2.CoverageRequest:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from permille.api.controller.v1 import controller_pb2
 from permille.api.coverage.v1 import coverage_pb2
 from permille.mesh.config import MeshConfig
 from permille.mesh.errors import Cancelled, ResourceExhausted
 from permille.mesh.etcd import Etcd
 from permille.mesh.operations import operation_error
 
-from .coverage_process import Coverage, limited, profile_of, result_of
-from .served_controller import Controller
-from .served_decoder import Decoder
+from .coverage_process import Coverage, known_as_light, limited, profile_of, result_of, start_profile
+from .served_controller import Controller, controller_serving
+from .served_decoder import Decoder, with_rare
 
 
 async def test_heavy_sessions_of_one_node_are_recorded_one_after_the_other_whichever_replica_began_them(
@@ -95,3 +97,32 @@ async def test_a_killed_coverage_keeps_the_node_to_its_recording(
     for operation in (first, second):
         result_of(await coverage.wait(operation.name))
     assert (controller.starts, controller.most_at_once) == (2, 1)
+
+
+async def test_a_round_that_is_passed_over_has_no_node(
+    mesh_config: MeshConfig, etcd: Etcd, coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    await known_as_light(etcd, "worker", backend="kmod")
+    controller.backend = controller_pb2.BACKEND_KMOD
+    controller.processes = {100: "worker", 102: "worker"}
+    controller.go_on.set()
+    heavy = Controller("n2")  # type: ignore[abstract]
+    heavy.processes = {101: "worker", 13: "gzip"}
+    heavy.ends_after_plan = 101
+
+    def ran(session: int) -> dict[str, Iterable[int]]:
+        # The third round goes on recording.
+        controller.go_on.clear()
+        return with_rare(session)
+
+    decoder.ran = ran
+    async with controller_serving(mesh_config, heavy):
+        profile = await start_profile(coverage, profile_of("worker", limit=3, min_gain=1e-9))
+        while controller.starts < 2:
+            await asyncio.sleep(0.02)
+        heavy.go_on.set()
+        other = await coverage.begin(pids=(13,), node="nodes/n2")
+        assert (await coverage.until(other.name, "WAITING")).done
+        controller.go_on.set()
+        rounds = result_of(await coverage.wait(profile.name)).rounds
+    assert [done.reason.startswith("not recorded") for done in rounds] == [False, True, False]

@@ -137,6 +137,8 @@ class CoverageWork:
         except PermilleError as error:
             if not state.rounds or error.code not in _PASSED_OVER or job.cancel_requested.is_set():
                 raise
+            if _heavy(state):
+                await self._nodes.take(job.name, ())
             skip(state, error.message, job.request.coverage.rounds.limit)
             await _save(job, state)
             return over(state)
