@@ -128,6 +128,26 @@ def test_what_another_program_does_is_told_apart_and_the_same_is_alike(
     assert (same["similarity"], same["functions"], same["calls"], same["paths"]) == (1.0, [], [], [])
 
 
+def test_a_recording_in_which_nothing_ran_is_said_to_have_no_calls(
+    mesh: Mesh, busy: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    (tmp_path / "idle.c").write_text(
+        '#include <stdio.h>\n#include <unistd.h>\nint main(void) { puts("begun"); fflush(stdout); for (;;) pause(); }\n'
+    )
+    subprocess.run(["cc", "-O1", "-o", tmp_path / "idle", tmp_path / "idle.c"], check=True)
+    session = recorded(mesh, busy.pid, "inner_work")
+    with running(mesh, tmp_path / "idle") as process:
+        # What follows its first words is soon over.
+        while True:
+            idle = mesh.json("trace", "--pid", str(process.pid), "--for", "50ms")["sessions"][0]
+            if not mesh.json("coverage", "show", idle)["functions"]:
+                break
+    assert f"B has no calls: in {idle} the program slept" in mesh.run("diff", session, idle).stdout
+    assert f"what was recorded has no calls: in {idle}" in mesh.run("coverage", "show", idle).stdout
+    found = mesh.json("diff", session, idle)
+    assert (found["b"], {row["only_in"] for row in found["functions"]}) == ([idle], {"a"})
+
+
 def test_what_cannot_be_meant_says_what_to_do(mesh: Mesh, session: str) -> None:
     assert "give either" in mesh.run("coverage", "show", code=2).stderr
     assert "give one of --pid, --name" in mesh.run("coverage", "plan", code=2).stderr

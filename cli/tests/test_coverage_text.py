@@ -33,6 +33,16 @@ def test_call_paths_stand_under_their_callers_and_the_rest_is_counted() -> None:
     assert "2 more: --top 3" in text
 
 
+def test_sessions_without_calls_are_said_to_have_none_and_why() -> None:
+    found = coverage_pb2.GetCoverageResponse()
+    found.replicas.add(session="nodes/n1/sessions/slept", raw_bytes=64)
+    text = shown(coverage_text(found))
+    assert "what was recorded has no calls: in nodes/n1/sessions/slept the program slept or waited, or nothing" in text
+    assert ("FUNCTION " in text, "MODULE" in text) == (False, False)
+    found.replicas.add(session="nodes/n1/sessions/idle")
+    assert "in all of its 2 sessions the program slept" in shown(coverage_text(found))
+
+
 def test_a_plan_says_how_slow_it_makes_the_program_or_that_nobody_knows() -> None:
     plan = coverage_pb2.Plan()
     plan.nodes.add(node="nodes/n1", pids=[1], period_ms=100, expected_bytes_per_second=21e6)

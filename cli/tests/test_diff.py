@@ -43,3 +43,23 @@ def test_no_difference_is_said() -> None:
         console.print(part)
     assert "Functions, by calls: no difference" in console.export_text()
     assert change_text(coverage_pb2.Difference()) == ""
+
+
+def test_a_side_without_calls_is_named_with_why_and_nothing_is_held_against_it() -> None:
+    def shown(*silent: str) -> str:
+        console = Console(width=200, record=True)
+        answer = coverage_pb2.DiffCoverageResponse(without_calls=silent)
+        answer.MergeFrom(ANSWER)
+        for part in diff_text(answer, "instructions"):
+            console.print(part)
+        return console.export_text()
+
+    slow, fast = "nodes/n1/sessions/slow", "nodes/n1/sessions/fast"
+    text = shown(fast)
+    assert f"B has no calls: in {fast} the program slept or waited, or nothing could be decoded" in text
+    assert "`permille report fast` says more" in text
+    assert ("A has no calls" in text, "NAME" in text) == (False, False)
+    assert all(f"{side} has no calls" in shown(slow, fast) for side in "AB")
+    # Another session of a side has some.
+    both = coverage_pb2.DiffCoverageResponse(a=[slow, fast], b=[slow], without_calls=[fast])
+    assert not any("no calls" in str(part) for part in diff_text(both, "calls"))

@@ -74,20 +74,24 @@ class DecodedTables:
     def add(  # noqa: PLR0917 - named by whoever needs them
         self,
         session: str,
-        called: dict[str, Iterable[int]],
+        called: dict[str, Iterable[int]] | None,
         build_id: str = "ab",
         target: str = "redis-server",
         period_ms: int = 100,
         blocks: int | None = 5,
     ) -> None:
-        """A session in which main called these, each once in each of its windows; of each so many blocks ran."""
+        """A session in which main called these, each once in each of its windows; of each so many blocks ran.
+
+        None: nothing of the program ran.
+        """
         self.sessions.add(session)
         session_id, begin = session.rpartition("/")[2], 1_000_000_000
         known: dict[str, Any] = {"session_id": session_id, "day": date(2026, 1, 1)}
         self._insert("sessions", known | {"session": session, "target": target, "start_ns": begin, "lost_bytes": 0,
                      "end_ns": begin + 100_000_000, "period_ms": period_ms, "raw_bytes": RAW_BYTES})  # fmt: skip
         self._insert("segments", known | {"segment": 0, "first_ns": begin, "last_ns": begin + 10**8, "decode_ms": 100})
-        for name, windows in {"main": range(10), **called}.items():
+        ran = {} if called is None else {"main": range(10), **called}
+        for name, windows in ran.items():
             number = zlib.crc32(name.encode()) >> 1
             self._insert("functions", known | {"function": number, "name": name, "module": "/bin/s", "calls": 1,
                          "build_id": build_id, "address": number, "self_instructions": 10,

@@ -52,6 +52,19 @@ async def test_two_sessions_are_held_against_each_other(
     assert list(found.b) == ["nodes/n1/sessions/b"]
     assert found.functions[0].name == "slow"
     assert (found.functions[0].only_in, found.calls[0].caller, found.calls[0].name) == ("b", "main", "slow")
+    assert list(found.without_calls) == []
+
+
+async def test_sessions_without_calls_are_named_where_others_are_held_against_them(
+    coverage: Coverage, controller: Controller, decoder: Decoder
+) -> None:
+    decoder.tables.add("nodes/n1/sessions/busy", {"f": [1]})
+    decoder.tables.add("nodes/n1/sessions/slept", None)
+    slept = coverage_pb2.SessionSet(sessions=["slept"])
+    for a in (coverage_pb2.SessionSet(sessions=["busy"]), slept):
+        request = coverage_pb2.DiffCoverageRequest(a=a, b=slept)
+        found = await coverage._call("DiffCoverage", request, coverage_pb2.DiffCoverageResponse)
+        assert list(found.without_calls) == ["nodes/n1/sessions/slept"]
 
 
 async def test_sessions_that_are_not_there_or_not_said_are_refused(

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
+from permille.cli.rendering.no_calls import no_calls_text
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, unreachable_line
 from permille.cli.rendering.units import count, share, size
 from rich.console import RenderableType
@@ -20,8 +21,14 @@ _MOST_ROWS = 30
 
 
 def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[RenderableType]:
-    """By build what has been seen, by session what it brought, and the merged functions."""
-    yield _version_table(found.versions)
+    """By build what has been seen, by session what it brought, and the merged functions.
+
+    Where no session has a call that is said instead of what has been seen.
+    """
+    if found.replicas and not any(replica.functions for replica in found.replicas):
+        yield Text(no_calls_text("what was recorded", [replica.session for replica in found.replicas]))
+    else:
+        yield _version_table(found.versions)
     yield ""
     table = _titled("Sessions, and what the others fill in", ("SESSION",))
     for name in ("TRACE", "FUNCTIONS", "FILLED", "ONLY HERE", "CALLS BETWEEN", "FILLED", "ALIKE"):
@@ -40,8 +47,9 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
     yield table
     if found.older_sessions:
         yield Text(f"{count(found.older_sessions)} older sessions are not looked at")
-    yield ""
-    yield _function_table(found)
+    if found.functions:
+        yield ""
+        yield _function_table(found)
     if found.edges:
         yield ""
         yield _edge_table(found)

@@ -9,6 +9,7 @@ from typing import Any
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
+from permille.cli.rendering.no_calls import no_calls_text
 from permille.cli.rendering.units import count
 from rich.console import RenderableType
 from rich.table import Table
@@ -18,9 +19,16 @@ Difference = coverage_pb2.Difference
 
 
 def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterator[RenderableType]:
-    """Who is compared, then functions, then calls, then call paths where they were asked for."""
+    """Who is compared, then functions, then calls, then call paths where they were asked for.
+
+    Where a side has no calls at all there is nothing to compare: that is said instead.
+    """
     yield Text(f"A: {', '.join(found.a)}")
     yield Text(f"B: {', '.join(found.b)}")
+    if silent := _silent(found):
+        for side, sessions in silent.items():
+            yield Text(no_calls_text(side, sessions))
+        return
     yield Text(f"alike: {100 * found.similarity:.1f} % of the calls' distribution over functions")
     for title, rows, total in (
         (f"Functions, by {measure}", found.functions, found.functions_total),
@@ -35,6 +43,12 @@ def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterato
         yield Text(
             f"{count(found.paths_left_out)} paths are left out: of the other side only the heaviest were looked at"
         )
+
+
+def _silent(found: coverage_pb2.DiffCoverageResponse) -> dict[str, Sequence[str]]:
+    """The sides of which no session has a call, with their sessions."""
+    sides, without = {"A": found.a, "B": found.b}, set(found.without_calls)
+    return {side: sessions for side, sessions in sides.items() if sessions and without.issuperset(sessions)}
 
 
 def diff_json(found: coverage_pb2.DiffCoverageResponse) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class CoverageReader:
             paths=[_path_difference(row) for row in paths[:paths_limit]],
             paths_total=len(paths),
             paths_left_out=unsure,
+            without_calls=dict.fromkeys(profile.session for profile in (*a, *b) if not profile.functions),
         )
 
     async def judge_round(
