@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 from permille.api.decoder.v1 import decoder_pb2
+from permille.mesh.config import MeshConfig
+from permille.mesh.discovery import register, resolve, wait_for
+from permille.mesh.election import Election
 from permille.mesh.embedded_etcd import EmbeddedEtcd, etcd_binary
 from permille.mesh.errors import ResourceExhausted
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operation_runner import Job, OperationRunner
 from permille.mesh.operations import Operation, OperationStore, operation_error
+from permille.mesh.server import ServerContext, serve
 
 OPERATIONS_GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 Request = decoder_pb2.DecodeRequest
@@ -116,3 +120,44 @@ async def test_a_full_etcd_refuses_with_the_way_out_keeps_everything_and_goes_on
     assert worked == ["ends", "goes on", "begins"]
     assert await small_etcd.get("/fill") == kept
     running.cancel()
+
+
+async def test_a_service_that_starts_when_etcd_is_full_says_so_and_registers_when_there_is_room(
+    small_etcd: Etcd, mesh_config: MeshConfig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    contexts: list[ServerContext] = []
+    leads = asyncio.Event()
+
+    async def setup(context: ServerContext) -> None:
+        async def lead() -> None:
+            await Election(context.etcd, context.lease, "operator", context.instance).won()
+            leads.set()
+
+        contexts.append(context)
+        context.spawn(lead())
+
+    # This one had its lease in time, and registers too late.
+    earlier = Lease(small_etcd, ttl_s=2)
+    await earlier.start()
+    await fill(small_etcd)
+    await register(earlier, "decoder", "d1", "127.0.0.1:9")
+
+    config = mesh_config.model_copy(update={"etcd": small_etcd.endpoints, "lease_ttl_s": 2})
+    service = asyncio.create_task(serve("allocator", config, setup, instance="a1"))
+    said = ""
+    while '"event": "ready"' not in said or "waiting until etcd has room" not in said:
+        await asyncio.sleep(0.05)
+        assert not service.done()
+        said += capfd.readouterr().err
+    for word in ("alarm NOSPACE", "etcdctl compact", "etcdctl defrag", "etcdctl alarm disarm", "When etcd is full"):
+        assert word in said
+    assert not leads.is_set()
+    assert [await resolve(small_etcd, name) for name in ("allocator", "decoder")] == [[], []]
+
+    await follow_the_guide(small_etcd)
+    for name in ("allocator", "decoder"):
+        await wait_for(small_etcd, name, timeout_s=60)
+    await leads.wait()
+    contexts[0].end(0)
+    assert await service == 0
+    await earlier.close()

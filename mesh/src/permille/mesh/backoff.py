@@ -7,8 +7,10 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from permille.mesh.errors import Unavailable
+import structlog
+from permille.mesh.errors import ResourceExhausted, Unavailable
 
+_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 
@@ -38,3 +40,16 @@ async def until_available(attempt: Callable[[], Awaitable[_T]], backoff: Backoff
             return await attempt()
         except Unavailable:
             await pauses.pause()
+
+
+async def until_written(write: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeats a write to an etcd that is away or full: what is there already is kept, and somebody makes room."""
+    pauses = Backoff()
+    while True:
+        try:
+            return await write()
+        except Unavailable:
+            pass
+        except ResourceExhausted as error:
+            _log.warning("cannot write to etcd now", error=error.message, help=error.help)
+        await pauses.pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import structlog
+from permille.mesh.backoff import until_written
 from permille.mesh.etcd import Etcd, Put, missing
 from permille.mesh.lease import Lease
 
@@ -20,19 +21,20 @@ class Election:
         self._me = instance.encode()
 
     async def won(self) -> None:
-        """Returns when this instance leads. Raises `Unavailable` when etcd is away."""
+        """Returns when this instance leads; waits for an etcd that is away or full."""
         async for state in self._etcd.observe_prefix(self._key):
             holder = state.get(self._key)
             if holder is None:
-                result = await self._lease.bound(
-                    lambda lease: self._etcd.txn([missing(self._key)], [Put(self._key, self._me, lease)])
-                )
-                if result.succeeded:
+                if await until_written(self._take):
                     return
             elif holder.value == self._me:
                 return
             else:
                 _log.info("another one leads", leader=holder.value.decode())
+
+    async def _take(self) -> bool:
+        free, mine = [missing(self._key)], self._me
+        return (await self._lease.bound(lambda lease: self._etcd.txn(free, [Put(self._key, mine, lease)]))).succeeded
 
     async def lost(self) -> None:
         """Returns when this instance leads no longer."""

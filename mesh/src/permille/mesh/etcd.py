@@ -348,9 +348,10 @@ class Etcd:
                 return _LeaseGone(details, reason="ETCD_LEASE_GONE")
             if "database space exceeded" in details:
                 return ResourceExhausted(
-                    f"etcd refuses to write: {details}",
+                    f"etcd is full and writes nothing until its alarm NOSPACE is disarmed: {details}",
                     reason="ETCD_FULL",
-                    help="make room in etcd: etcdctl compact REVISION, etcdctl defrag, then etcdctl alarm disarm",
+                    help="make room in etcd: etcdctl compact REVISION, etcdctl defrag, then etcdctl alarm disarm"
+                    ' (docs/operations.md, "When etcd is full")',
                     retry_after_s=30.0,
                 )
             if "revision has been compacted" in details:

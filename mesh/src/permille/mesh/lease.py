@@ -8,11 +8,13 @@ from contextlib import suppress
 from typing import TypeVar
 
 import structlog
-from permille.mesh.errors import PermilleError, Unavailable
+from permille.mesh.errors import PermilleError, ResourceExhausted, Unavailable
 from permille.mesh.etcd import Etcd
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
+# An etcd that is away, or full.
+_LATER = (Unavailable, ResourceExhausted)
 
 
 class Lease:
@@ -26,6 +28,8 @@ class Lease:
         self._ttl_s = ttl_s
         self._id = 0
         self._keys: dict[str, bytes] = {}
+        # Those that etcd has not got yet.
+        self._owed: set[str] = set()
         self._granting = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -35,30 +39,34 @@ class Lease:
         return self._id
 
     async def start(self) -> None:
-        """Begins to keep the lease alive. An etcd that is away is no error: the lease comes when it is back."""
-        with suppress(Unavailable):
+        """Begins to keep the lease alive. Without an etcd, or one with room, that is no error: the lease comes then."""
+        with suppress(*_LATER):
             await self.granted()
         self._task = asyncio.create_task(self._keep(), name="lease")
 
     async def granted(self) -> int:
-        """The lease's id, granted now if there is none. Raises `Unavailable` when etcd is away."""
+        """The lease's id, granted now if there is none. Raises `Unavailable`; `ResourceExhausted` when etcd is full."""
         async with self._granting:
             if self._id == 0:
                 lease = await self._etcd.grant(self._ttl_s)
                 for key, value in self._keys.items():
                     await self._etcd.put(key, value, lease)
+                self._owed.clear()
                 self._id = lease
             return self._id
 
     async def put(self, key: str, value: bytes) -> None:
-        """Writes a key that lives as long as this process; while etcd is away it is kept for later."""
+        """Writes a key that lives as long as this process; while etcd is away or full it is kept for later."""
         self._keys[key] = value
-        with suppress(Unavailable):
+        try:
             await self.bound(lambda lease: self._etcd.put(key, value, lease))
+        except _LATER:
+            self._owed.add(key)
 
     async def forget(self, key: str) -> None:
         """Removes a key. Raises `Unavailable` when etcd is away; the key then vanishes with the lease."""
         self._keys.pop(key, None)
+        self._owed.discard(key)
         await self._etcd.delete(key)
 
     async def close(self) -> None:
@@ -75,7 +83,7 @@ class Lease:
     async def bound(self, write: Callable[[int], Awaitable[_T]]) -> _T:
         """The result of a write that names this lease; with a new one where etcd has forgotten it.
 
-        Raises what the write raises, and `Unavailable` when etcd is away.
+        Raises what the write raises, and what `granted` raises.
         """
         while True:
             lease = await self.granted()
@@ -91,20 +99,29 @@ class Lease:
             self._id = 0
 
     async def _keep(self) -> None:
-        away = False
+        told = ""
         while True:
             try:
                 lease = await self.granted()
                 if await self._etcd.keep_alive(lease):
-                    if away:
+                    await self._pay(lease)
+                    if told:
                         _log.info("etcd is back", lease_kept=True)
-                    away = False
+                    told = ""
                     await asyncio.sleep(self._ttl_s / 3)
                 else:
                     _log.warning("etcd has forgotten the lease; registering again", ttl_s=self._ttl_s)
                     self._forgotten(lease)
             except PermilleError as error:
-                if not away:
-                    _log.warning("etcd does not answer; trying again", error=error.message)
-                away = True
+                if told != error.reason:
+                    full = isinstance(error, ResourceExhausted)
+                    event = "waiting until etcd has room" if full else "etcd does not answer; trying again"
+                    _log.warning(event, error=error.message, help=error.help)
+                told = error.reason
                 await asyncio.sleep(min(1.0, self._ttl_s / 6))
+
+    async def _pay(self, lease: int) -> None:
+        while self._owed:
+            key = next(iter(self._owed))
+            await self._etcd.put(key, self._keys[key], lease)
+            self._owed.discard(key)

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import structlog
 from google.protobuf.message import Message
 from permille.api.operation.v1.operation_pb2 import Progress
-from permille.mesh.backoff import Backoff, until_available
-from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, ResourceExhausted, Unavailable, error_of
+from permille.mesh.backoff import Backoff, until_available, until_written
+from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, error_of
 from permille.mesh.interceptor import unexpected
 from permille.mesh.operation_names import operation_id
 from permille.mesh.operations import Operation, OperationStore, Reservation
@@ -50,12 +50,12 @@ class Job(Generic[_Request]):
         """Shows how far the work is. Raises `Aborted` when another process has taken the operation over."""
         # In the order of the calls: parts of the work that end together do not set it back.
         async with self._telling:
-            await _until_written(lambda: self._store.update(self.name, stage, completed, total, unit))
+            await until_written(lambda: self._store.update(self.name, stage, completed, total, unit))
 
     async def save(self, checkpoint: bytes) -> None:
         """Writes what a successor needs to go on. Raises `Aborted`, also when another process has saved since."""
         async with self._saving:
-            self._since = await _until_written(lambda: self._store.save(self.name, checkpoint, since=self._since))
+            self._since = await until_written(lambda: self._store.save(self.name, checkpoint, since=self._since))
 
     async def saved(self) -> bytes:
         """What was saved last, perhaps by a process that died; at first the checkpoint of the start."""
@@ -259,19 +259,6 @@ class OperationRunner(Generic[_Request]):
             if flag is not None:
                 job.cancel_requested.set()
                 return
-
-
-async def _until_written(write: Callable[[], Awaitable[_Written]]) -> _Written:
-    """What is recorded is not given up because etcd is full: somebody makes room."""
-    pauses = Backoff()
-    while True:
-        try:
-            return await write()
-        except Unavailable:
-            pass
-        except ResourceExhausted as error:
-            _log.warning("cannot write to an operation now", error=error.message, help=error.help)
-        await pauses.pause()
 
 
 def _in_short(error: PermilleError) -> PermilleError:
