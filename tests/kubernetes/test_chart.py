@@ -66,7 +66,16 @@ def test_lint_finds_nothing(helm: Helm, values: Object) -> None:
         ({**KMOD, "store": {"claim": {"existing": "shared", "size": "1Gi"}}}, "leave store.claim.size empty"),
         ({**KMOD, "store": {"bundled": {"replicas": 2}}}, "at '/store/bundled': additional properties 'replicas'"),
         ({**KMOD, "decoder": {"replicas": 0}}, "at '/decoder/replicas': minimum: got 0, want 1"),
-        ({**KMOD, "coverage": {"settings": {"patience-s": 3}}}, "'patience-s' does not match pattern"),
+        ({**KMOD, "coverage": {"settings": {"patience": 3}}}, "additional properties 'patience' not allowed"),
+        ({**KMOD, "coverage": {"settings": {"patience_s": "long"}}}, "at '/coverage/settings/patience_s': got string"),
+        (
+            {**KMOD, "coverage": {"settings": {"quotas": {"a": {"core": 3}}}}},
+            "additional properties 'core' not allowed",
+        ),
+        ({**KMOD, "operator": {"settings": {"zones": {}}}}, "additional properties 'zones' not allowed"),
+        ({**KMOD, "allocator": {"settings": {"patience_s": 3}}}, "additional properties 'patience_s' not allowed"),
+        ({**KMOD, "decoder": {"settings": {"retention": 3}}}, "additional properties 'retention' not allowed"),
+        ({**KMOD, "settings": {"log_level": "loud"}}, "at '/settings/log_level': value must be one of"),
         (
             {**KMOD, "alertmanager": {"enabled": True, "namespaces": ["*"]}},
             "set alertmanager.from to the peers of a NetworkPolicy",
