@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -235,3 +236,28 @@ async def test_a_change_to_nothing_writes_nothing(etcd: Etcd) -> None:
 
     await etcd.replace("/nothing", nothing)
     assert await etcd.get("/nothing") is None
+
+
+async def test_a_statistic_goes_when_nobody_adds_to_it_any_more(etcd: Etcd) -> None:
+    async def one_more(before: bytes | None) -> bytes:
+        return (before or b"") + b"1"
+
+    # As an earlier release wrote it: for ever.
+    await etcd.put("/learnt", b"1")
+    lease, begun = 0, time.monotonic()
+    last = begun
+    # Longer than a lease lasts without a sign of life.
+    while last < begun + 4:
+        await etcd.replace("/learnt", one_more, kept_s=3)
+        kept, now = await etcd.get("/learnt"), time.monotonic()
+        assert kept is not None and kept.lease
+        if now > last + 1:
+            # On a busy machine it may have gone meanwhile.
+            lease, begun = 0, now
+        assert lease in {0, kept.lease}
+        lease, last = kept.lease, now
+        await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        async for left in etcd.observe("/learnt"):
+            if left is None:
+                break

@@ -23,6 +23,8 @@ _ATTEMPTS = 5
 # What is read with all that begins alike is read in pages of about this size, the first one of so many keys.
 _PAGE_BYTES = 3 << 20
 _FIRST_PAGE, _MOST_PAGE = 32, 1000
+# A statistic that nobody has added to for so long is of a program that nobody records any more.
+_STATISTIC_S = 90 * 24 * 3600
 # etcd's default for a transaction is 128.
 _MOST_OPS = 100
 _CHANNEL_OPTIONS = (
@@ -216,11 +218,13 @@ class Etcd:
         ]
         return TxnResult(bool(reply.succeeded), reads, int(reply.header.revision))
 
-    async def replace(self, key: str, change: Callable[[bytes | None], Awaitable[bytes | None]]) -> None:
+    async def replace(
+        self, key: str, change: Callable[[bytes | None], Awaitable[bytes | None]], *, kept_s: int = _STATISTIC_S
+    ) -> None:
         """Writes what `change` makes of the value (None: no key), or nothing where that is None.
 
-        Where somebody else was quicker it changes the newer value, and gives up after five attempts: for statistics,
-        not for state. Raises `Unavailable`, and what `change` raises.
+        Where somebody else was quicker it changes the newer value, and gives up after five attempts; `kept_s` after the
+        last change the key goes: for statistics, not for state. Raises `Unavailable`, and what `change` raises.
         """
         for _ in range(_ATTEMPTS):
             before = await self.get(key)
@@ -228,7 +232,11 @@ class Etcd:
             if value is None:
                 return
             held = unchanged(key, before.mod_revision) if before else missing(key)
-            if (await self.txn([held], [Put(key, value)])).succeeded:
+            # The key's own lease, begun anew by its sign of life.
+            lease = before.lease if before else 0
+            if not lease or not await self.keep_alive(lease):
+                lease = await self.grant(kept_s)
+            if (await self.txn([held], [Put(key, value, lease)])).succeeded:
                 return
 
     async def grant(self, ttl_s: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeGuard, TypeVar
@@ -257,6 +258,7 @@ class CoverageWork:
         for name in {session.target_name for session in sessions.values()}:
             with suppress(PermilleError):
                 known[name] = await self._profiles.blocks_seen(name, self._history)
+        learnt: dict[tuple[str, str], list[Observation]] = defaultdict(list)
         for index, session in sessions.items():
             recorded_ms = (session.end_time.ToNanoseconds() - session.start_time.ToNanoseconds()) // 1_000_000
             seen = Observation(
@@ -268,9 +270,11 @@ class CoverageWork:
                 # Of a recording in which nothing could be decoded nothing is known; a function has one block at least.
                 blocks=max(decoded[index].functions, known.get(session.target_name, 0)) or None,
             )
+            learnt[backend_word(session.backend), session.target_name].append(seen)
+        for (backend, name), every in learnt.items():
             # An estimate is not worth a failed operation.
             with suppress(PermilleError):
-                await self._rates.learn(backend_word(session.backend), session.target_name, seen)
+                await self._rates.learn(backend, name, *every)
 
     async def _stop(self, names: Iterable[str]) -> None:
         results = await asyncio.gather(*map(self._recordings.stop, list(names)), return_exceptions=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from functools import reduce
 from urllib.parse import quote
 
 from permille.coverage.domain.rates import Observation, Rates
+from permille.coverage.service.stored_record import fields_of, stored
 from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/rates/"
-_FIELDS = {field.name for field in fields(Rates)}
 
 
 class RateStore:
@@ -25,12 +25,11 @@ class RateStore:
         wanted = {_key(backend, name): name for name in names}
         return {wanted[key]: _rates(value) for key, value in (await self._etcd.values(wanted)).items()}
 
-    async def learn(self, backend: str, name: str, seen: Observation) -> None:
-        """Adds one finished session. Raises `Unavailable`."""
+    async def learn(self, backend: str, name: str, *seen: Observation) -> None:
+        """Adds finished sessions. Raises `Unavailable`."""
 
         async def after(before: bytes | None) -> bytes:
-            rates = (_rates(before) if before else Rates()).after(seen)
-            return json.dumps(asdict(rates), sort_keys=True).encode()
+            return stored(reduce(Rates.after, seen, _rates(before) if before else Rates()))
 
         await self._etcd.replace(_key(backend, name), after)
 
@@ -43,5 +42,4 @@ def _rates(value: bytes) -> Rates:
     known = json.loads(value)
     # Of an earlier release, which counted functions: each of them has one block at least.
     blocks = known.get("blocks", known.get("functions"))
-    # A later release may know more.
-    return Rates(**{name: value for name, value in known.items() if name in _FIELDS} | {"blocks": blocks})
+    return Rates(**fields_of(Rates, known) | {"blocks": blocks})

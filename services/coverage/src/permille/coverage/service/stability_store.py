@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields
 from urllib.parse import quote
 
 from permille.coverage.domain.stability import Stability
+from permille.coverage.service.stored_record import fields_of, stored
 from permille.mesh.etcd import Etcd
 
 _PREFIX = "/permille/v1/coverage/stability/"
-_FIELDS = {field.name for field in fields(Stability)}
 
 
 class StabilityStore:
@@ -33,7 +32,7 @@ class StabilityStore:
 
         async def after(before: bytes | None) -> bytes:
             known = _stability(before) if before else Stability()
-            return json.dumps(asdict(known.after_trouble(self._clock_s(), cause))).encode()
+            return stored(known.after_trouble(self._clock_s(), cause))
 
         await self._etcd.replace(_key(name), after)
 
@@ -43,6 +42,5 @@ def _key(name: str) -> str:
 
 
 def _stability(value: bytes) -> Stability:
-    # A later release may know more.
-    known = {name: value for name, value in json.loads(value).items() if name in _FIELDS}
+    known = fields_of(Stability, json.loads(value))
     return Stability(**known | {"causes": tuple(known.get("causes", ()))})
