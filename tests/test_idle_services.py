@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from permille.mesh.certs import create_authority, issue_service
 from permille.mesh.discovery import wait_for
 from permille.mesh.embedded_etcd import EmbeddedEtcd
 from permille.mesh.etcd import Etcd
@@ -73,13 +74,22 @@ async def at_rest(process: psutil.Process) -> None:
         before, now = now, process.cpu_times()[:2]
 
 
-@pytest.mark.parametrize("store", ["folder", "s3"])
+def secured(folder: Path) -> list[str]:
+    """Flags of a controller that speaks TLS alone, as in a cluster."""
+    create_authority(folder)
+    issue_service(folder, ["controller"], node="n1")
+    return ["--tls-ca", f"{folder}/ca.crt", "--tls-cert", f"{folder}/n1.crt", "--tls-key", f"{folder}/n1.key"]
+
+
+@pytest.mark.parametrize("kind", ["plain, folder", "plain, s3", "tls, folder", "tls, s3"])
 async def test_a_controller_that_waits_is_as_small_as_promised(
-    store: str, etcd_server: EmbeddedEtcd, etcd: Etcd, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, etcd_server: EmbeddedEtcd, etcd: Etcd, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    way, _, store = kind.partition(", ")
     url = request.getfixturevalue("s3_url") if store == "s3" else (tmp_path / "store").as_uri()
     program = str(Path(sys.executable).with_name("permille-controller"))
     command = [program, "--state-dir", str(tmp_path), "--etcd", etcd_server.endpoint, "--node", "n1", "--store", url]
+    command += secured(tmp_path / "certificates") if way == "tls" else []
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as started:
         try:
             await wait_for(etcd, "controller", instance="n1", timeout_s=PATIENCE_S)
@@ -89,5 +99,5 @@ async def test_a_controller_that_waits_is_as_small_as_promised(
             resident = controller.memory_info().rss
         finally:
             started.terminate()
-    print(f"a controller that waits has, with {store}, {resident / 1e6:.1f} MB resident")
+    print(f"a controller that waits has, {kind}, {resident / 1e6:.1f} MB resident")
     assert resident <= RESIDENT_BYTES
