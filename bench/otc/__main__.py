@@ -15,12 +15,12 @@ from pathlib import Path
 from figures import Figure, publish, ratios
 
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"^# (operation|per switch) +(\d+) +(\d+) +(\d+) +([\d.]+) % +(\d+)$", re.MULTILINE)
+LINE = re.compile(r"^# (operation|per switch) +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) % +(\d+)$", re.MULTILINE)
 OTHERS = re.compile(r"^# others: (\d+) ns a switch without a session, (\d+) ns with one$", re.MULTILINE)
 MINE, OTHER = "operation", "per switch"
 
-# By variant and threads: arrivals, control operations, share of the time, ticks per call, of each round.
-Samples = dict[tuple[str, int], list[tuple[float, float, float, float]]]
+# By variant, processes and threads: arrivals, control operations, share of the time, ticks per call, of each round.
+Samples = dict[tuple[str, int, int], list[tuple[float, float, float, float]]]
 # ns a switch of a program that is no target, without a session and with one, of each round.
 Others = list[tuple[float, float]]
 
@@ -31,9 +31,9 @@ def measure(rounds: int) -> tuple[Samples, Others]:
     others: Others = []
     for _ in range(rounds):
         done = subprocess.run(["make", "-s", "-C", ROOT / "kmod", "otc"], check=True, stdout=subprocess.PIPE, text=True)
-        for variant, threads, arrivals, operations, share, ticks in LINE.findall(done.stdout):
-            one = (float(arrivals), float(operations), float(share), float(ticks))
-            samples[variant, int(threads)].append(one)
+        for variant, processes, threads, *measured in LINE.findall(done.stdout):
+            arrivals, operations, share, ticks = map(float, measured)
+            samples[variant, int(processes), int(threads)].append((arrivals, operations, share, ticks))
         others += [(float(without), float(using)) for without, using in OTHERS.findall(done.stdout)]
     return samples, others
 
@@ -41,13 +41,14 @@ def measure(rounds: int) -> tuple[Samples, Others]:
 def figures_of(samples: Samples, others: Others) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     units = {"arrivals": "switches", "control": "operations", "hook, of a core": "%", "hook, a call": "ticks"}
-    for threads in sorted({threads for _, threads in samples}):
-        mine, other = zip(*samples[MINE, threads], strict=True), zip(*samples[OTHER, threads], strict=True)
+    for processes, threads in dict.fromkeys(key[1:] for key in samples):
+        mine, other = (zip(*samples[variant, processes, threads], strict=True) for variant in (MINE, OTHER))
+        row = f"{threads} threads of {processes}" if processes > 1 else f"{threads} threads"
         for (what, unit), ours, theirs in zip(units.items(), mine, other, strict=True):
             anchor = f"{OTHER}: {Figure.of(theirs, unit).value:,.3f}"
-            figures[f"{threads} threads, {what}"] = Figure.of(ours, unit, anchor)
+            figures[f"{row}, {what}"] = Figure.of(ours, unit, anchor)
             if unit == "ticks":
-                figures[f"{threads} threads, {what}, against {OTHER}"] = ratios(ours, theirs)
+                figures[f"{row}, {what}, against {OTHER}"] = ratios(ours, theirs)
     without, using = zip(*others, strict=True)
     anchor = f"without a session: {Figure.of(without, 'ns').value:,.0f}"
     figures["a program that is no target, a switch"] = Figure.of(using, "ns", anchor)

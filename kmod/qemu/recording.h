@@ -13,11 +13,13 @@
 #define CORES 2
 #define KTHREADD 2	/* a process that lives and has no user code */
 
+#define MOST_PROCESSES 16
+
 struct recording {
 	int fd;
 	struct permille_setup setup;
 	struct permille_core_plan plans[CORES];
-	uint32_t pids[CORES];
+	uint32_t pids[MOST_PROCESSES];
 	const uint8_t *trace[CORES];
 	struct permille_ring *rings[CORES];
 };

@@ -157,7 +157,7 @@ struct permille_core_status {
 	__u64 records;
 	__u64 records_dropped;
 	__u64 hook_calls;		/* switches from or to a target */
-	__u64 hook_ticks;		/* TSC ticks in all of them */
+	__u64 hook_ticks;		/* TSC ticks in all of them, behind the look for a target */
 	__u64 hook_ticks_max;
 	__u64 first_tsc, last_tsc;	/* TraceEn on and off */
 	__u64 buffer_bytes;		/* at most what was asked for: info.regions */
