@@ -120,8 +120,11 @@ def test_without_a_process_the_node_has_what_works_on_it() -> None:
 
 def test_a_node_says_which_back_end_records_any_process_and_which_takes_snapshots() -> None:
     kmod, perf = Known("kmod", by_core=True, why_not="the module is away"), Known("perf", by_core=True, snapshots=True)
-    told = {found.name: (found.available, found.detail) for found in of_cores(Backends([Known("vpt"), kmod, perf]))}
+    backends = Backends([Known("vpt"), kmod, perf])
+    told = {found.name: (found.available, found.detail) for found in of_cores(backends, not_needed=True)}
     assert told == {
         "kmod": (False, "the module is away"),
         "perf": (True, "any process of this machine can be recorded, also as a snapshot"),
     }
+    fixes = [of_cores(backends, not_needed=not_needed)[0].fix for not_needed in (True, False)]
+    assert fixes == ["change that; not needed: vpt records without it", "change that"]

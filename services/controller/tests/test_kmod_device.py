@@ -33,11 +33,20 @@ from permille.mesh.errors import FailedPrecondition, Internal, NotFound, Resourc
 
 
 def test_a_machine_without_the_module_is_told_so_and_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu intel_pt sse\n")
     with pytest.raises(NotOnThisMachine) as raised:
-        KmodDevice(tmp_path / "permille")
+        KmodDevice(tmp_path / "permille", tmp_path / "cpuinfo")
     error = raised.value
-    assert error.message == "kmod cannot record on this machine, because its kernel module is not loaded"
+    assert error.message == "kmod: not on this machine, because its kernel module is not loaded"
     assert error.reason == "BACKEND_UNAVAILABLE" and "insmod" in error.help
+
+
+def test_a_processor_on_which_the_module_cannot_load_is_the_reason_and_no_module_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu sse\n")
+    with pytest.raises(NotOnThisMachine) as raised:
+        KmodDevice(tmp_path / "permille", tmp_path / "cpuinfo")
+    assert raised.value.because == "this processor (or virtual machine) has no Intel PT"
+    assert raised.value.help == "use hardware with Intel PT"
 
 
 def test_a_device_that_is_another_one_is_told_from_the_module(tmp_path: Path) -> None:

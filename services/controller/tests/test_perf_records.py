@@ -257,15 +257,17 @@ def test_what_is_asked_for_stands_where_rtit_ctl_has_it(pmu: Path) -> None:
 
 
 def test_without_a_driver_the_back_end_says_so(tmp_path: Path) -> None:
-    with pytest.raises(
-        NotOnThisMachine, match="perf cannot record on this machine, because its kernel offers no intel_pt"
-    ):
-        event_of(TraceOptions(), tmp_path)
+    cpuinfo = tmp_path / "cpuinfo"
+    for flags, because in (("intel_pt", "its kernel offers no intel_pt"), ("sse", "has no Intel PT")):
+        cpuinfo.write_text(f"flags\t\t: fpu {flags}\n")
+        with pytest.raises(NotOnThisMachine, match=f"^perf: not on this machine, because .*{because}") as refused:
+            event_of(TraceOptions(), tmp_path, cpuinfo)
+        assert "vpt" not in refused.value.help
 
 
 @pytest.mark.skipif(PMU.exists(), reason="this machine has Intel PT")
 def test_this_machine_is_refused_for_what_it_lacks() -> None:
-    with pytest.raises(NotOnThisMachine, match="no intel_pt"):
+    with pytest.raises(NotOnThisMachine, match=r"no intel_pt|no Intel PT"):
         PerfBackend().require()
 
 

@@ -269,7 +269,7 @@ def test_a_back_end_that_no_node_has_is_refused_with_the_reason() -> None:
         match(Target(process_name="nginx", backend="kmod"), [without])
     assert raised.value.reason == "BACKEND_UNAVAILABLE"
     assert (raised.value.message, raised.value.help) == (
-        "n4 cannot record so, because its module is not loaded",
+        "kmod: not on this machine (n4), because its module is not loaded",
         "load it",
     )
     # Where one has it, that one is meant.

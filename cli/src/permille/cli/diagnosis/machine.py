@@ -70,7 +70,9 @@ def intel_pt_check() -> Check:
 def module_check() -> Check:
     """permille's kernel module."""
     loaded = _MODULE.exists()
-    detail = "loaded" if loaded else "the permille kernel module is not loaded"
+    processor = intel_pt_check()
+    lacking = processor.available or "perf" in processor.detail
+    detail = "loaded" if loaded else "the permille kernel module is not loaded" if lacking else processor.detail
     return _check("kmod", loaded, detail, "not needed: vpt records without it")
 
 

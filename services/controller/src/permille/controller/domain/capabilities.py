@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-CPUINFO = Path("/proc/cpuinfo")
-INTEL_PT_PMU = Path("/sys/bus/event_source/devices/intel_pt")
+from permille.controller.domain import pt_model
+
+NOT_NEEDED = "not needed: vpt records without it"
 QEMU = "qemu-x86_64"
 OLDEST_QEMU = (7, 2)
 # Below this much shared memory a session has no room worth the name.
@@ -38,9 +39,8 @@ def machine(plugin: Path, shared_memory: Path) -> list[Capability]:
     ]
 
 
-def intel_pt(cpuinfo: Path = CPUINFO, pmu: Path = INTEL_PT_PMU) -> Capability:
-    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    in_cpu = flags is not None and "intel_pt" in flags[1].split()
+def intel_pt(cpuinfo: Path = pt_model.CPUINFO, pmu: Path = pt_model.PMU) -> Capability:
+    in_cpu = pt_model.traces(cpuinfo)
     if in_cpu and pmu.exists():
         return Capability("intel_pt", True, "the processor has it and perf offers it")
     if in_cpu:
@@ -48,11 +48,9 @@ def intel_pt(cpuinfo: Path = CPUINFO, pmu: Path = INTEL_PT_PMU) -> Capability:
             "intel_pt",
             False,
             "the processor has it, but perf offers no intel_pt",
-            "modprobe intel_pt || uname -r",
+            f"use a kernel whose perf drives the trace unit, or the kernel module; {NOT_NEEDED}",
         )
-    return Capability(
-        "intel_pt", False, "this processor (or virtual machine) has no Intel PT", "not needed: vpt records without it"
-    )
+    return Capability("intel_pt", False, pt_model.NO_PT, NOT_NEEDED)
 
 
 def qemu(program: str = QEMU) -> Capability:

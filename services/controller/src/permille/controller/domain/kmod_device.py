@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from permille.controller.domain import kmod_layout as kmod
+from permille.controller.domain import pt_model
 from permille.controller.domain.kmod_layout import Refusal
 from permille.controller.domain.node_use import cpu_list
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
@@ -37,10 +38,13 @@ _WHY_NOT = {
 class KmodDevice:
     """Not to be shared among threads. Raises NotOnThisMachine when there is none of this version, or it is not ours."""
 
-    def __init__(self, path: Path = Path(kmod.DEVICE)) -> None:
+    def __init__(self, path: Path = Path(kmod.DEVICE), cpuinfo: Path = pt_model.CPUINFO) -> None:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
+            if error.errno == errno.ENOENT and not pt_model.traces(cpuinfo):
+                # The module would not load there.
+                raise NotOnThisMachine(BACKEND, pt_model.NO_PT, "use hardware with Intel PT") from None
             why = _WHY_NOT.get(error.errno or 0, (f"{path} cannot be opened: {error.strerror}", "see `dmesg`"))
             raise NotOnThisMachine(BACKEND, *why) from None
         self._cores: list[kmod.CorePlan] = []

@@ -10,7 +10,7 @@ class NotOnThisMachine(FailedPrecondition):
 
     def __init__(self, backend: str, because: str, way_out: str) -> None:
         super().__init__(
-            f"{backend} cannot record on this machine, because {because}",
+            f"{backend}: not on this machine, because {because}",
             reason="BACKEND_UNAVAILABLE",
             help=way_out,
             metadata={"backend": backend},

@@ -11,11 +11,11 @@ from pathlib import Path
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.perf_layout import Attr, AttrFlags
+from permille.controller.domain.pt_model import CPUINFO, NO_PT, PMU, traces
 from permille.controller.domain.session import TraceOptions
 from permille.mesh.errors import FailedPrecondition, Internal, PermilleError, ResourceExhausted
 
 BACKEND = "perf"
-PMU = Path("/sys/bus/event_source/devices/intel_pt")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -31,7 +31,7 @@ def open_event(attr: Attr, pid: int, cpu: int) -> int:
     return int(opened)
 
 
-def event_of(options: TraceOptions, pmu: Path = PMU) -> Attr:
+def event_of(options: TraceOptions, pmu: Path = PMU, cpuinfo: Path = CPUINFO) -> Attr:
     """Packets of a thread's user code and of what it starts, and records of switches, mappings and forks.
 
     Raises NotOnThisMachine without a driver.
@@ -39,10 +39,12 @@ def event_of(options: TraceOptions, pmu: Path = PMU) -> Attr:
     try:
         number = int((pmu / "type").read_text())
     except OSError:
+        if not traces(cpuinfo):
+            raise NotOnThisMachine(BACKEND, NO_PT, "use hardware with Intel PT") from None
         raise NotOnThisMachine(
             BACKEND,
-            "its kernel offers no intel_pt: the processor (or virtual machine) has no Intel PT",
-            "use hardware with Intel PT; not needed: vpt works without it",
+            "the processor has Intel PT, but its kernel offers no intel_pt",
+            "use a kernel whose perf drives the trace unit, or the kernel module",
         ) from None
     wanted = {
         "tsc": options.tsc,

@@ -10,6 +10,7 @@ from permille.controller.domain.recording import PtModel
 # The kernel's own driver tells what only CPUID and an MSR know.
 PMU = Path("/sys/bus/event_source/devices/intel_pt")
 CPUINFO = Path("/proc/cpuinfo")
+NO_PT = "this processor (or virtual machine) has no Intel PT"
 # The trace unit of kmod/qemu/unit, as kmod/qemu/unit/unit.h has it.
 EMULATED = PtModel(family=6, model=94, stepping=3, tsc_ctc_ratio=(64, 1), nominal_ratio=20)
 
@@ -19,6 +20,12 @@ def processor(cpuinfo: Path = CPUINFO, pmu: Path = PMU) -> PtModel:
     text = cpuinfo.read_text()
     family, model, stepping = (number(text, name) for name in ("cpu family", "model", "stepping"))
     return PtModel(family, model, stepping, ratio(pmu / "tsc_art_ratio"), first_number(pmu / "max_nonturbo_ratio"))
+
+
+def traces(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether the processor tells that it has Processor Trace."""
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    return flags is not None and "intel_pt" in flags[1].split()
 
 
 def number(cpuinfo: str, name: str) -> int:

@@ -77,7 +77,7 @@ class NodeDescription:
             cores=os.cpu_count() or 1,
             memory_bytes=psutil.virtual_memory().total,
             trace_budget_bytes=self._budget.of(recordable[0][1] if recordable else self._backends.usual(wanted)),
-            capabilities=[capability_message(capability) for capability in await self._capabilities()],
+            capabilities=[capability_message(one) for one in await self._capabilities(self._ready(asked))],
             processes=[self._process(process, builds, backend.name) for process, backend in recordable],
             other_processes=[self._process(process, builds) for process in others.values()],
             recording=[session.name for session in self._registry.active() if session.state in BUSY],
@@ -97,9 +97,14 @@ class NodeDescription:
             binary_bytes=builds[process.pid][1],
         )
 
-    async def _capabilities(self) -> list[Capability]:
+    def _ready(self, asked: Sequence[RecordableProcess]) -> bool:
+        """Whether vpt, which needs nothing of the processor, records all that are asked for."""
+        ready = {process.pid for backend in self._backends if not backend.by_core for process in backend.processes()}
+        return ready.issuperset(process.pid for process in asked)
+
+    async def _capabilities(self, ready: bool) -> list[Capability]:
         own = await asyncio.to_thread(capabilities.machine, self._plugin, self._vpt_dir)
-        own += await asyncio.to_thread(of_cores, self._backends)
+        own += await asyncio.to_thread(of_cores, self._backends, not_needed=ready)
         return [
             *own,
             await self._bpf(),
@@ -127,8 +132,8 @@ class NodeDescription:
         return probed("store", "", "", lambda: self._store_url)
 
 
-def of_cores(backends: Backends) -> list[Capability]:
-    """The back ends that record cores, and any process."""
+def of_cores(backends: Backends, *, not_needed: bool) -> list[Capability]:
+    """The back ends that record cores, and any process. `not_needed`: vpt records what is asked for."""
     found = []
     for backend in backends:
         if backend.by_core:
@@ -137,7 +142,8 @@ def of_cores(backends: Backends) -> list[Capability]:
                 backend.require()
                 found.append(Capability(backend.name, True, f"any process of this machine can be recorded{snapshots}"))
             except NotOnThisMachine as error:
-                found.append(probed(backend.name, error.because, f"{error.help}; not needed: vpt works without it"))
+                fix = f"{error.help}; {capabilities.NOT_NEEDED}" if not_needed else error.help
+                found.append(probed(backend.name, error.because, fix))
     return found
 
 

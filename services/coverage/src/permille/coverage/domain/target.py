@@ -98,7 +98,7 @@ def match(target: Target, nodes: Sequence[Node]) -> list[Match]:
     """
     working = [node for node in nodes if not node.unavailable]
     if nodes and not working:
-        raise _no_backend(nodes[0])
+        raise _no_backend(target.backend, nodes[0])
     nodes = working
     if target.group:
         # A cgroup of one path may be on many nodes, as the pods of a selector are, and all are meant.
@@ -158,12 +158,12 @@ def _several_nodes(having: Mapping[int, Sequence[Node]], candidates: Sequence[No
     )
 
 
-def _no_backend(node: Node) -> FailedPrecondition:
+def _no_backend(backend: str, node: Node) -> FailedPrecondition:
     return FailedPrecondition(
-        f"{node.name} cannot record so, because {node.unavailable}",
+        f"{backend}: not on this machine ({node.name}), because {node.unavailable}",
         reason="BACKEND_UNAVAILABLE",
         help=node.way_out,
-        metadata={"node": node.name},
+        metadata={"backend": backend, "node": node.name},
     )
 
 
