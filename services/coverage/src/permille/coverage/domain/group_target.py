@@ -42,8 +42,11 @@ def _not_found(asked: str, nodes: Sequence[Node]) -> NotFound:
     reasons = sorted({node.group.why_not for node in nodes if node.group.why_not})
     near = list(dict.fromkeys(itertools.chain.from_iterable(node.group.nearest for node in nodes)))[:MOST_NAMED]
     where = ", ".join(node.name for node in nodes[:MOST_NAMED])
+    why = "; ".join(reasons[:MOST_NAMED]) or "it has no process that lives"
+    # A reason that names it says all that there is to say.
+    named = bool(reasons) and all(asked.partition(" ")[2] in reason for reason in reasons)
     return NotFound(
-        f"{asked} is not on {where}: {'; '.join(reasons[:MOST_NAMED]) or 'it has no process that lives'}",
+        f"on {where} {why}" if named else f"{asked} is not on {where}: {why}",
         reason="TARGET_NOT_FOUND",
         help=f"did you mean {' or '.join(near)}?" if near else "check the name, and the node",
         metadata={"target": asked, "nearest": ", ".join(near)},
