@@ -36,6 +36,8 @@ def error(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
         (["--pid", "1", "--keep=-7d"], 2, "RETENTION"),
         (["--pid", "1", "--psb-period", "1KiB"], 2, "PSB_PERIOD"),
         (["--pid", "1", "--name", "x"], 2, "TARGET"),
+        (["--pid", "5000000"], 2, "PID_OUT_OF_RANGE"),
+        (["--pid=-1"], 2, "PID_OUT_OF_RANGE"),
         ([], 2, "TARGET"),
     ],
 )
@@ -43,6 +45,26 @@ def test_a_wish_that_cannot_be_fulfilled(mesh: Mesh, arguments: list[str], code:
     found = error(mesh.run("trace", *arguments, "--json", code=code))
     assert found["reason"] == reason
     assert found["help"]
+
+
+def test_a_back_end_that_this_machine_lacks_is_refused_with_the_reason_that_the_doctor_tells(
+    mesh: Mesh, busy: subprocess.Popen[str]
+) -> None:
+    checks = {check["name"]: check for check in mesh.json("doctor")["checks"]}
+    for backend in [name for name in ("kmod", "perf") if not checks[name]["available"]]:
+        for pid, others in ((busy.pid, 1), (1, 0)):
+            found = error(mesh.run("trace", "--pid", str(pid), "--backend", backend, "--json", code=4))
+            assert found["reason"] == "BACKEND_UNAVAILABLE"
+            assert found["message"].startswith(f"{backend}: not on this machine (")
+            assert found["message"].endswith(f", because {checks[backend]['detail']}")
+            # vpt is a way out for what it records.
+            assert found["help"].count("vpt") == others
+
+
+def test_a_plan_is_refused_the_memory_that_a_recording_is_refused(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+    wish = ("trace", "--pid", str(busy.pid), "--for", "10ms", "--buffer", "1000TB", "--json")
+    refused = [error(mesh.run(*wish, *more, code=8)) for more in ((), ("--dry-run",))]
+    assert {found["reason"] for found in refused} == {"SHARED_MEMORY_FULL"}
 
 
 def test_a_misspelt_name_gets_the_nearest(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:

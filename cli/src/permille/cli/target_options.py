@@ -11,9 +11,12 @@ from permille.mesh.errors import InvalidArgument
 
 _GROUPS = "Instead of --pid or --name"
 
+# Linux, PID_MAX_LIMIT on 64 bits: pids are below it.
+_LARGEST_PID = (1 << 22) - 1
+
 Pids = Annotated[
     list[int] | None,
-    typer.Option("--pid", "-p", min=1, max=1 << 22, metavar="PID", help="A process; may be repeated."),
+    typer.Option("--pid", "-p", metavar="PID", help="A process; may be repeated."),
 ]
 Name = Annotated[
     str, typer.Option("--name", "-n", metavar="NAME", help="All processes of this exact name, instead of --pid.")
@@ -64,7 +67,10 @@ def target_of(
     node: str,
     example: str,
 ) -> coverage_pb2.Target:
-    """The target as the API has it. Raises `InvalidArgument`, with an example, unless it is named in one way."""
+    """The target as the API has it.
+
+    Raises `InvalidArgument`, with an example, unless it is named in one way, and for a number that is no pid.
+    """
     ways = {
         "--pid": pid,
         "--name": name,
@@ -80,6 +86,14 @@ def target_of(
             reason="TARGET",
             help=f"{example}; `permille doctor` lists what can be recorded now",
         )
+    for one in pid or ():
+        if not 0 < one <= _LARGEST_PID:
+            raise InvalidArgument(
+                f"{one} cannot be a pid",
+                reason="PID_OUT_OF_RANGE",
+                help=f"a pid is 1 to {_LARGEST_PID}; `permille doctor` lists what can be recorded now",
+                metadata={"pid": str(one)},
+            )
     return coverage_pb2.Target(
         node=f"nodes/{node.removeprefix('nodes/')}" if node else "",
         pids=pid or (),

@@ -57,13 +57,17 @@ class Sessions:
         return session
 
     async def plan(self, request: pb.PlanSessionRequest) -> pb.PlanSessionResponse:
-        """How a session would divide its memory. Raises what `start` raises for its target, and what planning does."""
+        """How a session would divide its memory. Raises what `start` raises for its target and its memory, and what
+        planning does."""
         session_request.check(
             SessionRequest("", list(request.pids), request.period_ms, budget_bytes=request.budget_bytes),
             max_period_ms=self._max_period_ms,
         )
         backend = backend_of(request, self._parts.backends)
         budget = request.budget_bytes or self._budget.of(backend)
+        # Who asks for a unit asks what would be, on a machine where it need not work.
+        if request.unit == pb.BUFFER_UNIT_UNSPECIFIED:
+            session_request.check_memory(budget, backend.free_bytes(), by_core=backend.by_core)
         plan = await self._parts.planner.plan(backend, request.pids, budget_bytes=budget, period_ms=request.period_ms)
         return plan_message(plan, budget)
 
