@@ -21,7 +21,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from permille.client import Client
 from permille.controller.domain.kmod_layout import DEVICE
-from permille.controller.domain.perf_events import PMU
+from permille.controller.domain.pt_model import PMU
 from permille.mesh.certs import create_authority, issue_service
 
 from tests.conftest import (

@@ -18,7 +18,7 @@ import zstandard
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.controller.domain import kmod_layout
 from permille.controller.domain.elf_notes import names
-from permille.controller.domain.perf_events import PMU
+from permille.controller.domain.pt_model import PMU
 from permille.controller.domain.recording import Recording
 from permille.controller.domain.switches.switch_records import parse
 from permille.controller.domain.vpt_backend import VptBackend

@@ -22,10 +22,11 @@ from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
 from permille.controller.domain.perf_clock import PerfClock, ticks
-from permille.controller.domain.perf_events import PMU, config_bits, event_of, open_event, refused
+from permille.controller.domain.perf_events import config_bits, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Attr, AttrFlags, Page, Record
 from permille.controller.domain.perf_newest import PSB, begins_at, newest, wrapped
 from permille.controller.domain.perf_records import PerfRecord, parse, take
+from permille.controller.domain.pt_model import PMU
 from permille.controller.domain.recording import CoreBuffers, RecordingConfig
 from permille.controller.domain.session import TraceOptions
 from permille.controller.domain.switches import switch_records
