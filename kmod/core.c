@@ -134,11 +134,23 @@ void core_switch(struct permille_core *core, struct task_struct *next)
 	count_hook(core, begin);
 }
 
-/* The task has a new memory, and with it a new CR3. */
+/*
+ * The task has a new memory, and with it a new CR3. A thread that was not the first of its process
+ * has that one's number now, too.
+ */
 void core_exec(struct permille_core *core, struct task_struct *task)
 {
-	if (core->tid && core->pid == task->tgid && task->mm)
-		aim(core, task->mm);
+	u64 tsc;
+
+	if (!core->tid || core->pid != task->tgid || !task->mm)
+		return;
+	if (core->tid != task->pid) {
+		tsc = rdtsc_ordered();
+		record(core, tsc, 0);
+		core->tid = task->pid;
+		record(core, tsc, 1);
+	}
+	aim(core, task->mm);
 }
 
 static enum hrtimer_restart period_over(struct hrtimer *timer)

@@ -12,6 +12,7 @@
 
 #include <permille.h>
 #include "ring.h"
+#include "rtit.h"
 #include "topa.h"
 
 struct mm_struct;
@@ -23,8 +24,8 @@ struct permille_core {
 	u32 cpu;
 	bool claimed, armed, tracing, ended;
 	u32 departures;		/* of the core, when it was claimed */
-	bool borrowed;		/* the output registers, from whoever used them before */
-	u64 former_base, former_mask;
+	bool borrowed;		/* the registers, from whoever used them before */
+	u64 former[RTIT_BORROWED];
 	u64 ctl;		/* RTIT_CTL but TraceEn */
 	u64 cr3;		/* in RTIT_CR3_MATCH */
 	struct mm_struct *mm;	/* whose CR3 that is, pinned; NULL: none, or no filter */

@@ -114,19 +114,28 @@ static bool get(struct permille_core *core, u32 msr, u64 *value)
 	return false;
 }
 
+/* The last one is there only where the processor filters by CR3. */
+static const u32 borrowed[RTIT_BORROWED] = {
+	MSR_IA32_RTIT_CTL,	   MSR_IA32_RTIT_STATUS,    MSR_IA32_RTIT_OUTPUT_BASE,
+	MSR_IA32_RTIT_OUTPUT_MASK, MSR_IA32_RTIT_CR3_MATCH,
+};
+
+static unsigned int borrowed_count(void)
+{
+	return rtit_caps.features & PERMILLE_CR3_FILTER ? RTIT_BORROWED : RTIT_BORROWED - 1;
+}
+
 bool rtit_arm(struct permille_core *core)
 {
-	u64 ctl;
+	unsigned int i;
 
-	if (!get(core, MSR_IA32_RTIT_CTL, &ctl))
-		return false;
-	if (ctl & RTIT_CTL_TRACEEN) {
+	for (i = 0; i < borrowed_count(); i++)
+		if (!get(core, borrowed[i], &core->former[i]))
+			return false;
+	if (core->former[0] & RTIT_CTL_TRACEEN) {
 		core->status.faults++;
 		return false;
 	}
-	if (!get(core, MSR_IA32_RTIT_OUTPUT_BASE, &core->former_base) ||
-	    !get(core, MSR_IA32_RTIT_OUTPUT_MASK, &core->former_mask))
-		return false;
 	core->borrowed = true;
 	return set(core, MSR_IA32_RTIT_CTL, 0) &&
 	       set(core, MSR_IA32_RTIT_STATUS, 0) &&
@@ -135,17 +144,19 @@ bool rtit_arm(struct permille_core *core)
 }
 
 /*
- * Linux' intel_pt remembers what it has written to these two and leaves out what it would write
- * again (pt_config_buffer): with ours still in them it would trace into memory that we have given
- * back.
+ * Linux' intel_pt remembers what it has written to OUTPUT_BASE and OUTPUT_MASK and leaves out what
+ * it would write again (pt_config_buffer): with ours still in them it would trace into memory that
+ * we have given back. Of the memory that CR3_MATCH names nobody keeps the page tables any more.
  */
 void rtit_disarm(struct permille_core *core)
 {
+	unsigned int i;
+
 	if (!core->borrowed)
 		return;
 	core->borrowed = false;
-	set(core, MSR_IA32_RTIT_OUTPUT_BASE, core->former_base);
-	set(core, MSR_IA32_RTIT_OUTPUT_MASK, core->former_mask);
+	for (i = 0; i < borrowed_count(); i++)
+		set(core, borrowed[i], core->former[i]);
 }
 
 /* The filter can be written only while TraceEn is clear. */

@@ -12,6 +12,9 @@ struct mm_struct;
 struct task_struct;
 struct permille_core;
 
+/* How many registers a session writes */
+#define RTIT_BORROWED 5
+
 struct rtit_caps {
 	u32 features;		/* PERMILLE_TSC ... */
 	u32 psb_freqs, mtc_freqs, cyc_thresholds;

@@ -30,7 +30,7 @@ MODULE_PARM_DESC(model_cr3_mismatches,
 static unsigned int model_moved;
 module_param(model_moved, uint, 0444);
 MODULE_PARM_DESC(model_moved,
-		 "model only: how often a core was released with other output registers than it was claimed with");
+		 "model only: how often a core was released with other registers than it was claimed with");
 
 static unsigned int model_switched;
 module_param(model_switched, uint, 0444);
@@ -49,7 +49,7 @@ MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as 
 struct model_core {
 	u64 ctl, status, base, mask, match;
 	u64 cr3;	/* of the user code that runs; 0: none */
-	u64 claimed_base, claimed_mask;
+	u64 claimed[5];
 };
 
 static DEFINE_PER_CPU(struct model_core, cores) = { .mask = 0x7f };
@@ -67,6 +67,13 @@ static void model_cpuid(u32 subleaf, u32 regs[4])
 		regs[2] &= ~BIT(1);
 }
 
+static void registers_of(const struct model_core *core, u64 values[5])
+{
+	const u64 all[5] = { core->ctl, core->status, core->base, core->mask, core->match };
+
+	memcpy(values, all, sizeof(all));
+}
+
 static int model_claim(int cpu, u32 *refusal)
 {
 	struct model_core *core = &per_cpu(cores, cpu);
@@ -74,16 +81,17 @@ static int model_claim(int cpu, u32 *refusal)
 	*refusal = PERMILLE_REFUSED_FOREIGN;
 	if (core->ctl & RTIT_CTL_TRACEEN)
 		return -EBUSY;
-	core->claimed_base = core->base;
-	core->claimed_mask = core->mask;
+	registers_of(core, core->claimed);
 	return 0;
 }
 
 static void model_release(int cpu)
 {
 	const struct model_core *core = &per_cpu(cores, cpu);
+	u64 now[5];
 
-	if (core->base != core->claimed_base || core->mask != core->claimed_mask)
+	registers_of(core, now);
+	if (memcmp(now, core->claimed, sizeof(now)))
 		model_moved++;
 }
 

@@ -222,24 +222,33 @@ int session_add_process(struct permille_session *session, u32 pid)
 	return 0;
 }
 
+struct status_call {
+	struct permille_core *core;
+	struct permille_core_status *status;
+};
+
 static void measure_here(void *data)
 {
-	struct permille_core *core = data;
+	struct status_call *call = data;
 
-	if (core->armed && !core->ended)
-		core_measure(core);
+	if (call->core->armed && !call->core->ended)
+		core_measure(call->core);
+	*call->status = call->core->status;
 }
 
 int session_core_status(struct permille_session *session, u32 index,
 			struct permille_core_status *status)
 {
+	struct status_call call = { .status = status };
 	struct permille_core *core;
 
 	if (index >= session->core_count)
 		return -EINVAL;
 	core = &session->cores[index];
-	smp_call_function_single(core->cpu, measure_here, core, 1);
-	*status = core->status;
+	call.core = core;
+	/* Where it is offline its part has ended, and nobody writes that any more. */
+	if (smp_call_function_single(core->cpu, measure_here, &call, 1))
+		*status = core->status;
 	status->tracing = READ_ONCE(core->tracing);
 	status->records = READ_ONCE(core->ring.head);
 	status->records_dropped = READ_ONCE(core->ring.dropped);

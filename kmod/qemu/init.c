@@ -121,13 +121,12 @@ static void check_filter(void)
  * Else the kernel's own driver, which remembers what it has written, would trace into memory that
  * is not its own any more.
  */
-static void check_output(void)
+static void check_registers(void)
 {
 	long moved = read_number("/sys/module/permille/parameters/model_moved");
 
-	check(!moved, "%ld times a core was given back with other output registers than before",
-	      moved);
-	result("a core is given back with the output registers that it had before");
+	check(!moved, "%ld times a core was given back with other registers than before", moved);
+	result("a core is given back with the registers that it had before");
 }
 
 /* `module=`, with commas between its parameters; else the trace unit in memory */
@@ -154,7 +153,7 @@ int main(int count, char **arguments)
 	result("the module loads");
 	run_tests();
 	check_filter();
-	check_output();
+	check_registers();
 	check(!unload_module(), "the module does not unload");
 	result("the module unloads");
 	check_kernel_log();

@@ -27,6 +27,21 @@ static void exec_itself(void)
 	execl("/init", "sleeper", NULL);
 }
 
+static void *exec_in_thread(void *unused)
+{
+	exec_itself();
+	return NULL;
+}
+
+/* The process goes on under its own number, which is that of its first thread. */
+static void exec_in_another_thread(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, exec_in_thread, NULL);
+	pthread_join(thread, NULL);
+}
+
 static void *nothing(void *unused)
 {
 	return NULL;
@@ -401,6 +416,46 @@ static void follows_exec(void)
 	result("after exec the filter follows to the new memory, and recording goes on");
 }
 
+/* Whether a stay has ended, and another one begun, without a switch */
+static bool renamed_by_exec(void)
+{
+	pid_t pid = waiting_child(exec_in_another_thread);
+	struct permille_core_status core;
+	uint32_t on_core = 0;
+	struct recording r;
+
+	propose(&r, pid, 1, 1);
+	record(&r);
+	kill(pid, SIGUSR1);
+	while (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10)
+		usleep(10000);
+	stop(&r);
+	core = core_status(&r, 0);
+	check(different(&r, true) == 2, "%u threads recorded", different(&r, true));
+	for (uint64_t at = 0; at < r.rings[0]->head; at++) {
+		const struct permille_switch *one = switch_at(&r, 0, at);
+
+		check(on_core == (one->operation ? 0 : one->tid), "record %llu: %u, on the core is %u",
+		      (unsigned long long)at, one->tid, on_core);
+		on_core = one->operation ? one->tid : 0;
+	}
+	check(core.records == 2 * core.arrivals || core.records == 2 * core.arrivals + 2,
+	      "%llu records of %llu arrivals", core.records, core.arrivals);
+	end_child(&r, pid);
+	return core.records > 2 * core.arrivals;
+}
+
+static void tells_who_calls_exec(void)
+{
+	bool renamed = false;
+
+	/* One that leaves the core between its new number and its new memory has come back with it. */
+	for (unsigned int turn = 0; turn < 5 && !renamed; turn++)
+		renamed = renamed_by_exec();
+	check(renamed, "the thread that calls exec goes on under its former number");
+	result("a thread that calls exec is its process's first thread from then on");
+}
+
 static void all_threads_belong_to_it(void)
 {
 	struct load load = load_begin(10, 1);
@@ -480,4 +535,5 @@ void test_processes(void)
 	forks_before_start();
 	joins();
 	follows_exec();
+	tells_who_calls_exec();
 }
