@@ -82,6 +82,7 @@ def test_killed_during_a_recording(mesh: WholeMesh, target: Process, killed: str
     assert {one["session_id"] for one in mesh.sessions()} - known == {session}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", each_killed("decoder", "etcd"))
 def test_killed_during_decoding(mesh: WholeMesh, spinning: Process, killed: str) -> None:
     with caught_decoding(mesh, spinning.pid) as trace:
@@ -91,6 +92,7 @@ def test_killed_during_decoding(mesh: WholeMesh, spinning: Process, killed: str)
     assert_did_its_work(assert_whole(mesh, session))
 
 
+@pytest.mark.slow
 def test_permille_up_killed_leaves_nothing_and_the_next_one_carries_on(mesh: WholeMesh, target: Process) -> None:
     with (
         RecordingWatch(mesh, target.pid) as watch,

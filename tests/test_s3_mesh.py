@@ -30,6 +30,7 @@ def s3_mesh(tmp_path: Path, conditional_s3_url: str) -> Iterator[WholeMesh]:
         mesh.close()
 
 
+@pytest.mark.slow
 def test_an_s3_that_is_away_while_recording(s3_mesh: WholeMesh, busy: Path, conditional_swift_server: Any) -> None:
     s3_mesh.start()
     with s3_mesh.running(str(busy), "paced") as target:

@@ -91,6 +91,7 @@ async def test_a_node_that_fails_is_told_and_the_others_sessions_are_the_result(
     assert "the disk of n2 is full" in failure.message
 
 
+@pytest.mark.slow
 async def test_a_node_that_is_gone_before_it_begins_is_told_and_stops_nobody(
     coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
 ) -> None:

@@ -31,6 +31,7 @@ async def judged(
     return await coverage._call("JudgeRound", request, coverage_pb2.JudgeRoundResponse)
 
 
+@pytest.mark.slow
 async def test_each_of_the_same_rounds_is_judged_as_in_an_operation(
     coverage: Coverage, controller: Controller, decoder: Decoder
 ) -> None:

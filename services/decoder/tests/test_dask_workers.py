@@ -315,6 +315,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "lonely"
     folder.mkdir()
