@@ -49,7 +49,7 @@ MODULE_PARM_DESC(model_one_region, "its CPUID tells of a single ToPA region, as 
 struct model_core {
 	u64 ctl, status, base, mask, match;
 	u64 cr3;	/* of the user code that runs; 0: none */
-	u64 claimed[5];
+	u64 claimed[RTIT_BORROWED];
 };
 
 static DEFINE_PER_CPU(struct model_core, cores) = { .mask = 0x7f };
@@ -67,9 +67,11 @@ static void model_cpuid(u32 subleaf, u32 regs[4])
 		regs[2] &= ~BIT(1);
 }
 
-static void registers_of(const struct model_core *core, u64 values[5])
+static void registers_of(const struct model_core *core, u64 values[RTIT_BORROWED])
 {
-	const u64 all[5] = { core->ctl, core->status, core->base, core->mask, core->match };
+	const u64 all[RTIT_BORROWED] = {
+		core->ctl, core->status, core->base, core->mask, core->match,
+	};
 
 	memcpy(values, all, sizeof(all));
 }
@@ -88,7 +90,7 @@ static int model_claim(int cpu, u32 *refusal)
 static void model_release(int cpu)
 {
 	const struct model_core *core = &per_cpu(cores, cpu);
-	u64 now[5];
+	u64 now[RTIT_BORROWED];
 
 	registers_of(core, now);
 	if (memcmp(now, core->claimed, sizeof(now)))

@@ -396,18 +396,26 @@ static void joins(void)
 		 "a process that joins is recorded from then on, and no session that is over takes one");
 }
 
+/* The process that calls exec and then runs on, recorded from before until after that */
+static pid_t record_over_exec(struct recording *r, void (*exec)(void))
+{
+	pid_t pid = waiting_child(exec);
+
+	propose(r, pid, 1, 1);
+	record(r);
+	kill(pid, SIGUSR1);
+	while (!core_status(r, 0).retargets || core_status(r, 0).arrivals <= 10)
+		usleep(10000);
+	stop(r);
+	return pid;
+}
+
 static void follows_exec(void)
 {
-	pid_t pid = waiting_child(exec_itself);
 	struct permille_core_status core;
 	struct recording r;
+	pid_t pid = record_over_exec(&r, exec_itself);
 
-	propose(&r, pid, 1, 1);
-	record(&r);
-	kill(pid, SIGUSR1);
-	while (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10)
-		usleep(10000);
-	stop(&r);
 	core = core_status(&r, 0);
 	check(core.retargets == 1, "%llu retargets", core.retargets);
 	check(core.trace_bytes == 32 * (core.arrivals + 1),
@@ -419,17 +427,11 @@ static void follows_exec(void)
 /* Whether a stay has ended, and another one begun, without a switch */
 static bool renamed_by_exec(void)
 {
-	pid_t pid = waiting_child(exec_in_another_thread);
 	struct permille_core_status core;
 	uint32_t on_core = 0;
 	struct recording r;
+	pid_t pid = record_over_exec(&r, exec_in_another_thread);
 
-	propose(&r, pid, 1, 1);
-	record(&r);
-	kill(pid, SIGUSR1);
-	while (!core_status(&r, 0).retargets || core_status(&r, 0).arrivals <= 10)
-		usleep(10000);
-	stop(&r);
 	core = core_status(&r, 0);
 	check(different(&r, true) == 2, "%u threads recorded", different(&r, true));
 	for (uint64_t at = 0; at < r.rings[0]->head; at++) {
