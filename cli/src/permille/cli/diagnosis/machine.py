@@ -21,6 +21,7 @@ from permille.mesh.errors import PermilleError
 NEEDED = ("platform", "qemu", "vpt", "shared_memory", "etcd", "store")
 _CPUINFO = Path("/proc/cpuinfo")
 _INTEL_PT = Path("/sys/bus/event_source/devices/intel_pt")
+_NO_PT = "this processor (or virtual machine) has no Intel PT"
 _MODULE = Path("/sys/module/permille")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, not written
 _LEAST_SHARED_BYTES = 64 << 20
@@ -57,10 +58,8 @@ def platform_check() -> Check:
 
 def intel_pt_check() -> Check:
     """The processor's flag, and perf's device."""
-    flags = re.search(r"^flags\s*:(.*)$", _CPUINFO.read_text(), re.MULTILINE)
-    if flags is None or "intel_pt" not in flags[1].split():
-        detail = "this processor (or virtual machine) has no Intel PT"
-        return _check("intel_pt", False, detail, "not needed: vpt records without it")
+    if not _in_processor():
+        return _check("intel_pt", False, _NO_PT, "not needed: vpt records without it")
     if not _INTEL_PT.exists():
         detail = "the processor has it, but perf offers no intel_pt"
         return _check("intel_pt", False, detail, "not needed: vpt records without it")
@@ -69,11 +68,15 @@ def intel_pt_check() -> Check:
 
 def module_check() -> Check:
     """permille's kernel module."""
-    loaded = _MODULE.exists()
-    processor = intel_pt_check()
-    lacking = processor.available or "perf" in processor.detail
-    detail = "loaded" if loaded else "the permille kernel module is not loaded" if lacking else processor.detail
-    return _check("kmod", loaded, detail, "not needed: vpt records without it")
+    if _MODULE.exists():
+        return _check("kmod", True, "loaded")
+    detail = "the permille kernel module is not loaded" if _in_processor() else _NO_PT
+    return _check("kmod", False, detail, "not needed: vpt records without it")
+
+
+def _in_processor() -> bool:
+    flags = re.search(r"^flags\s*:(.*)$", _CPUINFO.read_text(), re.MULTILINE)
+    return flags is not None and "intel_pt" in flags[1].split()
 
 
 def qemu_check() -> Check:
