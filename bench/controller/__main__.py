@@ -18,6 +18,7 @@ import psutil
 from figures import Figure, publish
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.cli.client import answer, mesh_client, parts
+from permille.controller.main import ControllerSettings
 from permille.mesh.config import MeshConfig
 from workload import load, mesh, redis
 
@@ -45,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="permille-bench-") as state:
         os.environ["PERMILLE_STATE_DIR"] = state
         # A node's default, which is not that of `permille up`.
-        os.environ["PERMILLE_CONTROLLER_CPU_SHARE"] = "0.04"
+        os.environ["PERMILLE_CONTROLLER_CPU_SHARE"] = str(ControllerSettings().cpu_share)
         with mesh():
             service = controller()
             # What follows is what a node has all day.

@@ -221,13 +221,23 @@ def test_plain_text_to_another_machine_is_refused() -> None:
     assert caught.value.reason == "TLS_REQUIRED"
 
 
-async def test_changes_of_one_key_at_once_are_all_kept(etcd: Etcd) -> None:
+async def test_changes_of_one_key_at_once_are_all_kept(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases: list[int] = []
+    grant = etcd.grant
+
+    async def noted(ttl_s: int) -> int:
+        leases.append(await grant(ttl_s))
+        return leases[-1]
+
     async def one_more(before: bytes | None) -> bytes:
         return str(int(before or b"0") + 1).encode()
 
+    monkeypatch.setattr(etcd, "grant", noted)
     await asyncio.gather(*(etcd.replace("/count", one_more) for _ in range(3)))
     kept = await etcd.get("/count")
     assert kept is not None and kept.value == b"3"
+    # Whoever was too late with the first value leaves no lease behind.
+    assert len(leases) > 1 and [lease for lease in leases if await etcd.keep_alive(lease)] == [kept.lease]
 
 
 async def test_a_change_to_nothing_writes_nothing(etcd: Etcd) -> None:

@@ -233,11 +233,12 @@ class Etcd:
                 return
             held = unchanged(key, before.mod_revision) if before else missing(key)
             # The key's own lease, begun anew by its sign of life.
-            lease = before.lease if before else 0
-            if not lease or not await self.keep_alive(lease):
-                lease = await self.grant(kept_s)
+            own = before.lease if before else 0
+            lease = own if own and await self.keep_alive(own) else await self.grant(kept_s)
             if (await self.txn([held], [Put(key, value, lease)])).succeeded:
                 return
+            if lease != own:
+                await self.revoke(lease)
 
     async def grant(self, ttl_s: int) -> int:
         """A new lease's id; keys put under it vanish `ttl_s` seconds after the last sign of life."""

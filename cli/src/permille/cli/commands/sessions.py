@@ -49,7 +49,7 @@ def sessions(
         invocation.notes.print("no sessions; record one: permille trace --pid PID --for 500ms")
     for one in shown:
         if one.error_message:
-            invocation.notes.print(f"{one.session_id}: {one.error_message} {one.error_help}".rstrip(), markup=False)
+            invocation.notes.print(f"{one.session_id}: {one.error_message}\n  {one.error_help}".rstrip(), markup=False)
     if len(wanted) > len(shown):
         invocation.notes.print(f"{len(wanted) - len(shown)} older ones are not shown: --limit 0 shows all")
     for gap in listed.gaps:

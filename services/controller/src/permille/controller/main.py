@@ -61,7 +61,7 @@ class ControllerSettings(BaseModel):
         default=4 << 30, ge=0, description="Recordings on disk that wait for the object store; more are refused."
     )
     cpu_share: float = Field(
-        default=0.04, gt=0, le=1, description="Of one core, for packing what was recorded; 1: as fast as possible."
+        default=0.035, gt=0, le=1, description="Of one core, for packing what was recorded; 1: as fast as possible."
     )
     vpt_dir: Path = Field(default_factory=default_vpt_dir, description="Where recordable processes are found.")
     backend: Literal["auto", "kmod", "perf", "vpt"] = Field(
