@@ -69,6 +69,14 @@ def test_a_stop_request_ends_a_session_early(lab: Any, deciders: Any) -> None:
         assert_true(recording, deciders)
 
 
+def test_translating_the_program_anew_takes_nothing_of_the_period(lab: Any) -> None:
+    with lab.busy("python") as target:
+        page = target.record(FLAGS & ~Flags.TRUTH, period_ms=10).page
+        assert page.stop_reason == Stop.PERIOD
+        # Thousands of blocks take more than as long again, on the fastest of machines too.
+        assert page.end.monotonic_ns - page.begin.monotonic_ns > 20_000_000
+
+
 def test_what_a_killed_program_recorded_is_decoded(lab: Any, deciders: Any) -> None:
     with lab.busy("python") as target:
         target.arm(FLAGS, period_ms=60_000)

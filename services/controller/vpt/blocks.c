@@ -14,6 +14,7 @@ struct chunk {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct chunk *chunks;
+static _Atomic uint32_t translated;
 
 struct block *blocks_new(void)
 {
@@ -26,14 +27,18 @@ struct block *blocks_new(void)
         chunks = chunk;
     }
     struct block *block = &chunks->blocks[chunks->used++];
+    translated++;
     pthread_mutex_unlock(&lock);
     return block;
 }
+
+uint32_t blocks_translated(void) { return translated; }
 
 void blocks_free(void)
 {
     pthread_mutex_lock(&lock);
     for (struct chunk *chunk; (chunk = chunks) != NULL; free(chunk))
         chunks = chunk->next;
+    translated = 0;
     pthread_mutex_unlock(&lock);
 }

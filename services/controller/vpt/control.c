@@ -21,12 +21,22 @@
 #define PUSH_AFTER_POLLS 2
 #define CHILD_STREAMS 4 /* of a forked child that joins its parent's session */
 #define BUS_HZ 100000000ull
+#define TRANSLATING_LOOK_NS 5000000
+#define TRANSLATED_NS 20000 /* a block, with the record of its code */
+#define MOST_TRANSLATING_NS 200000000
 
 struct recorder recorder;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the state's changes */
 static char parent_folder[200];
 static uint32_t sessions;
 static unsigned polls; /* since the session began without instrumentation */
+static struct {
+    uint64_t ends_ns; /* CLOCK_MONOTONIC */
+    uint64_t most_ns; /* that it may still be put off */
+    uint64_t looked_ns;
+    uint32_t translated;
+    bool joined; /* the next one is the rest of the parent's */
+} period;
 
 static struct vpt_anchor anchor(void)
 {
@@ -185,6 +195,11 @@ static void begin(void)
         return;
     }
     c->begin = c->end = anchor();
+    period.ends_ns = c->begin.monotonic_ns + c->period_ns;
+    period.most_ns = period.joined ? 0 : MOST_TRANSLATING_NS;
+    period.looked_ns = c->begin.monotonic_ns;
+    period.translated = 0;
+    period.joined = false;
     polls = 0;
     if (++sessions == UINT32_MAX)
         sessions = 1;
@@ -204,14 +219,34 @@ static void finish(uint32_t reason)
     __atomic_store_n(&c->state, VPT_FINISHED, __ATOMIC_SEQ_CST);
 }
 
+/*
+ * For a session QEMU translates the program anew, block by block as it comes by them, and the program hardly runs
+ * meanwhile: what that takes is recorded, and the period is the longer by it.
+ */
+static void put_off_end(uint64_t now_ns)
+{
+    uint64_t passed_ns = now_ns - period.looked_ns;
+    if (passed_ns < TRANSLATING_LOOK_NS)
+        return;
+    uint32_t translated = blocks_translated();
+    uint64_t translating_ns = (uint64_t)(translated - period.translated) * TRANSLATED_NS;
+    if (translating_ns > passed_ns / 4 && passed_ns <= period.most_ns) {
+        period.ends_ns += passed_ns;
+        period.most_ns -= passed_ns;
+    }
+    period.looked_ns = now_ns;
+    period.translated = translated;
+}
+
 /* A controller that finds the process dead finds the clock as it was at most this long before. */
 static void go_on(void)
 {
     struct vpt_control *c = recorder.control;
     c->end = anchor();
+    put_off_end(c->end.monotonic_ns);
     if (c->stop_request)
         finish(VPT_STOP_REQUEST);
-    else if (c->end.monotonic_ns - c->begin.monotonic_ns >= c->period_ns)
+    else if (c->end.monotonic_ns >= period.ends_ns)
         finish(VPT_STOP_PERIOD);
 }
 
@@ -284,11 +319,12 @@ void control_after_fork_in_parent(void) { unlock(); }
 /* The rest of the session that the parent is in, in the child's own page. */
 static void join(struct vpt_control *own, const struct vpt_control *parents, uint64_t now)
 {
-    uint64_t elapsed = now - parents->begin.monotonic_ns, largest = 0;
-    if (parents->state != VPT_ACTIVE || !(parents->flags & VPT_FOLLOW) || elapsed >= parents->period_ns)
+    uint64_t largest = 0;
+    if (parents->state != VPT_ACTIVE || !(parents->flags & VPT_FOLLOW) || now >= period.ends_ns)
         return;
     memcpy(own->session, parents->session, sizeof own->session);
-    own->period_ns = parents->period_ns - elapsed;
+    own->period_ns = period.ends_ns - now;
+    period.joined = true;
     own->flags = parents->flags;
     own->psb_freq = parents->psb_freq, own->mtc_freq = parents->mtc_freq;
     own->bandwidth_bytes_per_ms = parents->bandwidth_bytes_per_ms;

@@ -102,6 +102,8 @@ void switching_probe(const struct block *block, const uint64_t *registers);
 
 /* blocks.c: the memory of translated blocks */
 struct block *blocks_new(void);
+/* Since the instrumentation changed. */
+uint32_t blocks_translated(void);
 void blocks_free(void);
 
 /* signals.c: what the guest's signal handlers are, and whether one was just entered */

@@ -74,7 +74,7 @@ struct vpt_control {
 
     /* Session: written by the controller in VPT_CLAIMED. */
     char session[64];
-    uint64_t period_ns;
+    uint64_t period_ns; /* besides what it takes to translate the program anew, 0.2 s at most */
     uint32_t flags;
     uint32_t psb_freq; /* PSB every 2^(11 + psb_freq) bytes */
     uint32_t mtc_freq; /* MTC every 2^mtc_freq crystal clocks */
