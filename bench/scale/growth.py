@@ -17,17 +17,19 @@ GROWING = tuple(f"{what}, {name} per node" for what in ("all nodes", "decoding")
 
 def shares(figures: Mapping[str, Figure], nodes: int) -> dict[str, Figure]:
     """Of all cores of the cluster, without what its controllers use, which are simulated here."""
-    idle = sum(figures[f"idle, {name}"].value for name in SERVICES) / 1e3
-    # Decoding itself grows with what is recorded, not with nodes.
-    recording = sum(
-        figures[f"{what}, {name} per node"].value for what in ("all nodes", "decoding") for name in SERVICES
-    )
-    busy = idle + recording / 1e3 * nodes / EVERY_S
     cores = nodes * CORES_PER_NODE
-    goal = f"goal: < 1; {CORES_PER_NODE} cores a node"
+    idle = sum(figures[f"idle, {name}"].value for name in SERVICES)
+
+    def share(*what: str) -> Figure:
+        per_node = sum(figures[f"{part}, {name} per node"].value for part in what for name in SERVICES)
+        millicores = idle + per_node * nodes / EVERY_S
+        return Figure.of([millicores / cores], "permille", f"goal: < 1; {CORES_PER_NODE} cores a node")
+
     return {
-        "idle, share of the cluster's cores": Figure.of([idle / cores * 1e3], "permille", goal),
-        f"all nodes every {EVERY_S} s, share": Figure.of([busy / cores * 1e3], "permille", goal),
+        "idle, share of the cluster's cores": share(),
+        f"all nodes every {EVERY_S} s until stored, share": share("all nodes"),
+        # Decoding itself grows with what is recorded, not with nodes.
+        f"all nodes every {EVERY_S} s, share": share("all nodes", "decoding"),
     }
 
 
