@@ -39,6 +39,5 @@ void blocks_free(void)
     pthread_mutex_lock(&lock);
     for (struct chunk *chunk; (chunk = chunks) != NULL; free(chunk))
         chunks = chunk->next;
-    translated = 0;
     pthread_mutex_unlock(&lock);
 }

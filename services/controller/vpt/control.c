@@ -198,7 +198,7 @@ static void begin(void)
     period.ends_ns = c->begin.monotonic_ns + c->period_ns;
     period.most_ns = period.joined ? 0 : MOST_TRANSLATING_NS;
     period.looked_ns = c->begin.monotonic_ns;
-    period.translated = 0;
+    period.translated = blocks_translated();
     period.joined = false;
     polls = 0;
     if (++sessions == UINT32_MAX)

@@ -102,7 +102,7 @@ void switching_probe(const struct block *block, const uint64_t *registers);
 
 /* blocks.c: the memory of translated blocks */
 struct block *blocks_new(void);
-/* Since the instrumentation changed. */
+/* How many so far; it begins anew at 2^32. */
 uint32_t blocks_translated(void);
 void blocks_free(void);
 
