@@ -18,7 +18,8 @@ import pytest
 from permille.api.coverage.v1 import coverage_pb2
 from permille.client import Client
 
-from tests.conftest import PATIENCE_S, WholeMesh, await_true, child
+from tests.processes import PATIENCE_S, await_true, child
+from tests.whole_mesh import WholeMesh
 
 TOKEN = "a-token"
 PROMETHEUS = """

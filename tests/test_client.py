@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from permille.client import AsyncClient, Cancelled, Client, FailedPrecondition, NotFound, session_set, wish
 
-from tests.conftest import WholeMesh
+from tests.whole_mesh import WholeMesh
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "user-guide.md").read_text()

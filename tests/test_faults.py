@@ -21,22 +21,9 @@ from permille.mesh.config import MeshConfig
 from permille.mesh.errors import PermilleError
 from permille.mesh.operations import operation_error
 
-from tests.conftest import (
-    PATIENCE_S,
-    SERVICES,
-    Process,
-    RecordingWatch,
-    WholeMesh,
-    assert_did_its_work,
-    assert_ended,
-    assert_whole,
-    await_true,
-    caught_decoding,
-    new_mesh,
-    recorded_s,
-    session_of,
-    waiting_session,
-)
+from tests.processes import PATIENCE_S, Process, assert_ended, await_true
+from tests.whole_mesh import SERVICES, RecordingWatch, WholeMesh, new_mesh, session_of
+from tests.whole_session import assert_did_its_work, assert_whole, caught_decoding, recorded_s, waiting_session
 
 # Beyond a period: what a starved recorder may take to notice its end.
 SLACK_S = 5.0

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PATIENCE_S, WholeMesh, assert_whole, await_true, new_mesh
+from tests.processes import PATIENCE_S, await_true
+from tests.whole_mesh import WholeMesh, new_mesh
+from tests.whole_session import assert_whole
 
 _SHARED = Path(os.environ.get("PERMILLE_SHARED", Path(__file__).parents[2] / "shared"))
 GRIFFIN, LLDB = "griffin/hello.griffin.gz", "lldb/intelpt-multi-core-trace"

@@ -17,7 +17,8 @@ import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
 
-from tests.conftest import TABLES, WholeMesh, load_on_redis, redis_commands, redis_server
+from tests.redis_load import load_on_redis, redis_commands, redis_server
+from tests.whole_mesh import TABLES, WholeMesh
 
 
 @dataclass

@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import (
-    WholeMesh,
-    assert_did_its_work,
-    assert_whole,
-    caught_decoding,
-    new_mesh,
-    session_of,
-    waiting_session,
-)
+from tests.whole_mesh import WholeMesh, new_mesh, session_of
+from tests.whole_session import assert_did_its_work, assert_whole, caught_decoding, waiting_session
 
 
 @pytest.fixture

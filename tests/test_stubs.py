@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import WholeMesh, session_of
+from tests.whole_mesh import WholeMesh, session_of
 
 NAMES = [
     "isalnum",

@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.vpt_control import Control
 from permille.controller.domain.vpt_recording import stream_header
 from permille.controller.main import PLUGIN
+
+from tests.processes import connects, free_port
 
 ROOT = Path(__file__).parents[2]
 PTCORE = ROOT / "services/decoder/ptcore"
@@ -290,19 +291,6 @@ def stopped(tid: int) -> Iterator[None]:
     finally:
         debugger.stdin.close()
         debugger.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def connects(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 @pytest.fixture(scope="session")

@@ -24,17 +24,10 @@ from permille.controller.domain.kmod_layout import DEVICE
 from permille.controller.domain.pt_model import PMU
 from permille.mesh.certs import create_authority, issue_service
 
-from tests.conftest import (
-    PATIENCE_S,
-    Process,
-    assert_did_its_work,
-    assert_whole,
-    await_true,
-    child,
-    free_port,
-    new_mesh,
-)
 from tests.images.builder import ROOT, Builder, building
+from tests.processes import PATIENCE_S, Process, await_true, child, free_port
+from tests.whole_mesh import new_mesh
+from tests.whole_session import assert_did_its_work, assert_whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="building root file systems needs root")]
 # Those of docs/operations.md for vpt; every other image has none.

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from permille.mesh.embedded_etcd import etcd_binary
 
-from tests.conftest import PATIENCE_S, await_true, free_port
+from tests.processes import PATIENCE_S, await_true, free_port
 
 HERE = Path(__file__).parent
 CHART = HERE.parents[1] / "deploy" / "helm" / "permille"

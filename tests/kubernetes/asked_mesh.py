@@ -14,7 +14,8 @@ from permille.api.controller.v1 import controller_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.session_list import list_sessions
 
-from tests.conftest import PATIENCE_S, Process, WholeMesh, await_true, child, new_mesh
+from tests.processes import PATIENCE_S, Process, await_true, child
+from tests.whole_mesh import WholeMesh, new_mesh
 
 
 class AskedMesh(WholeMesh):

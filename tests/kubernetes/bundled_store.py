@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from permille.mesh import certs
 
-from tests.conftest import PATIENCE_S, Process, await_true, free_port
 from tests.kubernetes.chart import KMOD, NAMESPACE, Helm, environment, pods
+from tests.processes import PATIENCE_S, Process, await_true, free_port
 
 REPOSITORY = Path(__file__).parents[2]
 HOST = f"permille-store.{NAMESPACE}.svc"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from permille.mesh.config import default_node
 
-from tests.conftest import Process
 from tests.kubernetes.api_server import ADMIN, ApiServer, User, built, clear, install
 from tests.kubernetes.asked_mesh import AskedMesh, new_asked_mesh
 from tests.kubernetes.chart import Helm
 from tests.kubernetes.operator_process import Operator
 from tests.kubernetes.pods import running_pod
 from tests.kubernetes.trace_requests import NAMESPACE
+from tests.processes import Process
 
 _number = itertools.count()
 USERS = ("alice", "bob", "carol", "dave")

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import BIN, Process
 from tests.kubernetes.asked_mesh import AskedMesh
+from tests.processes import BIN, Process
 
 # As in its image, where the user has no name; what it reads belongs to the one who runs the tests.
 _NAMELESS = ("setpriv", "--reuid=65532", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override")

@@ -10,9 +10,9 @@ from pathlib import Path
 from permille.mesh.discovery import resolve
 from permille.mesh.etcd import Etcd
 
-from tests.conftest import BIN, child
 from tests.kubernetes.api_server import eventually
 from tests.kubernetes.asked_mesh import AskedMesh, new_asked_mesh
+from tests.processes import BIN, child
 
 
 @contextmanager

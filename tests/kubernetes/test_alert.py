@@ -19,8 +19,9 @@ from permille.client import Client
 from permille.mesh import certs
 from permille.mesh.auth import Role
 
-from tests.conftest import PATIENCE_S, WholeMesh, await_true, child, new_mesh
 from tests.kubernetes.chart import ALERTS, Helm, environment, pods
+from tests.processes import PATIENCE_S, await_true, child
+from tests.whole_mesh import WholeMesh, new_mesh
 
 pytestmark = pytest.mark.slow
 TOKEN = "a-token"

@@ -17,8 +17,8 @@ from permille.mesh.embedded_etcd import EmbeddedEtcd, etcd_binary
 from permille.mesh.errors import Unavailable
 from permille.mesh.etcd import Etcd, connect
 
-from tests.conftest import PATIENCE_S, await_true, child, free_port
 from tests.kubernetes.chart import KMOD, NAMESPACE, Helm, pods
+from tests.processes import PATIENCE_S, await_true, child, free_port
 
 pytestmark = pytest.mark.slow
 

@@ -24,16 +24,10 @@ from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
-from tests.conftest import (
-    assert_did_its_work,
-    assert_whole,
-    caught_decoding,
-    new_mesh,
-    session_of,
-    waiting_session,
-)
 from tests.kubernetes.bundled_store import REPOSITORY, BundledStore, mounted
 from tests.kubernetes.chart import Helm
+from tests.whole_mesh import new_mesh, session_of
+from tests.whole_session import assert_did_its_work, assert_whole, caught_decoding, waiting_session
 
 pytestmark = pytest.mark.slow
 OBJECTS = {f"raw/s1/{size}": random.Random(size).randbytes(size) for size in (10, 5_000, 300_000, 6 << 20, 25 << 20)}

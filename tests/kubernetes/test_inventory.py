@@ -18,9 +18,9 @@ from permille.coverage.service.kubernetes.pod_inventory import PodInventory
 from permille.coverage.service.kubernetes.watched import Watched
 from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 
-from tests.conftest import PATIENCE_S
 from tests.kubernetes.api_server import Answer, ApiServer, Object, User
 from tests.kubernetes.pods import ZONE, made_node, made_pod, started
+from tests.processes import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 _number = itertools.count()

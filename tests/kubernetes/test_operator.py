@@ -10,7 +10,6 @@ import pytest
 from permille.controller.domain.vpt_layout import State
 from permille.mesh.config import default_node
 
-from tests.conftest import Process, assert_did_its_work, assert_whole
 from tests.kubernetes.api_server import Object, User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
@@ -28,6 +27,8 @@ from tests.kubernetes.trace_requests import (
     request,
     sessions_of,
 )
+from tests.processes import Process
+from tests.whole_session import assert_did_its_work, assert_whole
 
 pytestmark = pytest.mark.slow
 

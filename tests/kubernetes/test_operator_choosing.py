@@ -7,11 +7,11 @@ import time
 import pytest
 from permille.mesh.config import default_node
 
-from tests.conftest import PATIENCE_S, await_true
 from tests.kubernetes.api_server import User, eventually
 from tests.kubernetes.operator_process import Operator
 from tests.kubernetes.pods import made_node, made_pod
 from tests.kubernetes.trace_requests import NAMESPACE, accepted, condition, finished, request
+from tests.processes import PATIENCE_S, await_true
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,6 @@ import pytest
 from permille.controller.domain.vpt_layout import State
 from permille.mesh.config import default_node
 
-from tests.conftest import PATIENCE_S, Process
 from tests.kubernetes.api_server import ApiServer, Object, User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
 from tests.kubernetes.operator_process import Operator
@@ -27,6 +26,7 @@ from tests.kubernetes.trace_requests import (
     request,
     sessions_of,
 )
+from tests.processes import PATIENCE_S, Process
 
 pytestmark = pytest.mark.slow
 

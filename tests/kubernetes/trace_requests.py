@@ -7,9 +7,9 @@ from typing import Any
 
 from permille.mesh.config import default_node
 
-from tests.conftest import assert_did_its_work, assert_whole
 from tests.kubernetes.api_server import Object, User, eventually
 from tests.kubernetes.asked_mesh import AskedMesh
+from tests.whole_session import assert_did_its_work, assert_whole
 
 NAMESPACE = "shop"
 _number = itertools.count()
