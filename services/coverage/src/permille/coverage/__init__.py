@@ -1,1 +1,3 @@
 """permille coverage: Decides what to record, where and for how long."""
+
+from permille.mesh import plain_structlog as plain_structlog
