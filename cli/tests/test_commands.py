@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -76,10 +77,12 @@ def test_on_a_terminal_trace_shows_how_full_the_buffers_are(mesh: Mesh, busy: su
         assert trace.wait() != 0
 
 
-def test_a_dry_run_records_nothing(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
+def test_a_dry_run_records_nothing(mesh: Mesh, busy_program: Path, tmp_path: Path) -> None:
     before = len(mesh.json("sessions")["sessions"])
-    plan = mesh.json("trace", "--pid", str(busy.pid), "--for", "30ms", "--dry-run")["plan"]
-    assert plan["nodes"][0]["pids"] == [busy.pid]
+    never_recorded = shutil.copy(busy_program, tmp_path / "never-recorded")
+    with running(mesh, never_recorded) as process:
+        plan = mesh.json("trace", "--pid", str(process.pid), "--for", "30ms", "--dry-run")["plan"]
+    assert plan["nodes"][0]["pids"] == [process.pid]
     assert plan["nodes"][0]["period_ms"] == 30
     assert plan["expected_bytes"] > 0
     assert len(mesh.json("sessions")["sessions"]) == before
