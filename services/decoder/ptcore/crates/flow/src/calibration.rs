@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 pub struct Rate(NonZeroU64);
 
 impl Rate {
-    const FRACTION: u32 = 16;
+    pub const FRACTION: u32 = 16;
 
     #[inline]
     fn new(ticks: u64, cycles: u64) -> Option<Rate> {
@@ -185,6 +185,18 @@ impl Calibration {
         if self.config.nominal_ratio != 0 {
             self.measured(self.config.nominal_ratio.into(), ratio.into());
         }
+    }
+
+    /// Rate, cycles, and those counted at the last MTC, where the next one will do nothing but measure from that at `count`.
+    pub fn steady(&self, count: u64) -> Option<(u64, u64, u64)> {
+        let measures = !self.behind_psb && !self.config.clock_of_libipt && self.by_mtc.since == Some(count);
+        self.rate.filter(|_| measures).map(|rate| (rate.0.get(), self.cycles, self.by_mtc.from))
+    }
+
+    /// Goes on where that has come to.
+    pub fn go_on(&mut self, count: u64, rate: u64, cycles: u64, from: u64) {
+        (self.rate, self.cycles) = (NonZeroU64::new(rate).map(Rate), cycles);
+        self.by_mtc = Stretch { since: Some(count), from };
     }
 
     #[inline(always)]

@@ -32,6 +32,10 @@ impl Crystal {
         self.denominator != 0
     }
 
+    pub fn shift(self) -> u32 {
+        self.shift
+    }
+
     /// Counts from one MTC to the next.
     pub fn period(self) -> u64 {
         1 << self.shift

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::event::{Event, Fault, Mode};
 use crate::notice::{NoticeKind, Place, Placed};
 use crate::system::System;
-use crate::time::Time;
+use crate::time::{Pace, Time};
 use crate::Reason;
 use pt_packet::{Ip, Packet, Reader, PSB};
 use std::collections::VecDeque;
@@ -154,6 +154,17 @@ impl<'a> Events<'a> {
                 self.busy = true;
             }
         }
+    }
+
+    /// The same where the time goes on at a pace; whether there is a note.
+    #[inline(never)]
+    pub fn take_time_apart(&mut self, pace: &mut Pace, packet: &Packet) -> bool {
+        if pace.steady {
+            self.time.keep(pace);
+        }
+        self.take_time(packet);
+        *pace = self.time.pace();
+        self.busy
     }
 
     /// The next packet, its time taken in.

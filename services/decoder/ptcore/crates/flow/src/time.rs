@@ -7,11 +7,13 @@
 mod crystal_counts;
 mod cycles;
 mod over_parts;
+mod pace;
 mod uncertainty;
 
 use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
 use crate::{whole_tsc, Config};
+pub use pace::Pace;
 use pt_packet::Packet;
 use uncertainty::Calm;
 

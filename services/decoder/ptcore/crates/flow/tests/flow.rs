@@ -1,7 +1,7 @@
 //! Small programs and hand-written streams: what each packet means for the flow.
 
 use crate::support::{Recorder, Sections, Told};
-use pt_flow::{BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics};
+use pt_flow::{BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics, Time};
 use pt_packet::{writer, Compression, Execution, Ip, Packet};
 use BlockKind::*;
 
@@ -507,4 +507,51 @@ fn branches_that_are_not_traced_are_gaps_and_no_errors() {
     let gaps = |told: &&Told| matches!(told, Told::Loss(Loss { reason: Reason::NotTraced, size: 0, .. }));
     assert_eq!(sink.told.iter().filter(gaps).count(), 2, "{:?}", sink.told);
     assert!(sink.told.contains(&Told::Enabled(CODE + 5)) && sink.told.last() == Some(&stopped(4)), "{:?}", sink.told);
+}
+
+#[test]
+fn times_go_on_where_a_target_cannot_be_read() {
+    const AWAY: u64 = 0x7f00_0000_1000;
+    let config = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() };
+    let there = Packet::Tip(full(CODE));
+    let mut packets = vec![
+        Packet::Psb,
+        Packet::Tsc(10_000),
+        Packet::Tma { ctc: 0x46 << 3, fast_counter: 0 },
+        Packet::Cbr { ratio: 20 },
+        Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false },
+        Packet::Fup(full(CODE)),
+        Packet::Psbend,
+    ];
+    for count in 0x47..0x57 {
+        packets.extend([Packet::Cyc(300), branches(&[false]), there, Packet::Cyc(372), Packet::Mtc(count)]);
+    }
+    // No code is needed where tracing stops before the first instruction.
+    packets.extend([
+        Packet::Cyc(7),
+        branches(&[false]),
+        Packet::Tip(full(AWAY)),
+        Packet::Cyc(5),
+        Packet::Fup(full(AWAY)),
+    ]);
+    packets.extend([
+        Packet::TipPgd(Ip::SUPPRESSED),
+        Packet::Cyc(11),
+        Packet::TipPge(full(CODE)),
+        Packet::Cyc(13),
+        branches(&[false]),
+        there,
+    ]);
+    let mut time = Time::new(config);
+    let times: Vec<u64> = packets.iter().map(|packet| (time.take(packet), time.now()).1).collect();
+    packets.extend([Packet::Pad; 32]);
+    let mut memory = Sections::default();
+    memory.0.insert(CODE, vec![0x74, 0x00, 0xff, 0xe0]); // 0: je 2; 2: jmp *%rax
+    let mut sink = Recorder::default();
+    let statistics = Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    let away = sink.told.iter().position(|told| *told == Told::Disabled(DisableKind::Asynchronous, AWAY, None));
+    let stopped = times.len() - 6;
+    assert_eq!(away.map(|index| sink.times[index]), Some(times[stopped]), "{:?}", sink.told);
+    assert_eq!(sink.times.last(), times.last());
+    assert_eq!((statistics.packets, statistics.errors), (packets.len() as u64, 0));
 }

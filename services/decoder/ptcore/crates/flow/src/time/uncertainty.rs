@@ -5,8 +5,8 @@ use super::{Anchor, Time};
 /// While the clock is tied and `now` is ahead by `start` up to `size` more ticks, the uncertainty is the one that was told.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calm {
-    start: u64,
-    size: u64,
+    pub start: u64,
+    pub size: u64,
 }
 
 impl Time {

@@ -8,6 +8,7 @@ use crate::path::told;
 use crate::paths::{Paths, Stop, WINDOW};
 use crate::returns::Open;
 use crate::tally::Tally;
+use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use pt_packet::{Ip, Packet};
 
@@ -26,10 +27,24 @@ const ROOM: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Other,
-    /// Taken up.
-    Tnt,
+    /// Taken up: its branches, and how many.
+    Tnt(u64, u32),
     Tip,
 }
+
+/// What the events are told of packets at the end only, of all of them at once.
+struct Taken {
+    /// Where the next packet begins.
+    at: usize,
+    packets: u64,
+    tnt_bits: u64,
+    /// Where the last one is that told where the flow went on, if one did.
+    used_at: usize,
+    pace: Pace,
+}
+
+/// Nowhere in the stream.
+const NOWHERE: usize = usize::MAX;
 
 /// Bytes of the IP by its compression; 0 where there is none.
 const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
@@ -39,16 +54,35 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// not is left to `walk`, in the state in which it would have met it itself.
     pub(super) fn branches(&mut self) -> Result<(), Fault> {
         let mut sums = Sums::default();
-        let mut at = self.events.reader.offset();
-        let done = self.hot(&mut sums, &mut at);
+        let (at, pace) = (self.events.reader.offset(), self.events.time.pace());
+        let mut taken = Taken { at, packets: 0, tnt_bits: 0, used_at: NOWHERE, pace };
+        let done = self.hot(&mut sums, &mut taken);
+        self.hand_back(&mut taken);
         // Where code is not known the next packets may have been read already.
-        self.events.reader.seek(at.max(self.events.reader.offset()));
+        self.events.reader.seek(taken.at.max(self.events.reader.offset()));
         self.settle(&mut sums);
         // What stands for code that is not kept need not begin where the flow does: `go` knows, as it does where it fails.
         if self.at != SCRATCH && done.is_ok() {
             self.ip = self.code.block(self.at).start;
         }
         done
+    }
+
+    /// Tells the events what was taken up of them.
+    fn hand_back(&mut self, taken: &mut Taken) {
+        let events = &mut self.events;
+        events.packets += std::mem::take(&mut taken.packets);
+        events.tnt_bits += std::mem::take(&mut taken.tnt_bits);
+        let used_at = std::mem::replace(&mut taken.used_at, NOWHERE);
+        if used_at != NOWHERE {
+            events.offset = events.offset.max(used_at);
+            events.last_offset = events.offset;
+            events.passed_psb = None;
+            self.fresh = true;
+        }
+        if S::TIMED && taken.pace.steady {
+            events.time.keep(&taken.pace);
+        }
     }
 
     fn settle(&mut self, sums: &mut Sums) {
@@ -62,57 +96,58 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         *sums = Sums::default();
     }
 
-    /// `at`: where the next packet begins, which the reader hears of at the end.
     #[inline(always)]
-    fn hot(&mut self, sums: &mut Sums, at: &mut usize) -> Result<(), Fault> {
+    fn hot(&mut self, sums: &mut Sums, taken: &mut Taken) -> Result<(), Fault> {
+        let data = self.events.reader.data();
+        let data = &data[..data.len().min(self.events.alone_from)];
         let mut mix = mixed(self.at);
+        let (mut bits, mut count) = (self.events.bits, self.events.count);
         loop {
-            if !self.use_up(&mut mix, sums) || self.pending.is_some() {
+            let left = self.use_up(bits, count, &mut mix, sums, taken.pace.now);
+            if left != count {
+                self.hare.rest();
+            }
+            let events = &mut self.events;
+            if left != 0 || self.pending.is_some() || events.reader.in_block() || events.busy || !self.held.is_empty() {
+                (events.bits, events.count) = (bits, left);
                 return Ok(());
             }
-            match self.packet_ahead(at) {
-                Class::Tnt => {}
+            (bits, count) = match self.packet_ahead(data, taken) {
+                Class::Tnt(bits, count) => (bits, count),
                 Class::Tip => {
-                    let Some(ip) = self.target(at) else { return Ok(()) };
-                    if !self.arrive(ip, *at, &mut mix, sums)? {
+                    self.events.count = 0;
+                    let Some(ip) = self.target(taken) else { return Ok(()) };
+                    if !self.arrive(ip, taken, &mut mix, sums)? {
                         return Ok(());
                     }
+                    (0, 0)
                 }
-                _ => return Ok(()),
-            }
+                Class::Other => {
+                    self.events.count = 0;
+                    return Ok(());
+                }
+            };
         }
     }
 
-    /// Uses up the branches at hand. False when something needs more than them.
+    /// Uses up branches; how many of them need more than paths.
     #[inline(always)]
-    fn use_up(&mut self, mix: &mut u64, sums: &mut Sums) -> bool {
-        let bits = self.events.bits;
-        let mut count = self.events.count;
-        let begun = count;
-        let mut plain = true;
+    fn use_up(&mut self, bits: u64, mut count: u32, mix: &mut u64, sums: &mut Sums, now: u64) -> u32 {
         while count != 0 {
             let size = count.min(WINDOW);
             let lead = Lead::branches(bits >> (count - size), size);
-            let Some((used, stop)) = self.run_path(lead, mix, sums) else {
-                plain = false;
-                break;
-            };
+            let Some((used, stop)) = self.run_path(lead, mix, sums, now) else { break };
             count -= used;
             if stop == Stop::Other {
-                plain = false;
                 break;
             }
         }
-        if count != begun {
-            self.hare.rest();
-        }
-        self.events.count = count;
-        plain
+        count
     }
 
     /// Runs the path that way. `None` when there is none, or nobody knows where its return leads.
     #[inline(always)]
-    fn run_path(&mut self, lead: Lead, mix: &mut u64, sums: &mut Sums) -> Option<(u32, Stop)> {
+    fn run_path(&mut self, lead: Lead, mix: &mut u64, sums: &mut Sums, now: u64) -> Option<(u32, Stop)> {
         let entry = match self.code.paths.find(self.view, self.at, *mix, lead) {
             Some(entry) => entry,
             None => {
@@ -131,7 +166,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             sums.instructions += u64::from(entry.instructions);
             sums.tally.add(entry.tally);
             sums.paths += 1;
-            self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), self.events.time.now());
+            self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), now);
             if entry.high != 0 {
                 self.returns.passed(entry.high.into());
                 for &call in &entry.pushes[..entry.pushed.into()] {
@@ -162,14 +197,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
     #[inline(always)]
-    fn packet_ahead(&mut self, begin: &mut usize) -> Class {
+    fn packet_ahead(&mut self, data: &[u8], taken: &mut Taken) -> Class {
         let events = &mut self.events;
-        let data = events.reader.data();
-        let data = &data[..data.len().min(events.alone_from)];
-        if events.reader.in_block() || events.busy || !self.held.is_empty() {
-            return Class::Other;
-        }
-        let mut at = *begin;
+        let mut at = taken.at;
         let mut packets = 0;
         let class = loop {
             let Some(&[first, second, third, ..]) = data.get(at..).and_then(|rest| rest.first_chunk::<ROOM>()) else {
@@ -189,19 +219,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     cycles |= u64::from(third >> 1) << 12;
                     size = 3;
                 }
-                if S::TIMED {
-                    events.take_time(&Packet::Cyc(cycles));
-                }
                 at += size as usize;
-                if events.busy {
+                if S::TIMED && !taken.pace.cyc(cycles) && events.take_time_apart(&mut taken.pace, &Packet::Cyc(cycles))
+                {
                     (events.offset, events.last_offset) = (at - size as usize, at - size as usize);
                     break Class::Other;
                 }
                 continue;
             }
             if first & 1 == 0 && first > 2 {
-                events.offset = at;
-                events.last_offset = at;
+                taken.used_at = at;
                 let mut count = 6 - first.leading_zeros();
                 let mut bits = u64::from(first >> 1) & ((1 << count) - 1);
                 at += 1;
@@ -220,18 +247,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     }
                     packets += 1;
                 }
-                (events.bits, events.count) = (bits, count);
-                events.tnt_bits += u64::from(count);
-                events.passed_psb = None;
-                self.fresh = true;
-                break Class::Tnt;
+                taken.tnt_bits += u64::from(count);
+                break Class::Tnt(bits, count);
             }
             if first == 0x59 {
-                if S::TIMED {
-                    events.take_time(&Packet::Mtc(second));
-                }
                 at += 2;
-                if events.busy {
+                if S::TIMED && !taken.pace.mtc(second) && events.take_time_apart(&mut taken.pace, &Packet::Mtc(second))
+                {
                     (events.offset, events.last_offset) = (at - 2, at - 2);
                     break Class::Other;
                 }
@@ -246,15 +268,15 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             let target = first & 0x1f == 0x0d && IP_SIZES[usize::from(first >> 5)] != 0;
             break if target { Class::Tip } else { Class::Other };
         };
-        events.packets += packets;
-        *begin = at;
+        taken.packets += packets;
+        taken.at = at;
         class
     }
 
     /// Takes up the TIP packet in front.
     #[inline(always)]
-    fn target(&mut self, at: &mut usize) -> Option<u64> {
-        let events = &mut self.events;
+    fn target(&mut self, taken: &mut Taken) -> Option<u64> {
+        let (events, at) = (&mut self.events, &mut taken.at);
         let data = events.reader.data();
         let (&first, payload) = (data.get(*at)?, data.get(*at + 1..*at + 9)?);
         let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
@@ -263,7 +285,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         events.last_ip = ip;
         events.offset = *at;
         events.last_offset = *at;
-        events.packets += 1;
+        taken.packets += 1;
         *at += 1 + size;
         Some(ip)
     }
@@ -271,22 +293,22 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Goes up to the branch that went to `ip`, and on there. False when that branch is not what comes next; the target
     /// is pending then.
     #[inline(always)]
-    fn arrive(&mut self, ip: u64, at: usize, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive(&mut self, ip: u64, taken: &mut Taken, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
         if let Some(next) = self.code.find_again(self.view, ip) {
-            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), mix, sums) {
+            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), mix, sums, taken.pace.now) {
                 self.hare.rest();
-                self.events.passed_psb = None;
-                self.fresh = true;
+                taken.used_at = self.events.offset;
                 return Ok(true);
             }
         }
-        self.arrive_anew(ip, at, mix, sums)
+        self.arrive_anew(ip, taken, mix, sums)
     }
 
     /// The same where the target was not come to for a while, or too many blocks lead to the branch.
     #[cold]
     #[inline(never)]
-    fn arrive_anew(&mut self, ip: u64, at: usize, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive_anew(&mut self, ip: u64, taken: &mut Taken, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+        let now = taken.pace.now;
         let kind = loop {
             match self.code.block(self.at).exit {
                 Exit::IndirectJump => break BlockKind::IndirectJump,
@@ -294,7 +316,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Exit::Return => break BlockKind::Return,
                 Exit::Jump | Exit::Call | Exit::Linear => {
                     // Runs that are longer than a path are left to where cycles are looked for.
-                    let reached = self.run_path(Lead::NONE, mix, sums).is_some()
+                    let reached = self.run_path(Lead::NONE, mix, sums, now).is_some()
                         && matches!(
                             self.code.block(self.at).exit,
                             Exit::IndirectJump | Exit::IndirectCall | Exit::Return
@@ -321,15 +343,19 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             _ => {}
         }
-        self.sink.block(&told(self.code, block, kind, ip, self.epoch), self.events.time.now());
+        self.sink.block(&told(self.code, block, kind, ip, self.epoch), now);
         self.hare.rest();
         self.events.passed_psb = None;
         self.fresh = true;
         match self.code.find_again(self.view, ip) {
             Some(number) => self.at = number,
             None => {
-                self.events.reader.seek(at);
-                self.go(ip)?;
+                // Where its code cannot be read the next events are asked.
+                self.hand_back(taken);
+                self.events.reader.seek(taken.at);
+                let gone = self.go(ip);
+                taken.pace = self.events.time.pace();
+                gone?;
             }
         }
         *mix = mixed(self.at);
