@@ -24,6 +24,11 @@ pub struct Pace {
     mask: u64,
 }
 
+/// What is far from every clock and every time, and far enough from 2^64 that no stream adds up to that.
+const FASTEST: u64 = 1 << (8 + Rate::FRACTION);
+const MOST_TICKS: u64 = 1 << 24;
+const LATEST: u64 = 1 << 62;
+
 impl Time {
     #[inline]
     pub fn pace(&self) -> Pace {
@@ -34,11 +39,9 @@ impl Time {
                 && self.anchor == Anchor::Count
                 && self.uncounted == 0
                 && self.crystal.ticks_are_whole()
-                // No sum of what any stream may hold is too large then.
-                && rate >> 24 == 0
-                && ticks >> 24 == 0
-                && self.base >> 62 == 0
-                && self.fast >> 62 == 0,
+                && rate < FASTEST
+                && ticks < MOST_TICKS
+                && self.base.max(self.fast) < LATEST,
             now: self.now,
             estimate: self.estimate,
             base: self.base,
@@ -68,10 +71,13 @@ impl Pace {
     /// Takes in so many cycles, less than 2^20. False when there is more to it.
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) -> bool {
+        if !self.steady {
+            return false;
+        }
         let fast = self.fast + ((cycles * self.rate) >> Rate::FRACTION);
         let estimate = self.base + fast;
         let now = self.now.max(estimate);
-        if !self.steady || (now - estimate).wrapping_sub(self.calm_from) >= self.calm {
+        if (now - estimate).wrapping_sub(self.calm_from) >= self.calm {
             return false;
         }
         (self.fast, self.estimate, self.now) = (fast, estimate, now);
@@ -82,16 +88,22 @@ impl Pace {
     /// Takes in a clock packet. False when there is more to it.
     #[inline(always)]
     pub fn mtc(&mut self, payload: u8) -> bool {
+        if !self.steady {
+            return false;
+        }
         let count = u64::from(payload) << self.shift;
         let cycles = self.cycles.wrapping_sub(self.from);
         let due = count.wrapping_sub(self.count) & self.mask == 1 << self.shift;
         let estimate = self.base + self.ticks;
         let now = self.now.max(estimate);
         let calm = (now - estimate).wrapping_sub(self.calm_from) < self.calm;
-        if !(self.steady && due && calm && self.fast != 0 && cycles != 0) {
+        if !(due && calm && self.fast != 0 && cycles != 0) {
             return false;
         }
         let rate = (self.ticks << Rate::FRACTION) / cycles;
+        if rate >= FASTEST {
+            return false;
+        }
         if rate != 0 {
             self.rate = rate;
         }
@@ -192,13 +204,13 @@ mod tests {
             let mut count = 0x46_u8;
             let packets: Vec<_> = (0..300)
                 .map(|_| match chance(40) {
-                    0 => Packet::Tsc(10_000 + chance(1 << 20)),
-                    1 => Packet::Cbr { ratio: 10 + chance(30) as u8 },
+                    0 => Packet::Tsc(chance(1 << 20) << chance(36)),
+                    1 => Packet::Cbr { ratio: 1 + chance(40) as u8 },
                     2 => Packet::Psb,
                     3 => Packet::Psbend,
                     4 => Packet::Ovf,
                     5 => Packet::Mtc(chance(256) as u8),
-                    6 => Packet::Cyc(chance(1 << 19)),
+                    6 => Packet::Cyc(chance(2) + (chance(1 << 19) & chance(2).wrapping_neg())),
                     7..=16 => {
                         count = count.wrapping_add(1);
                         Packet::Mtc(count)
