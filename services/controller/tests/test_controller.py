@@ -171,7 +171,7 @@ async def test_fifty_starts_with_one_request_id_are_one_session(node: Any, targe
 
 async def test_fifty_starts_of_one_target_are_one_session_and_clear_refusals(node: Any, target: Target) -> None:
     starts = await asyncio.gather(
-        *(node.begin(target.pid, request_id=f"r{n}") for n in range(50)), return_exceptions=True
+        *(node.begin(target.pid, request_id=f"r{n}", period_ms=3000) for n in range(50)), return_exceptions=True
     )
     (winner,) = [start for start in starts if isinstance(start, pb.Session)]
     for refused in starts:
