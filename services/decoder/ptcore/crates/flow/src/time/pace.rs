@@ -3,7 +3,7 @@
 use super::{Anchor, Time};
 use crate::calibration::Rate;
 
-/// What of a [`Time`] changes then, with the few conditions that are left: a third of the instructions.
+/// What of a [`Time`] changes then, with the few conditions that are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub steady: bool,
