@@ -159,9 +159,7 @@ impl<'a> Events<'a> {
     /// The same where the time goes on at a pace; whether there is a note.
     #[inline(never)]
     pub fn take_time_apart(&mut self, pace: &mut Pace, packet: &Packet) -> bool {
-        if pace.steady {
-            self.time.keep(pace);
-        }
+        self.time.keep(pace);
         self.take_time(packet);
         *pace = self.time.pace();
         self.busy

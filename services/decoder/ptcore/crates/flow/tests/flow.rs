@@ -533,8 +533,6 @@ fn times_go_on_where_a_target_cannot_be_read() {
         Packet::Tip(full(AWAY)),
         Packet::Cyc(5),
         Packet::Fup(full(AWAY)),
-    ]);
-    packets.extend([
         Packet::TipPgd(Ip::SUPPRESSED),
         Packet::Cyc(11),
         Packet::TipPge(full(CODE)),

@@ -6,7 +6,7 @@ use crate::calibration::Rate;
 /// What of a [`Time`] changes then, with the few conditions that are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    pub steady: bool,
+    steady: bool,
     pub now: u64,
     estimate: u64,
     base: u64,
@@ -58,9 +58,12 @@ impl Time {
         }
     }
 
-    /// Goes on where the pace has come to, which was steady.
+    /// Goes on where the pace has come to; one that is not steady comes nowhere.
     #[inline]
     pub fn keep(&mut self, pace: &Pace) {
+        if !pace.steady {
+            return;
+        }
         (self.now, self.estimate, self.base, self.fast) = (pace.now, pace.estimate, pace.base, pace.fast);
         self.count = pace.count;
         self.calibration.go_on(pace.count, pace.rate, pace.cycles, pace.from);
@@ -136,18 +139,14 @@ mod tests {
                 assert_eq!(news, None);
                 steady += 1;
             } else {
-                if pace.steady {
-                    time.keep(&pace);
-                }
+                time.keep(&pace);
                 time.take(packet);
                 assert_eq!(time.uncertainty_news(), news);
                 pace = time.pace();
             }
             assert_eq!(pace.now, alone.now());
         }
-        if pace.steady {
-            time.keep(&pace);
-        }
+        time.keep(&pace);
         assert_eq!(format!("{time:?}"), format!("{alone:?}"));
         steady
     }

@@ -80,7 +80,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             events.passed_psb = None;
             self.fresh = true;
         }
-        if S::TIMED && taken.pace.steady {
+        if S::TIMED {
             events.time.keep(&taken.pace);
         }
     }
@@ -101,7 +101,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let data = self.events.reader.data();
         let data = &data[..data.len().min(self.events.alone_from)];
         let mut mix = mixed(self.at);
-        let (mut bits, mut count) = (self.events.bits, self.events.count);
+        let (mut bits, mut count) = (self.events.bits, std::mem::take(&mut self.events.count));
         loop {
             let left = self.use_up(bits, count, &mut mix, sums, taken.pace.now);
             if left != count {
@@ -115,17 +115,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             (bits, count) = match self.packet_ahead(data, taken) {
                 Class::Tnt(bits, count) => (bits, count),
                 Class::Tip => {
-                    self.events.count = 0;
                     let Some(ip) = self.target(taken) else { return Ok(()) };
                     if !self.arrive(ip, taken, &mut mix, sums)? {
                         return Ok(());
                     }
                     (0, 0)
                 }
-                Class::Other => {
-                    self.events.count = 0;
-                    return Ok(());
-                }
+                Class::Other => return Ok(()),
             };
         }
     }
@@ -345,8 +341,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         self.sink.block(&told(self.code, block, kind, ip, self.epoch), now);
         self.hare.rest();
-        self.events.passed_psb = None;
-        self.fresh = true;
+        taken.used_at = self.events.offset;
         match self.code.find_again(self.view, ip) {
             Some(number) => self.at = number,
             None => {
