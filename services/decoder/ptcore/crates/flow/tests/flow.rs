@@ -2,7 +2,7 @@
 
 use crate::support::{Recorder, Sections, Told};
 use pt_flow::{BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics, Time};
-use pt_packet::{writer, Compression, Execution, Ip, Packet};
+use pt_packet::{writer, Compression, Errata, Execution, Ip, Packet};
 use BlockKind::*;
 
 const CODE: u64 = 0x40_1000;
@@ -217,6 +217,28 @@ fn an_overflow_goes_on_at_its_fup() {
         stopped(5),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn an_overflow_may_stand_behind_the_first_byte_of_cycles() {
+    const STRAY: u8 = 0x07;
+    let mut packets = psb_plus(Some(CODE));
+    packets.extend([branches(&[false, false]), Packet::Cyc(3), branches(&[false])]);
+    let mut bytes = stream(&packets);
+    let offset = bytes.len();
+    bytes.push(STRAY);
+    bytes.extend(stream(&[Packet::Ovf, Packet::Fup(full(CODE)), branches(&[false]), Packet::TipPgd(Ip::SUPPRESSED)]));
+    bytes.extend([0; 32]);
+    let mut memory = Sections::default();
+    memory.0.insert(CODE, [0x74, 0x00].repeat(8)); // je 2
+    let errata = Errata { skd007: true, ..Errata::default() };
+    let mut sink = Recorder::default();
+    let config = Config { errata, ..Config::default() };
+    Flow::new(&memory).decode(&bytes, &config, &[], &mut sink);
+    assert!(sink.told.contains(&Told::Overflow(offset, Some(CODE + 6))), "{:x?}", sink.told);
+    // Without the erratum these are two CYC packets.
+    let statistics = Flow::new(&memory).decode(&bytes, &Config::default(), &[], &mut sink);
+    assert_eq!(statistics.ovf, 0);
 }
 
 #[test]

@@ -46,6 +46,8 @@ struct Taken {
 /// Nowhere in the stream.
 const NOWHERE: usize = usize::MAX;
 
+const OVF: [u8; 2] = [0x02, 0xf3];
+
 /// Bytes of the IP by its compression; 0 where there is none.
 const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
 
@@ -207,6 +209,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 let more = word >> 2 & 1;
                 let mut cycles = word >> 3 & 0x1f | ((word >> 9 << 5) * more);
                 let mut size = 1 + more;
+                // An OVF may have taken the place of what is left of the packet (`pt_packet::Errata::skd007`).
+                if [second, third] == OVF {
+                    packets -= 1;
+                    break Class::Other;
+                }
                 if word >> 8 & more != 0 {
                     if third & 1 != 0 {
                         packets -= 1;
@@ -365,7 +372,7 @@ fn passed_over(data: &[u8], at: usize) -> Option<usize> {
     match first {
         0x59 => Some(2),
         0 => Some(1),
-        _ if first & 3 != 3 => None,
+        _ if first & 3 != 3 || [second, third] == OVF => None,
         _ if first & 4 == 0 => Some(1),
         _ if second & 1 == 0 => Some(2),
         _ if third & 1 == 0 => Some(3),
