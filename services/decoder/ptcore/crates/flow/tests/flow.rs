@@ -220,6 +220,21 @@ fn an_overflow_goes_on_at_its_fup() {
 }
 
 #[test]
+fn branches_that_are_left_where_the_code_does_not_fit_are_lost_up_to_the_next_address() {
+    let mut packets = psb_plus(Some(CODE));
+    packets.extend([branches(&[true, true]), Packet::Cyc(3), branches(&[true]), Packet::Tip(full(CODE + 1))]);
+    packets.extend([branches(&[false]), end_at(CODE + 3)[0], end_at(0)[1]]);
+    let mut memory = Sections::default();
+    memory.0.insert(CODE, vec![0xc3, 0x74, 0x00, 0xf4]); // ret of a call that nobody saw; je 3; hlt
+    let mut sink = Recorder::default();
+    let config = Config { resume_at_address: true, ..Config::default() };
+    Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    let [.., Told::Loss(loss), Told::Enabled(ip), going_on, _] = &sink.told[..] else { panic!("{:x?}", sink.told) };
+    assert_eq!((loss.reason, *ip), (Reason::EmptyReturnStack, CODE + 1));
+    assert_eq!(*going_on, block(1, 1, 1, CondNotTaken, 3));
+}
+
+#[test]
 fn an_overflow_may_stand_behind_the_first_byte_of_cycles() {
     const STRAY: u8 = 0x07;
     let mut packets = psb_plus(Some(CODE));

@@ -6,6 +6,7 @@ mod differential;
 mod flow;
 mod griffin;
 mod mutations;
+mod one_by_one;
 mod oracle;
 mod support;
 mod vectors;

@@ -14,10 +14,10 @@ const MUTATIONS: usize = 4000;
 /// More of anything than a stream of these tests has bytes.
 const ENDLESS: usize = 20_000;
 
-const CODE: u64 = 0x40_1000;
+pub const CODE: u64 = 0x40_1000;
 
 /// Every way out of a block, loops, an unknown target, and instructions that packets refer to.
-const PROGRAM: &[u8] = &[
+pub const PROGRAM: &[u8] = &[
     0x90, 0x74, 0x03, 0xeb, 0xfb, 0x90, // 00: nop; 01: je 06; 03: jmp 00; 05: nop
     0xe8, 0x05, 0x00, 0x00, 0x00, // 06: call 10
     0xff, 0xe0, 0x0f, 0x05, 0xf4, // 0b: jmp rax; 0d: syscall; 0f: hlt
@@ -28,10 +28,10 @@ const PROGRAM: &[u8] = &[
 ];
 
 /// Marsaglia, "Xorshift RNGs" (2003).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -53,7 +53,7 @@ impl Random {
         }
     }
 
-    fn packet(&mut self) -> Packet {
+    pub fn packet(&mut self) -> Packet {
         let small = self.below(256) as u8;
         let fup = self.bit();
         let payload = self.0 & 0xffff_ffff;
@@ -101,7 +101,7 @@ impl Random {
     }
 
     /// Packets in any order, with a PSB+ now and then.
-    fn stream(&mut self) -> Vec<u8> {
+    pub fn stream(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for number in 0..20 + self.below(80) {
             if number == 0 || self.below(16) == 0 {
@@ -119,7 +119,7 @@ impl Random {
     }
 
     /// Changes, cuts, removes or repeats bytes.
-    fn damage(&mut self, bytes: &mut Vec<u8>) {
+    pub fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..self.below(6) {
             if bytes.is_empty() {
                 return;
@@ -142,7 +142,7 @@ impl Random {
         }
     }
 
-    fn config(&mut self) -> Config {
+    pub fn config(&mut self) -> Config {
         const MODELS: [u8; 6] = [0, 0x3d, 0x5e, 0x55, 0x9a, 0x5c];
         let cpu = Cpu { family: 6, model: MODELS[self.below(MODELS.len())], stepping: 0 };
         let filter = if self.bit() { Some((CODE, CODE + 0x20)) } else { None };

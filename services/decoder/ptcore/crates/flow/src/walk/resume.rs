@@ -17,6 +17,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let traced = fault.reason != Reason::NotTraced;
         let mut notices = Vec::new();
         let event = loop {
+            // Branches that are left do not fit either.
+            self.events.count = 0;
             let event = match self.pending.take() {
                 // Its place was not found from its own address on.
                 Some(Event::Note) if std::mem::take(&mut self.resumed_at_note) => {
@@ -27,7 +29,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 // What follows is one loss with this.
                 None => self.events.next().map_err(|bad| if traced { fault } else { bad })?,
             };
-            self.events.count = 0;
             match event {
                 Event::Branches | Event::Target { ip: None } | Event::AsyncBranch { to: None, .. } => {}
                 Event::Note => match self.events.note {

@@ -1,0 +1,122 @@
+//! What hot loops tell, held against packets that are taken one by one.
+
+use crate::mutations::{Random, CODE, PROGRAM};
+use crate::support::{griffin, timed, Sections};
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Sink, Statistics};
+use pt_packet::{writer, Packet};
+
+/// All that is told and when, by a sink that looks at times or one that does not.
+#[derive(Default)]
+struct Words<const TIMED: bool>(Vec<(u64, String)>);
+
+impl<const TIMED: bool> Sink for Words<TIMED> {
+    const TIMED: bool = TIMED;
+
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        let Block { start, last, instructions, kind, target, .. } = *block;
+        self.0.push((tsc, format!("{start:x} to {last:x}: {instructions}, {kind:?} to {target:x}")));
+    }
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.0.push((tsc, format!("enabled {ip:x} {resumed}")));
+    }
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.0.push((tsc, format!("disabled {kind:?} {at:x} {target:x?}")));
+    }
+    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
+        self.0.push((tsc, format!("interrupt {from:x} {to:x}")));
+    }
+    fn loss(&mut self, loss: &Loss) {
+        self.0.push((loss.tsc0, format!("{loss:x?}")));
+    }
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.0.push((tsc, format!("overflow {offset:x} {from:x?}")));
+    }
+    fn notice(&mut self, notice: &Notice, tsc: u64) {
+        self.0.push((tsc, format!("{notice:x?}")));
+    }
+}
+
+/// A stream and what it is decoded with.
+struct Case<'c, M> {
+    memory: &'c M,
+    stream: &'c [u8],
+    config: Config,
+}
+
+impl<M: CodeMemory> Case<'_, M> {
+    fn told<const TIMED: bool>(&self, epochs: &[(usize, u32)]) -> (Vec<(u64, String)>, Statistics) {
+        let mut words = Words::<TIMED>::default();
+        let statistics = Flow::new(self.memory).decode(self.stream, &self.config, epochs, &mut words);
+        (words.0, statistics)
+    }
+
+    /// Where an epoch may begin with every byte, nothing is read ahead of it. TNT packets are not put together then, of
+    /// which more fits a damaged trace: what is told is compared up to the first loss. Returns how much that is.
+    fn compare(&self, what: &str) -> usize {
+        let epochs: Vec<_> = (0..self.stream.len()).map(|offset| (offset, 0)).collect();
+        let (one_by_one, statistics) = self.told::<true>(&epochs);
+        let (hot, of_those) = self.told::<true>(&[]);
+        let whole = one_by_one.iter().position(|(_, word)| word.starts_with("Loss")).unwrap_or(one_by_one.len());
+        for (index, (one, other)) in one_by_one[..whole].iter().zip(&hot).enumerate() {
+            assert_eq!(one, other, "{what}: {index} of {whole}, {:?}", self.config);
+        }
+        assert!(hot.len() >= whole, "{what}: {:?}", self.config);
+        if whole == one_by_one.len() {
+            assert_eq!((hot.len(), of_those), (whole, statistics), "{what}: {:?}", self.config);
+        }
+        let (untimed, _) = self.told::<false>(&[]);
+        let flow = |words: &[(u64, String)]| -> Vec<String> {
+            words.iter().map(|(_, word)| word.clone()).filter(|word| !word.starts_with("Notice")).collect()
+        };
+        let flow_of_times = flow(&one_by_one[..whole]);
+        assert!(flow(&untimed).starts_with(&flow_of_times), "{what}: without times, {:?}", self.config);
+        whole
+    }
+}
+
+#[test]
+fn packets_in_any_order_are_told_alike() {
+    let memory = Sections([(CODE, PROGRAM.to_vec())].into());
+    let mut random = Random(0x00c0_ffee_1234_5678);
+    for number in 0..4000 {
+        let mut stream = random.stream();
+        random.damage(&mut stream);
+        let config = random.config();
+        Case { memory: &memory, stream: &stream, config }.compare(&format!("stream {number}"));
+    }
+}
+
+#[test]
+fn a_trace_of_a_processor_with_packets_of_any_kind_between_is_told_alike() {
+    let Some(trace) = griffin("hello") else { return };
+    let whole = timed(&trace.streams.into_values().next().unwrap());
+    let mut random = Random(0x5eed);
+    let errata = Errata::of(Cpu { family: 6, model: 0x5e, stepping: 3 }).unwrap();
+    let known = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, errata, ..Config::default() };
+    let mut compared = 0;
+    for number in 0..40 {
+        let rare = 8 << random.below(12);
+        let mut stream = Vec::new();
+        let mut reader = pt_packet::Reader::new(&whole);
+        let (mut at, mut count) = (0, 0_u8);
+        while let Ok(Some(_)) = reader.read() {
+            stream.extend(&whole[at..reader.offset()]);
+            at = reader.offset();
+            match random.below(6 * rare) {
+                0 => stream.extend([7, 0x02, 0xf3]),
+                1 => writer::write(&mut stream, Packet::Cyc(random.below(1 << 30) as u64)),
+                2 => writer::write(&mut stream, Packet::Tsc(16_800_000 + at as u64)),
+                3 => writer::write(&mut stream, random.packet()),
+                4..9 => {
+                    count = count.wrapping_add(1);
+                    writer::write(&mut stream, Packet::Mtc(count));
+                }
+                _ => {}
+            }
+        }
+        for config in [known, Config { resume_at_address: true, ..known }, random.config()] {
+            compared += Case { memory: &trace.memory, stream: &stream, config }.compare(&format!("trace {number}"));
+        }
+    }
+    assert!(compared > 100_000, "{compared}");
+}
