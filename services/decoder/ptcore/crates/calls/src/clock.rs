@@ -1,7 +1,7 @@
 //! Times between two packets.
 
 use crate::functions::Sums;
-use crate::records::Columns;
+use crate::pages::Pages;
 use std::collections::HashMap;
 
 /// Gives the begins and ends of calls a time: packets say when a stretch of instructions was over, and within the stretch
@@ -12,8 +12,9 @@ pub struct Clock {
     from: u64,
     /// When this one is over; `OPEN` until a packet behind a PSB says so.
     to: u64,
-    /// Instructions of this stretch up to now.
-    run: u64,
+    /// Instructions up to now, and those that had run when this stretch began.
+    pub ran: u64,
+    since: u64,
     /// The time of the last begin or end.
     last: u64,
     waiting: Vec<Waiting>,
@@ -34,12 +35,13 @@ struct Inner {
 /// A begin or an end whose time is not known yet.
 #[derive(Clone, Copy)]
 struct Waiting {
+    /// Instructions that had run.
+    at: u64,
     row: u32,
     /// The function whose own time is over, `NOBODY` when it is not counted.
     before: u32,
     /// Of the call that ended.
     ended: u32,
-    at: u32,
 }
 
 /// Marks in `Waiting::ended`: a begin; the end of a call inside another one of its function.
@@ -53,11 +55,6 @@ const OPEN: u64 = u64::MAX;
 const MOST_WAITING: usize = 1 << 20;
 
 impl Clock {
-    #[inline(always)]
-    pub fn run(&mut self, instructions: u32) {
-        self.run += u64::from(instructions);
-    }
-
     /// Whether no time is known yet.
     #[inline(always)]
     pub fn is_unknown(&self) -> bool {
@@ -66,66 +63,65 @@ impl Clock {
 
     /// What follows is over at `tsc`.
     #[inline(always)]
-    pub fn advance(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
+    pub fn advance(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
         if self.to == OPEN {
             self.to = tsc;
         } else if tsc != self.to {
-            self.settle(tsc, records, sums);
+            self.settle(tsc, pages, sums);
         }
     }
 
     /// What ran up to now is over at `tsc`, which is not before any time that was told. What runs from now on begins there,
     /// and the next time that is told says when it is over.
-    pub fn end_stretch(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
-        self.give_all(records, sums);
+    pub fn end_stretch(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
+        self.give_all(pages, sums);
         self.begin_at(tsc);
     }
 
     /// Nothing waits, and what runs from now on begins at `tsc`.
     pub fn begin_at(&mut self, tsc: u64) {
-        (self.from, self.to, self.run) = (tsc, if tsc == 0 { 0 } else { OPEN }, 0);
+        (self.from, self.to, self.since) = (tsc, if tsc == 0 { 0 } else { OPEN }, self.ran);
     }
 
     /// No instruction runs between the time known last and `tsc`.
-    pub fn skip(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
+    pub fn skip(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
         self.close();
-        self.settle(tsc, records, sums);
+        self.settle(tsc, pages, sums);
         self.from = tsc;
     }
 
     /// The call in `row` begins; up to now `before` was running.
     #[inline(always)]
-    pub fn begins(&mut self, row: u32, before: u32, records: &mut Columns, sums: &mut [Sums]) {
-        self.tell(row, before, BEGIN, records, sums);
+    pub fn begins(&mut self, row: u32, before: u32, pages: &mut Pages, sums: &mut [Sums]) {
+        self.tell(row, before, BEGIN, pages, sums);
     }
 
     /// The call in `row` ends; `ended` is its function, or `INNER`.
     #[inline(always)]
-    pub fn ends(&mut self, row: u32, before: u32, ended: u32, records: &mut Columns, sums: &mut [Sums]) {
-        self.tell(row, before, ended, records, sums);
+    pub fn ends(&mut self, row: u32, before: u32, ended: u32, pages: &mut Pages, sums: &mut [Sums]) {
+        self.tell(row, before, ended, pages, sums);
     }
 
     #[inline(always)]
-    fn tell(&mut self, row: u32, before: u32, ended: u32, records: &mut Columns, sums: &mut [Sums]) {
-        // Stretches of more instructions than a number of 32 bits holds are none that a processor leaves without a packet.
-        let waiting = Waiting { row, before, ended, at: u32::try_from(self.run).unwrap_or(u32::MAX) };
+    fn tell(&mut self, row: u32, before: u32, ended: u32, pages: &mut Pages, sums: &mut [Sums]) {
+        let waiting = Waiting { at: self.ran, row, before, ended };
         if self.from == self.to {
-            self.set(waiting, self.to, records, sums);
+            self.set(waiting, self.to, pages, sums);
         } else {
             self.waiting.push(waiting);
             if self.waiting.len() == MOST_WAITING {
-                self.cut(records, sums);
+                self.cut(pages, sums);
             }
         }
     }
 
     #[cold]
-    fn cut(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+    fn cut(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         let to = self.to;
         self.to = if to == OPEN { self.from } else { self.from + (to - self.from) / 2 };
         self.was_cut = true;
-        self.give_times(records, sums);
-        (self.from, self.to, self.run) = (self.to, to, 0);
+        self.give_times(pages, sums);
+        (self.from, self.to, self.since) = (self.to, to, self.ran);
     }
 
     /// Rows whose begin or end is not known yet.
@@ -170,21 +166,22 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn set(&mut self, waiting: Waiting, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
+    fn set(&mut self, waiting: Waiting, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
         let Waiting { row, before, ended, .. } = waiting;
         if let Some(sums) = sums.get_mut(before as usize) {
             sums.self_ticks += tsc - self.last;
         }
         self.last = tsc;
+        let (page, at) = pages.at(row);
         if ended == BEGIN {
-            records.start_tsc[row as usize] = tsc;
+            page.start_tsc[at] = tsc;
             return;
         }
-        records.end_tsc[row as usize] = tsc;
+        page.end_tsc[at] = tsc;
         if ended == INNER {
             return;
         }
-        let start = records.start_tsc[row as usize];
+        let start = page.start_tsc[at];
         let ticks = if start == 0 { 0 } else { tsc.saturating_sub(start) };
         match sums.get_mut(ended as usize) {
             Some(sums) => sums.total_ticks += ticks,
@@ -193,12 +190,12 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn settle(&mut self, tsc: u64, records: &mut Columns, sums: &mut [Sums]) {
-        self.give_all(records, sums);
+    fn settle(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
+        self.give_all(pages, sums);
         // Before the first time there is nothing to divide.
         self.from = if self.to == 0 { tsc } else { self.to };
         self.to = tsc.max(self.from);
-        self.run = 0;
+        self.since = self.ran;
     }
 
     /// No time was told since the last PSB: none passed.
@@ -209,22 +206,26 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn give_all(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+    fn give_all(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         if !self.waiting.is_empty() {
             self.close();
-            self.give_times(records, sums);
+            self.give_times(pages, sums);
         }
     }
 
-    fn give_times(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+    fn give_times(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         let ticks = self.to - self.from;
         if !self.inner.is_empty() {
             self.take_inner();
         }
         self.past = 0;
         let waiting = std::mem::take(&mut self.waiting);
+        let run = self.ran - self.since;
         for &one in &waiting {
-            self.set(one, self.from + share(ticks, one.at.into(), self.run), records, sums);
+            // Stretches of more instructions than a number of 32 bits holds are none that a processor leaves without a
+            // packet.
+            let at = (one.at - self.since).min(u32::MAX.into());
+            self.set(one, self.from + share(ticks, at, run), pages, sums);
         }
         self.waiting = waiting;
         self.waiting.clear();
@@ -242,16 +243,16 @@ impl Clock {
     }
 
     /// The time that is known last. What waits gets its time.
-    pub fn stop(&mut self, records: &mut Columns, sums: &mut [Sums]) -> u64 {
+    pub fn stop(&mut self, pages: &mut Pages, sums: &mut [Sums]) -> u64 {
         self.close();
-        self.give_all(records, sums);
+        self.give_all(pages, sums);
         self.to
     }
 
     /// The end of the stream; another one may begin.
-    pub fn finish(&mut self, records: &mut Columns, sums: &mut [Sums]) {
+    pub fn finish(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         self.close();
-        self.settle(self.to, records, sums);
+        self.settle(self.to, pages, sums);
         *self = Clock { waiting: std::mem::take(&mut self.waiting), ..Clock::default() };
     }
 }

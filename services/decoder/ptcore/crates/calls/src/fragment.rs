@@ -49,6 +49,14 @@ pub struct Knew {
     pub besides: Vec<News>,
 }
 
+impl Fragment {
+    /// Instructions that ran in it.
+    pub fn ran(&self) -> u64 {
+        let ended = if self.replaced { self.roots_total } else { 0 };
+        ended + self.open.iter().map(OpenCall::ran).sum::<u64>()
+    }
+}
+
 /// A call that is open.
 pub struct OpenCall {
     pub number: u64,
@@ -65,6 +73,13 @@ pub struct OpenCall {
     pub returns_to: u64,
     pub own: u64,
     pub below: u64,
+}
+
+impl OpenCall {
+    /// Instructions of the call, without those of calls below it that are open.
+    pub fn ran(&self) -> u64 {
+        self.own + self.below
+    }
 }
 
 /// Calls of a part; with more of them it is not worth keeping.

@@ -17,6 +17,7 @@ mod in_parts;
 mod known;
 mod losses;
 mod output;
+mod pages;
 mod plan;
 mod records;
 mod stack;

@@ -4,7 +4,7 @@ use crate::arrival::Arrival;
 use crate::blocks::Blocks;
 use crate::edges::Edges;
 use crate::known::Known;
-use crate::stack::Entry;
+use crate::stack::{Entry, NO_ADDRESS};
 use pt_flow::Block;
 
 /// One change of the stack, `run` instructions behind the last one. Two of them fit into a line of the cache.
@@ -22,7 +22,7 @@ pub struct Move {
 /// In place of a function.
 pub const NONE: u32 = u32::MAX;
 /// In place of a return address.
-pub const TAIL: u64 = u64::MAX;
+pub const TAIL: u64 = NO_ADDRESS;
 
 impl Move {
     pub fn pop(run: u32) -> Move {
@@ -32,7 +32,7 @@ impl Move {
     /// The entry is one without flags other than those that its kind has.
     pub fn enter(run: u32, entry: &Entry) -> Move {
         let Entry { function, call_address, target, returns_to, .. } = *entry;
-        Move { run, function, call_address, target, returns_to: returns_to.unwrap_or(TAIL) }
+        Move { run, function, call_address, target, returns_to }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Calls as columns.
 
-use std::ops::Range;
-
 /// The call began before the trace did.
 pub const BEGIN_TRUNCATED: u8 = 1;
 /// The call was not over when the trace or a gapless stretch of it ended.
@@ -88,28 +86,6 @@ impl Columns {
         each!(resize, self, &mut Columns::default(), rows);
     }
 
-    /// Adds rows of `other`.
-    pub(crate) fn extend(&mut self, other: &Columns, rows: Range<usize>) {
-        fn extend<T: Copy>(column: &mut Vec<T>, other: &[T], rows: &Range<usize>) {
-            column.extend_from_slice(&other[rows.clone()]);
-        }
-        let rows = &rows;
-        extend(&mut self.start_tsc, &other.start_tsc, rows);
-        extend(&mut self.end_tsc, &other.end_tsc, rows);
-        extend(&mut self.call_address, &other.call_address, rows);
-        extend(&mut self.target, &other.target, rows);
-        extend(&mut self.instructions, &other.instructions, rows);
-        extend(&mut self.instructions_total, &other.instructions_total, rows);
-        extend(&mut self.depth, &other.depth, rows);
-        extend(&mut self.function, &other.function, rows);
-        extend(&mut self.flags, &other.flags, rows);
-    }
-
-    /// The rows of `kept`, which are in order, become the first ones.
-    pub(crate) fn bring_forward(&mut self, kept: &[u32]) {
-        each!(bring_forward, self, &mut Columns::default(), kept);
-    }
-
     fn reserve(&mut self, rows: usize) {
         fn reserve<T>(column: &mut Vec<T>, _: &mut Vec<T>, rows: usize) {
             column.reserve_exact(rows);
@@ -126,12 +102,6 @@ impl Columns {
 
     pub(crate) fn memory(&self) -> usize {
         self.start_tsc.capacity() * (6 * 8 + 2 * 4 + 1)
-    }
-}
-
-fn bring_forward<T: Copy>(column: &mut [T], _: &mut [T], kept: &[u32]) {
-    for (to, &row) in kept.iter().enumerate() {
-        column[to] = column[row as usize];
     }
 }
 

@@ -16,9 +16,11 @@ use crate::functions::{FunctionTotals, Functions};
 use crate::gathered::Gathered;
 use crate::losses::LossRecord;
 use crate::output::Output;
+use crate::records::TAIL_CALL;
 use crate::window::{Opening, Window, NOBODY};
 pub use frame::{Entry, Interruption};
 pub use frame::{Frame, NO_ADDRESS};
+use frame::{HOLDS, INTERRUPTED};
 use handing_out::MOST_OPEN;
 pub use landings::{Landing, Local};
 pub use outer::Outer;
@@ -29,8 +31,8 @@ pub struct Stack<O> {
     pub interruptions: Vec<Interruption>,
     pub landings: Vec<Landing>,
     pub locals: Vec<Local>,
-    /// Instructions of the innermost call since the last change of the stack.
-    pub own: u64,
+    /// Instructions that had run when nobody was on the stack any more.
+    alone_from: u64,
     /// With more open calls the stretch ends.
     most_open: usize,
     /// Depth of the outermost call that is open.
@@ -66,7 +68,7 @@ impl<O: Output> Stack<O> {
             interruptions: Vec::new(),
             landings: Vec::new(),
             locals: Vec::new(),
-            own: 0,
+            alone_from: 0,
             most_open: if output.rows() == usize::MAX { usize::MAX } else { MOST_OPEN },
             base: 0,
             outer: None,
@@ -89,8 +91,7 @@ impl<O: Output> Stack<O> {
 
     #[inline(always)]
     pub fn run(&mut self, instructions: u32) {
-        self.own += u64::from(instructions);
-        self.clock.run(instructions);
+        self.clock.ran += u64::from(instructions);
     }
 
     #[inline(always)]
@@ -121,47 +122,61 @@ impl<O: Output> Stack<O> {
     }
 
     pub fn interruption(&mut self) -> Option<&mut Interruption> {
-        let asynchronous = self.frames.last().is_some_and(|frame| frame.asynchronous);
+        let asynchronous = self.frames.last().is_some_and(Frame::is_asynchronous);
         self.interruptions.last_mut().filter(|_| asynchronous)
     }
 
     /// What runs from now on is over at `tsc`.
     #[inline(always)]
     pub fn advance(&mut self, tsc: u64) {
-        self.clock.advance(tsc, &mut self.window.columns, &mut self.functions.sums);
+        self.clock.advance(tsc, &mut self.window.pages, &mut self.functions.sums);
     }
 
     /// What ran up to now is over at `tsc`, and what runs from now on begins there.
     pub fn end_stretch_of_time(&mut self, tsc: u64) {
-        self.clock.end_stretch(tsc, &mut self.window.columns, &mut self.functions.sums);
+        self.clock.end_stretch(tsc, &mut self.window.pages, &mut self.functions.sums);
     }
 
     /// Nothing runs until `tsc`.
     pub fn skip(&mut self, tsc: u64) {
-        self.clock.skip(tsc, &mut self.window.columns, &mut self.functions.sums);
+        self.clock.skip(tsc, &mut self.window.pages, &mut self.functions.sums);
     }
 
     #[inline(always)]
     pub fn push(&mut self, entry: &Entry) {
-        let before = self.frames.last().map_or(NOBODY, |frame| frame.timed);
-        let row = self.open(entry, self.clock.is_unknown());
-        self.clock.begins(row, before, &mut self.window.columns, &mut self.functions.sums);
+        let timeless = self.clock.is_unknown();
+        let (row, before) = self.open(entry, timeless);
+        self.clock.begins(row, before, &mut self.window.pages, &mut self.functions.sums);
+    }
+
+    /// A call begins that interrupts what runs.
+    pub fn push_interruption(&mut self, entry: &Entry, interruption: Interruption) {
+        self.push(entry);
+        self.interruptions.push(interruption);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.marks |= INTERRUPTED;
+        }
     }
 
     /// The innermost call goes over into another one, which returns to where it would have.
-    pub fn replace(&mut self, entry: &Entry) {
-        let returns_to = self.frames.last().map(|frame| frame.returns_to).filter(|&address| address != NO_ADDRESS);
-        let interruption = self.interruption().copied();
+    #[inline(never)]
+    pub fn replace(&mut self, function: u32, call_address: u64, target: u64) {
+        let returns_to = self.frames.last().map_or(NO_ADDRESS, |frame| frame.returns_to);
+        let entry = Entry { function, call_address, target, returns_to, flags: TAIL_CALL };
+        if let Some(&mut interruption) = self.interruption() {
+            self.pop(0);
+            return self.push_interruption(&entry, interruption);
+        }
         self.pop(0);
-        self.push(&Entry { returns_to, interruption, ..*entry });
+        self.push(&entry);
     }
 
     /// Ends the innermost call.
     #[inline(always)]
     pub fn pop(&mut self, flags: u8) {
-        let Some(Frame { row, function, timed, asynchronous, own, below, .. }) = self.frames.pop() else { return };
-        let own = own + std::mem::take(&mut self.own);
-        let total = own + below;
+        let Some(Frame { row, function, timed, marks, began, below, .. }) = self.frames.pop() else { return };
+        let total = self.clock.ran - began;
+        let own = total - below;
         let sums = &mut self.functions.sums[function as usize];
         sums.open -= 1;
         sums.calls += 1;
@@ -173,62 +188,63 @@ impl<O: Output> Stack<O> {
         } else {
             ended = INNER;
         }
-        let (at, columns) = (row as usize, &mut self.window.columns);
-        columns.instructions[at] = own;
-        columns.instructions_total[at] = total;
+        let (page, at) = self.window.pages.at(row);
+        page.instructions[at] = own;
+        page.instructions_total[at] = total;
         if flags != 0 {
-            columns.flags[at] |= flags;
+            page.flags[at] |= flags;
         }
-        if asynchronous {
-            self.interruptions.pop();
+        if marks != 0 {
+            self.forget(marks);
         }
-        if !self.landings.is_empty() || !self.locals.is_empty() {
-            self.forget_below();
-        }
-        self.clock.ends(row, timed, ended, &mut self.window.columns, &mut self.functions.sums);
+        self.clock.ends(row, timed, ended, &mut self.window.pages, &mut self.functions.sums);
         match self.frames.last_mut() {
             Some(frame) => frame.below += total,
-            None => {
-                self.roots.push(row);
-                self.roots_total += total;
-            }
+            None => self.root_ended(row, total),
         }
     }
 
+    /// What belonged to a call that is over.
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self, marks: u8) {
+        if marks & INTERRUPTED != 0 {
+            self.interruptions.pop();
+        }
+        if marks & HOLDS != 0 {
+            self.forget_below();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn root_ended(&mut self, row: u32, total: u64) {
+        self.roots.push(row);
+        self.roots_total += total;
+        self.alone_from = self.clock.ran;
+    }
+
+    /// The row of the call, and whose own time passed up to now.
     #[inline(always)]
-    fn open(&mut self, entry: &Entry, timeless: bool) -> u32 {
-        if !self.window.has_room() {
+    fn open(&mut self, entry: &Entry, timeless: bool) -> (u32, u32) {
+        if !self.window.is_ready() {
             self.make_room();
         }
-        if self.frames.len() > self.most_open {
-            self.end_too_many();
-        }
         let depth = self.base + self.frames.len() as u32;
-        let parent = match self.frames.last_mut() {
-            Some(frame) => {
-                frame.own += std::mem::take(&mut self.own);
-                frame.row
-            }
-            None => self.outermost(),
+        let (parent, before, began) = match self.frames.last() {
+            Some(frame) => (frame.row, frame.timed, self.clock.ran),
+            None => (self.outermost(), NOBODY, self.alone_from),
         };
-        let Entry { function, call_address, target, flags, .. } = *entry;
+        let Entry { function, call_address, target, returns_to, flags } = *entry;
         let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth });
         let sums = &mut self.functions.sums[function as usize];
         sums.open += 1;
         if sums.role == Role::SetJump {
-            self.remember_landing(entry.returns_to);
+            self.remember_landing(returns_to);
         }
-        self.interruptions.extend(entry.interruption);
-        self.frames.push(Frame {
-            row,
-            function,
-            timed: if timeless { NOBODY } else { function },
-            asynchronous: entry.interruption.is_some(),
-            returns_to: entry.returns_to.unwrap_or(NO_ADDRESS),
-            own: 0,
-            below: 0,
-        });
-        row
+        let timed = if timeless { NOBODY } else { function };
+        self.frames.push(Frame { row, function, timed, marks: 0, returns_to, began, below: 0 });
+        (row, before)
     }
 
     /// Whether no call was told yet.
@@ -240,7 +256,7 @@ impl<O: Output> Stack<O> {
     /// stays for another stream.
     pub fn finish(&mut self) -> Vec<FunctionTotals> {
         self.end();
-        self.clock.finish(&mut self.window.columns, &mut self.functions.sums);
+        self.clock.finish(&mut self.window.pages, &mut self.functions.sums);
         self.hand_out(true);
         self.deliver();
         self.gathered.clear(0);
@@ -251,7 +267,7 @@ impl<O: Output> Stack<O> {
         self.named.clear();
         self.landings.clear();
         self.locals.clear();
-        (self.stretch, self.begin_tsc, self.own) = (1, 0, 0);
+        (self.stretch, self.begin_tsc, self.alone_from) = (1, 0, self.clock.ran);
         totals
     }
 }

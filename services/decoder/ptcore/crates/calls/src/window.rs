@@ -1,18 +1,15 @@
 //! Calls that were not handed out yet.
 
 use crate::found::Found;
-use crate::records::{Columns, Records, NO_PARENT};
+use crate::pages::{Pages, ROWS};
+use crate::records::{Records, NO_PARENT};
 
 /// No row.
 pub const NOBODY: u32 = u32::MAX;
-/// Stands for a caller of which only the number is here.
-const ELSEWHERE: u32 = u32::MAX - 1;
 /// With a level in its low bits: a caller that began in a part of the stream before.
 const OUTER: u32 = 1 << 31;
 /// A stretch leaves so many numbers free for callers that are found late. One in which more are found is ended.
 pub const MOST_FOUND: u64 = 1 << 20;
-/// Columns grow by this many rows: few enough to stay in the cache until they are filled.
-const GROWTH: usize = 512;
 
 /// What is known when a call begins.
 #[derive(Clone, Copy)]
@@ -28,10 +25,11 @@ pub struct Opening {
 /// Calls in the order in which they became known, by row. Rows change when calls are handed out; numbers do not.
 #[derive(Default)]
 pub struct Window {
-    pub columns: Columns,
-    /// Row of the caller.
-    pub parent: Vec<u32>,
+    pub pages: Pages,
     pub rows: u32,
+    /// Rows that there is room for, and how far it may be filled without a look at how many calls are open.
+    room: u32,
+    limit: u32,
     /// Number and caller's number of the first rows, which were known when calls were handed out last.
     old: Vec<(u64, u64)>,
     /// From which row on numbers count from which one on.
@@ -50,17 +48,26 @@ pub struct Window {
 }
 
 impl Window {
+    /// Whether the next row can be opened without further ado.
     #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        self.rows < self.limit
+    }
+
+    /// So many rows may be opened now, as far as there is room.
+    pub fn allow(&mut self, rows: usize) {
+        self.limit = self.room.min(self.rows.saturating_add(u32::try_from(rows).unwrap_or(u32::MAX)));
+    }
+
     pub fn has_room(&self) -> bool {
-        (self.rows as usize) < self.parent.len()
+        self.rows < self.room
     }
 
     #[cold]
     #[inline(never)]
     pub fn grow(&mut self, most: usize) {
-        let rows = self.parent.len() + GROWTH.min(most).max(1);
-        self.columns.resize(rows);
-        self.parent.resize(rows, 0);
+        self.room += ROWS.min(most).max(1) as u32;
+        self.pages.grow(self.room as usize);
     }
 
     /// Rows that became known since calls were handed out last.
@@ -71,16 +78,16 @@ impl Window {
     /// The next row; there must be room. What is not given is anything until it is known.
     #[inline(always)]
     pub fn open(&mut self, call: &Opening) -> u32 {
-        let row = self.rows as usize;
+        let row = self.rows;
         self.rows += 1;
-        let columns = &mut self.columns;
-        columns.function[row] = call.function;
-        columns.call_address[row] = call.call_address;
-        columns.target[row] = call.target;
-        self.parent[row] = call.parent;
-        columns.depth[row] = call.depth;
-        columns.flags[row] = call.flags;
-        row as u32
+        let (page, at) = self.pages.at(row);
+        page.function[at] = call.function;
+        page.call_address[at] = call.call_address;
+        page.target[at] = call.target;
+        page.parent[at] = call.parent;
+        page.depth[at] = call.depth;
+        page.flags[at] = call.flags;
+        row
     }
 
     /// Begins a gapless stretch.
@@ -107,7 +114,10 @@ impl Window {
         if self.torn {
             self.found.push(Found { caller, last: self.linear(row) - 1 });
         } else {
-            roots.iter().for_each(|&root| self.parent[root as usize] = row);
+            for &root in roots {
+                let (page, at) = self.pages.at(root);
+                page.parent[at] = row;
+            }
         }
         self.late.push((row, caller, if self.torn { row } else { self.stretch }));
     }
@@ -145,12 +155,19 @@ impl Window {
     /// Adds a call that began in such a part, where all rows are calls that stayed. `go_on_at` has to follow.
     pub fn adopt(&mut self, number: u64, caller: u64, opening: &Opening, start_tsc: u64) -> u32 {
         if !self.has_room() {
-            self.grow(GROWTH);
+            self.grow(ROWS);
         }
-        let row = self.open(&Opening { parent: if caller == NO_PARENT { NOBODY } else { ELSEWHERE }, ..*opening });
-        self.columns.start_tsc[row as usize] = start_tsc;
+        let row = self.open(opening);
+        self.begin_at(row, start_tsc);
         self.old.push((number, caller));
+        self.limit = 0;
         row
+    }
+
+    /// The call in the row began at `tsc`.
+    pub fn begin_at(&mut self, row: u32, tsc: u64) {
+        let (page, at) = self.pages.at(row);
+        page.start_tsc[at] = tsc;
     }
 
     /// Numbers of the calls that stayed when calls were handed out last.
@@ -184,28 +201,36 @@ impl Window {
             numbers[row as usize] = number;
         }
         let next = self.next();
-        let caller = |row: usize| match self.parent[row] {
+        let first = self.first;
+        let caller = |parent: u32| match parent {
             NOBODY => NO_PARENT,
-            ELSEWHERE => self.old[row].1,
-            outer if outer >= OUTER => self.first - 1 - u64::from(outer ^ OUTER),
+            outer if outer >= OUTER => first - 1 - u64::from(outer ^ OUTER),
             parent => numbers[parent as usize],
         };
+        // The callers of the first rows are known by their numbers only.
+        let is_old = |row: usize| row < self.old.len();
         let mut from = 0;
         for &end in kept.iter().chain([&self.rows]) {
             let range = from..end as usize;
             from = range.end + 1;
             records.call.extend_from_slice(&numbers[range.clone()]);
-            records.parent.extend(range.clone().map(caller));
-            records.columns.extend(&self.columns, range);
+            let new = range.start.max(self.old.len())..range.end;
+            records.parent.extend(range.clone().take_while(|&row| is_old(row)).map(|row| self.old[row].1));
+            for (page, rows) in self.pages.parts(new) {
+                records.parent.extend(page.parent[rows].iter().map(|&parent| caller(parent)));
+            }
+            self.pages.add_to(&mut records.columns, range);
         }
-        let old: Vec<_> = kept.iter().map(|&row| (numbers[row as usize], caller(row as usize))).collect();
+        let stays = |&row: &u32| {
+            let (page, at) = self.pages.look_at(row);
+            let caller = if is_old(row as usize) { self.old[row as usize].1 } else { caller(page.parent[at]) };
+            (numbers[row as usize], caller)
+        };
+        let old = kept.iter().map(stays).collect();
         self.old = old;
         self.numbers = numbers;
-        self.columns.bring_forward(kept);
-        for (parent, &(_, caller)) in self.parent.iter_mut().zip(&self.old) {
-            *parent = if caller == NO_PARENT { NOBODY } else { ELSEWHERE };
-        }
-        self.rows = kept.len() as u32;
+        self.pages.bring_forward(kept);
+        (self.rows, self.limit) = (kept.len() as u32, 0);
         self.runs.clear();
         self.runs.push((self.rows, next));
         self.late.clear();
@@ -221,7 +246,8 @@ impl Window {
             let mut late = of_stretch.iter().rev().map(|late| late.0).peekable();
             let mut deeper = 0;
             for row in (of_stretch[0].2..=of_stretch[of_stretch.len() - 1].0).rev() {
-                self.columns.depth[row as usize] += deeper;
+                let (page, at) = self.pages.at(row);
+                page.depth[at] += deeper;
                 deeper += u32::from(late.next_if_eq(&row).is_some());
             }
         }
@@ -229,11 +255,11 @@ impl Window {
 
     /// For another stream.
     pub fn reset(&mut self) {
-        let Window { columns, parent, numbers, .. } = std::mem::take(self);
-        *self = Window { columns, parent, numbers, ..Window::default() };
+        let Window { pages, room, numbers, .. } = std::mem::take(self);
+        *self = Window { pages, room, numbers, ..Window::default() };
     }
 
     pub fn memory(&self) -> usize {
-        self.columns.memory() + self.parent.capacity() * 4 + self.numbers.capacity() * 8
+        self.pages.memory() + self.numbers.capacity() * 8
     }
 }

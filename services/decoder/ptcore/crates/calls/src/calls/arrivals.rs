@@ -5,8 +5,8 @@ use crate::arrival::{Arrival, Left};
 use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
-use crate::records::{ASYNCHRONOUS, BEGIN_TRUNCATED, TAIL_CALL};
-use crate::stack::{Entry, Interruption};
+use crate::records::{ASYNCHRONOUS, BEGIN_TRUNCATED};
+use crate::stack::{Entry, Interruption, NO_ADDRESS};
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -54,7 +54,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if !entered.entry && self.stack.function() == Some(entered.function) {
             return self.stack.call_locally(returns_to);
         }
-        self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, from, target) });
+        self.stack.push(&Entry { returns_to, ..plain(entered, from, target) });
     }
 
     fn jump(&mut self, entered: Entered, target: u64) {
@@ -64,7 +64,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.stack.function() == Some(entered.function) {
             return;
         }
-        self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, self.end, target) });
+        self.stack.replace(entered.function, self.end, target);
     }
 
     /// True when the jump left the function that jumps far.
@@ -126,11 +126,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return self.unwind_to(entered, target);
         }
         let interruption = Interruption { resumes: left.resumes, repeats: left.at, returning: false };
-        self.stack.push(&Entry {
-            flags: ASYNCHRONOUS,
-            interruption: Some(interruption),
-            ..plain(entered, left.at, target)
-        });
+        let entry = Entry { flags: ASYNCHRONOUS, ..plain(entered, left.at, target) };
+        self.stack.push_interruption(&entry, interruption);
     }
 
     pub(super) fn interrupt_at(&mut self, left: Left, to: u64) {
@@ -146,5 +143,5 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 }
 
 pub(super) fn plain(entered: Entered, call_address: u64, target: u64) -> Entry {
-    Entry { function: entered.function, call_address, target, returns_to: None, flags: 0, interruption: None }
+    Entry { function: entered.function, call_address, target, returns_to: NO_ADDRESS, flags: 0 }
 }

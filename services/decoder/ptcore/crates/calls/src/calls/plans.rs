@@ -61,7 +61,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                         return None;
                     }
                     let entered = Entered { function: known.called, entry: known.entry };
-                    let entry = Entry { returns_to: Some(returns_to), ..plain(entered, from, block.start) };
+                    let entry = Entry { returns_to, ..plain(entered, from, block.start) };
                     plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     open.push((known.called, returns_to));
                 }

@@ -1,13 +1,10 @@
 //! The flow as it is told: paths by their plans, losses, and where tracing is disabled.
 
-use super::arrivals::plain;
 use super::Calls;
 use crate::arrival::{Arrival, Left};
-use crate::functions::Entered;
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
 use crate::plan::{Move, NONE, TAIL};
-use crate::records::TAIL_CALL;
 use crate::stack::Entry;
 use pt_flow::{Block, DisableKind, Loss, Path, Sink};
 use pt_image::Symbols;
@@ -58,11 +55,9 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             if function == NONE {
                 self.stack.pop(0);
             } else if returns_to == TAIL {
-                let entered = Entered { function, entry: false };
-                self.stack.replace(&Entry { flags: TAIL_CALL, ..plain(entered, call_address, target) });
+                self.stack.replace(function, call_address, target);
             } else {
-                let entered = Entered { function, entry: false };
-                self.stack.push(&Entry { returns_to: Some(returns_to), ..plain(entered, call_address, target) });
+                self.stack.push(&Entry { function, call_address, target, returns_to, flags: 0 });
             }
         }
         self.stack.run(run);

@@ -31,7 +31,7 @@ impl<O: Output> Stack<O> {
     fn is_at(&self, index: usize, level: &Level, part: &Fragment) -> bool {
         let frame = &self.frames[index];
         self.functions.key(frame.function) == part.functions[level.function as usize].0
-            && !frame.asynchronous
+            && !frame.is_asynchronous()
             && (frame.timed == NOBODY) == (part.start_tsc == 0)
             && level.returned_to.is_none_or(|address| frame.returns_to == address)
     }

@@ -6,13 +6,24 @@ pub struct Frame {
     pub function: u32,
     /// Whose own time passes while the call is the innermost: its function, or nobody where its begin has no time.
     pub timed: u32,
-    /// Interrupted what ran; the interruption is the last one that is open.
-    pub asynchronous: bool,
+    /// What makes it other than most calls.
+    pub marks: u8,
     /// `NO_ADDRESS` when it is not known.
     pub returns_to: u64,
-    /// Instructions of the call itself and of those below it that are over.
-    pub own: u64,
+    /// Instructions that had run when it began, and those of calls below it that are over.
+    pub began: u64,
     pub below: u64,
+}
+
+/// Interrupted what ran; the interruption is the last one that is open.
+pub const INTERRUPTED: u8 = 1;
+/// Landings or calls of its own code are remembered as long as it is open.
+pub const HOLDS: u8 = 2;
+
+impl Frame {
+    pub fn is_asynchronous(&self) -> bool {
+        self.marks & INTERRUPTED != 0
+    }
 }
 
 /// Where the interrupted code goes on.
@@ -31,9 +42,9 @@ pub struct Entry {
     pub function: u32,
     pub call_address: u64,
     pub target: u64,
-    pub returns_to: Option<u64>,
+    /// `NO_ADDRESS` when it is not known.
+    pub returns_to: u64,
     pub flags: u8,
-    pub interruption: Option<Interruption>,
 }
 
 pub const NO_ADDRESS: u64 = u64::MAX;

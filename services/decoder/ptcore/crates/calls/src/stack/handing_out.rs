@@ -18,6 +18,16 @@ impl<O: Output> Stack<O> {
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&mut self) {
+        if !self.window.has_room() {
+            self.make_window();
+        }
+        if self.frames.len() > self.most_open {
+            self.end();
+        }
+        self.window.allow(self.most_open.saturating_add(1) - self.frames.len());
+    }
+
+    fn make_window(&mut self) {
         // To look at the calls that are open takes no longer than as many new ones took.
         let most = self.output.rows();
         let new = most.min(WINDOW.max(self.frames.len()));
@@ -30,12 +40,6 @@ impl<O: Output> Stack<O> {
         if !self.window.has_room() {
             self.window.grow(new);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn end_too_many(&mut self) {
-        self.end();
     }
 
     /// Calls that are over leave the window, with their times. `last`: no more will come.

@@ -1,5 +1,6 @@
 //! Where calls may go on without a return of their own: behind `setjmp`, and inside the function itself.
 
+use super::frame::{HOLDS, NO_ADDRESS};
 use super::Stack;
 use crate::output::Output;
 
@@ -33,8 +34,13 @@ impl<O: Output> Stack<O> {
         !self.landings.is_empty()
     }
 
-    pub(super) fn remember_landing(&mut self, address: Option<u64>) {
-        let (Some(address), depth) = (address, self.frames.len()) else { return };
+    #[cold]
+    pub(super) fn remember_landing(&mut self, address: u64) {
+        if address == NO_ADDRESS {
+            return;
+        }
+        let depth = self.frames.len();
+        self.hold(depth);
         let known = self.landings.iter().rev().take_while(|landing| landing.depth == depth);
         if !known.into_iter().any(|landing| landing.address == address) {
             self.landings.push(Landing { address, depth });
@@ -44,7 +50,9 @@ impl<O: Output> Stack<O> {
     /// Remembers a call of the function's own code.
     pub fn call_locally(&mut self, returns_to: u64) {
         if self.locals.len() < MAX_LOCALS {
-            self.locals.push(Local { returns_to, depth: self.frames.len() });
+            let depth = self.frames.len();
+            self.hold(depth);
+            self.locals.push(Local { returns_to, depth });
         }
         if let Some(outer) = &mut self.outer {
             outer.most_locals = outer.most_locals.max(self.locals.len());
@@ -60,6 +68,13 @@ impl<O: Output> Stack<O> {
             self.locals.pop();
         }
         own
+    }
+
+    /// Something is remembered that belongs to the innermost of so many calls.
+    pub(super) fn hold(&mut self, depth: usize) {
+        if let Some(frame) = depth.checked_sub(1).and_then(|index| self.frames.get_mut(index)) {
+            frame.marks |= HOLDS;
+        }
     }
 
     /// Forgets what belonged to calls that are over.

@@ -4,7 +4,7 @@
 //! Levels count outwards from the call that was the innermost one where the part begins. The outermost call that is open is
 //! always one of them, or came in the place of one by a jump.
 
-use super::frame::Entry;
+use super::frame::{Entry, NO_ADDRESS};
 use super::Stack;
 use crate::output::Output;
 use crate::window::{Window, NOBODY};
@@ -46,6 +46,7 @@ impl<O: Output> Stack<O> {
         self.clock.join(tsc);
         self.window.begin();
         (self.base, self.most_open) = (DEPTH, MOST);
+        self.window.allow(0);
         self.outer = Some(Box::default());
         self.open_outer(function, address);
     }
@@ -66,9 +67,9 @@ impl<O: Output> Stack<O> {
     }
 
     fn open_outer(&mut self, function: u32, target: u64) {
-        let entry = Entry { function, call_address: 0, target, returns_to: None, flags: 0, interruption: None };
-        let row = self.open(&entry, self.begin_tsc == 0);
-        self.window.columns.start_tsc[row as usize] = self.begin_tsc;
+        let entry = Entry { function, call_address: 0, target, returns_to: NO_ADDRESS, flags: 0 };
+        let (row, _) = self.open(&entry, self.begin_tsc == 0);
+        self.window.begin_at(row, self.begin_tsc);
         if let Some(outer) = &mut self.outer {
             self.window.is_outer(row, outer.levels.len() as u32);
             outer.levels.push(Level { function, returned_to: None });

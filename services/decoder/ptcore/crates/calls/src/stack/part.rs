@@ -11,9 +11,8 @@ impl Stack<Collected> {
     /// What is known of the part; another one may begin. `None` where something depends on what lies around it.
     pub fn end_part(&mut self) -> Option<Fragment> {
         let (first, start_tsc) = (self.window.first(), self.begin_tsc);
-        let end_tsc = self.clock.stop(&mut self.window.columns, &mut self.functions.sums);
-        if let Some(frame) = self.frames.last_mut() {
-            frame.own += std::mem::take(&mut self.own);
+        let end_tsc = self.clock.stop(&mut self.window.pages, &mut self.functions.sums);
+        if let Some(frame) = self.frames.last() {
             let passed = self.clock.catch_up(end_tsc);
             if let Some(sums) = self.functions.sums.get_mut(frame.timed as usize) {
                 sums.self_ticks += passed;
@@ -64,21 +63,22 @@ impl Stack<Collected> {
 
     fn open_call(&self, index: usize) -> OpenCall {
         let frame = &self.frames[index];
-        let (row, columns) = (frame.row as usize, &self.window.columns);
+        let (page, at) = self.window.pages.look_at(frame.row);
+        let until = self.frames.get(index + 1).map_or(self.clock.ran, |inner| inner.began);
         let (number, caller) = self.window.kept_call(frame.row);
         OpenCall {
             number,
             caller,
-            depth: columns.depth[row],
-            start_tsc: columns.start_tsc[row],
+            depth: page.depth[at],
+            start_tsc: page.start_tsc[at],
             function: frame.function,
-            call_address: columns.call_address[row],
-            target: columns.target[row],
-            flags: columns.flags[row],
+            call_address: page.call_address[at],
+            target: page.target[at],
+            flags: page.flags[at],
             timed: frame.timed != NOBODY,
-            asynchronous: frame.asynchronous,
+            asynchronous: frame.is_asynchronous(),
             returns_to: frame.returns_to,
-            own: frame.own,
+            own: until - frame.began - frame.below,
             below: frame.below,
         }
     }

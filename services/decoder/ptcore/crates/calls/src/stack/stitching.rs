@@ -1,10 +1,10 @@
 //! Parts of a stream that were decoded by themselves, put behind one another.
 
-use super::frame::{Frame, NO_ADDRESS};
+use super::frame::{Frame, INTERRUPTED, NO_ADDRESS};
 use super::handing_out::told_as;
 use super::placing::{LevelEnd, Placing};
 use super::{Landing, Local, Stack};
-use crate::fragment::Fragment;
+use crate::fragment::{Fragment, OpenCall};
 use crate::output::Output;
 use crate::window::{Opening, NOBODY};
 
@@ -25,6 +25,7 @@ impl<O: Output> Stack<O> {
             gathered.append(&mut part.records);
         }
         let returns_to = self.end_levels(&part, &ends);
+        self.clock.ran += part.ran();
         self.add_sums(&part, numbers);
         self.adopt(&part, &placing, returns_to, numbers);
         self.window.go_on_at(placing.next + (part.next - part.first));
@@ -38,8 +39,7 @@ impl<O: Output> Stack<O> {
     /// What passed up to `tsc` is the innermost call's.
     fn catch_up(&mut self, tsc: u64) {
         let passed = self.clock.catch_up(tsc);
-        let Some(frame) = self.frames.last_mut() else { return };
-        frame.own += std::mem::take(&mut self.own);
+        let Some(frame) = self.frames.last() else { return };
         if let Some(sums) = self.functions.sums.get_mut(frame.timed as usize) {
             sums.self_ticks += passed;
         }
@@ -54,18 +54,18 @@ impl<O: Output> Stack<O> {
         for end in &ends[..over] {
             let Some(frame) = self.frames.pop() else { break };
             returns_to = frame.returns_to;
-            let known = frame.own + frame.below;
-            let (own, total) = (frame.own + end.own, known + before + end.total);
-            let (row, columns) = (frame.row as usize, &mut self.window.columns);
-            columns.instructions[row] = own;
-            columns.instructions_total[row] = total;
-            columns.end_tsc[row] = end.end_tsc;
-            columns.flags[row] |= end.flags;
-            let start = columns.start_tsc[row];
-            before += known;
+            let known = self.clock.ran - frame.began;
+            let own = known - frame.below - before;
+            let (page, at) = self.window.pages.at(frame.row);
+            page.instructions[at] = own + end.own;
+            page.instructions_total[at] = known + end.total;
+            page.end_tsc[at] = end.end_tsc;
+            page.flags[at] |= end.flags;
+            let start = page.start_tsc[at];
+            before = known;
             let sums = &mut self.functions.sums[frame.function as usize];
             sums.open -= 1;
-            sums.self_instructions += frame.own;
+            sums.self_instructions += own;
             if sums.open == 0 {
                 sums.remember(self.stretch);
                 sums.total_instructions += before;
@@ -75,7 +75,6 @@ impl<O: Output> Stack<O> {
         let inside = before + part.roots_total;
         match (self.frames.last_mut(), part.open.first()) {
             (Some(frame), Some(open)) if !part.replaced => {
-                frame.own += open.own;
                 frame.below += open.below + before;
             }
             (Some(frame), _) => frame.below += inside,
@@ -104,6 +103,8 @@ impl<O: Output> Stack<O> {
     /// Takes over the calls that are open at the end of the part.
     fn adopt(&mut self, part: &Fragment, placing: &Placing<'_>, returns_to: u64, numbers: &[u32]) {
         let depth = self.frames.len();
+        let open: u64 = part.open.iter().skip(usize::from(!part.replaced)).map(OpenCall::ran).sum();
+        let mut began = self.clock.ran - open;
         for (index, call) in part.open.iter().enumerate().skip(usize::from(!part.replaced)) {
             let function = numbers[call.function as usize];
             let (number, caller, depth) = placing.place_open(call);
@@ -115,11 +116,12 @@ impl<O: Output> Stack<O> {
                 row,
                 function,
                 timed: if call.timed { function } else { NOBODY },
-                asynchronous: call.asynchronous,
+                marks: if call.asynchronous { INTERRUPTED } else { 0 },
                 returns_to: if index == 0 { returns_to } else { call.returns_to },
-                own: call.own,
+                began,
                 below: call.below,
             });
+            began += call.ran();
         }
         // The outermost call of the part is the first one in its own count.
         let below = depth - usize::from(!part.replaced);
@@ -131,6 +133,9 @@ impl<O: Output> Stack<O> {
                 self.landings.push(landing);
             }
         }
+        let held = self.landings.iter().map(|landing| landing.depth);
+        let held: Vec<_> = held.chain(self.locals.iter().map(|local| local.depth)).collect();
+        held.into_iter().for_each(|depth| self.hold(depth));
     }
 
     /// The numbers by which those who take the calls know functions.

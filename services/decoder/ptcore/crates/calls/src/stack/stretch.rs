@@ -1,6 +1,6 @@
 //! Gapless stretches, and the callers that are found late in them.
 
-use super::frame::Entry;
+use super::frame::{Entry, NO_ADDRESS};
 use super::Stack;
 use crate::output::Output;
 use crate::records::BEGIN_TRUNCATED;
@@ -33,10 +33,9 @@ impl<O: Output> Stack<O> {
         if self.window.is_full() {
             self.forget_roots();
         }
-        let entry =
-            Entry { function, call_address: 0, target, returns_to: None, flags: BEGIN_TRUNCATED, interruption: None };
-        let row = self.open(&entry, self.begin_tsc == 0);
-        self.window.columns.start_tsc[row as usize] = self.begin_tsc;
+        let entry = Entry { function, call_address: 0, target, returns_to: NO_ADDRESS, flags: BEGIN_TRUNCATED };
+        let (row, _) = self.open(&entry, self.begin_tsc == 0);
+        self.window.begin_at(row, self.begin_tsc);
         self.window.came_late(row, &self.roots);
         self.are_inside(function);
     }
@@ -46,6 +45,7 @@ impl<O: Output> Stack<O> {
         self.roots.clear();
         if let Some(frame) = self.frames.last_mut() {
             frame.below = std::mem::take(&mut self.roots_total);
+            frame.began -= frame.below;
         }
         let sums = &mut self.functions.sums[function as usize];
         if sums.stretch == self.stretch {

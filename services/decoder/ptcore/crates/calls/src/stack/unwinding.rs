@@ -29,7 +29,7 @@ impl<O: Output> Stack<O> {
             self.does_not_resume(address);
             return false;
         };
-        let asynchronous = self.frames.iter().enumerate().filter(|(_, frame)| frame.asynchronous);
+        let asynchronous = self.frames.iter().enumerate().filter(|(_, frame)| frame.is_asynchronous());
         let Some((index, _)) = asynchronous.into_iter().nth(last) else { return false };
         self.unwind(index + 1);
         self.pop(0);
