@@ -16,7 +16,7 @@ impl<O: Output> Stack<O> {
         self.not_known_here();
         self.roots.clear();
         self.roots_total = 0;
-        self.clock.leave_stretch();
+        self.clock.leave_stretch(&mut self.window.pages, &mut self.functions.sums);
         self.window.begin();
         self.stretch = self.stretch.wrapping_add(1);
         if self.stretch == 0 {
@@ -47,6 +47,7 @@ impl<O: Output> Stack<O> {
             frame.below = std::mem::take(&mut self.roots_total);
             frame.began -= frame.below;
         }
+        self.clock.give_times(&mut self.window.pages, &mut self.functions.sums);
         let sums = &mut self.functions.sums[function as usize];
         if sums.stretch == self.stretch {
             (sums.total_instructions, sums.total_ticks) = sums.before;
