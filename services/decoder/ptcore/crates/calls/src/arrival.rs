@@ -9,21 +9,17 @@ pub enum Arrival {
     Begin,
     /// By a branch that leaves the stack alone.
     Jump,
-    Call {
-        from: u64,
-        returns_to: u64,
-    },
+    /// By the last block's call.
+    Call,
     Return,
-    Interruption(Left),
+    Interruption,
 }
 
 impl Arrival {
     #[inline(always)]
     pub fn behind(block: &Block<'_>) -> Arrival {
         match block.kind {
-            BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => {
-                Arrival::Call { from: block.last, returns_to: block.end }
-            }
+            BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => Arrival::Call,
             BlockKind::Return => Arrival::Return,
             _ => Arrival::Jump,
         }
@@ -32,12 +28,12 @@ impl Arrival {
     /// Whether a stub may be passed through on this way.
     #[inline(always)]
     pub fn passes(self) -> bool {
-        matches!(self, Arrival::Jump | Arrival::Call { .. })
+        matches!(self, Arrival::Jump | Arrival::Call)
     }
 }
 
 /// Where the flow was interrupted, and where it would go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     pub at: u64,
     pub resumes: u64,

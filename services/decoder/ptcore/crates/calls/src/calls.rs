@@ -37,7 +37,10 @@ pub struct Calls<S, O = Kept> {
     left: Option<Left>,
     /// The last loss is an overflow of which the end is not known yet.
     overflowing: bool,
-    /// Of the last block.
+    /// What was left by an interruption that is arriving.
+    interrupted: Left,
+    /// Of the last block: its last instruction, and where it ends.
+    last: u64,
     end: u64,
     /// The last instruction of a stub that was passed through, and where it ends.
     passed: (u64, u64),
@@ -88,6 +91,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             arrival: Arrival::Begin,
             left: None,
             overflowing: false,
+            interrupted: Left::default(),
+            last: 0,
             end: 0,
             passed: (0, 0),
             tsc: 0,

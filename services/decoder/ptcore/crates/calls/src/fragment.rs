@@ -31,8 +31,9 @@ pub struct Fragment {
     pub start_tsc: u64,
     pub end_tsc: u64,
     pub settled: bool,
-    /// How what follows is arrived at, and the ends of the last block and of the last stub.
+    /// How what follows is arrived at, and the last block and the last stub.
     pub arrival: Arrival,
+    pub last: u64,
     pub end: u64,
     pub passed: (u64, u64),
     pub epoch: u32,

@@ -80,6 +80,9 @@ pub struct Functions {
     pub news: Vec<News>,
 }
 
+/// In place of a version.
+pub const NO_VERSION: u32 = u32::MAX;
+
 /// What became known of code that nothing divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
@@ -205,7 +208,7 @@ impl Functions {
     pub fn forget(&mut self) {
         self.found.clear();
         self.news.clear();
-        self.version = self.version.wrapping_add(1);
+        self.count_change();
     }
 
     /// The number of a function, of which one that no symbol names is known.
@@ -249,8 +252,12 @@ impl Functions {
         self.known[number as usize]
     }
 
+    fn count_change(&mut self) {
+        self.version = (self.version + 1) % NO_VERSION;
+    }
+
     fn change(&mut self, number: u32, address: u64) {
-        self.version = self.version.wrapping_add(1);
+        self.count_change();
         self.changed = Some((number, address));
     }
 

@@ -3,6 +3,7 @@
 use crate::arrival::Arrival;
 use crate::blocks::Blocks;
 use crate::edges::Edges;
+use crate::functions::NO_VERSION;
 use crate::known::Known;
 use crate::stack::{Entry, NO_ADDRESS};
 use pt_flow::Block;
@@ -15,7 +16,7 @@ pub struct Move {
     pub function: u32,
     pub call_address: u64,
     pub target: u64,
-    /// `TAIL` for a tail call: who it returns to is taken over.
+    /// `TAIL` for a tail call, which takes over who it returns to, and where there is none.
     pub returns_to: u64,
 }
 
@@ -26,7 +27,7 @@ pub const TAIL: u64 = NO_ADDRESS;
 
 impl Move {
     pub fn pop(run: u32) -> Move {
-        Move { run, function: NONE, call_address: 0, target: 0, returns_to: 0 }
+        Move { run, function: NONE, call_address: 0, target: 0, returns_to: TAIL }
     }
 
     /// The entry is one without flags other than those that its kind has.
@@ -77,14 +78,16 @@ pub struct Kept {
     pub end: u64,
     pub count: u64,
     pub known: Known,
-    version: u32,
+    /// The version that it is of, or `NO_VERSION`.
+    fits: u32,
     pub run: u32,
     first_move: u32,
-    first_edge: u32,
+    /// What was tried last was of this version.
+    version: u32,
     moves: u8,
-    edges: u8,
     state: State,
-    leaves: Leaves,
+    /// Behind the path.
+    pub arrival: Arrival,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,15 +97,7 @@ enum State {
     Seen,
     /// No plan can be made of it.
     Hopeless,
-    Fits,
-}
-
-/// The arrival behind a path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    Jumping,
-    Calling,
-    Returning,
+    Planned,
 }
 
 /// Plans by the number of their path.
@@ -119,11 +114,13 @@ pub struct Plans {
     pub spare: Lists,
 }
 
-/// How often a path ran up to the last gathering and was not counted for its blocks, which stand from `first` on.
+/// How often a path ran up to the last gathering and was not counted for its blocks; where those and its edges stand.
 #[derive(Clone, Copy, Default)]
 struct Ran {
     first: u32,
     end: u32,
+    first_edge: u32,
+    edges: u32,
     count: u64,
 }
 
@@ -139,7 +136,7 @@ impl Plans {
     /// The plan of the path, when there is one of this version.
     #[inline(always)]
     pub fn fitting(&mut self, path: u32, version: u32) -> Option<&mut Kept> {
-        self.plans.get_mut(path as usize).filter(|plan| plan.state == State::Fits && plan.version == version)
+        self.plans.get_mut(path as usize).filter(|plan| plan.fits == version)
     }
 
     #[inline(always)]
@@ -160,46 +157,39 @@ impl Plans {
                 false
             }
             State::Seen => true,
-            State::Hopeless | State::Fits => plan.version != version,
+            State::Hopeless | State::Planned => plan.version != version,
         }
     }
 
     pub fn keep(&mut self, path: u32, version: u32, plan: Option<Plan>) {
         let Some(kept) = self.plans.get_mut(path as usize) else { return };
-        kept.version = version;
-        kept.state = if plan.is_some() { State::Fits } else { State::Hopeless };
+        (kept.version, kept.fits) = (version, if plan.is_some() { version } else { NO_VERSION });
+        kept.state = if plan.is_some() { State::Planned } else { State::Hopeless };
         let Some(mut plan) = plan else { return };
         (kept.known, kept.start, kept.last, kept.end, kept.run) =
             (plan.known, plan.start, plan.last, plan.end, plan.run);
-        kept.leaves = match plan.arrival {
-            Arrival::Call { .. } => Leaves::Calling,
-            Arrival::Return => Leaves::Returning,
-            _ => Leaves::Jumping,
-        };
+        kept.arrival = plan.arrival;
         kept.first_move = self.moves.len() as u32;
         kept.moves = plan.lists.moves.len() as u8;
         self.moves.append(&mut plan.lists.moves);
-        // Where the path goes does not depend on functions.
-        if kept.edges == 0 {
-            kept.first_edge = self.edges.len() as u32;
-            kept.edges = plan.lists.edges.len() as u8;
-            self.edges.append(&mut plan.lists.edges);
-        }
-        self.keep_blocks(path, &plan.lists.blocks);
+        self.keep_lists(path, &plan.lists);
         self.spare = plan.lists;
     }
 
-    fn keep_blocks(&mut self, path: u32, blocks: &[u32]) {
+    fn keep_lists(&mut self, path: u32, lists: &Lists) {
         let index = path as usize;
         if self.ran.len() <= index {
             self.ran.resize(index + 1, Ran::default());
         }
-        // Which blocks a path has does not depend on functions.
+        // Which blocks a path has and where it goes does not depend on functions.
         let ran = &mut self.ran[index];
         if ran.end == 0 {
             ran.first = self.blocks.len() as u32;
-            self.blocks.extend(blocks);
+            self.blocks.extend(&lists.blocks);
             ran.end = self.blocks.len() as u32;
+            ran.first_edge = self.edges.len() as u32;
+            self.edges.extend(&lists.edges);
+            ran.edges = lists.edges.len() as u32;
         }
     }
 
@@ -207,8 +197,8 @@ impl Plans {
     pub fn gather(&mut self, edges: &mut Edges) {
         for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran).filter(|(plan, _)| plan.count != 0) {
             ran.count += plan.count;
-            let first = plan.first_edge as usize;
-            for &slot in &self.edges[first..first + usize::from(plan.edges)] {
+            let first = ran.first_edge as usize;
+            for &slot in &self.edges[first..first + ran.edges as usize] {
                 edges.add(slot, plan.count);
             }
             plan.count = 0;
@@ -246,14 +236,13 @@ impl Kept {
             end: 0,
             count: 0,
             known: Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false },
-            version: 0,
+            fits: NO_VERSION,
             run: 0,
             first_move: 0,
-            first_edge: 0,
+            version: 0,
             moves: 0,
-            edges: 0,
             state: State::New,
-            leaves: Leaves::Jumping,
+            arrival: Arrival::Jump,
         }
     }
 
@@ -262,14 +251,5 @@ impl Kept {
     pub fn moves(&self) -> std::ops::Range<usize> {
         let first = self.first_move as usize;
         first..first + usize::from(self.moves)
-    }
-
-    #[inline(always)]
-    pub fn arrival(&self) -> Arrival {
-        match self.leaves {
-            Leaves::Jumping => Arrival::Jump,
-            Leaves::Calling => Arrival::Call { from: self.last, returns_to: self.end },
-            Leaves::Returning => Arrival::Return,
-        }
     }
 }

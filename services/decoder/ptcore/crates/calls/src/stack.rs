@@ -16,6 +16,7 @@ use crate::functions::{FunctionTotals, Functions};
 use crate::gathered::Gathered;
 use crate::losses::LossRecord;
 use crate::output::Output;
+use crate::plan::{Move, NONE, TAIL};
 use crate::records::TAIL_CALL;
 use crate::window::{Opening, Window, NOBODY};
 pub use frame::{Entry, Interruption};
@@ -147,6 +148,30 @@ impl<O: Output> Stack<O> {
         let timeless = self.clock.is_unknown();
         let (row, before) = self.open(entry, timeless);
         self.clock.begins(row, before, &mut self.window.pages, &mut self.functions.sums);
+    }
+
+    /// A call begins like most do.
+    #[inline(never)]
+    pub fn call(&mut self, function: u32, call_address: u64, target: u64, returns_to: u64) {
+        self.push(&Entry { function, call_address, target, returns_to, flags: 0 });
+    }
+
+    /// What a path does.
+    #[inline(never)]
+    pub fn make(&mut self, moves: &[Move]) {
+        for &Move { run, function, call_address, target, returns_to } in moves {
+            self.run(run);
+            let entry = Entry { function, call_address, target, returns_to, flags: 0 };
+            if returns_to == TAIL {
+                if function == NONE {
+                    self.pop(0);
+                    continue;
+                }
+                self.replace(function, call_address, target);
+                continue;
+            }
+            self.push(&entry);
+        }
     }
 
     /// A call begins that interrupts what runs.

@@ -16,21 +16,21 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let entered = Entered { function: known.function, entry: known.entry };
         match self.arrival {
             Arrival::Jump => self.jump(entered, address),
-            Arrival::Call { from, returns_to } => {
+            Arrival::Call => {
                 let entered = match known.called {
                     u32::MAX => self.enter(address, id),
                     function => Entered { function, ..entered },
                 };
-                self.call(entered, from, returns_to, address);
+                self.call(entered, address);
             }
             Arrival::Return => self.give_back(entered, address),
             Arrival::Begin => {
                 self.stack.begin(self.tsc);
                 self.root(entered, address);
             }
-            Arrival::Interruption(left) => {
+            Arrival::Interruption => {
                 let entered = self.enter(address, id);
-                self.interruption(entered, left, address);
+                self.interruption(entered, self.interrupted, address);
             }
         }
     }
@@ -50,11 +50,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.push(&Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
     }
 
-    fn call(&mut self, entered: Entered, from: u64, returns_to: u64, target: u64) {
+    fn call(&mut self, entered: Entered, target: u64) {
         if !entered.entry && self.stack.function() == Some(entered.function) {
-            return self.stack.call_locally(returns_to);
+            return self.stack.call_locally(self.end);
         }
-        self.stack.push(&Entry { returns_to, ..plain(entered, from, target) });
+        self.stack.call(entered.function, self.last, target, self.end);
     }
 
     fn jump(&mut self, entered: Entered, target: u64) {
@@ -133,12 +133,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn interrupt_at(&mut self, left: Left, to: u64) {
         if self.arrival != Arrival::Jump {
             // Between a call and the first instruction of the function, for instance.
-            let (entered, _) = self.look_up(left.at, matches!(self.arrival, Arrival::Call { .. }));
+            let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
             let (function, entry) = (entered.function, entered.entry);
             let known = Known { function, called: function, entry, stub: false };
             self.arrive(left.at, u32::MAX, known);
         }
-        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption(left) };
+        self.interrupted = left;
+        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption };
     }
 }
 

@@ -52,7 +52,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[cold]
     #[inline(never)]
     fn get_to_know(&mut self, block: &Block<'_>) -> Known {
-        let called = matches!(self.arrival, Arrival::Call { .. });
+        let called = self.arrival == Arrival::Call;
         let (entered, divided) = self.look_up(block.start, called);
         let named = if called || divided { entered.function } else { u32::MAX };
         let stub = self.stack.functions.sums[entered.function as usize].role == Role::Stub;

@@ -56,12 +56,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     *open.last_mut()? = (known.function, returns_to);
                 }
-                Some(Arrival::Call { from, returns_to }) if known.called != u32::MAX => {
+                Some(Arrival::Call) if known.called != u32::MAX => {
+                    let returns_to = plan.end;
                     if !known.entry && known.called == function {
                         return None;
                     }
                     let entered = Entered { function: known.called, entry: known.entry };
-                    let entry = Entry { returns_to, ..plain(entered, from, block.start) };
+                    let entry = Entry { returns_to, ..plain(entered, plan.last, block.start) };
                     plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     open.push((known.called, returns_to));
                 }

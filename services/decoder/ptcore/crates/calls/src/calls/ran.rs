@@ -25,7 +25,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn ran(&mut self, block: &Block<'_>, reached: bool) {
         self.stack.run(block.instructions);
         if reached {
-            self.end = block.end;
+            (self.last, self.end) = (block.last, block.end);
             self.arrival = Arrival::behind(block);
         } else {
             self.pass_through(block);
@@ -39,7 +39,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     fn pass_through(&mut self, block: &Block<'_>) {
         self.passed = (block.last, block.end);
         let back = |returns_to| block.kind == BlockKind::Return && block.target == returns_to;
-        if matches!(self.arrival, Arrival::Call { returns_to, .. } if back(returns_to)) {
+        if self.arrival == Arrival::Call && back(self.end) {
             self.arrival = Arrival::Jump;
         }
     }

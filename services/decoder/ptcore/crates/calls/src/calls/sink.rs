@@ -4,8 +4,6 @@ use super::Calls;
 use crate::arrival::{Arrival, Left};
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
-use crate::plan::{Move, NONE, TAIL};
-use crate::stack::Entry;
 use pt_flow::{Block, DisableKind, Loss, Path, Sink};
 use pt_image::Symbols;
 
@@ -29,36 +27,35 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             return self.replay(path, false);
         };
         let known = plan.known;
-        if self.arrival == Arrival::Jump && self.stack.function() == Some(known.function) {
+        let plan = if self.arrival == Arrival::Jump && self.stack.function() == Some(known.function) {
             // Nothing changes.
+            plan
         } else if self.arrival == Arrival::Return && self.stack.is_over(plan.start) {
             self.stack.pop(0);
             if self.stack.function() != Some(known.function) {
                 return self.replay(path, true);
             }
+            plan
+        } else if self.arrival == Arrival::Call && known.entry && known.called == known.function {
+            self.stack.call(known.function, self.last, plan.start, self.end);
+            plan
         } else {
             let start = plan.start;
             self.arrive(start, path.first(), known);
             if self.stack.functions.version != version || self.stack.function() != Some(known.function) {
                 return self.replay(path, true);
             }
-        }
-        let Some(plan) = self.plans.of_path(path.id) else { return };
+            let Some(plan) = self.plans.of_path(path.id) else { return };
+            plan
+        };
         plan.count += 1;
+        (self.last, self.end, self.arrival) = (plan.last, plan.end, plan.arrival);
         let (moves, run) = (plan.moves(), plan.run);
-        (self.end, self.arrival) = (plan.end, plan.arrival());
         if let Some(target) = path.returns_to {
-            self.edges.count_return(plan.last, target);
+            self.edges.count_return(self.last, target);
         }
-        for &Move { run, function, call_address, target, returns_to } in &self.plans.moves[moves] {
-            self.stack.run(run);
-            if function == NONE {
-                self.stack.pop(0);
-            } else if returns_to == TAIL {
-                self.stack.replace(function, call_address, target);
-            } else {
-                self.stack.push(&Entry { function, call_address, target, returns_to, flags: 0 });
-            }
+        if !moves.is_empty() {
+            self.stack.make(&self.plans.moves[moves]);
         }
         self.stack.run(run);
     }

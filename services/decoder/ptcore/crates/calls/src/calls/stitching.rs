@@ -35,7 +35,8 @@ impl<S: Symbols> Calls<S, Collected> {
 
     /// Ends a part. `None` when its calls depend on those around it in a way that cannot be told from here.
     pub fn end_part(&mut self) -> Option<Fragment> {
-        let (settled, arrival, end, passed) = (self.settled, self.arrival, self.end, self.passed);
+        let (settled, arrival, passed) = (self.settled, self.arrival, self.passed);
+        let (last, end) = (self.last, self.end);
         let knew = self.knew.clone();
         self.knew.besides.extend(&self.stack.functions.news);
         if self.plans.is_full() {
@@ -46,7 +47,7 @@ impl<S: Symbols> Calls<S, Collected> {
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
         (self.stack.epoch, self.end, self.tsc) = (0, 0, 0);
         (self.passed, self.settled) = ((0, 0), false);
-        fragment.map(|fragment| Fragment { settled, arrival, end, passed, knew, ..fragment })
+        fragment.map(|fragment| Fragment { settled, arrival, last, end, passed, knew, ..fragment })
     }
 
     /// Takes away what was counted of the flow that it is told.
@@ -82,7 +83,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let functions = &mut self.stack.functions;
         let numbers = part.functions.iter().map(|&(key, role, _)| functions.number(key, role));
         let Some(numbers) = numbers.collect::<Option<Vec<_>>>() else { return false };
-        (self.arrival, self.end, self.passed) = (part.arrival, part.end, part.passed);
+        (self.arrival, self.passed) = (part.arrival, part.passed);
+        (self.last, self.end) = (part.last, part.end);
         (self.tsc, self.settled) = (part.end_tsc, part.settled);
         self.stack.absorb(part, &numbers);
         true

@@ -62,14 +62,11 @@ struct Inner {
 impl Waiting {
     /// False when there is no room.
     #[inline(always)]
-    pub fn add(&mut self, change: Change) -> bool {
-        let place = self.changes.get_mut(self.count);
-        let fits = place.is_some();
-        if let Some(place) = place {
-            *place = change;
-            self.count += 1;
-        }
-        fits
+    pub fn add(&mut self, Change { at, row, before, ended }: Change) -> bool {
+        let Some(place) = self.changes.get_mut(self.count) else { return false };
+        (place.at, place.row, place.before, place.ended) = (at, row, before, ended);
+        self.count += 1;
+        true
     }
 
     /// Adds one for which there was no room before all times were given that are known. False when no more may wait.
@@ -103,11 +100,12 @@ impl Waiting {
             self.take_inner();
         }
         (self.past, self.settled) = (0, 0);
-        let mut first = 0;
-        for &(stretch, end) in &self.over {
-            self.last = stretch.give_times(&self.changes[first..end], self.last, pages, sums);
-            first = end;
+        let (mut first, mut last) = (0, self.last);
+        for (stretch, end) in &self.over {
+            last = stretch.give_times(&self.changes[first..*end], last, pages, sums);
+            first = *end;
         }
+        self.last = last;
         self.over.clear();
         self.changes.copy_within(first..self.count, 0);
         self.count -= first;
@@ -166,7 +164,8 @@ impl Stretch {
     #[inline(always)]
     fn give_times(&self, changes: &[Change], last: u64, pages: &mut Pages, sums: &mut [Sums]) -> u64 {
         let (ticks, run) = (self.to - self.from, self.ran - self.since);
-        if run == 0 || run >= 1 << 16 || ticks >= 1 << 32 {
+        // Nothing ran, or one of them is long.
+        if (run.wrapping_sub(1) >> 16) | (ticks >> 32) != 0 {
             return self.give_long(changes, last, pages, sums);
         }
         // A little more than the quotient, by which no product reaches the next number: one division is enough for all.

@@ -50,6 +50,7 @@ impl Stack<Collected> {
             end_tsc,
             settled: false,
             arrival: Arrival::Begin,
+            last: 0,
             end: 0,
             passed: (0, 0),
             epoch: self.epoch,
