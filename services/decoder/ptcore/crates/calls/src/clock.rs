@@ -4,8 +4,8 @@ mod waiting;
 
 use crate::functions::Sums;
 use crate::pages::Pages;
-pub use waiting::INNER;
-use waiting::{Change, Stretch, Waiting, BEGIN};
+pub use waiting::{Change, BEGIN, INNER};
+use waiting::{Stretch, Waiting};
 
 /// Gives the begins and ends of calls a time: packets say when a stretch of instructions was over, and within the stretch
 /// time passes evenly over the instructions.
@@ -18,6 +18,8 @@ pub struct Clock {
     /// Instructions up to now, and those that had run when this stretch began.
     pub ran: u64,
     since: u64,
+    /// All bits when a time is known.
+    known: u32,
     waiting: Waiting,
     /// More began and ended within one stretch than may wait.
     pub was_cut: bool,
@@ -30,17 +32,31 @@ impl Clock {
     /// Whether no time is known yet.
     #[inline(always)]
     pub fn is_unknown(&self) -> bool {
-        self.to == 0
+        self.known == 0
     }
 
-    /// What follows is over at `tsc`.
+    /// Whose own time passes from now on where a call of `function` begins: nobody's while no time is known.
     #[inline(always)]
-    pub fn advance(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
+    pub fn timed(&self, function: u32) -> u32 {
+        function | !self.known
+    }
+
+    /// Where a begin or an end is to be put that takes place now. `None` when there is no room.
+    #[inline(always)]
+    pub fn place(&mut self) -> Option<&mut Change> {
+        self.waiting.place()
+    }
+
+    /// What follows is over at `tsc`. Whether times have to be given before more follows.
+    #[inline(always)]
+    #[must_use]
+    pub fn advance(&mut self, tsc: u64) -> bool {
         if self.to == OPEN {
             self.to = tsc;
         } else if tsc != self.to {
-            self.settle(tsc, pages, sums);
+            return self.settle(tsc);
         }
+        false
     }
 
     /// What ran up to now is over at `tsc`, which is not before any time that was told. What runs from now on begins there,
@@ -53,36 +69,33 @@ impl Clock {
     /// Nothing waits, and what runs from now on begins at `tsc`.
     pub fn begin_at(&mut self, tsc: u64) {
         (self.from, self.to, self.since) = (tsc, if tsc == 0 { 0 } else { OPEN }, self.ran);
+        self.known = known(tsc);
     }
 
     /// No instruction runs between the time known last and `tsc`.
     pub fn skip(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
         self.close();
-        self.settle(tsc, pages, sums);
+        self.give_all(pages, sums);
+        let _ = self.settle(tsc);
         self.from = tsc;
     }
 
     /// The call in `row` begins; up to now `before` was running.
-    #[inline(always)]
     pub fn begins(&mut self, row: u32, before: u32, pages: &mut Pages, sums: &mut [Sums]) {
         self.ends(row, before, BEGIN, pages, sums);
     }
 
     /// The call in `row` ends; `ended` is its function, or `INNER`.
-    #[inline(always)]
     pub fn ends(&mut self, row: u32, before: u32, ended: u32, pages: &mut Pages, sums: &mut [Sums]) {
-        let change = Change { at: self.ran, row, before, ended };
-        if !self.waiting.add(change) {
-            self.make_room(change, pages, sums);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self, change: Change, pages: &mut Pages, sums: &mut [Sums]) {
-        self.give_times(pages, sums);
-        if !self.waiting.make_room(change) {
-            self.cut(pages, sums);
+        let ran = self.ran;
+        match self.place() {
+            Some(change) => change.is(ran, row, before, ended),
+            None => {
+                self.give_times(pages, sums);
+                if !self.waiting.make_room(Change { at: ran, row, before, ended }) {
+                    self.cut(pages, sums);
+                }
+            }
         }
     }
 
@@ -98,7 +111,7 @@ impl Clock {
     /// Gives all times that are known.
     pub fn give_times(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         if self.from == self.to {
-            self.waiting.settle(self.stretch(), pages, sums);
+            return self.give_all(pages, sums);
         }
         self.waiting.give_times(pages, sums);
     }
@@ -128,12 +141,17 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn settle(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
-        self.waiting.settle(self.stretch(), pages, sums);
+    #[must_use]
+    fn settle(&mut self, tsc: u64) -> bool {
+        let is_due = self.waiting.settle(self.stretch());
         // Before the first time there is nothing to divide.
-        self.from = if self.to == 0 { tsc } else { self.to };
+        if self.to == 0 {
+            (self.to, self.known) = (tsc, known(tsc));
+        }
+        self.from = self.to;
         self.to = tsc.max(self.from);
         self.since = self.ran;
+        is_due
     }
 
     /// No time was told since the last PSB: none passed.
@@ -145,7 +163,7 @@ impl Clock {
 
     fn give_all(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         self.close();
-        self.waiting.settle(self.stretch(), pages, sums);
+        let _ = self.waiting.settle(self.stretch());
         self.waiting.give_times(pages, sums);
     }
 
@@ -169,6 +187,16 @@ impl Clock {
     /// The end of the stream; another one may begin.
     pub fn finish(&mut self, pages: &mut Pages, sums: &mut [Sums]) {
         self.give_all(pages, sums);
-        *self = Clock { waiting: self.waiting.take(), ..Clock::default() };
+        self.waiting.reset();
+        (self.from, self.to, self.ran, self.since) = (0, 0, 0, 0);
+        (self.known, self.was_cut) = (0, false);
+    }
+}
+
+fn known(tsc: u64) -> u32 {
+    if tsc == 0 {
+        0
+    } else {
+        u32::MAX
     }
 }

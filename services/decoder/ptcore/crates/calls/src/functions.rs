@@ -53,6 +53,20 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// A call ended. Whether it counts in the totals: it was not inside another one of the function.
+    #[inline(always)]
+    pub fn end_call(&mut self, total: u64, own: u64, stretch: u16) -> bool {
+        self.open -= 1;
+        self.calls += 1;
+        self.self_instructions += own;
+        if self.open != 0 {
+            return false;
+        }
+        self.remember(stretch);
+        self.total_instructions += total;
+        true
+    }
+
     /// What the totals were before the stretch, in case all of it turns out to lie inside a call of the function.
     #[inline(always)]
     pub fn remember(&mut self, stretch: u16) {

@@ -7,6 +7,7 @@ mod landings;
 mod outer;
 mod part;
 mod placing;
+mod steps;
 mod stitching;
 mod stretch;
 mod unwinding;
@@ -16,7 +17,6 @@ use crate::functions::{FunctionTotals, Functions};
 use crate::gathered::Gathered;
 use crate::losses::LossRecord;
 use crate::output::Output;
-use crate::plan::{Move, NONE, TAIL};
 use crate::records::TAIL_CALL;
 use crate::window::{Opening, Window, NOBODY};
 pub use frame::{Entry, Interruption};
@@ -130,7 +130,15 @@ impl<O: Output> Stack<O> {
     /// What runs from now on is over at `tsc`.
     #[inline(always)]
     pub fn advance(&mut self, tsc: u64) {
-        self.clock.advance(tsc, &mut self.window.pages, &mut self.functions.sums);
+        if self.clock.advance(tsc) {
+            self.give_times();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn give_times(&mut self) {
+        self.clock.give_times(&mut self.window.pages, &mut self.functions.sums);
     }
 
     /// What ran up to now is over at `tsc`, and what runs from now on begins there.
@@ -143,35 +151,10 @@ impl<O: Output> Stack<O> {
         self.clock.skip(tsc, &mut self.window.pages, &mut self.functions.sums);
     }
 
-    #[inline(always)]
     pub fn push(&mut self, entry: &Entry) {
         let timeless = self.clock.is_unknown();
         let (row, before) = self.open(entry, timeless);
         self.clock.begins(row, before, &mut self.window.pages, &mut self.functions.sums);
-    }
-
-    /// A call begins like most do.
-    #[inline(never)]
-    pub fn call(&mut self, function: u32, call_address: u64, target: u64, returns_to: u64) {
-        self.push(&Entry { function, call_address, target, returns_to, flags: 0 });
-    }
-
-    /// What a path does.
-    #[inline(never)]
-    pub fn make(&mut self, moves: &[Move]) {
-        for &Move { run, function, call_address, target, returns_to } in moves {
-            self.run(run);
-            let entry = Entry { function, call_address, target, returns_to, flags: 0 };
-            if returns_to == TAIL {
-                if function == NONE {
-                    self.pop(0);
-                    continue;
-                }
-                self.replace(function, call_address, target);
-                continue;
-            }
-            self.push(&entry);
-        }
     }
 
     /// A call begins that interrupts what runs.
@@ -184,7 +167,6 @@ impl<O: Output> Stack<O> {
     }
 
     /// The innermost call goes over into another one, which returns to where it would have.
-    #[inline(never)]
     pub fn replace(&mut self, function: u32, call_address: u64, target: u64) {
         let returns_to = self.frames.last().map_or(NO_ADDRESS, |frame| frame.returns_to);
         let entry = Entry { function, call_address, target, returns_to, flags: TAIL_CALL };
@@ -197,60 +179,36 @@ impl<O: Output> Stack<O> {
     }
 
     /// Ends the innermost call.
-    #[inline(always)]
     pub fn pop(&mut self, flags: u8) {
         let Some(Frame { row, function, timed, marks, began, below, .. }) = self.frames.pop() else { return };
         let total = self.clock.ran - began;
         let own = total - below;
-        let sums = &mut self.functions.sums[function as usize];
-        sums.open -= 1;
-        sums.calls += 1;
-        sums.self_instructions += own;
-        let mut ended = function;
-        if sums.open == 0 {
-            sums.remember(self.stretch);
-            sums.total_instructions += total;
-        } else {
-            ended = INNER;
-        }
+        let counts = self.functions.sums[function as usize].end_call(total, own, self.stretch);
+        let ended = if counts { function } else { INNER };
         let (page, at) = self.window.pages.at(row);
         page.instructions[at] = own;
         page.instructions_total[at] = total;
         if flags != 0 {
             page.flags[at] |= flags;
         }
-        if marks != 0 {
-            self.forget(marks);
-        }
-        self.clock.ends(row, timed, ended, &mut self.window.pages, &mut self.functions.sums);
-        match self.frames.last_mut() {
-            Some(frame) => frame.below += total,
-            None => self.root_ended(row, total),
-        }
-    }
-
-    /// What belonged to a call that is over.
-    #[cold]
-    #[inline(never)]
-    fn forget(&mut self, marks: u8) {
         if marks & INTERRUPTED != 0 {
             self.interruptions.pop();
         }
         if marks & HOLDS != 0 {
             self.forget_below();
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn root_ended(&mut self, row: u32, total: u64) {
-        self.roots.push(row);
-        self.roots_total += total;
-        self.alone_from = self.clock.ran;
+        self.clock.ends(row, timed, ended, &mut self.window.pages, &mut self.functions.sums);
+        match self.frames.last_mut() {
+            Some(frame) => frame.below += total,
+            None => {
+                self.roots.push(row);
+                self.roots_total += total;
+                self.alone_from = self.clock.ran;
+            }
+        }
     }
 
     /// The row of the call, and whose own time passed up to now.
-    #[inline(always)]
     fn open(&mut self, entry: &Entry, timeless: bool) -> (u32, u32) {
         if !self.window.is_ready() {
             self.make_room();

@@ -31,7 +31,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             // Nothing changes.
             plan
         } else if self.arrival == Arrival::Return && self.stack.is_over(plan.start) {
-            self.stack.pop(0);
+            self.stack.give_back();
             if self.stack.function() != Some(known.function) {
                 return self.replay(path, true);
             }

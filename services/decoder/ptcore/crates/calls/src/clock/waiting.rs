@@ -28,7 +28,7 @@ pub struct Change {
 }
 
 /// A stretch of instructions between two packets, and when it began and ended.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Stretch {
     pub from: u64,
     pub to: u64,
@@ -37,12 +37,13 @@ pub struct Stretch {
 }
 
 /// Begins and ends in their order. Those of stretches that are over come first, and get their times many at once.
-#[derive(Default)]
 pub struct Waiting {
     /// The first `count` are some.
     changes: Vec<Change>,
     count: usize,
+    /// The first `ended` are some: stretches, and how many are not behind them.
     over: Vec<(Stretch, usize)>,
+    ended: usize,
     /// How many are of stretches that are over.
     settled: usize,
     /// The time of the last begin or end.
@@ -59,35 +60,56 @@ struct Inner {
     to: usize,
 }
 
-impl Waiting {
-    /// False when there is no room.
+impl Change {
     #[inline(always)]
-    pub fn add(&mut self, Change { at, row, before, ended }: Change) -> bool {
-        let Some(place) = self.changes.get_mut(self.count) else { return false };
-        (place.at, place.row, place.before, place.ended) = (at, row, before, ended);
-        self.count += 1;
-        true
+    pub fn is(&mut self, at: u64, row: u32, before: u32, ended: u32) {
+        (self.at, self.row, self.before, self.ended) = (at, row, before, ended);
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let over = vec![<(Stretch, usize)>::default(); STRETCHES];
+        let (changes, inner) = (vec![Change::default(); CHANGES], Vec::new());
+        Waiting { changes, count: 0, over, ended: 0, settled: 0, last: 0, past: 0, inner }
+    }
+}
+
+impl Waiting {
+    /// The place of the next one. `None` when there is no room.
+    #[inline(always)]
+    pub fn place(&mut self) -> Option<&mut Change> {
+        let place = self.changes.get_mut(self.count);
+        self.count += usize::from(place.is_some());
+        place
     }
 
     /// Adds one for which there was no room before all times were given that are known. False when no more may wait.
     pub fn make_room(&mut self, change: Change) -> bool {
-        let more = if self.count + 1 == MOST { MOST } else { (2 * self.count).clamp(CHANGES, MOST - 1) };
+        let more = if self.count + 1 == MOST { MOST } else { (2 * self.count).min(MOST - 1) };
         if self.count == self.changes.len() {
             self.changes.resize(more, Change::default());
         }
-        self.add(change) && self.count != MOST
+        if let Some(place) = self.place() {
+            *place = change;
+        }
+        self.count != MOST
     }
 
-    /// What waits is of a stretch that is over.
+    /// What waits is of a stretch that is over. Whether times have to be given before the next one is.
     #[inline(always)]
-    pub fn settle(&mut self, stretch: Stretch, pages: &mut Pages, sums: &mut [Sums]) {
-        if self.settled != self.count {
-            self.settled = self.count;
-            self.over.push((stretch, self.count));
-            if self.over.len() >= STRETCHES || self.past != 0 {
-                self.give_times(pages, sums);
-            }
+    #[must_use]
+    pub fn settle(&mut self, stretch: Stretch) -> bool {
+        if self.settled == self.count {
+            return false;
         }
+        if let Some((place, end)) = self.over.get_mut(self.ended) {
+            (place.from, place.to, place.since, place.ran) = (stretch.from, stretch.to, stretch.since, stretch.ran);
+            *end = self.count;
+        }
+        self.settled = self.count;
+        self.ended += 1;
+        self.ended == STRETCHES || self.past != 0
     }
 
     /// Gives a time to what is of stretches that are over.
@@ -101,12 +123,12 @@ impl Waiting {
         }
         (self.past, self.settled) = (0, 0);
         let (mut first, mut last) = (0, self.last);
-        for (stretch, end) in &self.over {
+        for (stretch, end) in &self.over[..self.ended] {
             last = stretch.give_times(&self.changes[first..*end], last, pages, sums);
             first = *end;
         }
         self.last = last;
-        self.over.clear();
+        self.ended = 0;
         self.changes.copy_within(first..self.count, 0);
         self.count -= first;
         self.changes.truncate(MOST - 1);
@@ -153,9 +175,10 @@ impl Waiting {
         self.inner.clear();
     }
 
-    /// For another stream: the same memory.
-    pub fn take(&mut self) -> Waiting {
-        Waiting { changes: std::mem::take(&mut self.changes), ..Waiting::default() }
+    /// For another stream.
+    pub fn reset(&mut self) {
+        (self.count, self.ended, self.settled, self.past, self.last) = (0, 0, 0, 0, 0);
+        self.inner.clear();
     }
 }
 

@@ -44,7 +44,7 @@ impl<O: Output> Stack<O> {
 
     /// Calls that are over leave the window, with their times. `last`: no more will come.
     pub fn hand_out(&mut self, last: bool) {
-        self.clock.give_times(&mut self.window.pages, &mut self.functions.sums);
+        self.give_times();
         let open = self.frames.iter().map(|frame| frame.row);
         let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
         kept.sort_unstable();

@@ -47,7 +47,7 @@ impl<O: Output> Stack<O> {
             frame.below = std::mem::take(&mut self.roots_total);
             frame.began -= frame.below;
         }
-        self.clock.give_times(&mut self.window.pages, &mut self.functions.sums);
+        self.give_times();
         let sums = &mut self.functions.sums[function as usize];
         if sums.stretch == self.stretch {
             (sums.total_instructions, sums.total_ticks) = sums.before;
