@@ -116,12 +116,6 @@ impl<O: Output> Stack<O> {
         self.frames.last().is_some_and(|frame| frame.returns_to == address)
     }
 
-    /// Whether a return to `address` ends the innermost call and nothing else.
-    #[inline(always)]
-    pub fn is_over(&self, address: u64) -> bool {
-        self.locals.is_empty() && self.returns_to(address)
-    }
-
     pub fn interruption(&mut self) -> Option<&mut Interruption> {
         let asynchronous = self.frames.last().is_some_and(Frame::is_asynchronous);
         self.interruptions.last_mut().filter(|_| asynchronous)

@@ -202,11 +202,8 @@ impl Window {
         }
         let next = self.next();
         let first = self.first;
-        let caller = |parent: u32| match parent {
-            NOBODY => NO_PARENT,
-            outer if outer >= OUTER => first - 1 - u64::from(outer ^ OUTER),
-            parent => numbers[parent as usize],
-        };
+        let around = |parent: u32| if parent == NOBODY { NO_PARENT } else { first - 1 - u64::from(parent ^ OUTER) };
+        let caller = |parent: u32| numbers.get(parent as usize).copied().unwrap_or_else(|| around(parent));
         // The callers of the first rows are known by their numbers only.
         let is_old = |row: usize| row < self.old.len();
         let mut from = 0;

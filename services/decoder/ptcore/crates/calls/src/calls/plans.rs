@@ -15,13 +15,13 @@ use pt_image::{Role, Symbols};
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
     #[inline(never)]
-    pub(super) fn replay(&mut self, path: &Path<'_>, mut reached: bool) {
+    pub(super) fn replay(&mut self, path: Path<'_>, mut reached: bool) {
         for block in path.blocks() {
             let reached = std::mem::take(&mut reached) || self.reach(&block);
             self.ran(&block, reached);
         }
         if self.plans.is_worth_it(path.id, self.stack.functions.version) {
-            let plan = self.plan(path);
+            let plan = self.plan(&path);
             self.plans.keep(path.id, self.stack.functions.version, plan);
         }
     }

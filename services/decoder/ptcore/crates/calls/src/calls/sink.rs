@@ -24,29 +24,30 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.pass(tsc);
         let version = self.stack.functions.version;
         let Some(plan) = self.plans.fitting(path.id, version) else {
-            return self.replay(path, false);
+            return self.replay(*path, false);
         };
-        let known = plan.known;
-        let plan = if self.arrival == Arrival::Jump && self.stack.function() == Some(known.function) {
+        let function = plan.known.function;
+        let plan = if self.arrival == Arrival::Jump && self.stack.function() == Some(function) {
             // Nothing changes.
             plan
-        } else if self.arrival == Arrival::Return && self.stack.is_over(plan.start) {
-            self.stack.give_back();
-            if self.stack.function() != Some(known.function) {
-                return self.replay(path, true);
-            }
-            plan
-        } else if self.arrival == Arrival::Call && known.entry && known.called == known.function {
-            self.stack.call(known.function, self.last, plan.start, self.end);
+        } else if self.arrival == Arrival::Call && plan.known.entry && plan.known.called == function {
+            self.stack.call(function, self.last, plan.start, self.end);
             plan
         } else {
-            let start = plan.start;
-            self.arrive(start, path.first(), known);
-            if self.stack.functions.version != version || self.stack.function() != Some(known.function) {
-                return self.replay(path, true);
+            let back = if self.arrival == Arrival::Return { self.stack.give_back(plan.start) } else { None };
+            if back == Some(function) {
+                plan
+            } else {
+                if back.is_none() {
+                    let (start, known) = (plan.start, plan.known);
+                    self.arrive(start, path.first(), known);
+                }
+                if self.stack.functions.version != version || self.stack.function() != Some(function) {
+                    return self.replay(*path, true);
+                }
+                let Some(plan) = self.plans.of_path(path.id) else { return };
+                plan
             }
-            let Some(plan) = self.plans.of_path(path.id) else { return };
-            plan
         };
         plan.count += 1;
         (self.last, self.end, self.arrival) = (plan.last, plan.end, plan.arrival);

@@ -62,8 +62,9 @@ impl<O: Output> Stack<O> {
         let gathered = records.len();
         self.window.hand_out(&kept, records, found);
         self.told.resize(self.functions.sums.len(), NOBODY);
+        let (told, named) = (&mut self.told[..], &mut self.named);
         for function in &mut records.columns.function[gathered..] {
-            *function = told_as(*function, &mut self.told, &mut self.named);
+            *function = told_as(*function, told, named);
         }
     }
 

@@ -16,10 +16,11 @@ impl<O: Output> Stack<O> {
         self.step_into(&Entry { function, call_address, target, returns_to, flags: 0 });
     }
 
-    /// The innermost call ends.
+    /// The innermost call returns to `address`, to the call of the function. `None` when there is more to it than that;
+    /// nothing happened then.
     #[inline(never)]
-    pub fn give_back(&mut self) {
-        self.step_out();
+    pub fn give_back(&mut self, address: u64) -> Option<u32> {
+        self.end_plainly(|frame| frame.returns_to == address)
     }
 
     /// What a path does.
@@ -47,7 +48,7 @@ impl<O: Output> Stack<O> {
 
     #[inline(always)]
     fn step_out(&mut self) {
-        if !self.end_plainly() {
+        if self.end_plainly(|_| true).is_none() {
             self.end_rarely();
         }
     }
@@ -82,27 +83,28 @@ impl<O: Output> Stack<O> {
         true
     }
 
-    /// False when there is something rare about it; nothing happened then.
+    /// The function of the caller. `None` when it does not end so or there is something rare about it; nothing happened then.
     #[inline(always)]
-    fn end_plainly(&mut self) -> bool {
+    fn end_plainly(&mut self, ends: impl Fn(&Frame) -> bool) -> Option<u32> {
         let Stack { window, frames, clock, functions, stretch, .. } = self;
         let ran = clock.ran;
-        let [.., caller, frame] = &mut frames[..] else { return false };
+        let [.., caller, frame] = &mut frames[..] else { return None };
         let Frame { row, function, timed, marks, began, below, .. } = *frame;
-        if marks != 0 {
-            return false;
+        if marks != 0 || !ends(frame) {
+            return None;
         }
-        let Some(sums) = functions.sums.get_mut(function as usize) else { return false };
-        let Some(change) = clock.place() else { return false };
+        let sums = functions.sums.get_mut(function as usize)?;
+        let change = clock.place()?;
         let total = ran - began;
         caller.below += total;
+        let caller = caller.function;
         frames.pop();
         let counts = sums.end_call(total, total - below, *stretch);
         change.is(ran, row, timed, if counts { function } else { INNER });
         let (page, at) = window.pages.at(row);
         page.instructions[at] = total - below;
         page.instructions_total[at] = total;
-        true
+        Some(caller)
     }
 
     #[cold]
