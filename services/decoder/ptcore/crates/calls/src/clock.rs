@@ -51,12 +51,29 @@ impl Clock {
     #[inline(always)]
     #[must_use]
     pub fn advance(&mut self, tsc: u64) -> bool {
+        if self.is_special() {
+            return self.advance_rarely(tsc);
+        }
+        tsc != self.to && self.settle(tsc)
+    }
+
+    /// The end of this stretch is not known yet, or no time at all.
+    #[inline(always)]
+    fn is_special(&self) -> bool {
+        self.to.wrapping_add(1) <= 1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn advance_rarely(&mut self, tsc: u64) -> bool {
         if self.to == OPEN {
             self.to = tsc;
-        } else if tsc != self.to {
-            return self.settle(tsc);
+            return false;
         }
-        false
+        // Before the first time there is nothing to divide.
+        let is_due = self.settle(tsc);
+        (self.from, self.known) = (tsc, known(tsc));
+        is_due
     }
 
     /// What ran up to now is over at `tsc`, which is not before any time that was told. What runs from now on begins there,
@@ -74,10 +91,9 @@ impl Clock {
 
     /// No instruction runs between the time known last and `tsc`.
     pub fn skip(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
-        self.close();
         self.give_all(pages, sums);
         let _ = self.settle(tsc);
-        self.from = tsc;
+        (self.from, self.known) = (tsc, self.known | known(tsc));
     }
 
     /// The call in `row` begins; up to now `before` was running.
@@ -143,15 +159,9 @@ impl Clock {
     #[inline(always)]
     #[must_use]
     fn settle(&mut self, tsc: u64) -> bool {
-        let is_due = self.waiting.settle(self.stretch());
-        // Before the first time there is nothing to divide.
-        if self.to == 0 {
-            (self.to, self.known) = (tsc, known(tsc));
-        }
-        self.from = self.to;
-        self.to = tsc.max(self.from);
-        self.since = self.ran;
-        is_due
+        let stretch = self.stretch();
+        (self.from, self.to, self.since) = (self.to, tsc.max(self.to), self.ran);
+        self.waiting.settle(stretch)
     }
 
     /// No time was told since the last PSB: none passed.
