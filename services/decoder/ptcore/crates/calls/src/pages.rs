@@ -5,19 +5,23 @@ use std::ops::Range;
 
 /// Rows of a page: few enough for it to stay in the cache until they are filled.
 pub const ROWS: usize = 512;
+/// Columns are longer by a line of the cache: were they as far apart as its ways are long, the columns of one row would
+/// stand in each other's way.
+const WIDE: usize = ROWS + 8;
+const NARROW: usize = ROWS + 16;
 
 /// Columns of a fixed length: who found the page and the place in it finds every column there without looking.
 pub struct Page {
-    pub start_tsc: [u64; ROWS],
-    pub end_tsc: [u64; ROWS],
-    pub call_address: [u64; ROWS],
-    pub target: [u64; ROWS],
-    pub instructions: [u64; ROWS],
-    pub instructions_total: [u64; ROWS],
-    pub depth: [u32; ROWS],
-    pub function: [u32; ROWS],
+    pub start_tsc: [u64; WIDE],
+    pub end_tsc: [u64; WIDE],
+    pub call_address: [u64; WIDE],
+    pub target: [u64; WIDE],
+    pub instructions: [u64; WIDE],
+    pub instructions_total: [u64; WIDE],
+    pub depth: [u32; NARROW],
+    pub function: [u32; NARROW],
     /// Row of the caller.
-    pub parent: [u32; ROWS],
+    pub parent: [u32; NARROW],
     pub flags: [u8; ROWS],
 }
 
@@ -90,15 +94,15 @@ impl Pages {
 impl Page {
     fn new() -> Box<Page> {
         Box::new(Page {
-            start_tsc: [0; ROWS],
-            end_tsc: [0; ROWS],
-            call_address: [0; ROWS],
-            target: [0; ROWS],
-            instructions: [0; ROWS],
-            instructions_total: [0; ROWS],
-            depth: [0; ROWS],
-            function: [0; ROWS],
-            parent: [0; ROWS],
+            start_tsc: [0; WIDE],
+            end_tsc: [0; WIDE],
+            call_address: [0; WIDE],
+            target: [0; WIDE],
+            instructions: [0; WIDE],
+            instructions_total: [0; WIDE],
+            depth: [0; NARROW],
+            function: [0; NARROW],
+            parent: [0; NARROW],
             flags: [0; ROWS],
         })
     }
