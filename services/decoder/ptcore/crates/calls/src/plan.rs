@@ -77,15 +77,19 @@ pub struct Kept {
     pub last: u64,
     pub end: u64,
     pub count: u64,
-    pub known: Known,
+    /// Where it returned to last, and the slot of that edge.
+    pub returned_to: u64,
+    pub returned_by: u32,
+    /// The function that its first block is in.
+    pub function: u32,
     /// The version that it is of, or `NO_VERSION`.
     fits: u32,
     pub run: u32,
     first_move: u32,
-    /// What was tried last was of this version.
-    version: u32,
     moves: u8,
     state: State,
+    /// Whether a call of the first block enters its function.
+    pub is_entry: bool,
     /// Behind the path.
     pub arrival: Arrival,
 }
@@ -105,6 +109,8 @@ enum State {
 pub struct Plans {
     pub generation: u64,
     plans: Vec<Kept>,
+    /// Of which version what was tried last was, by path.
+    tried: Vec<u32>,
     pub moves: Vec<Move>,
     edges: Vec<u32>,
     /// The blocks of each path.
@@ -149,6 +155,7 @@ impl Plans {
         let index = path as usize;
         if self.plans.len() <= index {
             self.plans.resize_with(index + 1, Kept::new);
+            self.tried.resize(index + 1, NO_VERSION);
         }
         let plan = &mut self.plans[index];
         match plan.state {
@@ -157,17 +164,20 @@ impl Plans {
                 false
             }
             State::Seen => true,
-            State::Hopeless | State::Planned => plan.version != version,
+            State::Hopeless | State::Planned => self.tried[index] != version,
         }
     }
 
     pub fn keep(&mut self, path: u32, version: u32, plan: Option<Plan>) {
         let Some(kept) = self.plans.get_mut(path as usize) else { return };
-        (kept.version, kept.fits) = (version, if plan.is_some() { version } else { NO_VERSION });
+        kept.fits = if plan.is_some() { version } else { NO_VERSION };
+        self.tried[path as usize] = version;
         kept.state = if plan.is_some() { State::Planned } else { State::Hopeless };
         let Some(mut plan) = plan else { return };
-        (kept.known, kept.start, kept.last, kept.end, kept.run) =
-            (plan.known, plan.start, plan.last, plan.end, plan.run);
+        let Known { function, called, entry, .. } = plan.known;
+        (kept.function, kept.is_entry) = (function, entry && called == function);
+        (kept.start, kept.last, kept.end, kept.run) = (plan.start, plan.last, plan.end, plan.run);
+        kept.returned_to = NO_ADDRESS;
         kept.arrival = plan.arrival;
         kept.first_move = self.moves.len() as u32;
         kept.moves = plan.lists.moves.len() as u8;
@@ -225,6 +235,7 @@ impl Plans {
             + self.moves.capacity() * size_of::<Move>()
             + (self.edges.capacity() + self.blocks.capacity()) * 4
             + self.ran.capacity() * size_of::<Ran>()
+            + self.tried.capacity() * 4
     }
 }
 
@@ -235,13 +246,15 @@ impl Kept {
             last: 0,
             end: 0,
             count: 0,
-            known: Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false },
+            returned_to: NO_ADDRESS,
+            returned_by: 0,
+            function: NONE,
             fits: NO_VERSION,
             run: 0,
             first_move: 0,
-            version: 0,
             moves: 0,
             state: State::New,
+            is_entry: false,
             arrival: Arrival::Jump,
         }
     }

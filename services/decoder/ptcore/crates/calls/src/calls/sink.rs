@@ -26,11 +26,11 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         let Some(plan) = self.plans.fitting(path.id, version) else {
             return self.replay(*path, false);
         };
-        let function = plan.known.function;
+        let function = plan.function;
         let plan = if self.arrival == Arrival::Jump && self.stack.function() == Some(function) {
             // Nothing changes.
             plan
-        } else if self.arrival == Arrival::Call && plan.known.entry && plan.known.called == function {
+        } else if self.arrival == Arrival::Call && plan.is_entry {
             self.stack.call(function, self.last, plan.start, self.end);
             plan
         } else {
@@ -39,7 +39,10 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
                 plan
             } else {
                 if back.is_none() {
-                    let (start, known) = (plan.start, plan.known);
+                    let start = plan.start;
+                    let Some(&known) = self.known.get(path.first() as usize) else {
+                        return self.replay(*path, false);
+                    };
                     self.arrive(start, path.first(), known);
                 }
                 if self.stack.functions.version != version || self.stack.function() != Some(function) {
@@ -53,7 +56,11 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         (self.last, self.end, self.arrival) = (plan.last, plan.end, plan.arrival);
         let (moves, run) = (plan.moves(), plan.run);
         if let Some(target) = path.returns_to {
-            self.edges.count_return(self.last, target);
+            if plan.returned_to != target {
+                plan.returned_to = target;
+                plan.returned_by = self.edges.slot_of_return(plan.last, target);
+            }
+            self.edges.add(plan.returned_by, 1);
         }
         if !moves.is_empty() {
             self.stack.make(&self.plans.moves[moves]);
