@@ -54,6 +54,7 @@ const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Goes on as long as packets are branches, targets and cycles, and the code they lead through is plain. Whatever is
     /// not is left to `walk`, in the state in which it would have met it itself.
+    #[inline(never)]
     pub(super) fn branches(&mut self) -> Result<(), Fault> {
         let mut sums = Sums::default();
         let (at, pace) = (self.events.reader.offset(), self.events.time.pace());
