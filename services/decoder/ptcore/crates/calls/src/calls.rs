@@ -144,7 +144,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         let functions = self.stack.finish();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
-        (self.stack.epoch, self.end, self.tsc) = (0, 0, 0);
+        (self.stack.epoch, self.last, self.end, self.tsc) = (0, 0, 0, 0);
         (self.passed, self.alone, self.settled) = ((0, 0), false, false);
         let calls = functions.iter().map(|function| function.calls).sum();
         Totals { functions, edges: self.edges.take(), calls }

@@ -48,6 +48,8 @@ pub struct Plan {
     pub last: u64,
     pub end: u64,
     pub arrival: Arrival,
+    /// Where a path that ends with a return went when the plan was made, and the slot of that edge.
+    pub returned: (u64, u32),
 }
 
 /// What a plan consists of.
@@ -64,7 +66,8 @@ impl Plan {
         lists.moves.clear();
         lists.edges.clear();
         lists.blocks.clear();
-        Plan { known, start: first.start, lists, run: 0, last: first.last, end: first.end, arrival: Arrival::Jump }
+        let (start, last, end) = (first.start, first.last, first.end);
+        Plan { known, start, lists, run: 0, last, end, arrival: Arrival::Jump, returned: (0, 0) }
     }
 }
 
@@ -99,9 +102,7 @@ enum State {
     New,
     /// Ran once.
     Seen,
-    /// No plan can be made of it.
-    Hopeless,
-    Planned,
+    Tried,
 }
 
 /// Plans by the number of their path.
@@ -164,7 +165,7 @@ impl Plans {
                 false
             }
             State::Seen => true,
-            State::Hopeless | State::Planned => self.tried[index] != version,
+            State::Tried => self.tried[index] != version,
         }
     }
 
@@ -172,12 +173,12 @@ impl Plans {
         let Some(kept) = self.plans.get_mut(path as usize) else { return };
         kept.fits = if plan.is_some() { version } else { NO_VERSION };
         self.tried[path as usize] = version;
-        kept.state = if plan.is_some() { State::Planned } else { State::Hopeless };
+        kept.state = State::Tried;
         let Some(mut plan) = plan else { return };
         let Known { function, called, entry, .. } = plan.known;
         (kept.function, kept.is_entry) = (function, entry && called == function);
         (kept.start, kept.last, kept.end, kept.run) = (plan.start, plan.last, plan.end, plan.run);
-        kept.returned_to = NO_ADDRESS;
+        (kept.returned_to, kept.returned_by) = plan.returned;
         kept.arrival = plan.arrival;
         kept.first_move = self.moves.len() as u32;
         kept.moves = plan.lists.moves.len() as u8;
@@ -246,7 +247,7 @@ impl Kept {
             last: 0,
             end: 0,
             count: 0,
-            returned_to: NO_ADDRESS,
+            returned_to: 0,
             returned_by: 0,
             function: NONE,
             fits: NO_VERSION,

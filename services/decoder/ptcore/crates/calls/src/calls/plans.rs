@@ -78,9 +78,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             plan.lists.edges.extend(self.edges.slot(&block));
             plan.lists.blocks.push(block.id);
         }
-        if path.returns_to.is_some() {
+        if let Some(target) = path.returns_to {
             // It goes elsewhere every time.
-            plan.lists.edges.pop();
+            plan.returned = (target, plan.lists.edges.pop()?);
         }
         (plan.run, plan.arrival) = (run, arrival?);
         Some(plan)

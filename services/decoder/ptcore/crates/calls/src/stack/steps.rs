@@ -107,6 +107,7 @@ impl<O: Output> Stack<O> {
         Some(caller)
     }
 
+    /// By value: an entry whose address nobody takes stands in registers where nothing is rare.
     #[cold]
     #[inline(never)]
     fn begin_rarely(&mut self, function: u32, call_address: u64, target: u64, returns_to: u64, flags: u8) {
