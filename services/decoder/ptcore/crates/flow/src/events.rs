@@ -135,7 +135,7 @@ impl<'a> Events<'a> {
         self.bits = bits;
         self.count = count.into();
         // TNT packets one behind the other are as one.
-        while self.count <= u64::BITS - 6 && self.reader.offset() < self.alone_from {
+        while self.count < u64::BITS - 6 && self.reader.offset() < self.alone_from {
             let Some((bits, count)) = self.reader.read_short_tnt() else { break };
             self.packets += 1;
             self.bits = self.bits << count | bits;

@@ -11,6 +11,12 @@ impl Lead {
     /// Nothing: as far as blocks lead by themselves.
     pub const NONE: Lead = Lead(1);
 
+    /// What is left of branches behind a path.
+    #[inline(always)]
+    pub fn behind(self, left: u8) -> Lead {
+        Lead(self.0 & !(u32::MAX << left) | 1 << left)
+    }
+
     /// `size` branches, the oldest in the highest bit.
     #[inline(always)]
     pub fn branches(bits: u64, size: u32) -> Lead {

@@ -13,7 +13,7 @@ use crate::view::View;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Branches that a path may use.
-pub const WINDOW: u32 = 15;
+pub const WINDOW: u32 = 18;
 /// Calls of one path that it does not return from.
 pub const MOST_PUSHES: usize = 3;
 /// All paths are forgotten when there are this many: 64 bytes each, and their steps.
@@ -52,15 +52,18 @@ pub struct Entry {
     pub instructions: u32,
     pub first: u32,
     pub steps: u8,
-    /// Branches that it used.
+    /// Branches that it used, and those that it left.
     pub used: u8,
+    pub left: u8,
     pub stop: Stop,
     /// The most calls that were open at a time.
     pub high: u8,
-    /// Blocks of the calls that are open at its end.
-    pub pushes: [u32; MOST_PUSHES],
+    /// Calls that are open at its end, and their blocks.
     pub pushed: u8,
+    pub pushes: [u32; MOST_PUSHES],
 }
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Paths by block and branches, open addressing.
 pub struct Paths {
@@ -71,6 +74,34 @@ pub struct Paths {
     shift: u32,
     pub steps: Vec<Step>,
     count: usize,
+}
+
+/// The paths, to look them up many times.
+#[derive(Clone, Copy)]
+pub struct Table<'a> {
+    slots: &'a [Entry],
+    shift: u32,
+}
+
+impl<'a> Table<'a> {
+    #[inline(always)]
+    pub fn find(self, key: u64, hash: u64) -> Option<&'a Entry> {
+        let mut at = (hash >> self.shift) as usize;
+        loop {
+            // Behind the last slot comes the first one.
+            let Some(entry) = self.slots.get(at) else {
+                at = 0;
+                continue;
+            };
+            if entry.key == key {
+                return Some(entry);
+            }
+            if entry.key == EMPTY {
+                return None;
+            }
+            at += 1;
+        }
+    }
 }
 
 const VACANT: Entry = Entry {
@@ -84,6 +115,7 @@ const VACANT: Entry = Entry {
     first: 0,
     steps: 0,
     used: 0,
+    left: 0,
     stop: Stop::Other,
     high: 0,
     pushes: [SCRATCH; MOST_PUSHES],
@@ -128,6 +160,10 @@ impl Paths {
     /// Whether it is time to begin anew.
     pub fn is_full(&self) -> bool {
         self.count >= MOST_PATHS || self.steps.len() >= MOST_PATHS * 16
+    }
+
+    pub fn table(&self) -> Table<'_> {
+        Table { slots: &self.slots, shift: self.shift }
     }
 
     /// Where the key is, or where it would be.

@@ -1,6 +1,7 @@
 //! The stack of return addresses behind compressed returns.
 
 use crate::code_block::SCRATCH;
+use crate::paths::Entry;
 
 /// Entries the processor keeps (SDM section "Indirect Transfer Compression for Returns").
 const DEPTH: usize = 64;
@@ -48,9 +49,28 @@ impl ReturnStack {
         }
     }
 
+    /// The path runs: calls that it returns from are over again, the others stay.
+    #[inline(always)]
+    pub fn along(&mut self, path: &Entry) {
+        if path.high != 0 {
+            self.passed(path.high.into());
+            for &call in &path.pushes[..path.pushed.into()] {
+                self.push_kept(call);
+            }
+        }
+    }
+
+    /// The path runs, and returns from the newest entry in the end.
+    #[inline(always)]
+    pub fn back_along(&mut self, path: &Entry) {
+        self.passed(path.high.into());
+        self.top = self.top.wrapping_sub(1) % DEPTH;
+        self.depth = self.depth.saturating_sub(1);
+    }
+
     /// `high` entries were pushed and taken again.
     #[inline(always)]
-    pub fn passed(&mut self, high: usize) {
+    fn passed(&mut self, high: usize) {
         self.depth = self.depth.min(DEPTH - high);
     }
 

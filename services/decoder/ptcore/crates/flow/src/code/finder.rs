@@ -154,6 +154,7 @@ impl CodeCache {
             first: from_step as u32,
             steps: (self.paths.steps.len() - from_step) as u8,
             used: (count - left) as u8,
+            left: left as u8,
             stop,
             high: path.high as u8,
             pushes,

@@ -10,7 +10,6 @@ pub struct Pace {
     pub now: u64,
     estimate: u64,
     base: u64,
-    fast: u64,
     count: u64,
     rate: u64,
     cycles: u64,
@@ -34,24 +33,28 @@ impl Time {
     pub fn pace(&self) -> Pace {
         let known = self.period.zip(self.calibration.steady(self.count));
         let (ticks, (rate, cycles, from)) = known.unwrap_or_default();
+        let estimate = self.base.saturating_add(self.fast);
+        let steady = known.is_some()
+            && self.anchor == Anchor::Count
+            && self.uncounted == 0
+            && self.crystal.ticks_are_whole()
+            && rate < FASTEST
+            && ticks < MOST_TICKS
+            && self.estimate == estimate
+            && estimate < LATEST;
+        // What is not steady is calm nowhere: no packet is taken in.
+        let (base, rate, calm) = if steady { (self.base, rate, self.calm.size) } else { (0, 0, 0) };
         Pace {
-            steady: known.is_some()
-                && self.anchor == Anchor::Count
-                && self.uncounted == 0
-                && self.crystal.ticks_are_whole()
-                && rate < FASTEST
-                && ticks < MOST_TICKS
-                && self.base.max(self.fast) < LATEST,
+            steady,
             now: self.now,
-            estimate: self.estimate,
-            base: self.base,
-            fast: self.fast,
+            estimate: if steady { estimate } else { 0 },
+            base,
             count: self.count,
             rate,
             cycles,
             from,
             calm_from: self.calm.start,
-            calm: self.calm.size,
+            calm,
             ticks,
             shift: self.crystal.shift(),
             mask: self.crystal.since(u64::MAX, 0),
@@ -64,7 +67,8 @@ impl Time {
         if !pace.steady {
             return;
         }
-        (self.now, self.estimate, self.base, self.fast) = (pace.now, pace.estimate, pace.base, pace.fast);
+        (self.now, self.estimate, self.base, self.fast) =
+            (pace.now, pace.estimate, pace.base, pace.estimate - pace.base);
         self.count = pace.count;
         self.calibration.go_on(pace.count, pace.rate, pace.cycles, pace.from);
     }
@@ -74,16 +78,12 @@ impl Pace {
     /// Takes in so many cycles, less than 2^20. False when there is more to it.
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) -> bool {
-        if !self.steady {
-            return false;
-        }
-        let fast = self.fast + ((cycles * self.rate) >> Rate::FRACTION);
-        let estimate = self.base + fast;
+        let estimate = self.estimate + ((cycles * self.rate) >> Rate::FRACTION);
         let now = self.now.max(estimate);
         if (now - estimate).wrapping_sub(self.calm_from) >= self.calm {
             return false;
         }
-        (self.fast, self.estimate, self.now) = (fast, estimate, now);
+        (self.estimate, self.now) = (estimate, now);
         self.cycles = self.cycles.wrapping_add(cycles);
         true
     }
@@ -91,16 +91,13 @@ impl Pace {
     /// Takes in a clock packet. False when there is more to it.
     #[inline(always)]
     pub fn mtc(&mut self, payload: u8) -> bool {
-        if !self.steady {
-            return false;
-        }
         let count = u64::from(payload) << self.shift;
         let cycles = self.cycles.wrapping_sub(self.from);
         let due = count.wrapping_sub(self.count) & self.mask == 1 << self.shift;
         let estimate = self.base + self.ticks;
         let now = self.now.max(estimate);
         let calm = (now - estimate).wrapping_sub(self.calm_from) < self.calm;
-        if !(due && calm && self.fast != 0 && cycles != 0) {
+        if !(due && calm && self.estimate != self.base && cycles != 0) {
             return false;
         }
         let rate = (self.ticks << Rate::FRACTION) / cycles;
@@ -110,7 +107,7 @@ impl Pace {
         if rate != 0 {
             self.rate = rate;
         }
-        (self.base, self.fast, self.estimate, self.now) = (estimate, 0, estimate, now);
+        (self.base, self.estimate, self.now) = (estimate, estimate, now);
         (self.count, self.from) = (count, self.cycles);
         true
     }

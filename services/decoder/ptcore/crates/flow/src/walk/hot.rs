@@ -1,5 +1,8 @@
 //! What a stream consists of almost wholly, without a detour: branches, times and targets.
 
+mod following;
+mod leads;
+
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
 use crate::event::{Event, Fault};
@@ -10,37 +13,48 @@ use crate::returns::Open;
 use crate::tally::Tally;
 use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
-use pt_packet::{Ip, Packet};
+use following::Place;
+use leads::{Halt, Leads, MOST};
+use pt_packet::Ip;
 
-/// Paths whose tallies stand in one sum.
+/// What the paths that ran hold.
 #[derive(Default)]
 struct Sums {
     instructions: u64,
+    /// Of some paths; all others are in `counts`.
     tally: Tally,
     paths: u32,
+    counts: [u64; 4],
+}
+
+impl Sums {
+    /// With so many paths in it the tally has still room for those of one lead.
+    const MOST: u32 = Tally::MOST - u64::BITS;
+
+    #[cold]
+    fn fold(&mut self) {
+        self.paths = 0;
+        let tally = std::mem::take(&mut self.tally).split();
+        self.counts.iter_mut().zip(tally).for_each(|(count, more)| *count += more);
+    }
 }
 
 /// Bytes that the longest packet of those taken up here may have; nearer to the end of the stream they are not.
 const ROOM: usize = 16;
 
-/// What the next packet is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Other,
-    /// Taken up: its branches, and how many.
-    Tnt(u64, u32),
-    Tip,
-}
-
 /// What the events are told of packets at the end only, of all of them at once.
+#[derive(Clone, Copy)]
 struct Taken {
     /// Where the next packet begins.
     at: usize,
     packets: u64,
-    tnt_bits: u64,
     /// Where the last one is that told where the flow went on, if one did.
     used_at: usize,
     pace: Pace,
+    last_ip: u64,
+    /// Branches at hand, below a bit that is set, and how many.
+    bits: u64,
+    count: u32,
 }
 
 /// Nowhere in the stream.
@@ -51,19 +65,24 @@ const OVF: [u8; 2] = [0x02, 0xf3];
 /// Bytes of the IP by its compression; 0 where there is none.
 const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
 
-impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
+impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     /// Goes on as long as packets are branches, targets and cycles, and the code they lead through is plain. Whatever is
     /// not is left to `walk`, in the state in which it would have met it itself.
     #[inline(never)]
     pub(super) fn branches(&mut self) -> Result<(), Fault> {
         let mut sums = Sums::default();
-        let (at, pace) = (self.events.reader.offset(), self.events.time.pace());
-        let mut taken = Taken { at, packets: 0, tnt_bits: 0, used_at: NOWHERE, pace };
+        let events = &mut self.events;
+        let (count, at, pace, last_ip) = (events.count, events.reader.offset(), events.time.pace(), events.last_ip);
+        let bits = events.bits & !(u64::MAX << count) | 1 << count;
+        let mut taken = Taken { at, packets: 0, used_at: NOWHERE, pace, last_ip, bits, count };
+        // Those that are used up are counted by paths.
+        events.tnt_bits -= u64::from(std::mem::take(&mut events.count));
         let done = self.hot(&mut sums, &mut taken);
         self.hand_back(&mut taken);
+        self.events.tnt_bits += u64::from(taken.count);
         // Where code is not known the next packets may have been read already.
         self.events.reader.seek(taken.at.max(self.events.reader.offset()));
-        self.settle(&mut sums);
+        self.settle(sums);
         // What stands for code that is not kept need not begin where the flow does: `go` knows, as it does where it fails.
         if self.at != SCRATCH && done.is_ok() {
             self.ip = self.code.block(self.at).start;
@@ -75,7 +94,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     fn hand_back(&mut self, taken: &mut Taken) {
         let events = &mut self.events;
         events.packets += std::mem::take(&mut taken.packets);
-        events.tnt_bits += std::mem::take(&mut taken.tnt_bits);
+        (events.last_ip, events.bits, events.count) = (taken.last_ip, taken.bits, taken.count);
         let used_at = std::mem::replace(&mut taken.used_at, NOWHERE);
         if used_at != NOWHERE {
             events.offset = events.offset.max(used_at);
@@ -88,100 +107,167 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
-    fn settle(&mut self, sums: &mut Sums) {
-        let [conditional, compressed, calls, returns] = sums.tally.split();
+    fn settle(&mut self, mut sums: Sums) {
+        sums.fold();
+        let [conditional, compressed, calls, returns] = sums.counts;
         let sum = &mut self.statistics;
         sum.instructions += sums.instructions;
         sum.conditional_branches += conditional;
         sum.compressed_returns += compressed;
         sum.returns += compressed + returns;
         sum.calls += calls;
-        *sums = Sums::default();
+        self.events.tnt_bits += conditional + compressed;
+    }
+
+    /// What no epoch begins in.
+    fn hot_data(&self) -> &'d [u8] {
+        let data = self.events.reader.data();
+        &data[..data.len().min(self.events.alone_from)]
     }
 
     #[inline(always)]
     fn hot(&mut self, sums: &mut Sums, taken: &mut Taken) -> Result<(), Fault> {
-        let data = self.events.reader.data();
-        let data = &data[..data.len().min(self.events.alone_from)];
-        let mut mix = mixed(self.at);
-        let (mut bits, mut count) = (self.events.bits, std::mem::take(&mut self.events.count));
+        let data = self.hot_data();
+        let mut leads = Leads::new();
         loop {
-            let left = self.use_up(bits, count, &mut mix, sums, taken.pace.now);
-            if left != count {
-                self.hare.rest();
-            }
-            let events = &mut self.events;
-            if left != 0 || self.pending.is_some() || events.reader.in_block() || events.busy || !self.held.is_empty() {
-                (events.bits, events.count) = (bits, left);
+            self.use_up(taken, sums);
+            let events = &self.events;
+            let held = self.pending.is_some() || events.reader.in_block() || events.busy || !self.held.is_empty();
+            if taken.count != 0 || held {
                 return Ok(());
             }
-            (bits, count) = match self.packet_ahead(data, taken) {
-                Class::Tnt(bits, count) => (bits, count),
-                Class::Tip => {
-                    let Some(ip) = self.target(taken) else { return Ok(()) };
-                    if !self.arrive(ip, taken, &mut mix, sums)? {
+            let before = *taken;
+            let halt = leads.read::<S>(self.code, self.view, data, taken, MOST);
+            if !leads.all().is_empty() {
+                self.hare.rest();
+            }
+            let mut followed = 0;
+            let left = loop {
+                let Self { code, returns, sink, view, epoch, .. } = self;
+                let mut place = Place { code, returns, sink: &mut **sink, view: *view, epoch: *epoch };
+                let (some, left) = place.follow(&leads.all()[followed..], &mut self.at, sums);
+                followed += some;
+                let Some(left) = left else { break None };
+                if self.is_known(left) || self.find_path(left).is_none() {
+                    break Some(left);
+                }
+                leads.all()[followed].lead = left;
+            };
+            if let Some(left) = left {
+                *taken = before;
+                if !self.step_back((followed, left), &mut leads, taken, sums)? {
+                    return Ok(());
+                }
+                continue;
+            }
+            match halt {
+                Halt::Enough => {}
+                Halt::Packet => return Ok(()),
+                Halt::Time(packet, size) => {
+                    let at = taken.at;
+                    taken.at += size;
+                    taken.packets += 1;
+                    if self.events.take_time_apart(&mut taken.pace, &packet) {
+                        (self.events.offset, self.events.last_offset) = (at, at);
                         return Ok(());
                     }
-                    (0, 0)
                 }
-                Class::Other => return Ok(()),
-            };
+                Halt::Target => {
+                    if !self.take_target(taken, sums)? {
+                        return Ok(());
+                    }
+                }
+            }
         }
     }
 
-    /// Uses up branches; how many of them need more than paths.
-    #[inline(always)]
-    fn use_up(&mut self, bits: u64, mut count: u32, mix: &mut u64, sums: &mut Sums, now: u64) -> u32 {
-        while count != 0 {
-            let size = count.min(WINDOW);
-            let lead = Lead::branches(bits >> (count - size), size);
-            let Some((used, stop)) = self.run_path(lead, mix, sums, now) else { break };
-            count -= used;
+    /// Only so many leads were followed, and the next one up to what is left of it: goes back to there, and on by a target
+    /// that needs more. False when that is left to others.
+    #[cold]
+    #[inline(never)]
+    fn step_back(
+        &mut self,
+        followed: (usize, Lead),
+        leads: &mut Leads,
+        taken: &mut Taken,
+        sums: &mut Sums,
+    ) -> Result<bool, Fault> {
+        let (followed, left) = followed;
+        let data = self.hot_data();
+        leads.read::<S>(self.code, self.view, data, taken, followed);
+        let Taken { last_ip, used_at, .. } = *taken;
+        leads.read::<S>(self.code, self.view, data, taken, 1);
+        if left.told_target().is_none() {
+            (taken.bits, taken.count) = (left.0.into(), left.count());
+            return Ok(true);
+        }
+        (taken.at, taken.last_ip, taken.used_at) = (taken.used_at, last_ip, used_at);
+        taken.packets -= 1;
+        self.take_target(taken, sums)
+    }
+
+    /// Goes on by the target ahead. False when that is left to others.
+    fn take_target(&mut self, taken: &mut Taken, sums: &mut Sums) -> Result<bool, Fault> {
+        match self.target(taken) {
+            Some(ip) => self.arrive(ip, taken, sums),
+            None => Ok(false),
+        }
+    }
+
+    /// Uses up branches, but for those that need more than paths.
+    fn use_up(&mut self, taken: &mut Taken, sums: &mut Sums) {
+        while taken.count != 0 {
+            let size = taken.count.min(WINDOW);
+            let lead = Lead::branches(taken.bits >> (taken.count - size), size);
+            let Some((used, stop)) = self.run_path(lead, sums, taken.pace.now) else { break };
+            taken.count -= used;
+            taken.bits = taken.bits & !(u64::MAX << taken.count) | 1 << taken.count;
+            if used != 0 {
+                self.hare.rest();
+            }
             if stop == Stop::Other {
                 break;
             }
         }
-        count
     }
 
     /// Runs the path that way. `None` when there is none, or nobody knows where its return leads.
-    #[inline(always)]
-    fn run_path(&mut self, lead: Lead, mix: &mut u64, sums: &mut Sums, now: u64) -> Option<(u32, Stop)> {
-        let entry = match self.code.paths.find(self.view, self.at, *mix, lead) {
+    #[inline(never)]
+    fn run_path(&mut self, lead: Lead, sums: &mut Sums, now: u64) -> Option<(u32, Stop)> {
+        let entry = match self.code.paths.find(self.view, self.at, mixed(self.at), lead) {
             Some(entry) => entry,
             None => {
                 self.find_path(lead)?;
-                self.code.paths.find(self.view, self.at, *mix, lead)?
+                self.code.paths.find(self.view, self.at, mixed(self.at), lead)?
             }
         };
         if entry.steps != 0 {
-            let (mut behind, mut returns_to) = ((entry.end, entry.next), None);
+            let (mut next, mut returns_to) = (entry.end, None);
             if entry.stop == Stop::Return {
                 let Some(Open::Block(call)) = self.returns.peek() else { return None };
                 let call = self.code.block(call);
-                let next = call.linked(Way::Next, self.view)?;
-                (behind, returns_to) = ((next, mixed(next)), Some(call.end));
+                (next, returns_to) = (call.linked(Way::Next, self.view)?, Some(call.end));
             }
             sums.instructions += u64::from(entry.instructions);
             sums.tally.add(entry.tally);
             sums.paths += 1;
             self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), now);
-            if entry.high != 0 {
-                self.returns.passed(entry.high.into());
-                for &call in &entry.pushes[..entry.pushed.into()] {
-                    self.returns.push_kept(call);
-                }
-            }
+            self.returns.along(entry);
             if returns_to.is_some() {
                 self.returns.pop();
             }
-            (self.at, *mix) = behind;
+            self.at = next;
         }
         let found = (u32::from(entry.used), entry.stop);
-        if sums.paths == Tally::MOST {
-            self.settle(sums);
+        if sums.paths > Sums::MOST {
+            sums.fold();
         }
         Some(found)
+    }
+
+    #[cold]
+    fn is_known(&self, lead: Lead) -> bool {
+        self.code.paths.find(self.view, self.at, mixed(self.at), lead).is_some()
     }
 
     #[cold]
@@ -194,124 +280,38 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.code.find_path(self.memory, self.view, self.at, lead).map(drop)
     }
 
-    /// Takes up cycles and branches up to a packet that needs more: a target, which stays in front, or any other.
-    #[inline(always)]
-    fn packet_ahead(&mut self, data: &[u8], taken: &mut Taken) -> Class {
-        let events = &mut self.events;
-        let mut at = taken.at;
-        let mut packets = 0;
-        let class = loop {
-            let Some(&[first, second, third, ..]) = data.get(at..).and_then(|rest| rest.first_chunk::<ROOM>()) else {
-                break Class::Other;
-            };
-            packets += 1;
-            if first & 3 == 3 {
-                let word = u64::from(u16::from_le_bytes([first, second]));
-                let more = word >> 2 & 1;
-                let mut cycles = word >> 3 & 0x1f | ((word >> 9 << 5) * more);
-                let mut size = 1 + more;
-                // An OVF may have taken the place of what is left of the packet (`pt_packet::Errata::skd007`).
-                if [second, third] == OVF {
-                    packets -= 1;
-                    break Class::Other;
-                }
-                if word >> 8 & more != 0 {
-                    if third & 1 != 0 {
-                        packets -= 1;
-                        break Class::Other;
-                    }
-                    cycles |= u64::from(third >> 1) << 12;
-                    size = 3;
-                }
-                at += size as usize;
-                if S::TIMED && !taken.pace.cyc(cycles) && events.take_time_apart(&mut taken.pace, &Packet::Cyc(cycles))
-                {
-                    (events.offset, events.last_offset) = (at - size as usize, at - size as usize);
-                    break Class::Other;
-                }
-                continue;
-            }
-            if first & 1 == 0 && first > 2 {
-                taken.used_at = at;
-                let mut count = 6 - first.leading_zeros();
-                let mut bits = u64::from(first >> 1) & ((1 << count) - 1);
-                at += 1;
-                // TNT packets one behind the other are as one; where nobody looks at times, so are those with times between.
-                while count <= u64::BITS - 6 && at + ROOM <= data.len() {
-                    let first = data[at];
-                    if first & 1 == 0 && first > 2 {
-                        let more = 6 - first.leading_zeros();
-                        bits = bits << more | u64::from(first >> 1) & ((1 << more) - 1);
-                        count += more;
-                        at += 1;
-                    } else if let Some(size) = (!S::TIMED).then(|| passed_over(data, at)).flatten() {
-                        at += size;
-                    } else {
-                        break;
-                    }
-                    packets += 1;
-                }
-                taken.tnt_bits += u64::from(count);
-                break Class::Tnt(bits, count);
-            }
-            if first == 0x59 {
-                at += 2;
-                if S::TIMED && !taken.pace.mtc(second) && events.take_time_apart(&mut taken.pace, &Packet::Mtc(second))
-                {
-                    (events.offset, events.last_offset) = (at - 2, at - 2);
-                    break Class::Other;
-                }
-                continue;
-            }
-            if first == 0 {
-                at += 1;
-                continue;
-            }
-            packets -= 1;
-            // The IP must say something.
-            let target = first & 0x1f == 0x0d && IP_SIZES[usize::from(first >> 5)] != 0;
-            break if target { Class::Tip } else { Class::Other };
-        };
-        taken.packets += packets;
-        taken.at = at;
-        class
-    }
-
-    /// Takes up the TIP packet in front.
-    #[inline(always)]
+    /// Takes up the TIP packet in front. `None` when its IP says nothing.
     fn target(&mut self, taken: &mut Taken) -> Option<u64> {
-        let (events, at) = (&mut self.events, &mut taken.at);
-        let data = events.reader.data();
-        let (&first, payload) = (data.get(*at)?, data.get(*at + 1..*at + 9)?);
+        let events = &mut self.events;
+        let data = events.reader.data().get(taken.at..)?;
+        let (&first, payload) = (data.first()?, data.get(1..9)?);
         let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
-        let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX >> (64 - 8 * size);
-        let ip = Ip { compression: pt_packet::Compression::of(first >> 5)?, payload }.resolve(events.last_ip)?;
-        events.last_ip = ip;
-        events.offset = *at;
-        events.last_offset = *at;
+        let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX.checked_shr(64 - 8 * size as u32)?;
+        let ip = Ip { compression: pt_packet::Compression::of(first >> 5)?, payload }.resolve(taken.last_ip)?;
+        taken.last_ip = ip;
+        (events.offset, events.last_offset) = (taken.at, taken.at);
         taken.packets += 1;
-        *at += 1 + size;
+        taken.at += 1 + size;
         Some(ip)
     }
 
     /// Goes up to the branch that went to `ip`, and on there. False when that branch is not what comes next; the target
     /// is pending then.
-    #[inline(always)]
-    fn arrive(&mut self, ip: u64, taken: &mut Taken, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive(&mut self, ip: u64, taken: &mut Taken, sums: &mut Sums) -> Result<bool, Fault> {
         if let Some(next) = self.code.find_again(self.view, ip) {
-            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), mix, sums, taken.pace.now) {
+            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), sums, taken.pace.now) {
                 self.hare.rest();
                 taken.used_at = self.events.offset;
                 return Ok(true);
             }
         }
-        self.arrive_anew(ip, taken, mix, sums)
+        self.arrive_anew(ip, taken, sums)
     }
 
     /// The same where the target was not come to for a while, or too many blocks lead to the branch.
     #[cold]
     #[inline(never)]
-    fn arrive_anew(&mut self, ip: u64, taken: &mut Taken, mix: &mut u64, sums: &mut Sums) -> Result<bool, Fault> {
+    fn arrive_anew(&mut self, ip: u64, taken: &mut Taken, sums: &mut Sums) -> Result<bool, Fault> {
         let now = taken.pace.now;
         let kind = loop {
             match self.code.block(self.at).exit {
@@ -320,7 +320,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Exit::Return => break BlockKind::Return,
                 Exit::Jump | Exit::Call | Exit::Linear => {
                     // Runs that are longer than a path are left to where cycles are looked for.
-                    let reached = self.run_path(Lead::NONE, mix, sums, now).is_some()
+                    let reached = self.run_path(Lead::NONE, sums, now).is_some()
                         && matches!(
                             self.code.block(self.at).exit,
                             Exit::IndirectJump | Exit::IndirectCall | Exit::Return
@@ -357,19 +357,21 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.hand_back(taken);
                 self.events.reader.seek(taken.at);
                 let gone = self.go(ip);
-                taken.pace = self.events.time.pace();
+                let events = &mut self.events;
+                (taken.pace, taken.last_ip) = (events.time.pace(), events.last_ip);
+                (taken.bits, taken.count) = (events.bits, events.count);
+                events.tnt_bits -= u64::from(events.count);
                 gone?;
             }
         }
-        *mix = mixed(self.at);
         Ok(true)
     }
 }
 
-/// Bytes of the packet at `at` when it tells nothing but a time, or nothing at all.
+/// Bytes of the packet ahead when it tells nothing but a time, or nothing at all.
 #[inline(always)]
-fn passed_over(data: &[u8], at: usize) -> Option<usize> {
-    let &[first, second, third, ..] = data[at..].first_chunk::<ROOM>()?;
+fn passed_over(ahead: &[u8]) -> Option<usize> {
+    let &[first, second, third, ..] = ahead.first_chunk::<ROOM>()?;
     match first {
         0x59 => Some(2),
         0 => Some(1),

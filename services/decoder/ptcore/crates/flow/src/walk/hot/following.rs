@@ -1,0 +1,91 @@
+//! Along leads by the paths that are known.
+
+use super::leads::Timed;
+use super::Sums;
+use crate::code::CodeCache;
+use crate::code_block::Way;
+use crate::lead::{hash, key, mixed, Lead};
+use crate::paths::{Stop, Table};
+use crate::returns::{Open, ReturnStack};
+use crate::tally::Tally;
+use crate::view::View;
+use crate::{Path, Sink};
+
+/// What does not change on the way, and the stacks that do.
+pub struct Place<'p, S> {
+    pub code: &'p CodeCache,
+    pub returns: &'p mut ReturnStack,
+    pub sink: &'p mut S,
+    pub view: View,
+    pub epoch: u32,
+}
+
+/// Where the way has led.
+struct Course {
+    block: u32,
+    mix: u64,
+    instructions: u64,
+    tally: Tally,
+    paths: u32,
+}
+
+impl<S: Sink> Place<'_, S> {
+    /// Follows leads from block `at` on; returns how many, and what is left of the next one, which needs more than a path
+    /// that is known.
+    #[inline(never)]
+    pub fn follow(&mut self, leads: &[Timed], at: &mut u32, sums: &mut Sums) -> (usize, Option<Lead>) {
+        let mut course = Course {
+            block: *at,
+            mix: mixed(*at),
+            instructions: sums.instructions,
+            tally: sums.tally,
+            paths: sums.paths,
+        };
+        let table = self.code.paths.table();
+        let mut ahead = leads.iter();
+        let left = 'leads: loop {
+            let Some(&Timed { mut lead, time }) = ahead.next() else { break None };
+            while lead != Lead::NONE {
+                let Some(left) = self.step(table, &mut course, lead, time) else { break 'leads Some(lead) };
+                lead = lead.behind(left);
+            }
+            if course.paths > Sums::MOST {
+                (sums.tally, sums.paths) = (course.tally, course.paths);
+                sums.fold();
+                (course.tally, course.paths) = (sums.tally, sums.paths);
+            }
+        };
+        *at = course.block;
+        (sums.instructions, sums.tally, sums.paths) = (course.instructions, course.tally, course.paths);
+        (leads.len() - ahead.len() - usize::from(left.is_some()), left)
+    }
+
+    /// Goes along the path. `None` when there is none, or more to it.
+    #[inline(always)]
+    fn step(&mut self, table: Table<'_>, course: &mut Course, lead: Lead, time: u64) -> Option<u8> {
+        let code = self.code;
+        let entry = table.find(key(course.block, lead), hash(course.mix, lead))?;
+        if entry.view != self.view {
+            return None;
+        }
+        let (mut next, mut next_mix, mut returns_to) = (entry.end, entry.next, None);
+        if entry.stop != Stop::Used {
+            if entry.stop == Stop::Other {
+                return None;
+            }
+            let Some(Open::Block(call)) = self.returns.peek() else { return None };
+            let call = code.block(call);
+            next = call.linked(Way::Next, self.view)?;
+            (next_mix, returns_to) = (mixed(next), Some(call.end));
+            self.returns.back_along(entry);
+        } else {
+            self.returns.along(entry);
+        }
+        course.instructions += u64::from(entry.instructions);
+        course.tally.add(entry.tally);
+        course.paths += 1;
+        self.sink.path(&Path::new(code, entry, self.epoch, returns_to), time);
+        (course.block, course.mix) = (next, next_mix);
+        Some(entry.left)
+    }
+}
