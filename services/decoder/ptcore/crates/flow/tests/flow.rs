@@ -7,11 +7,11 @@ use BlockKind::*;
 
 const CODE: u64 = 0x40_1000;
 
-fn full(payload: u64) -> Ip {
+pub fn full(payload: u64) -> Ip {
     Ip { compression: Compression::Full, payload }
 }
 
-fn stream(packets: &[Packet]) -> Vec<u8> {
+pub fn stream(packets: &[Packet]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for &packet in packets {
         writer::write(&mut bytes, packet);
@@ -19,7 +19,7 @@ fn stream(packets: &[Packet]) -> Vec<u8> {
     bytes
 }
 
-fn psb_plus(ip: Option<u64>) -> Vec<Packet> {
+pub fn psb_plus(ip: Option<u64>) -> Vec<Packet> {
     let mut packets = vec![Packet::Psb, Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false }];
     packets.extend(ip.map(|ip| Packet::Fup(full(ip))));
     packets.push(Packet::Psbend);

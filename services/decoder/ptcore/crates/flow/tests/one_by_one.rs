@@ -1,5 +1,6 @@
 //! What hot loops tell, held against packets that are taken one by one.
 
+use crate::flow::{full, psb_plus, stream};
 use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::{griffin, timed, Sections};
 use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Sink, Statistics};
@@ -83,6 +84,39 @@ fn packets_in_any_order_are_told_alike() {
         random.damage(&mut stream);
         let config = random.config();
         Case { memory: &memory, stream: &stream, config }.compare(&format!("stream {number}"));
+    }
+}
+
+/// Which targets were come to not long ago is known by the low bits of their addresses, and may change in the middle of what
+/// was read ahead of a place that needs more than paths.
+#[test]
+fn targets_that_are_forgotten_in_the_meantime_are_told_alike() {
+    const FAR: u64 = CODE + (1 << 24);
+    let jump = |from: u64, to: u64| ((to - from - 6) as u32).to_le_bytes();
+    let [je, again] =
+        [jump(CODE + 0x40, FAR), jump(CODE + 0x28, FAR)].map(|to| [&[0x0f, 0x84][..], &to, &[0xff, 0xe0]].concat());
+    let mut near = vec![0x90; 0x48];
+    near[..2].copy_from_slice(&[0xff, 0xe0]); // 00: jmp rax
+                                              // Four calls in a row, more than a path holds.
+    for call in [0x10, 0x16, 0x1c, 0x22] {
+        near[call..call + 5].copy_from_slice(&[0xe8, 1, 0, 0, 0]);
+    }
+    near[0x28..0x30].copy_from_slice(&again);
+    near[0x40..].copy_from_slice(&je);
+    let memory = Sections([(CODE, near), (FAR, vec![0xff, 0xe0])].into());
+    let mut random = Random(0xfeed);
+    for number in 0..300 {
+        let mut packets = psb_plus(Some(CODE));
+        for _ in 0..200 {
+            let to = [CODE, CODE + 0x10, CODE + 0x40][random.below(3)];
+            packets.push(Packet::Tip(full(to)));
+            if to != CODE {
+                packets.push(Packet::Tnt { bits: u64::from(random.below(16) == 0), count: 1 });
+            }
+        }
+        let case = Case { memory: &memory, stream: &stream(&packets), config: Config::default() };
+        let whole = case.compare(&format!("stream {number}"));
+        assert!(whole > 200, "stream {number}: {whole}");
     }
 }
 

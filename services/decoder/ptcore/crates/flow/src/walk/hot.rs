@@ -14,7 +14,7 @@ use crate::tally::Tally;
 use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use following::Place;
-use leads::{Halt, Leads, MOST};
+use leads::{Halt, Leads};
 use pt_packet::Ip;
 
 /// What the paths that ran hold.
@@ -137,7 +137,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                 return Ok(());
             }
             let before = *taken;
-            let halt = leads.read::<S>(self.code, self.view, data, taken, MOST);
+            let halt = leads.read::<S>(self.code, self.view, data, taken);
             if !leads.all().is_empty() {
                 self.hare.rest();
             }
@@ -194,9 +194,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     ) -> Result<bool, Fault> {
         let (followed, left) = followed;
         let data = self.hot_data();
-        leads.read::<S>(self.code, self.view, data, taken, followed);
+        leads.again::<S>(followed, data, taken);
         let Taken { last_ip, used_at, .. } = *taken;
-        leads.read::<S>(self.code, self.view, data, taken, 1);
+        leads.again::<S>(1, data, taken);
         if left.told_target().is_none() {
             (taken.bits, taken.count) = (left.0.into(), left.count());
             return Ok(true);

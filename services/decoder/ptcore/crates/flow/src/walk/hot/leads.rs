@@ -2,6 +2,7 @@
 
 use super::{passed_over, Taken, IP_SIZES, OVF, ROOM};
 use crate::code::CodeCache;
+use crate::code_block::SCRATCH;
 use crate::lead::Lead;
 use crate::paths::WINDOW;
 use crate::view::View;
@@ -38,8 +39,10 @@ pub enum Halt {
 
 /// Branches that a TNT packet may have.
 const SHORT: u32 = 6;
-/// The bits of an IP that a TIP's payload takes the place of, by its compression; none where there is more to it.
-const REPLACED: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0, 0xffff_ffff_ffff, 0, u64::MAX, 0];
+/// The bits of an IP that a TIP's payload takes the place of, by its compression; none where it says nothing. And those
+/// above, where they are all like the highest one.
+const REPLACED: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff, 0xffff_ffff_ffff, 0, u64::MAX, 0];
+const EXTENDED: [u32; 8] = [0, 0, 0, 16, 0, 0, 0, 0];
 
 impl Leads {
     pub fn new() -> Self {
@@ -50,13 +53,30 @@ impl Leads {
         &mut self.list[..self.some]
     }
 
-    /// Reads the packets of up to `most` leads.
+    /// Reads the packets of as many leads as there is room for.
     #[inline(never)]
-    pub fn read<S: Sink>(&mut self, code: &CodeCache, view: View, data: &[u8], taken: &mut Taken, most: usize) -> Halt {
+    pub fn read<S: Sink>(&mut self, code: &CodeCache, view: View, data: &[u8], taken: &mut Taken) -> Halt {
+        self.up_to::<S>(MOST, |ip| code.find_again(view, ip), data, taken)
+    }
+
+    /// Takes up the packets of so many leads that were read before. Which blocks they lead to may not be known any more.
+    #[cold]
+    #[inline(never)]
+    pub fn again<S: Sink>(&mut self, some: usize, data: &[u8], taken: &mut Taken) {
+        self.up_to::<S>(some, |_| Some(SCRATCH), data, taken);
+    }
+
+    #[inline(always)]
+    fn up_to<S: Sink>(
+        &mut self,
+        most: usize,
+        find: impl Fn(u64) -> Option<u32>,
+        data: &[u8],
+        taken: &mut Taken,
+    ) -> Halt {
         self.some = 0;
         let Taken { mut packets, mut pace, mut last_ip, .. } = *taken;
         let mut rest = data.get(taken.at..).unwrap_or_default();
-        let most = most.min(MOST);
         let mut slots = self.list[..most].iter_mut();
         let Some(mut slot) = slots.next() else { return Halt::Enough };
         let mut used = usize::MAX;
@@ -112,8 +132,10 @@ impl Leads {
             } else if first & 0x1f == 0x0d {
                 let replaced = REPLACED[usize::from(first >> 5)];
                 let [payload @ .., _, _, _, _] = ahead[size + 1..].first_chunk::<12>().expect("shorter");
+                let extended = EXTENDED[usize::from(first >> 5)];
                 let ip = last_ip & !replaced | u64::from_le_bytes(*payload) & replaced;
-                let target = code.find_again(view, ip).filter(|_| replaced != 0);
+                let ip = ((ip << extended) as i64 >> extended) as u64;
+                let target = find(ip).filter(|_| replaced != 0);
                 let Some(target) = target else {
                     rest = &rest[size..];
                     break Halt::Target;
