@@ -14,6 +14,7 @@ use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
+    #[cold]
     #[inline(never)]
     pub(super) fn replay(&mut self, path: Path<'_>, mut reached: bool) {
         for block in path.blocks() {
