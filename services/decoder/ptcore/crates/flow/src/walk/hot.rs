@@ -39,7 +39,8 @@ impl Sums {
     }
 }
 
-/// Bytes that the longest packet of those taken up here may have; nearer to the end of the stream they are not.
+/// No fewer bytes than a CYC of those taken up here has with the longest packet behind it; nearer to the end of the stream they
+/// are not taken up.
 const ROOM: usize = 16;
 
 /// What the events are told of packets at the end only, of all of them at once.
@@ -252,9 +253,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
             sums.tally.add(entry.tally);
             sums.paths += 1;
             self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), now);
-            self.returns.along(entry);
-            if returns_to.is_some() {
-                self.returns.pop();
+            match returns_to {
+                Some(_) => self.returns.back_along(entry),
+                None => self.returns.along(entry),
             }
             self.at = next;
         }

@@ -82,7 +82,7 @@ impl Leads {
         let mut used = usize::MAX;
         let halt = loop {
             let Some(ahead) = rest.first_chunk::<ROOM>() else { break Halt::Packet };
-            let mut word = u64::from_le_bytes(*ahead.first_chunk().expect("shorter"));
+            let mut word = u64::from_le_bytes(*ahead.first_chunk().expect("of eight bytes"));
             let mut size = 0;
             if word & 3 == 3 {
                 let more = word >> 2 & 1;
@@ -107,7 +107,6 @@ impl Leads {
                 packets += 1;
             }
             let first = word as u8;
-            // Neither odd nor a PAD nor the first byte of two.
             if is_tnt(first) {
                 packets += 1;
                 used = rest.len() - size;
@@ -131,9 +130,9 @@ impl Leads {
                 *slot = Timed { lead: Lead(bits), time: pace.now };
             } else if first & 0x1f == 0x0d {
                 let replaced = REPLACED[usize::from(first >> 5)];
-                let [payload @ .., _, _, _, _] = ahead[size + 1..].first_chunk::<12>().expect("shorter");
+                let payload = *ahead[size + 1..].first_chunk().expect("behind three bytes");
                 let extended = EXTENDED[usize::from(first >> 5)];
-                let ip = last_ip & !replaced | u64::from_le_bytes(*payload) & replaced;
+                let ip = last_ip & !replaced | u64::from_le_bytes(payload) & replaced;
                 let ip = ((ip << extended) as i64 >> extended) as u64;
                 let target = find(ip).filter(|_| replaced != 0);
                 let Some(target) = target else {
