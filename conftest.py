@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import psutil
 import pytest
 from botocore.config import Config
 from hypothesis import settings
@@ -107,6 +108,19 @@ direct_put_container(nodes[0], partition, "AUTH_test", container, headers={"X-Ba
 headers = {"X-Container-Meta-Quota-Bytes": most_bytes}
 direct_post_container(nodes[0], partition, "AUTH_test", container, headers=headers)
 """
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Ends what the tests of a worker that crashed had started: meshes under load would slow down all tests to come."""
+    if error is None:
+        return
+    told = {"PYTEST_XDIST_WORKER": "workerid", "PYTEST_XDIST_TESTRUNUID": "testrunuid"}
+    mark = {name: node.workerinput[value] for name, value in told.items()}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if mark.items() <= process.environ().items():
+                process.kill()
 
 
 @pytest.fixture
