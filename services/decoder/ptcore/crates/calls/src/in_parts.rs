@@ -7,6 +7,7 @@
 use crate::calls::Calls;
 use crate::fragment::{Collected, Fragment};
 use crate::output::Output;
+use crate::records::Records;
 use pt_flow::{part_by_itself, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream};
 use pt_image::Symbols;
 use std::collections::BTreeMap;
@@ -77,6 +78,7 @@ where
         again: 0,
         misfits: 0,
         surplus: Vec::new(),
+        spare: Vec::new(),
         abandoned: false,
     };
     let work = Work { whole: Mutex::new(whole), moved: Condvar::new(), threads: helpers.len() };
@@ -131,6 +133,8 @@ struct Whole<'w, M, S, O> {
     misfits: usize,
     /// Helpers, and parts of which their counts do not count.
     surplus: Vec<(usize, usize)>,
+    /// Columns without rows, for parts to come.
+    spare: Vec<Records>,
     /// A thread ended before its time.
     abandoned: bool,
 }
@@ -192,6 +196,7 @@ where
         if tried {
             helper.calls.begin_part(whole.calls.news(), helper.last.is_none_or(|last| last < whole.next));
             helper.last = Some(part);
+            helper.calls.use_again(whole.spare.pop().unwrap_or_default());
         }
         Some((part, tried, whole.stream, whole.from))
     }
@@ -219,7 +224,8 @@ impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
             let Ended { statistics, mut stopped, joined, time, .. } = ended;
             let joined = joined.filter(|joined| before.fits && before.behind.leads_to(joined, &time));
             if let (Some(fragment), Some(joined)) = (fragment, joined) {
-                if self.calls.absorb(fragment) {
+                if let Some(columns) = self.calls.absorb(fragment) {
+                    self.spare.push(columns);
                     self.statistics += statistics;
                     self.parts += 1;
                     self.misfits = 0;

@@ -7,6 +7,7 @@ use crate::edges::Edge;
 use crate::fragment::{Collected, Fragment, Knew};
 use crate::functions::{FunctionKey, News, Sums};
 use crate::output::Output;
+use crate::records::Records;
 use crate::uncounted::Uncounted;
 use pt_image::{Role, Symbols};
 use std::collections::{BTreeSet, HashSet};
@@ -31,6 +32,11 @@ impl<S: Symbols> Calls<S, Collected> {
         }
         self.knew.log = log.len();
         self.stack.functions.news.clear();
+    }
+
+    /// Columns without rows, for the part that was begun.
+    pub(crate) fn use_again(&mut self, columns: Records) {
+        self.stack.gathered.records = columns;
     }
 
     /// Ends a part. `None` when its calls depend on those around it in a way that cannot be told from here.
@@ -74,20 +80,20 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         &self.stack.functions.news
     }
 
-    /// Takes over a part behind the PSB that was told last; false when it is not as it would be if it were decoded here.
-    pub fn absorb(&mut self, part: Fragment) -> bool {
+    /// Takes over a part behind the PSB that was told last, and returns columns to use again; `None` when it is not as it would
+    /// be if it were decoded here.
+    pub fn absorb(&mut self, part: Fragment) -> Option<Records> {
         if !self.settled || !self.stack.fits(&part) || self.knows_otherwise(&part.knew, &part.functions) {
-            return false;
+            return None;
         }
         self.learn(&part.news);
         let functions = &mut self.stack.functions;
         let numbers = part.functions.iter().map(|&(key, role, _)| functions.number(key, role));
-        let Some(numbers) = numbers.collect::<Option<Vec<_>>>() else { return false };
+        let numbers = numbers.collect::<Option<Vec<_>>>()?;
         (self.arrival, self.passed) = (part.arrival, part.passed);
         (self.last, self.end) = (part.last, part.end);
         (self.tsc, self.settled) = (part.end_tsc, part.settled);
-        self.stack.absorb(part, &numbers);
-        true
+        Some(self.stack.absorb(part, &numbers))
     }
 
     /// Whether code that nothing divides, and that a part ran, is divided otherwise than it was there.

@@ -6,11 +6,16 @@ use super::placing::{LevelEnd, Placing};
 use super::{Landing, Local, Stack};
 use crate::fragment::{Fragment, OpenCall};
 use crate::output::Output;
+use crate::records::Records;
 use crate::window::{Opening, NOBODY};
 
+/// Calls of parts are handed on, instead of being copied behind those of the part before, where they are this share of what
+/// the output takes at once.
+const SHARE: usize = 8;
+
 impl<O: Output> Stack<O> {
-    /// Takes over the calls of a part that fits. `numbers`: of its functions.
-    pub fn absorb(&mut self, mut part: Fragment, numbers: &[u32]) {
+    /// Takes over the calls of a part that fits. `numbers`: of its functions. Returns columns that may be used again.
+    pub fn absorb(&mut self, mut part: Fragment, numbers: &[u32]) -> Records {
         self.hand_out(false);
         self.catch_up(part.start_tsc);
         let around: Vec<u64> = self.frames.iter().map(|frame| self.window.kept_call(frame.row).0).collect();
@@ -31,9 +36,10 @@ impl<O: Output> Stack<O> {
         self.window.go_on_at(placing.next + (part.next - part.first));
         self.epoch = part.epoch;
         self.clock.join(part.end_tsc);
-        if self.gathered.records.len() >= self.output.rows() / 2 {
+        if self.gathered.records.len() >= self.output.rows() / SHARE {
             self.deliver();
         }
+        std::mem::take(&mut part.records)
     }
 
     /// What passed up to `tsc` is the innermost call's.
