@@ -8,12 +8,12 @@ mod libipt;
 use input::Input;
 use libipt::{all_cpu_seconds, cpu_seconds, Counts, Files, Peer};
 use pt_calls::{
-    decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Totals, PART_BYTES,
+    decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Records, Totals,
+    PART_BYTES,
 };
 use pt_flow::{decode_in_parts, Block, DisableKind, Flow, Loss, Path, Sink, Statistics, Stream, Workers};
 use pt_image::Image;
 use pt_packet::Reader;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -85,14 +85,19 @@ fn wall_seconds() -> f64 {
 }
 
 /// Edges by so many threads, each of which begins cold.
-fn edges_by(input: &Input, threads: usize) -> (Statistics, BTreeMap<Edge, u64>) {
-    let mut edges = BTreeMap::new();
-    let fold =
-        |part: Vec<(Edge, u64)>| part.into_iter().for_each(|(edge, count)| *edges.entry(edge).or_default() += count);
+fn edges_by(input: &Input, threads: usize) -> (Statistics, Vec<(Edge, u64)>) {
+    let mut edges: Vec<(Edge, u64)> = Vec::new();
+    let fold = |part: Vec<(Edge, u64)>| edges.extend(part);
     let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
     let workers = Workers { threads, part_bytes: PART_BYTES_OF_EDGES };
     let statistics =
         decode_in_parts(&input.image, stream, workers, Coverage::default, |_, coverage| coverage.finish(), fold);
+    edges.sort_unstable_by_key(|&(edge, _)| edge);
+    edges.dedup_by(|again, first| {
+        let same = again.0 == first.0;
+        first.1 += if same { again.1 } else { 0 };
+        same
+    });
     (statistics, edges)
 }
 
@@ -113,9 +118,10 @@ const ROWS: usize = 1 << 18;
 /// Of a stream of which several threads count the edges.
 const PART_BYTES_OF_EDGES: usize = 1 << 20;
 
-/// Takes batches of calls as the service does, and keeps none. `gives_back` columns for reuse.
+/// Takes batches of calls, and keeps none. `read`: the columns of the batch before, which are used again when the next one is
+/// taken, as by the service; without, each batch is written to fresh memory.
 struct Taken {
-    gives_back: bool,
+    read: Option<Records>,
 }
 
 impl Output for Taken {
@@ -124,10 +130,13 @@ impl Output for Taken {
     }
 
     fn take(&mut self, batch: Batch<'_>) {
-        if self.gives_back {
-            black_box(&batch.calls.call);
-        } else {
-            black_box(std::mem::take(batch.calls));
+        match &mut self.read {
+            Some(read) => {
+                std::mem::swap(batch.calls, read);
+                black_box(&read.call);
+                batch.calls.clear();
+            }
+            None => drop(black_box(std::mem::take(batch.calls))),
         }
     }
 }
@@ -140,8 +149,12 @@ struct Warm<'a> {
 }
 
 impl<'a> Warm<'a> {
-    fn new(input: &'a Input, gives_back: bool) -> Self {
-        let calls = Calls::handing_out(&input.image, Taken { gives_back });
+    fn new(input: &'a Input) -> Self {
+        Warm::taken_by(input, Taken { read: Some(Records::default()) })
+    }
+
+    fn taken_by(input: &'a Input, taken: Taken) -> Self {
+        let calls = Calls::handing_out(&input.image, taken);
         Warm { input, flow: Flow::new(&input.image), calls }
     }
 
@@ -161,7 +174,7 @@ struct Many<'a> {
 impl<'a> Many<'a> {
     fn new(input: &'a Input, threads: usize) -> Self {
         let helpers = (0..threads).map(|_| Helper::new(&input.image, &input.image)).collect();
-        Many { whole: Warm::new(input, false), helpers }
+        Many { whole: Warm::new(input), helpers }
     }
 
     fn decode(&mut self) -> (Divided, Totals) {
@@ -187,18 +200,18 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let files = Files::of(input).expect("a temporary folder");
     let peer = Peer::new(input, &files);
     let theirs = Counts { packets: peer.packets().packets, ..peer.blocks() };
-    let mut warm = Warm::new(input, false);
+    let mut warm = Warm::new(input);
     let (ours, totals) = warm.decode();
     let rows = totals.calls;
     // What became known of code without symbols divides it from the outset.
     let (_, known) = warm.decode();
     let memory = warm.flow.memory() + warm.calls.memory();
-    let mut recycling = Warm::new(input, true);
+    let mut fresh = Warm::taken_by(input, Taken { read: None });
     let (mut edges_of, mut coverage) = (Flow::new(&input.image), Coverage::default());
     let mut only_flow = Flow::new(&input.image);
     let (statistics, edges) = edges_by(input, 2);
     assert_eq!(statistics, ours, "{}: by two threads", input.name);
-    assert!(edges.into_iter().eq(totals.edges.iter().copied()), "{}: edges by two threads", input.name);
+    assert!(edges == totals.edges, "{}: edges by two threads", input.name);
     let mut many = Many::new(input, 2);
     for (pass, totals) in [("cold", &totals), ("warm", &known)] {
         let (divided, by_two) = many.decode();
@@ -212,7 +225,7 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     }
     let mut once_more = Many::new(input, 2);
     once_more.decode();
-    let mut alone = Warm::new(input, false);
+    let mut alone = Warm::new(input);
     alone.decode();
     let decode = |flow: &mut Flow<_>| {
         black_box(flow.decode(&input.stream, &input.config, &input.epochs, &mut Nothing::default()));
@@ -250,14 +263,14 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
         Contender::by(all_cpu_seconds, "calls by two, processor", || {
             once_more.decode();
         }),
-        Contender::new("calls recycled", || {
-            recycling.decode();
+        Contender::new("calls to fresh memory", || {
+            fresh.decode();
         }),
         Contender::new("libipt blocks cold", || {
             black_box(Peer::new(input, &files).blocks());
         }),
         Contender::new("calls cold", || {
-            Warm::new(input, false).decode();
+            Warm::new(input).decode();
         }),
     ];
     for _ in 0..rounds {
