@@ -4,6 +4,8 @@ mod accesses;
 mod disassembly;
 mod finder;
 mod hash;
+mod opcodes;
+mod predecode;
 
 use crate::access::Access;
 use crate::code_block::{unknown, CodeBlock, Link, Mark, Way, SCRATCH};

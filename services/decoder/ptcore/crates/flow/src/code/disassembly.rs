@@ -1,5 +1,6 @@
 //! Instructions up to the first branch: bytes to blocks.
 
+use super::predecode::predecode;
 use crate::code_block::{unknown, CodeBlock, Exit, Mark};
 use crate::view::View;
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
@@ -21,47 +22,67 @@ pub fn decode_some(
     most: usize,
     lengths: &mut Vec<u8>,
 ) -> Result<CodeBlock, DecoderError> {
-    let mut decoder = Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE);
     let mut block = CodeBlock { instructions: 0, exit: Exit::Linear, mode: view.execution(), ..unknown(address) };
-    let mut instruction = Instruction::default();
-    while usize::from(block.instructions) < most {
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() {
-            let at = block.end.wrapping_sub(address) as usize;
-            if view.bitness() == 64 && bytes[at..].starts_with(&JMPABS) && bytes.len() - at >= JMPABS_LENGTH {
-                block.last = block.end;
-                block.end = block.end.wrapping_add(JMPABS_LENGTH as u64);
-                block.instructions += 1;
-                lengths.push(JMPABS_LENGTH as u8);
-                block.exit = Exit::IndirectJump;
-                break;
+    let mut slow = None;
+    let is_64 = view.bitness() == 64;
+    let mut at = 0;
+    while usize::from(block.instructions) < most && block.exit == Exit::Linear {
+        let start = block.end;
+        let known = if is_64 { predecode(&bytes[at..]) } else { None };
+        let length = if let Some(known) = known {
+            block.exit = known.exit;
+            if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
+                block.target = start.wrapping_add(known.length.into()).wrapping_add_signed(known.displacement.into());
             }
-            if block.instructions == 0 {
-                return Err(match decoder.last_error() {
-                    DecoderError::None => DecoderError::InvalidInstruction,
-                    error => error,
-                });
+            known.length
+        } else {
+            let decoder =
+                slow.get_or_insert_with(|| Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE));
+            match decode_wholly(decoder, at, &mut block) {
+                Ok(length) => length,
+                Err(_) if is_64 && is_jmpabs(&bytes[at..]) => {
+                    block.exit = Exit::IndirectJump;
+                    JMPABS_LENGTH as u8
+                }
+                Err(error) if block.instructions == 0 => return Err(error),
+                Err(_) => break,
             }
-            break;
-        }
-        block.last = block.end;
-        block.end = instruction.next_ip();
+        };
+        block.last = start;
+        block.end = start.wrapping_add(length.into());
         block.instructions += 1;
-        lengths.push(instruction.len() as u8);
-        block.exit = exit(&instruction);
-        block.marks |= mark(&instruction).map_or(0, |mark| mark as u8);
-        if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
-            block.target = instruction.near_branch_target();
-        }
-        if block.exit != Exit::Linear {
-            break;
-        }
+        lengths.push(length);
+        at += usize::from(length);
     }
     Ok(block)
 }
 
+/// The length of the instruction at the end of the block; what else the block needs is told to it.
+#[cold]
+fn decode_wholly(decoder: &mut Decoder, at: usize, block: &mut CodeBlock) -> Result<u8, DecoderError> {
+    decoder.set_position(at).map_err(|_| DecoderError::NoMoreBytes)?;
+    decoder.set_ip(block.end);
+    let instruction = decoder.decode();
+    if instruction.is_invalid() {
+        return Err(match decoder.last_error() {
+            DecoderError::None => DecoderError::InvalidInstruction,
+            error => error,
+        });
+    }
+    block.exit = exit(&instruction);
+    block.marks |= mark(&instruction).map_or(0, |mark| mark as u8);
+    if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
+        block.target = instruction.near_branch_target();
+    }
+    Ok(instruction.len() as u8)
+}
+
+fn is_jmpabs(bytes: &[u8]) -> bool {
+    bytes.starts_with(&JMPABS) && bytes.len() >= JMPABS_LENGTH
+}
+
 /// Which instructions make packets (SDM table "Branch-related instructions and packets").
-fn exit(instruction: &Instruction) -> Exit {
+pub fn exit(instruction: &Instruction) -> Exit {
     match instruction.flow_control() {
         FlowControl::Next | FlowControl::XbeginXabortXend | FlowControl::Exception => Exit::Linear,
         FlowControl::ConditionalBranch => Exit::Cond,

@@ -1,0 +1,122 @@
+//! Lengths and exits of what is frequent in 64-bit code, without the rest of what a disassembler tells.
+
+use super::opcodes::{Mandatory, OperandSize, FORMS};
+use crate::code_block::Exit;
+
+/// An instruction that is valid and has no [`Mark`](crate::code_block::Mark).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predecoded {
+    /// 1 to 15 bytes.
+    pub length: u8,
+    pub exit: Exit,
+    /// From its end to the target of a direct branch; else 0.
+    pub displacement: i32,
+}
+
+/// More bytes than the longest instruction has.
+const WINDOW: usize = 16;
+const LONGEST: usize = 15;
+const MOST_PREFIXES: usize = 6;
+const TWO_BYTES: u8 = 0x0f;
+const GROUP3: u8 = 0xf6;
+
+/// The first instruction of 64-bit code; none when it is rare, too near to the end of the bytes, or perhaps invalid.
+#[inline(always)]
+pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
+    let window: &[u8; WINDOW] = bytes.first_chunk()?;
+    let byte = |at: usize| window[at % WINDOW];
+    let (prefixes, mandatory) = if is_prefix(byte(0)) { prefixes(window)? } else { (0, Mandatory::None) };
+
+    let rex = byte(prefixes);
+    let has_rex = rex & 0xf0 == 0x40;
+    let size = if rex & 0xf8 == 0x48 {
+        OperandSize::Bits64
+    } else if mandatory == Mandatory::P66 {
+        OperandSize::Bits16
+    } else {
+        OperandSize::Bits32
+    };
+
+    let first = prefixes + usize::from(has_rex);
+    let two_bytes = byte(first) == TWO_BYTES;
+    let last = first + usize::from(two_bytes);
+    let map = if two_bytes { 1 + mandatory as usize } else { 0 };
+    let opcode = byte(last);
+    let form = FORMS[map][usize::from(opcode)];
+
+    let modrm = byte(last + 1);
+    let reg = modrm >> 3 & 7;
+    if form.valid >> (reg | if modrm >= 0xc0 { 8 } else { 0 }) & 1 == 0 {
+        return None;
+    }
+    let operands = if form.modrm { operands(modrm, byte(last + 2)) } else { 0 };
+    let mut immediate = form.immediate(size);
+    if opcode & 0xfe == GROUP3 && map == 0 && reg > 1 {
+        immediate = 0;
+    }
+    let length = last + 1 + operands + immediate;
+    if length > LONGEST {
+        return None;
+    }
+    let linear = Predecoded { length: length as u8, exit: Exit::Linear, displacement: 0 };
+    if form.exit == Exit::Linear {
+        return Some(linear);
+    }
+    // Branches of 16 bits are another matter.
+    if mandatory == Mandatory::P66 {
+        return None;
+    }
+    Some(match form.exit {
+        Exit::IndirectJump => match reg {
+            2 => Predecoded { exit: Exit::IndirectCall, ..linear },
+            4 => Predecoded { exit: Exit::IndirectJump, ..linear },
+            _ => linear,
+        },
+        Exit::Return => Predecoded { exit: Exit::Return, ..linear },
+        exit if immediate == 1 => Predecoded { exit, displacement: (byte(last + 1) as i8).into(), ..linear },
+        exit => {
+            let displacement = i32::from_le_bytes([1, 2, 3, 4].map(|at| byte(last + at)));
+            Predecoded { exit, displacement, ..linear }
+        }
+    })
+}
+
+/// Those that change neither length nor validity by themselves. Not: LOCK, and 67, which shortens addresses.
+fn is_prefix(byte: u8) -> bool {
+    matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0xf2 | 0xf3)
+}
+
+/// How many prefixes, and which of them that choose an instruction, if not several.
+fn prefixes(window: &[u8; WINDOW]) -> Option<(usize, Mandatory)> {
+    let mut mandatory = Mandatory::None;
+    for (at, &byte) in window.iter().enumerate().take(MOST_PREFIXES + 1) {
+        let prefix = match byte {
+            0x66 => Mandatory::P66,
+            0xf3 => Mandatory::PF3,
+            0xf2 => Mandatory::PF2,
+            _ if is_prefix(byte) => continue,
+            _ => return Some((at, mandatory)),
+        };
+        if mandatory != Mandatory::None && mandatory != prefix {
+            return None;
+        }
+        mandatory = prefix;
+    }
+    None
+}
+
+/// Bytes of ModRM, SIB and displacement.
+fn operands(modrm: u8, sib: u8) -> usize {
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    let has_sib = mode != 3 && rm == 4;
+    let displacement = match mode {
+        0 if rm == 5 || has_sib && sib & 7 == 5 => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    1 + usize::from(has_sib) + displacement
+}
+
+#[cfg(test)]
+mod tests;
