@@ -65,15 +65,6 @@ impl<S: Symbols> Calls<S> {
         records.number();
         Trace { records, functions, edges, losses }
     }
-
-    /// Takes columns that are not needed any more for the next stream: memory that was used before need not be given by
-    /// the system again.
-    pub fn recycle(&mut self, records: Records) {
-        if self.stack.is_new() {
-            self.stack.gathered.records = records;
-            self.stack.gathered.clear(0);
-        }
-    }
 }
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -148,6 +139,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         (self.passed, self.alone, self.settled) = ((0, 0), false, false);
         let calls = functions.iter().map(|function| function.calls).sum();
         Totals { functions, edges: self.edges.take(), calls }
+    }
+
+    /// Takes columns that are not needed any more for the next stream or part: memory that was used before need not be given
+    /// by the system again.
+    pub fn recycle(&mut self, records: Records) {
+        if self.stack.is_new() {
+            self.stack.gathered.records = records;
+            self.stack.gathered.clear(0);
+        }
     }
 
     pub fn output(&mut self) -> &mut O {

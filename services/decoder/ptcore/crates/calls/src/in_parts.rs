@@ -196,7 +196,7 @@ where
         if tried {
             helper.calls.begin_part(whole.calls.news(), helper.last.is_none_or(|last| last < whole.next));
             helper.last = Some(part);
-            helper.calls.use_again(whole.spare.pop().unwrap_or_default());
+            helper.calls.recycle(whole.spare.pop().unwrap_or_default());
         }
         Some((part, tried, whole.stream, whole.from))
     }

@@ -34,11 +34,6 @@ impl<S: Symbols> Calls<S, Collected> {
         self.stack.functions.news.clear();
     }
 
-    /// Columns without rows, for the part that was begun.
-    pub(crate) fn use_again(&mut self, columns: Records) {
-        self.stack.gathered.records = columns;
-    }
-
     /// Ends a part. `None` when its calls depend on those around it in a way that cannot be told from here.
     pub fn end_part(&mut self) -> Option<Fragment> {
         let (settled, arrival, passed) = (self.settled, self.arrival, self.passed);
