@@ -117,9 +117,9 @@ impl Decoder {
     #[getter]
     fn memory_bytes(&self) -> usize {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_helper = |helper: &Helper<_, _>| helper.flow.memory() + helper.calls.memory();
-        let of =
-            |idle: &Idle| idle.flow.memory() + idle.calls.memory() + idle.helpers.iter().map(of_helper).sum::<usize>();
+        let of = |idle: &Idle| {
+            idle.flow.memory() + idle.calls.memory() + idle.helpers.iter().map(Helper::memory).sum::<usize>()
+        };
         idle.iter().map(of).sum()
     }
 }

@@ -6,9 +6,12 @@
 
 use crate::calls::Calls;
 use crate::fragment::{Collected, Fragment};
+use crate::functions::News;
 use crate::output::Output;
 use crate::records::Records;
-use pt_flow::{part_by_itself, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream};
+use pt_flow::{
+    part_by_itself, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream, Workers,
+};
 use pt_image::Symbols;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -32,11 +35,24 @@ pub struct Helper<M, S> {
     /// The number of the last part, and those that do not count.
     last: Option<usize>,
     surplus: Vec<usize>,
+    /// Columns without rows, for parts of the next stream.
+    spare: Vec<Records>,
 }
 
 impl<M: CodeMemory, S: Symbols> Helper<M, S> {
     pub fn new(memory: M, symbols: S) -> Self {
-        Helper { flow: Flow::new(memory), calls: Calls::of_parts(symbols), last: None, surplus: Vec::new() }
+        Helper {
+            flow: Flow::new(memory),
+            calls: Calls::of_parts(symbols),
+            last: None,
+            surplus: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Bytes of what is kept from stream to stream.
+    pub fn memory(&self) -> usize {
+        self.flow.memory() + self.calls.memory() + self.spare.iter().map(Records::memory).sum::<usize>()
     }
 }
 
@@ -63,25 +79,22 @@ where
     S: Symbols + Send,
     O: Output + Send,
 {
-    let from = places_to_join(stream.data, stream.config, part_bytes.max(1));
-    let whole = Whole {
-        flow,
-        calls,
-        stream,
-        from: &from,
+    let from = places_to_join(stream.data, stream.config, Workers { threads: helpers.len(), part_bytes });
+    let news = calls.news().to_vec();
+    let whole = Whole { flow, calls, stream, from: &from, before: None };
+    let turn = Turn {
+        whole: Some(whole),
+        news,
         ahead: BTreeMap::new(),
         next: 0,
         taken: 0,
-        before: None,
-        statistics: Statistics::default(),
-        parts: 0,
-        again: 0,
         misfits: 0,
+        spare: helpers.iter_mut().flat_map(|helper| helper.spare.drain(..)).collect(),
         surplus: Vec::new(),
-        spare: Vec::new(),
+        divided: Divided { statistics: Statistics::default(), parts: 0, again: 0 },
         abandoned: false,
     };
-    let work = Work { whole: Mutex::new(whole), moved: Condvar::new(), threads: helpers.len() };
+    let work = Work { turn: Mutex::new(turn), moved: Condvar::new(), stream, from: &from, threads: helpers.len() };
     thread::scope(|scope| {
         let spawn = |(number, helper)| {
             let work = &work;
@@ -93,50 +106,59 @@ where
             resume_unwind(panicked);
         }
     });
-    let whole = work.whole.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let Whole { statistics, parts, again, surplus, .. } = whole;
+    let Turn { divided, surplus, spare, .. } = work.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (helper, number) in surplus {
         helpers[helper].surplus.push(number);
+    }
+    if let Some(helper) = helpers.first_mut() {
+        helper.spare = spare;
     }
     thread::scope(|scope| {
         for helper in helpers.iter_mut().filter(|helper| !helper.surplus.is_empty()) {
             scope.spawn(|| helper.uncount(stream, &from));
         }
     });
-    Divided { statistics, parts, again }
+    divided
 }
 
 struct Work<'w, M, S, O> {
-    whole: Mutex<Whole<'w, M, S, O>>,
+    turn: Mutex<Turn<'w, M, S, O>>,
     /// Parts were put together.
     moved: Condvar,
+    stream: Stream<'w>,
+    from: &'w [usize],
     threads: usize,
 }
 
-/// The stream up to where it is known, and parts behind that.
+/// How far the parts are. It is locked for moments only: whoever puts parts together takes what they are put to out of it.
+struct Turn<'w, M, S, O> {
+    whole: Option<Whole<'w, M, S, O>>,
+    /// What is known there of code that nothing divides.
+    news: Vec<News>,
+    /// Done, but not put together.
+    ahead: BTreeMap<usize, Option<Done>>,
+    /// The next one that counts, and the next one that nobody has begun.
+    next: usize,
+    taken: usize,
+    /// Parts that did not fit since one did.
+    misfits: usize,
+    /// Columns without rows, for parts to come.
+    spare: Vec<Records>,
+    /// Helpers, and parts of which their counts do not count.
+    surplus: Vec<(usize, usize)>,
+    divided: Divided,
+    /// A thread ended before its time.
+    abandoned: bool,
+}
+
+/// The stream up to where it is known.
 struct Whole<'w, M, S, O> {
     flow: &'w mut Flow<M>,
     calls: &'w mut Calls<S, O>,
     stream: Stream<'w>,
     from: &'w [usize],
-    /// Done, but not those before them.
-    ahead: BTreeMap<usize, Option<Done>>,
-    /// The next one that counts, and the next one that nobody has begun.
-    next: usize,
-    taken: usize,
-    /// How the last one ended.
+    /// How the last part ended.
     before: Option<Stopped>,
-    statistics: Statistics,
-    parts: usize,
-    again: usize,
-    /// Parts that did not fit since one did.
-    misfits: usize,
-    /// Helpers, and parts of which their counts do not count.
-    surplus: Vec<(usize, usize)>,
-    /// Columns without rows, for parts to come.
-    spare: Vec<Records>,
-    /// A thread ended before its time.
-    abandoned: bool,
 }
 
 /// A part that was decoded by itself.
@@ -152,15 +174,15 @@ struct Abandons<'w, 'a, M, S, O>(&'w Work<'a, M, S, O>);
 impl<M, S, O> Drop for Abandons<'_, '_, M, S, O> {
     fn drop(&mut self) {
         if thread::panicking() {
-            if let Ok(mut whole) = self.0.whole.lock() {
-                whole.abandoned = true;
+            if let Ok(mut turn) = self.0.turn.lock() {
+                turn.abandoned = true;
             }
             self.0.moved.notify_all();
         }
     }
 }
 
-impl<'w, M, S, O> Work<'w, M, S, O>
+impl<M, S, O> Work<'_, M, S, O>
 where
     M: CodeMemory,
     S: Symbols,
@@ -170,84 +192,121 @@ where
         let _guard = Abandons(self);
         helper.last = None;
         helper.surplus.clear();
-        while let Some((part, tried, stream, from)) = self.take(helper) {
+        while let Some((part, tried)) = self.take(helper) {
             let done = tried.then(|| {
-                let (ended, fragment) = helper.decode(stream, from, part);
+                let (ended, fragment) = helper.decode(self.stream, self.from, part);
                 Done { helper: number, ended, fragment }
             });
-            let Ok(mut whole) = self.whole.lock() else { return };
-            whole.add(part, done);
-            self.moved.notify_all();
+            self.add(part, done);
         }
     }
 
     /// The next part, and whether it is tried by itself. `None` when there is none, or another thread has panicked.
-    fn take(&self, helper: &mut Helper<M, S>) -> Option<(usize, bool, Stream<'w>, &'w [usize])> {
+    fn take(&self, helper: &mut Helper<M, S>) -> Option<(usize, bool)> {
         let most = AHEAD * self.threads;
-        let waits = |whole: &mut Whole<'w, M, S, O>| !whole.abandoned && whole.taken > whole.next.saturating_add(most);
-        let mut whole = self.moved.wait_while(self.whole.lock().ok()?, waits).ok()?;
+        let waits = |turn: &mut Turn<'_, M, S, O>| !turn.abandoned && turn.taken > turn.next.saturating_add(most);
+        let mut turn = self.moved.wait_while(self.turn.lock().ok()?, waits).ok()?;
         // Parts that are passed over already need not be begun.
-        let part = whole.taken.max(whole.next);
-        if whole.abandoned || part >= whole.from.len() {
+        let part = turn.taken.max(turn.next);
+        if turn.abandoned || part >= self.from.len() {
             return None;
         }
-        whole.taken = part + 1;
-        let tried = part != 0 && (whole.misfits < MISFITS || part % TRIED == 0);
+        turn.taken = part + 1;
+        let tried = part != 0 && (turn.misfits < MISFITS || part % TRIED == 0);
         if tried {
-            helper.calls.begin_part(whole.calls.news(), helper.last.is_none_or(|last| last < whole.next));
+            helper.calls.begin_part(&turn.news, helper.last.is_none_or(|last| last < turn.next));
             helper.last = Some(part);
-            helper.calls.recycle(whole.spare.pop().unwrap_or_default());
+            helper.calls.recycle(turn.spare.pop().unwrap_or_default());
         }
-        Some((part, tried, whole.stream, whole.from))
+        Some((part, tried))
+    }
+
+    /// A part is done, or left to its turn. Whose turn it is are put together, unless another thread is at it, which then
+    /// finds this one.
+    fn add(&self, number: usize, done: Option<Done>) {
+        let Ok(mut turn) = self.turn.lock() else { return };
+        turn.ahead.insert(number, done);
+        while let Some((mut whole, done)) = turn.next_to_put() {
+            let number = turn.next;
+            drop(turn);
+            let helper = done.as_ref().map(|done| done.helper);
+            let (statistics, columns) = whole.put(number, done);
+            let Ok(again) = self.turn.lock() else { return };
+            turn = again;
+            turn.divided.statistics += statistics;
+            turn.go_on(helper, columns, whole);
+            self.moved.notify_all();
+        }
+    }
+}
+
+impl<'w, M: CodeMemory, S: Symbols, O: Output> Turn<'w, M, S, O> {
+    /// The next part, when it is done, and what it is put to.
+    fn next_to_put(&mut self) -> Option<(Whole<'w, M, S, O>, Option<Done>)> {
+        self.whole.as_ref()?;
+        while let Some(passed) = self.ahead.first_entry().filter(|first| *first.key() < self.next) {
+            let number = *passed.key();
+            self.surplus.extend(passed.remove().map(|done| (done.helper, number)));
+        }
+        let done = self.ahead.remove(&self.next)?;
+        Some((self.whole.take()?, done))
+    }
+
+    /// The next part, which `helper` decoded by itself, was put behind those before it. It fitted when its columns are left.
+    fn go_on(&mut self, helper: Option<usize>, columns: Option<Records>, whole: Whole<'w, M, S, O>) {
+        match (columns, helper) {
+            (Some(columns), _) => {
+                self.divided.parts += 1;
+                self.misfits = 0;
+                self.spare.push(columns);
+            }
+            (None, Some(helper)) => {
+                self.divided.again += 1;
+                self.misfits += 1;
+                self.surplus.push((helper, self.next));
+            }
+            (None, None) => {}
+        }
+        self.news.extend(whole.calls.news().get(self.news.len()..).unwrap_or_default());
+        self.next = whole.next();
+        self.whole = Some(whole);
     }
 }
 
 impl<M: CodeMemory, S: Symbols, O: Output> Whole<'_, M, S, O> {
-    /// A part is done, or left to do here.
-    fn add(&mut self, number: usize, done: Option<Done>) {
-        self.ahead.insert(number, done);
-        loop {
-            while let Some(passed) = self.ahead.first_entry().filter(|first| *first.key() < self.next) {
-                let number = *passed.key();
-                self.surplus.extend(passed.remove().map(|done| (done.helper, number)));
-            }
-            let Some(done) = self.ahead.remove(&self.next) else { return };
-            let stopped = self.put(done);
-            self.next = stopped.as_ref().map_or(usize::MAX, |one| self.from.partition_point(|&from| from < one.psb));
-            self.before = stopped;
-        }
+    /// The part that follows.
+    fn next(&self) -> usize {
+        self.before.as_ref().map_or(usize::MAX, |before| self.from.partition_point(|&from| from < before.psb))
     }
 
-    /// Puts the next part behind those before it. How it ended.
-    fn put(&mut self, done: Option<Done>) -> Option<Stopped> {
-        if let (Some(Done { helper, ended, fragment }), Some(before)) = (done, &self.before) {
-            let Ended { statistics, mut stopped, joined, time, .. } = ended;
-            let joined = joined.filter(|joined| before.fits && before.behind.leads_to(joined, &time));
-            if let (Some(fragment), Some(joined)) = (fragment, joined) {
-                if let Some(columns) = self.calls.absorb(fragment) {
-                    self.spare.push(columns);
-                    self.statistics += statistics;
-                    self.parts += 1;
-                    self.misfits = 0;
-                    if let Some(stopped) = &mut stopped {
-                        stopped.before.go_on_from(&before.behind, &joined);
-                        stopped.behind.go_on_from(&before.behind, &joined);
-                    }
-                    return stopped;
-                }
-            }
-            self.again += 1;
-            self.misfits += 1;
-            self.surplus.push((helper, self.next));
+    /// Puts a part behind those before it; returns columns that it leaves when it fitted, else it was decoded here.
+    fn put(&mut self, number: usize, done: Option<Done>) -> (Statistics, Option<Records>) {
+        if let Some((statistics, columns)) = done.and_then(|done| self.take_over(done)) {
+            return (statistics, Some(columns));
         }
         let (joins, clock) = match self.before.take() {
             Some(before) => (before.fits, Clock::Known(before.before)),
             None => (false, Clock::New),
         };
-        let part = Part { from: self.from[self.next], joins, stops: &self.from[self.next + 1..], clock };
-        let ended = self.flow.decode_part(self.stream.data, self.stream.config, self.stream.epochs, &part, self.calls);
-        self.statistics += ended.statistics;
-        ended.stopped
+        let part = Part { from: self.from[number], joins, stops: &self.from[number + 1..], clock };
+        let Stream { data, config, epochs } = self.stream;
+        let ended = self.flow.decode_part(data, config, epochs, &part, self.calls);
+        self.before = ended.stopped;
+        (ended.statistics, None)
+    }
+
+    /// Takes over a part that was decoded by itself. `None` when it does not fit.
+    fn take_over(&mut self, done: Done) -> Option<(Statistics, Records)> {
+        let before = self.before.as_ref().filter(|before| before.fits)?;
+        let Ended { statistics, mut stopped, joined, time, .. } = done.ended;
+        let joined = joined.filter(|joined| before.behind.leads_to(joined, &time))?;
+        let columns = self.calls.absorb(done.fragment?)?;
+        if let Some(stopped) = &mut stopped {
+            stopped.before.go_on_from(&before.behind, &joined);
+            stopped.behind.go_on_from(&before.behind, &joined);
+        }
+        self.before = stopped;
+        Some((statistics, columns))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::support::{self, Sections};
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Targets, Totals,
 };
-use pt_flow::{places_to_join, Config, Flow, Statistics, Stream};
+use pt_flow::{places_to_join, Config, Flow, Statistics, Stream, Workers};
 use pt_image::{Place, Role, Symbols};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -227,7 +227,7 @@ fn where_parts_do_not_fit_most_are_left_to_their_turn() {
     let mut helpers: Vec<_> = (0..threads).map(|_| Helper::new(&memory, Stubs)).collect();
     let mut calls = Calls::handing_out(Stubs, Gathered::default());
     let divided = decode_calls_in_parts(&mut Flow::new(&memory), &mut calls, &mut helpers, stream, 1);
-    let places = places_to_join(&data, &config, 1).len();
+    let places = places_to_join(&data, &config, Workers { threads, part_bytes: 1 }).len();
     assert!(places > 60 && divided.parts == 0, "{places} places, {divided:?}");
     // Four in vain, those that were begun by then, and each sixteenth.
     assert!(divided.again <= 4 + 3 * threads + places / 16, "{places} places, {divided:?}");

@@ -46,8 +46,11 @@ where
     S: Sink,
     R: Send,
 {
-    let size = workers.part_bytes.max(1);
-    let from = if S::TIMED { places_to_join(stream.data, stream.config, size) } else { cuts(stream.data, size) };
+    let from = if S::TIMED {
+        places_to_join(stream.data, stream.config, workers)
+    } else {
+        places(stream.data, workers, |_| true)
+    };
     let decode = |flow: &mut Flow<&'m M>, sink: &mut S, part: &Part<'_>| {
         let ended = flow.decode_part(stream.data, stream.config, stream.epochs, part, sink);
         (ended, take(flow, sink))
@@ -149,15 +152,24 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
     }
 }
 
-/// Where to divide a stream so that parts can be put together which were decoded without a look at those before: 0, and PSBs
-/// at least `size` bytes from each other that say where execution is and in which mode.
-pub fn places_to_join(data: &[u8], config: &Config, size: usize) -> Vec<usize> {
+/// Where to divide a stream so that parts can be put together which were decoded without a look at those before: PSBs that say
+/// where execution is and in which mode.
+pub fn places_to_join(data: &[u8], config: &Config, workers: Workers) -> Vec<usize> {
+    places(data, workers, |psb| says_all(data, config, psb))
+}
+
+/// 0 and PSBs that are `fit`, a part from each other. Towards the end parts become shorter, down to an eighth: no thread has
+/// to wait long for the last one.
+fn places(data: &[u8], workers: Workers, fit: impl Fn(usize) -> bool) -> Vec<usize> {
+    let most = workers.part_bytes.max(1);
+    let least = most.div_ceil(8);
+    let size = |at: usize| (data.len().saturating_sub(at) / (2 * workers.threads.max(1))).clamp(least, most);
     let mut places = vec![0];
-    let mut at = size;
+    let mut at = size(0);
     while let Some(psb) = find_psb(data, at) {
-        let joins = says_all(data, config, psb);
-        places.extend(joins.then_some(psb));
-        at = psb.saturating_add(if joins { size } else { PSB.len() });
+        let fits = fit(psb);
+        places.extend(fits.then_some(psb));
+        at = psb.saturating_add(if fits { size(psb) } else { PSB.len() });
     }
     places
 }
@@ -177,15 +189,4 @@ fn says_all(data: &[u8], config: &Config, psb: usize) -> bool {
         }
     }
     false
-}
-
-/// 0 and the first PSB behind each multiple of `size`.
-fn cuts(data: &[u8], size: usize) -> Vec<usize> {
-    let mut cuts = vec![0];
-    let mut at = size;
-    while let Some(psb) = find_psb(data, at) {
-        cuts.push(psb);
-        at = psb.saturating_add(size);
-    }
-    cuts
 }
