@@ -151,6 +151,14 @@ impl Plans {
         self.plans.get_mut(path as usize)
     }
 
+    /// The path, which was counted before, did not run. Its last branch; `None` when its edges are not known here.
+    pub fn uncount(&mut self, path: u32) -> Option<u64> {
+        self.ran.get(path as usize).filter(|ran| ran.end != 0)?;
+        let plan = self.plans.get_mut(path as usize)?;
+        plan.count = plan.count.wrapping_sub(1);
+        Some(plan.last)
+    }
+
     /// Whether the path ran often enough for a plan, and none was refused.
     pub fn is_worth_it(&mut self, path: u32, version: u32) -> bool {
         let index = path as usize;
@@ -207,7 +215,7 @@ impl Plans {
     /// Counts of the plans become counts of their edges.
     pub fn gather(&mut self, edges: &mut Edges) {
         for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran).filter(|(plan, _)| plan.count != 0) {
-            ran.count += plan.count;
+            ran.count = ran.count.wrapping_add(plan.count);
             let first = ran.first_edge as usize;
             for &slot in &self.edges[first..first + ran.edges as usize] {
                 edges.add(slot, plan.count);

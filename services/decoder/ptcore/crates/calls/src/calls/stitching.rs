@@ -53,7 +53,7 @@ impl<S: Symbols> Calls<S, Collected> {
 
     /// Takes away what was counted of the flow that it is told.
     pub(crate) fn uncounted(&mut self) -> Uncounted<'_> {
-        Uncounted { edges: &mut self.edges, blocks: &mut self.blocks }
+        Uncounted { edges: &mut self.edges, blocks: &mut self.blocks, plans: &mut self.plans }
     }
 
     /// How often each block of all parts ran, and in which function it is by what is known of code that nothing divides.
