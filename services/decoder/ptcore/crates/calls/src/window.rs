@@ -70,6 +70,12 @@ impl Window {
         self.pages.grow(self.room as usize);
     }
 
+    pub fn make_room_for(&mut self, rows: usize) {
+        while ((self.room - self.rows) as usize) < rows {
+            self.grow(ROWS);
+        }
+    }
+
     /// Rows that became known since calls were handed out last.
     pub fn new_rows(&self) -> usize {
         self.rows as usize - self.old.len()
@@ -103,16 +109,24 @@ impl Window {
 
     /// Whether no further caller can be found in this stretch.
     pub fn is_full(&self) -> bool {
-        self.late_of_stretch == MOST_FOUND - 1
+        self.may_find() == 0
     }
 
-    /// The call in the last row began before all of its stretch, and is the caller of `roots`.
+    /// How many further callers can be found in this stretch.
+    pub fn may_find(&self) -> u64 {
+        MOST_FOUND - 1 - self.late_of_stretch
+    }
+
+    /// The call in the last row began before all of its stretch, and is the caller of `roots`. It takes none of the numbers
+    /// that follow: they are the same wherever it is found.
     pub fn came_late(&mut self, row: u32, roots: &[u32]) {
+        let next = self.linear(row);
+        self.runs.push((row + 1, next));
         self.late_of_stretch += 1;
         let caller = self.first - self.late_of_stretch;
         // What was handed out cannot be changed any more: who takes it has to, and does so for the whole stretch.
         if self.torn {
-            self.found.push(Found { caller, last: self.linear(row) - 1 });
+            self.found.push(Found { caller, last: next - 1 });
         } else {
             for &root in roots {
                 let (page, at) = self.pages.at(root);

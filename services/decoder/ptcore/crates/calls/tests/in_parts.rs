@@ -9,6 +9,8 @@ use pt_calls::{
 };
 use pt_flow::{places_to_join, Config, Flow, Statistics, Stream, Workers};
 use pt_image::{Place, Role, Symbols};
+use pt_packet::writer::write;
+use pt_packet::{Compression, Execution, Ip, Packet};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
@@ -207,6 +209,46 @@ fn programs_of_any_kind_have_the_same_calls_by_several_threads() {
         (parts, again) = (parts + more, again + once_more);
     }
     assert!(parts > 2 * again, "{parts} parts, {again} of them once more");
+}
+
+/// A recording that begins deep inside of calls, and does nothing but to come back out of them. Three functions take turns:
+/// each calls a fourth one, and returns. PSBs stand in front of some of these returns.
+fn coming_back(calls: u64, psb_every: u64) -> (Sections, Vec<u8>) {
+    let function = |number: u64| machine::BASE + 0x100 * (20 + number);
+    let mut code = vec![0x90; 0x2000];
+    let mut put = |at: u64, bytes: &[u8]| code[(at - machine::BASE) as usize..][..bytes.len()].copy_from_slice(bytes);
+    for number in 0..3 {
+        let call = function(number) + 16;
+        let further = (function(3) - (call + 5)) as u32;
+        put(call, &[&[0xe8][..], &further.to_le_bytes(), &[0xc3]].concat());
+    }
+    put(function(3), &[0xc3]);
+    let mut stream = Vec::new();
+    let mut tell = |packet| write(&mut stream, packet);
+    let ip = |address| Ip { compression: Compression::Full, payload: address };
+    let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
+    [Packet::Psb, Packet::Tsc(1_000), mode, Packet::Psbend].into_iter().for_each(&mut tell);
+    for number in 0..calls {
+        let at = function(number % 3) + 16;
+        tell(if number == 0 { Packet::TipPge(ip(at)) } else { Packet::Tip(ip(at)) });
+        tell(Packet::Tip(ip(at + 5)));
+        if number % psb_every == 0 {
+            let time = Packet::Tsc(1_100 + number * 100);
+            [Packet::Psb, time, mode, Packet::Fup(ip(at + 5)), Packet::Psbend].into_iter().for_each(&mut tell);
+        }
+    }
+    (Sections(BTreeMap::from([(machine::BASE, code)])), stream)
+}
+
+#[test]
+fn callers_that_are_found_late_are_found_by_parts_as_well() {
+    for psb_every in [1, 5] {
+        let (memory, data) = coming_back(60 * psb_every, psb_every);
+        let config = Config::default();
+        let mut both = Both::new(&memory, Functions { divided: true }, 2);
+        both.compare("coming back", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
+        assert_eq!((both.parts, both.again), (60, 0));
+    }
 }
 
 /// All code is a stub, and a part that begins in one does not fit.

@@ -1,6 +1,6 @@
 //! Whether what a part of a stream takes to lie around it does so.
 
-use super::frame::NO_ADDRESS;
+use super::frame::{Frame, NO_ADDRESS};
 use super::handing_out::MOST_OPEN;
 use super::landings::MAX_LOCALS;
 use super::outer::{Level, MOST};
@@ -8,18 +8,20 @@ use super::Stack;
 use crate::fragment::Fragment;
 use crate::output::Output;
 use crate::window::NOBODY;
+use pt_image::Role;
 use std::collections::HashMap;
 
 impl<O: Output> Stack<O> {
     /// Whether all calls that the part touches are as it takes them to be, and those further out are of no matter to it.
     pub fn fits(&self, part: &Fragment) -> bool {
         let (levels, depth) = (part.outer.levels.len(), self.frames.len());
-        if levels > depth || depth + MOST > MOST_OPEN || self.clock.waiting_rows().next().is_some() {
+        let misses = levels > depth && !self.may_find_callers(part);
+        if misses || levels.max(depth) + MOST > MOST_OPEN || self.clock.waiting_rows().next().is_some() {
             return false;
         }
-        let untouched = depth - levels;
+        let untouched = depth.saturating_sub(levels);
         let resumptions = &part.outer.no_resumptions;
-        part.outer.levels.iter().enumerate().all(|(level, known)| self.is_at(depth - 1 - level, known, part))
+        part.outer.levels.iter().zip(self.frames.iter().rev()).all(|(level, frame)| self.is_as(frame, level, part))
             && self.locals.last().is_none_or(|local| local.depth <= untouched)
             && self.locals.len() + part.outer.most_locals <= MAX_LOCALS
             && !self.landings.iter().any(|landing| part.outer.no_landings.contains(&landing.address))
@@ -28,12 +30,24 @@ impl<O: Output> Stack<O> {
             && (part.outer.no_returns.is_empty() || self.nobody_returns(part))
     }
 
-    fn is_at(&self, index: usize, level: &Level, part: &Fragment) -> bool {
-        let frame = &self.frames[index];
+    fn is_as(&self, frame: &Frame, level: &Level, part: &Fragment) -> bool {
+        // Where the outermost call returns to is not known before it does.
+        let outermost = part.outer.levels.len() > self.frames.len() && frame.row == self.frames[0].row;
         self.functions.key(frame.function) == part.functions[level.function as usize].0
             && !frame.is_asynchronous()
             && (frame.timed == NOBODY) == (part.start_tsc == 0)
-            && level.returned_to.is_none_or(|address| frame.returns_to == address)
+            && level.returned_to.is_none_or(|address| outermost || frame.returns_to == address)
+    }
+
+    /// Whether callers that the part comes by, and that are not open here, can be found around all that is open.
+    fn may_find_callers(&self, part: &Fragment) -> bool {
+        let callers = &part.outer.levels[self.frames.len()..];
+        let lands = |level: &Level| part.functions[level.function as usize].1 == Role::SetJump;
+        self.frames.first().is_some_and(|frame| frame.returns_to == NO_ADDRESS)
+            && (self.begin_tsc == 0) == (part.start_tsc == 0)
+            && (callers.len() as u64) < self.window.may_find()
+            && self.landings.is_empty()
+            && !callers.iter().any(lands)
     }
 
     /// No call returns to where none does so far.

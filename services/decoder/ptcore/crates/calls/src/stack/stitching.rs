@@ -17,6 +17,12 @@ impl<O: Output> Stack<O> {
     /// Takes over the calls of a part that fits. `numbers`: of its functions. Returns columns that may be used again.
     pub fn absorb(&mut self, mut part: Fragment, numbers: &[u32]) -> Records {
         self.hand_out(false);
+        if self.gathered.records.len() >= self.output.rows() / SHARE {
+            self.deliver();
+        }
+        if part.outer.levels.len() > self.frames.len() {
+            self.find_callers(&part, numbers);
+        }
         self.catch_up(part.start_tsc);
         let around: Vec<u64> = self.frames.iter().map(|frame| self.window.kept_call(frame.row).0).collect();
         let placing = Placing { next: self.window.next(), around: &around, first: part.first };
@@ -36,9 +42,6 @@ impl<O: Output> Stack<O> {
         self.window.go_on_at(placing.next + (part.next - part.first));
         self.epoch = part.epoch;
         self.clock.join(part.end_tsc);
-        if self.gathered.records.len() >= self.output.rows() / SHARE {
-            self.deliver();
-        }
         std::mem::take(&mut part.records)
     }
 

@@ -2,6 +2,7 @@
 
 use super::frame::{Entry, NO_ADDRESS};
 use super::Stack;
+use crate::fragment::Fragment;
 use crate::output::Output;
 use crate::records::BEGIN_TRUNCATED;
 
@@ -38,6 +39,24 @@ impl<O: Output> Stack<O> {
         self.window.begin_at(row, self.begin_tsc);
         self.window.came_late(row, &self.roots);
         self.are_inside(function);
+    }
+
+    /// Finds the callers that a part which fits comes by although they are not open here, before it does: all that is open is
+    /// inside them. Calls must have been handed out, and are afterwards. `numbers`: of the functions of the part.
+    pub(super) fn find_callers(&mut self, part: &Fragment, numbers: &[u32]) {
+        let levels = &part.outer.levels;
+        let Some(outermost) = self.frames.first() else { return };
+        self.alone_from = outermost.began;
+        let inner = std::mem::take(&mut self.frames);
+        let mut found = Vec::new();
+        self.window.make_room_for(levels.len() - inner.len());
+        for (inside, level) in levels.iter().zip(&levels[1..]).skip(inner.len() - 1) {
+            self.find_caller(numbers[level.function as usize], inside.returned_to.unwrap_or(NO_ADDRESS));
+            self.alone_from = self.frames.first().map_or(self.alone_from, |frame| frame.began);
+            found.append(&mut self.frames);
+        }
+        self.frames = found.into_iter().rev().chain(inner).collect();
+        self.hand_out(false);
     }
 
     /// What ran in the stretch up to now is inside the call of the function that was just opened.
