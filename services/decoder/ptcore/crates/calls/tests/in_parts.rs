@@ -211,43 +211,53 @@ fn programs_of_any_kind_have_the_same_calls_by_several_threads() {
     assert!(parts > 2 * again, "{parts} parts, {again} of them once more");
 }
 
-/// A recording that begins deep inside of calls, and does nothing but to come back out of them. Three functions take turns:
-/// each calls a fourth one, and returns. PSBs stand in front of some of these returns.
-fn coming_back(calls: u64, psb_every: u64) -> (Sections, Vec<u8>) {
-    let function = |number: u64| machine::BASE + 0x100 * (20 + number);
+/// A recording that begins deep inside of calls, and comes back out of them. Three functions take turns: each calls the function of
+/// this number, and returns. PSBs stand behind some of these calls. The last one calls `longjmp`, which leads to a call that is over.
+fn coming_back(calls: u64, called: u64, psb_every: u64) -> (Sections, Vec<u8>) {
+    const LONG_JUMP: u64 = 2;
+    let function = |number: u64| machine::BASE + 0x100 * number;
     let mut code = vec![0x90; 0x2000];
     let mut put = |at: u64, bytes: &[u8]| code[(at - machine::BASE) as usize..][..bytes.len()].copy_from_slice(bytes);
-    for number in 0..3 {
-        let call = function(number) + 16;
-        let further = (function(3) - (call + 5)) as u32;
-        put(call, &[&[0xe8][..], &further.to_le_bytes(), &[0xc3]].concat());
+    let call = |at: u64, callee: u64| [&[0xe8][..], &(callee.wrapping_sub(at + 5) as u32).to_le_bytes()].concat();
+    for number in 20..23 {
+        let at = function(number) + 16;
+        // Where the branch is not taken, a return.
+        put(at, &[call(at, function(called)), vec![0x74, 9, 0xc3]].concat());
+        put(at + 16, &call(at + 16, function(LONG_JUMP)));
     }
-    put(function(3), &[0xc3]);
+    put(function(called), &[0xc3]);
+    put(function(LONG_JUMP), &[0xff, 0xe0]);
     let mut stream = Vec::new();
     let mut tell = |packet| write(&mut stream, packet);
     let ip = |address| Ip { compression: Compression::Full, payload: address };
     let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
     [Packet::Psb, Packet::Tsc(1_000), mode, Packet::Psbend].into_iter().for_each(&mut tell);
-    for number in 0..calls {
-        let at = function(number % 3) + 16;
+    for number in 0..=calls {
+        let at = function(20 + number % 3) + 16;
         tell(if number == 0 { Packet::TipPge(ip(at)) } else { Packet::Tip(ip(at)) });
         tell(Packet::Tip(ip(at + 5)));
         if number % psb_every == 0 {
             let time = Packet::Tsc(1_100 + number * 100);
             [Packet::Psb, time, mode, Packet::Fup(ip(at + 5)), Packet::Psbend].into_iter().for_each(&mut tell);
         }
+        tell(Packet::Tnt { bits: u64::from(number == calls), count: 1 });
     }
+    tell(Packet::Tip(ip(function(20 + (calls - 2) % 3) + 21)));
+    tell(Packet::Tnt { bits: 0, count: 1 });
     (Sections(BTreeMap::from([(machine::BASE, code)])), stream)
 }
 
 #[test]
 fn callers_that_are_found_late_are_found_by_parts_as_well() {
-    for psb_every in [1, 5] {
-        let (memory, data) = coming_back(60 * psb_every, psb_every);
+    const PLAIN: u64 = 23;
+    const SET_JUMP: u64 = 1;
+    for (called, psb_every) in [(PLAIN, 1), (PLAIN, 5), (SET_JUMP, 1), (SET_JUMP, 5)] {
+        let (memory, data) = coming_back(60 * psb_every, called, psb_every);
         let config = Config::default();
         let mut both = Both::new(&memory, Functions { divided: true }, 2);
         both.compare("coming back", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
-        assert_eq!((both.parts, both.again), (60, 0));
+        // The one with the longjmp.
+        assert_eq!((both.parts, both.again), (60, 1));
     }
 }
 

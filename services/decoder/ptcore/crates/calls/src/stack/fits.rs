@@ -8,7 +8,6 @@ use super::Stack;
 use crate::fragment::Fragment;
 use crate::output::Output;
 use crate::window::NOBODY;
-use pt_image::Role;
 use std::collections::HashMap;
 
 impl<O: Output> Stack<O> {
@@ -41,13 +40,10 @@ impl<O: Output> Stack<O> {
 
     /// Whether callers that the part comes by, and that are not open here, can be found around all that is open.
     fn may_find_callers(&self, part: &Fragment) -> bool {
-        let callers = &part.outer.levels[self.frames.len()..];
-        let lands = |level: &Level| part.functions[level.function as usize].1 == Role::SetJump;
+        let callers = part.outer.levels.len() - self.frames.len();
         self.frames.first().is_some_and(|frame| frame.returns_to == NO_ADDRESS)
             && (self.begin_tsc == 0) == (part.start_tsc == 0)
-            && (callers.len() as u64) < self.window.may_find()
-            && self.landings.is_empty()
-            && !callers.iter().any(lands)
+            && (callers as u64) < self.window.may_find()
     }
 
     /// No call returns to where none does so far.
