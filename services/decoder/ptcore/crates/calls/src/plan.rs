@@ -135,11 +135,6 @@ struct Ran {
 const MOST: usize = 1 << 23;
 
 impl Plans {
-    /// None yet, of paths of the generation.
-    pub fn of(generation: u64) -> Plans {
-        Plans { generation, ..Plans::default() }
-    }
-
     /// The plan of the path, when there is one of this version.
     #[inline(always)]
     pub fn fitting(&mut self, path: u32, version: u32) -> Option<&mut Kept> {
@@ -232,6 +227,13 @@ impl Plans {
             }
             ran.count = 0;
         }
+    }
+
+    /// Plans are of paths of another generation from now on; what was counted stays.
+    pub fn begin(&mut self, generation: u64, edges: &mut Edges, blocks: &mut Blocks) {
+        self.gather(edges);
+        self.gather_blocks(blocks);
+        *self = Plans { generation, ..Plans::default() };
     }
 
     /// Whether it is time to begin anew.

@@ -34,9 +34,7 @@ impl Sink for Uncounted<'_> {
 
     fn paths(&mut self, generation: u64) {
         if self.plans.generation != generation {
-            self.plans.gather(self.edges);
-            self.plans.gather_blocks(self.blocks);
-            *self.plans = Plans::of(generation);
+            self.plans.begin(generation, self.edges, self.blocks);
         }
     }
 

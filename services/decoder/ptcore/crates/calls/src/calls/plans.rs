@@ -6,7 +6,7 @@ use crate::arrival::Arrival;
 use crate::functions::Entered;
 use crate::known::of;
 use crate::output::Output;
-use crate::plan::{Move, Plan, Plans};
+use crate::plan::{Move, Plan};
 use crate::records::TAIL_CALL;
 use crate::stack::Entry;
 use pt_flow::{Block, BlockKind, Path};
@@ -89,7 +89,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Plans are of paths of another generation from now on.
     pub(super) fn forget_plans(&mut self, generation: u64) {
-        self.plans.gather_blocks(&mut self.blocks);
-        self.plans = Plans::of(generation);
+        self.plans.begin(generation, &mut self.edges, &mut self.blocks);
     }
 }

@@ -78,7 +78,6 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
 
     fn paths(&mut self, generation: u64) {
         if self.plans.generation != generation {
-            self.plans.gather(&mut self.edges);
             self.forget_plans(generation);
         }
     }

@@ -41,7 +41,6 @@ impl<S: Symbols> Calls<S, Collected> {
         let knew = self.knew.clone();
         self.knew.besides.extend(&self.stack.functions.news);
         if self.plans.is_full() {
-            self.plans.gather(&mut self.edges);
             self.forget_plans(self.plans.generation);
         }
         let fragment = self.stack.end_part();
