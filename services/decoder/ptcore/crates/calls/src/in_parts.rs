@@ -9,9 +9,7 @@ use crate::fragment::{Collected, Fragment};
 use crate::functions::News;
 use crate::output::Output;
 use crate::records::Records;
-use pt_flow::{
-    part_by_itself, places_to_join, Clock, CodeMemory, Ended, Flow, Part, Statistics, Stopped, Stream, Workers,
-};
+use pt_flow::{part_by_itself, Clock, CodeMemory, Ended, Flow, Part, Places, Statistics, Stopped, Stream, Workers};
 use pt_image::Symbols;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -79,9 +77,11 @@ where
     S: Symbols + Send,
     O: Output + Send,
 {
-    let from = places_to_join(stream.data, stream.config, Workers { threads: helpers.len(), part_bytes });
+    let workers = Workers { threads: helpers.len(), part_bytes };
+    let places = Places::around_overflows(stream.data, stream.config, workers);
+    let from = &places.from[..];
     let news = calls.news().to_vec();
-    let whole = Whole { flow, calls, stream, from: &from, before: None };
+    let whole = Whole { flow, calls, stream, from, before: None };
     let turn = Turn {
         whole: Some(whole),
         news,
@@ -94,7 +94,7 @@ where
         divided: Divided { statistics: Statistics::default(), parts: 0, again: 0 },
         abandoned: false,
     };
-    let work = Work { turn: Mutex::new(turn), moved: Condvar::new(), stream, from: &from, threads: helpers.len() };
+    let work = Work { turn: Mutex::new(turn), moved: Condvar::new(), stream, places: &places, threads: helpers.len() };
     thread::scope(|scope| {
         let spawn = |(number, helper)| {
             let work = &work;
@@ -115,7 +115,7 @@ where
     }
     thread::scope(|scope| {
         for helper in helpers.iter_mut().filter(|helper| !helper.surplus.is_empty()) {
-            scope.spawn(|| helper.uncount(stream, &from));
+            scope.spawn(|| helper.uncount(stream, from));
         }
     });
     divided
@@ -126,7 +126,7 @@ struct Work<'w, M, S, O> {
     /// Parts were put together.
     moved: Condvar,
     stream: Stream<'w>,
-    from: &'w [usize],
+    places: &'w Places,
     threads: usize,
 }
 
@@ -194,7 +194,7 @@ where
         helper.surplus.clear();
         while let Some((part, tried)) = self.take(helper) {
             let done = tried.then(|| {
-                let (ended, fragment) = helper.decode(self.stream, self.from, part);
+                let (ended, fragment) = helper.decode(self.stream, &self.places.from, part);
                 Done { helper: number, ended, fragment }
             });
             self.add(part, done);
@@ -208,11 +208,13 @@ where
         let mut turn = self.moved.wait_while(self.turn.lock().ok()?, waits).ok()?;
         // Parts that are passed over already need not be begun.
         let part = turn.taken.max(turn.next);
-        if turn.abandoned || part >= self.from.len() {
+        if turn.abandoned || part >= self.places.from.len() {
             return None;
         }
         turn.taken = part + 1;
-        let tried = part != 0 && (turn.misfits < MISFITS || part % TRIED == 0);
+        // An overflow ends all calls, also those around the part.
+        let may_fit = part != 0 && !self.places.has_overflow(part);
+        let tried = may_fit && (turn.misfits < MISFITS || part % TRIED == 0);
         if tried {
             helper.calls.begin_part(&turn.news, helper.last.is_none_or(|last| last < turn.next));
             helper.last = Some(part);

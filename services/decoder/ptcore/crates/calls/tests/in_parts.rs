@@ -212,7 +212,8 @@ fn programs_of_any_kind_have_the_same_calls_by_several_threads() {
 }
 
 /// A recording that begins deep inside of calls, and comes back out of them. Three functions take turns: each calls the function of
-/// this number, and returns. PSBs stand behind some of these calls. The last one calls `longjmp`, which leads to a call that is over.
+/// this number, and returns. PSBs stand behind some of these calls. The last one calls `longjmp`, which leads to a call that is over. In
+/// the middle packets are lost.
 fn coming_back(calls: u64, called: u64, psb_every: u64) -> (Sections, Vec<u8>) {
     const LONG_JUMP: u64 = 2;
     let function = |number: u64| machine::BASE + 0x100 * number;
@@ -240,6 +241,9 @@ fn coming_back(calls: u64, called: u64, psb_every: u64) -> (Sections, Vec<u8>) {
             let time = Packet::Tsc(1_100 + number * 100);
             [Packet::Psb, time, mode, Packet::Fup(ip(at + 5)), Packet::Psbend].into_iter().for_each(&mut tell);
         }
+        if number == calls / 2 {
+            [Packet::Ovf, Packet::Fup(ip(at + 5))].into_iter().for_each(&mut tell);
+        }
         tell(Packet::Tnt { bits: u64::from(number == calls), count: 1 });
     }
     tell(Packet::Tip(ip(function(20 + (calls - 2) % 3) + 21)));
@@ -256,8 +260,8 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
         let config = Config::default();
         let mut both = Both::new(&memory, Functions { divided: true }, 2);
         both.compare("coming back", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
-        // The one with the longjmp.
-        assert_eq!((both.parts, both.again), (60, 1));
+        // The one with the longjmp is decoded once more, the one with the loss was left to its turn.
+        assert_eq!((both.parts, both.again), (59, 1));
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::flow::Flow;
 use crate::part::{Clock, Ended, Part, Stopped};
+use crate::places::{places, places_to_join};
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
-use pt_packet::{find_psb, Packet, Reader, PSB};
+use pt_packet::find_psb;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +50,7 @@ where
     let from = if S::TIMED {
         places_to_join(stream.data, stream.config, workers)
     } else {
-        places(stream.data, workers, |_| true)
+        places(stream.data, workers, &[], |_| true)
     };
     let decode = |flow: &mut Flow<&'m M>, sink: &mut S, part: &Part<'_>| {
         let ended = flow.decode_part(stream.data, stream.config, stream.epochs, part, sink);
@@ -150,43 +151,4 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
         }
         true
     }
-}
-
-/// Where to divide a stream so that parts can be put together which were decoded without a look at those before: PSBs that say
-/// where execution is and in which mode.
-pub fn places_to_join(data: &[u8], config: &Config, workers: Workers) -> Vec<usize> {
-    places(data, workers, |psb| says_all(data, config, psb))
-}
-
-/// 0 and PSBs that are `fit`, a part from each other. Towards the end parts become shorter, down to an eighth: no thread has
-/// to wait long for the last one.
-fn places(data: &[u8], workers: Workers, fit: impl Fn(usize) -> bool) -> Vec<usize> {
-    let most = workers.part_bytes.max(1);
-    let least = most.div_ceil(8);
-    let size = |at: usize| (data.len().saturating_sub(at) / (2 * workers.threads.max(1))).clamp(least, most);
-    let mut places = vec![0];
-    let mut at = size(0);
-    while let Some(psb) = find_psb(data, at) {
-        let fits = fit(psb);
-        places.extend(fits.then_some(psb));
-        at = psb.saturating_add(if fits { size(psb) } else { PSB.len() });
-    }
-    places
-}
-
-/// Whether the PSB+ has an address and a mode.
-fn says_all(data: &[u8], config: &Config, psb: usize) -> bool {
-    let mut reader = Reader::with_errata(data, config.errata);
-    reader.seek(psb + PSB.len());
-    let (mut address, mut mode) = (false, false);
-    while let Ok(Some(packet)) = reader.read() {
-        match packet {
-            Packet::Fup(_) => address = true,
-            Packet::ModeExec { .. } => mode = true,
-            Packet::Psbend => return address && mode,
-            Packet::Psb | Packet::Ovf => return false,
-            _ => {}
-        }
-    }
-    false
 }

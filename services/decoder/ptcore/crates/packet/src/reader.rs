@@ -6,7 +6,7 @@ mod frequent;
 mod psb;
 
 pub use error::{Error, ErrorKind};
-pub use psb::{find_psb, PSB};
+pub use psb::{find_psb, OVF, PSB};
 
 use crate::{Compression, Errata, Execution, Ip, Packet};
 use extended::extended;

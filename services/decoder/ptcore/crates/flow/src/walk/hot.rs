@@ -15,7 +15,7 @@ use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use following::Place;
 use leads::{Halt, Leads};
-use pt_packet::Ip;
+use pt_packet::{Ip, OVF};
 
 /// What the paths that ran hold.
 #[derive(Default)]
@@ -60,8 +60,6 @@ struct Taken {
 
 /// Nowhere in the stream.
 const NOWHERE: usize = usize::MAX;
-
-const OVF: [u8; 2] = [0x02, 0xf3];
 
 /// Bytes of the IP by its compression; 0 where there is none.
 const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];

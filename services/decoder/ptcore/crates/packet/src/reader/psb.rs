@@ -1,8 +1,11 @@
-//! The packet at which reading can begin.
+//! The packet at which reading can begin, and the one that says that packets were lost.
 
 /// The sixteen bytes of a PSB packet.
 pub const PSB: [u8; 16] =
     [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
+
+/// The two bytes of an OVF packet.
+pub const OVF: [u8; 2] = [0x02, 0xf3];
 
 /// The offset of the first whole PSB at or after `from`.
 pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {

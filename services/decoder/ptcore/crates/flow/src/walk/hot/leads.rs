@@ -1,13 +1,13 @@
 //! Packets to what leads the flow on: branches and targets, each with its time.
 
-use super::{passed_over, Taken, IP_SIZES, OVF, ROOM};
+use super::{passed_over, Taken, IP_SIZES, ROOM};
 use crate::code::CodeCache;
 use crate::code_block::SCRATCH;
 use crate::lead::Lead;
 use crate::paths::WINDOW;
 use crate::view::View;
 use crate::Sink;
-use pt_packet::Packet;
+use pt_packet::{Packet, OVF};
 
 /// Leads that are read before they are followed.
 pub const MOST: usize = 64;
