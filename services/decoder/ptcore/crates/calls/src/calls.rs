@@ -131,7 +131,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub fn end_stream(&mut self) -> Totals {
         self.plans.gather(&mut self.edges);
         if self.plans.is_full() {
-            self.forget_plans(self.plans.generation);
+            self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
         }
         let functions = self.stack.finish();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);

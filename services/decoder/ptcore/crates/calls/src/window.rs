@@ -70,6 +70,7 @@ impl Window {
         self.pages.grow(self.room as usize);
     }
 
+    /// Makes room for so many rows more.
     pub fn make_room_for(&mut self, rows: usize) {
         while ((self.room - self.rows) as usize) < rows {
             self.grow(ROWS);
@@ -168,9 +169,7 @@ impl Window {
 
     /// Adds a call that began in such a part, where all rows are calls that stayed. `go_on_at` has to follow.
     pub fn adopt(&mut self, number: u64, caller: u64, opening: &Opening, start_tsc: u64) -> u32 {
-        if !self.has_room() {
-            self.grow(ROWS);
-        }
+        self.make_room_for(1);
         let row = self.open(opening);
         self.begin_at(row, start_tsc);
         self.old.push((number, caller));

@@ -130,9 +130,9 @@ mod tests {
         between[50] = &[Packet::Ovf, Packet::Cyc(1), Packet::Ovf];
         let (data, psbs) = stream(&between);
         let workers = Workers { threads: 1, part_bytes: data.len() / 4 };
-        let Places { from, overflows } = Places::around_overflows(&data, &Config::default(), workers);
-        assert_eq!(overflows.len(), 1);
-        let places = Places { from: from.clone(), overflows };
+        let places = Places::around_overflows(&data, &Config::default(), workers);
+        let from = &places.from;
+        assert_eq!(places.overflows.len(), 1);
         let part = from.iter().position(|&at| at == psbs[50]).expect("a part that begins in front of it");
         assert_eq!(from[part + 1], psbs[51]);
         let with: Vec<_> = (0..from.len()).filter(|&part| places.has_overflow(part)).collect();

@@ -86,9 +86,4 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         (plan.run, plan.arrival) = (run, arrival?);
         Some(plan)
     }
-
-    /// Plans are of paths of another generation from now on.
-    pub(super) fn forget_plans(&mut self, generation: u64) {
-        self.plans.begin(generation, &mut self.edges, &mut self.blocks);
-    }
 }

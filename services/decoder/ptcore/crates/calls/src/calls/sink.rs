@@ -78,7 +78,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
 
     fn paths(&mut self, generation: u64) {
         if self.plans.generation != generation {
-            self.forget_plans(generation);
+            self.plans.begin(generation, &mut self.edges, &mut self.blocks);
         }
     }
 

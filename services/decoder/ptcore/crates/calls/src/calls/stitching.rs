@@ -41,7 +41,7 @@ impl<S: Symbols> Calls<S, Collected> {
         let knew = self.knew.clone();
         self.knew.besides.extend(&self.stack.functions.news);
         if self.plans.is_full() {
-            self.forget_plans(self.plans.generation);
+            self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
         }
         let fragment = self.stack.end_part();
         (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
