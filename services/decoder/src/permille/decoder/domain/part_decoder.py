@@ -25,6 +25,7 @@ from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import Part, PartRows
 from permille.decoder.domain.session_context import SessionContext, open_context
+from permille.decoder.domain.table_part import IN_MEMORY
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
@@ -280,7 +281,8 @@ async def stored_part(store: ObjectStore, part: Part, day: date, task: PartTask)
             yield piece
 
     with file:
-        await store.put_stream(TableFile.key(part.table, day, task.session_id, name), pieces())
+        data = file.read() if size <= IN_MEMORY else pieces()
+        await store.put_stream(TableFile.key(part.table, day, task.session_id, name), data)
     return TableFile(name, size, part.rows, ranges)
 
 

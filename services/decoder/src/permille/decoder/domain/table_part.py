@@ -14,7 +14,7 @@ from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 pc: Any = pyarrow.compute
 
 # Files up to so many bytes are not worth a file.
-_IN_MEMORY = 8 << 20
+IN_MEMORY = 8 << 20
 # Lower ones make files a fourth larger and save next to nothing.
 COMPRESSION_LEVEL = 1
 # What grows from row to row is a third as large as differences, and twice as fast to write.
@@ -30,7 +30,7 @@ def stored_schema(table: str) -> pa.Schema:
 
 def scratch_file(folder: Path) -> BinaryIO:
     """A file that vanishes with the process; a small one is never in `folder`."""
-    return cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder)))
+    return cast(BinaryIO, tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
 
 
 class TablePart:
