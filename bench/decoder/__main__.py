@@ -103,6 +103,10 @@ def figures(result: dict) -> dict[str, Figure]:  # type: ignore[type-arg]
         found["calls, processor time of one thread against two"] = ratios(
             result["calls"], result["calls by two, processor"], ""
         )
+    if "with overflows by two" in result:
+        found["calls, two threads against one, an overflow in each MiB"] = ratios(
+            result["with overflows by one"], result["with overflows by two"], ""
+        )
     found["libipt blocks"] = Figure.of([result["branches"] / s / 1e6 for s in result["libipt blocks"]], "Mbranch/s")
     if "memory" in result:
         found["memory kept"] = Figure.of([result["memory"] / 2**20], "MiB")

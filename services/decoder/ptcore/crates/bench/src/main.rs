@@ -4,6 +4,7 @@
 
 mod input;
 mod libipt;
+mod overflows;
 
 use input::Input;
 use libipt::{all_cpu_seconds, cpu_seconds, Counts, Files, Peer};
@@ -118,6 +119,8 @@ fn packets(stream: &[u8]) -> u64 {
 const ROWS: usize = 1 << 18;
 /// Of a stream of which several threads count the edges.
 const PART_BYTES_OF_EDGES: usize = 1 << 20;
+/// So often the processor has nowhere to put its packets, where it has not now and then.
+const OVERFLOW_EVERY: usize = 1 << 20;
 
 /// Takes batches of calls, and keeps none. `read`: the columns of the batch before, which are used again when the next one is
 /// taken, as by the service; without, each batch is written to fresh memory.
@@ -197,7 +200,8 @@ fn ordered(totals: &Totals) -> Vec<String> {
     told
 }
 
-fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
+/// `lossy`: the same with overflows in it.
+fn bench(input: &Input, lossy: Option<&Input>, rounds: usize, only: Option<&str>) -> String {
     let files = Files::of(input).expect("a temporary folder");
     let peer = Peer::new(input, &files);
     let theirs = Counts { packets: peer.packets().packets, ..peer.blocks() };
@@ -214,15 +218,22 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     assert_eq!(statistics, ours, "{}: by two threads", input.name);
     assert!(edges == totals.edges, "{}: edges by two threads", input.name);
     let mut many = Many::new(input, 2);
+    let tell = |Divided { parts, again, .. }: &Divided, pass: &str| {
+        eprintln!("{}: {parts} parts by two threads, {again} of them once more, {pass}", input.name);
+    };
     for (pass, totals) in [("cold", &totals), ("warm", &known)] {
         let (divided, by_two) = many.decode();
-        eprintln!(
-            "{}: {} parts by two threads, {} of them once more, {pass}",
-            input.name, divided.parts, divided.again
-        );
+        tell(&divided, pass);
         assert_eq!(divided.statistics, ours, "{}: calls by two threads", input.name);
         assert!(by_two.edges == totals.edges, "{}: edges of calls by two threads", input.name);
         assert_eq!(ordered(&by_two), ordered(totals), "{}: functions by two threads, {pass}", input.name);
+    }
+    let mut lossy = lossy.map(|lossy| (Warm::new(lossy), Many::new(lossy, 2)));
+    if let Some((one, two)) = &mut lossy {
+        let ((statistics, totals), (divided, by_two)) = (one.decode(), two.decode());
+        tell(&divided, &format!("with {} overflows", statistics.ovf));
+        assert_eq!(divided.statistics, statistics, "{}: calls by two threads with overflows", input.name);
+        assert_eq!(ordered(&by_two), ordered(&totals), "{}: functions by two threads with overflows", input.name);
     }
     let mut once_more = Many::new(input, 2);
     once_more.decode();
@@ -231,7 +242,7 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
     let decode = |flow: &mut Flow<_>| {
         black_box(flow.decode(&input.stream, &input.config, &input.epochs, &mut Nothing::default()));
     };
-    let mut contenders = [
+    let mut contenders = vec![
         Contender::new("libipt packets", || {
             black_box(peer.packets());
         }),
@@ -274,6 +285,14 @@ fn bench(input: &Input, rounds: usize, only: Option<&str>) -> String {
             Warm::new(input).decode();
         }),
     ];
+    if let Some((one, two)) = &mut lossy {
+        contenders.push(Contender::by(wall_seconds, "with overflows by one", || {
+            one.decode();
+        }));
+        contenders.push(Contender::by(wall_seconds, "with overflows by two", || {
+            two.decode();
+        }));
+    }
     for _ in 0..rounds {
         contenders.iter_mut().filter(|one| only.is_none_or(|only| one.name == only)).for_each(Contender::round);
     }
@@ -306,10 +325,16 @@ fn main() {
     let rounds = rounds.parse().expect(usage);
     for argument in inputs {
         let recording = argument.split_once('=').and_then(|(name, rest)| Some((name, rest.rsplit_once(':')?)));
-        let input = match recording {
+        let read = || match recording {
             Some((name, (folder, stream))) => input::recording(name, folder.as_ref(), stream.parse().expect(usage)),
             None => input::griffin(argument.as_ref()),
         };
-        println!("{}", bench(&input, rounds, only));
+        let input = read();
+        let lossy = (input.stream.len() > 2 * OVERFLOW_EVERY).then(|| {
+            let mut lossy = read();
+            overflows::put_into(&mut lossy, OVERFLOW_EVERY);
+            lossy
+        });
+        println!("{}", bench(&input, lossy.as_ref(), rounds, only));
     }
 }
