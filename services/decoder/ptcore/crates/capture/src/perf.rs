@@ -7,11 +7,13 @@ mod build_ids;
 mod file;
 mod kernel;
 mod modules;
+mod overlap;
 mod pt_info;
 mod record;
 #[cfg(test)]
 mod recording;
 mod records;
+mod samples;
 mod sideband;
 
 pub use file::{is_file, read};

@@ -1,5 +1,6 @@
 //! perf_event_attr: what stands behind the records.
 
+use super::samples::field;
 use crate::fields::{Fields, Short};
 use std::collections::HashMap;
 
@@ -8,19 +9,16 @@ use std::collections::HashMap;
 pub struct Attribute {
     pub kind: u32,
     pub config: u64,
-    sample_type: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
     flags: u64,
+    pub branch_sample_type: u64,
+    pub sample_regs_user: u64,
+    pub sample_regs_intr: u64,
 }
 
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
-
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ID: u64 = 1 << 6;
-const SAMPLE_CPU: u64 = 1 << 7;
-const SAMPLE_STREAM_ID: u64 = 1 << 9;
-const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 
 impl Attribute {
     /// Reads an attribute whose size stands in it.
@@ -30,8 +28,22 @@ impl Attribute {
         let rest = fields.bytes(u64::from(size).saturating_sub(8))?;
         let mut rest = Fields::new(rest, 0);
         let (config, _period, sample_type) = (rest.u64()?, rest.u64()?, rest.u64()?);
-        let (_read_format, flags) = (rest.u64()?, rest.u64()?);
-        Ok(Attribute { kind, config, sample_type, flags })
+        let (read_format, flags) = (rest.u64()?, rest.u64()?);
+        // Older ones end earlier.
+        let mut more = || rest.u64().unwrap_or(0);
+        let (_wakeup, _config1, _config2) = (more(), more(), more());
+        let (branch_sample_type, sample_regs_user) = (more(), more());
+        let (_stack_and_clock, sample_regs_intr) = (more(), more());
+        Ok(Attribute {
+            kind,
+            config,
+            sample_type,
+            read_format,
+            flags,
+            branch_sample_type,
+            sample_regs_user,
+            sample_regs_intr,
+        })
     }
 
     pub fn excludes_kernel(&self) -> bool {
@@ -58,8 +70,8 @@ pub struct Attributes {
 impl Attributes {
     /// What perf itself asks for with Processor Trace, for loose record files that do not say.
     pub fn usual() -> Self {
-        let sample_type = SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_IDENTIFIER;
-        let usual = Attribute { kind: 0, config: 0, sample_type, flags: SAMPLE_ID_ALL };
+        let sample_type = field::TID | field::TIME | field::CPU | field::IDENTIFIER;
+        let usual = Attribute { sample_type, flags: SAMPLE_ID_ALL, ..Attribute::default() };
         Attributes { all: vec![usual], by_id: HashMap::new() }
     }
 
@@ -69,11 +81,23 @@ impl Attributes {
         self.all.push(attribute);
     }
 
+    /// Whether there may be packets in samples.
+    pub fn sample_packets(&self) -> bool {
+        self.all.iter().any(|attribute| attribute.sample_type & field::AUX != 0)
+    }
+
+    /// What stands behind a sample.
+    pub fn of_sample(&self, body: &[u8]) -> Option<&Attribute> {
+        let id = Fields::new(body, 0).u64().ok();
+        let told = id.and_then(|id| self.by_id.get(&id)).map(|&number| &self.all[number]);
+        told.filter(|attribute| attribute.sample_type & field::IDENTIFIER != 0).or(self.all.first())
+    }
+
     /// The sample id at the end of a record's body.
     pub fn sample_id(&self, body: &[u8]) -> SampleId {
         let Some(first) = self.all.first() else { return SampleId::default() };
         let mut attribute = first;
-        if first.sample_type & SAMPLE_IDENTIFIER != 0 {
+        if first.sample_type & field::IDENTIFIER != 0 {
             let id = body.len().checked_sub(8).map(|at| Fields::new(body, at).u64());
             if let Some(Ok(id)) = id {
                 attribute = self.by_id.get(&id).map_or(first, |&number| &self.all[number]);
@@ -89,22 +113,22 @@ impl Attributes {
 impl Attribute {
     fn read_id(&self, body: &[u8]) -> Option<SampleId> {
         let has = |bit| self.sample_type & bit != 0;
-        let parts = [SAMPLE_TID, SAMPLE_TIME, SAMPLE_ID, SAMPLE_STREAM_ID, SAMPLE_CPU, SAMPLE_IDENTIFIER];
+        let parts = [field::TID, field::TIME, field::ID, field::STREAM_ID, field::CPU, field::IDENTIFIER];
         let size = 8 * parts.into_iter().filter(|&part| has(part)).count();
         let mut fields = Fields::new(body, body.len().checked_sub(size)?);
         let mut id = SampleId::default();
-        if has(SAMPLE_TID) {
+        if has(field::TID) {
             (id.pid, id.tid) = (fields.u32().ok(), fields.u32().ok());
         }
-        if has(SAMPLE_TIME) {
+        if has(field::TIME) {
             id.time = fields.u64().ok();
         }
-        for part in [SAMPLE_ID, SAMPLE_STREAM_ID] {
+        for part in [field::ID, field::STREAM_ID] {
             if has(part) {
                 fields.u64().ok()?;
             }
         }
-        if has(SAMPLE_CPU) {
+        if has(field::CPU) {
             id.cpu = fields.u32().ok();
         }
         Some(id)

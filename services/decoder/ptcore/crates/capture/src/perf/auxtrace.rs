@@ -1,17 +1,19 @@
-//! PERF_RECORD_AUXTRACE: pieces of the packet streams.
+//! PERF_RECORD_AUXTRACE and samples: pieces of the packet streams.
 
+use super::attributes::SampleId;
+use super::overlap::overlap;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, Of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A piece of a stream in the file.
+/// A piece of a stream.
 #[derive(Clone, Debug)]
-struct Piece {
-    /// Where it stands in the file.
-    part: Range<usize>,
-    /// Where it stood in the stream as the kernel counts.
-    offset: u64,
+enum Piece {
+    /// Where it stands in the file, and where it stood in the stream as the kernel counts.
+    Record(Range<usize>, u64),
+    /// What led up to a sample.
+    Sample(Bytes),
 }
 
 /// Whose stream: the queue's number, thread and core.
@@ -44,34 +46,58 @@ impl Streams {
         let there = end.saturating_sub(behind);
         let size = usize::try_from(size).ok().filter(|&size| size <= there);
         let size = size.ok_or(Short { at: 0, wanted: Fields::new(body, 0).u64()?, there })?;
-        self.0.entry((queue, tid, cpu)).or_default().push(Piece { part: behind..behind + size, offset });
+        self.0.entry((queue, tid, cpu)).or_default().push(Piece::Record(behind..behind + size, offset));
         Ok(behind + size)
     }
 
-    pub fn join(self, file: &Bytes) -> std::io::Result<Vec<Joined>> {
-        let joined = |((queue, tid, cpu), pieces): (Key, Vec<Piece>)| {
-            let (mut places, mut broken, mut at) = (Vec::new(), Vec::new(), 0);
-            let mut expected = None;
-            for Piece { part, offset } in &pieces {
-                // Pieces are filled up to eight bytes.
-                if expected.is_some_and(|expected: u64| expected.wrapping_sub(*offset) >= 8) {
-                    broken.push(at);
-                }
-                places.push((*offset, at));
-                at += part.len();
-                expected = Some(offset.wrapping_add(part.len() as u64));
-            }
-            let parts: Vec<_> = pieces.into_iter().map(|piece| file.part(piece.part)).collect();
-            let (tid, cpu) = (Some(tid).filter(|&tid| tid != NONE), Some(cpu).filter(|&cpu| cpu != NONE));
-            let name = match (cpu, tid) {
-                (Some(cpu), _) => format!("core {cpu}"),
-                (_, Some(tid)) => format!("thread {tid}"),
-                _ => format!("queue {queue}"),
-            };
-            Ok(Joined { name, tid, cpu, data: Bytes::join(&parts)?, places, broken })
+    /// Takes the packets of a sample, which come behind those of all samples before.
+    pub fn take_sample(&mut self, id: &SampleId, packets: Bytes) {
+        let key = match id.cpu {
+            Some(cpu) => (cpu, NONE, cpu),
+            None => (0, id.tid.unwrap_or(NONE), NONE),
         };
-        self.0.into_iter().map(joined).collect()
+        self.0.entry(key).or_default().push(Piece::Sample(packets));
     }
+
+    /// `around`: the buffers were written around, and pieces may overlap, as those of samples may.
+    pub fn join(self, file: &Bytes, around: bool) -> std::io::Result<Vec<Joined>> {
+        self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around)).collect()
+    }
+}
+
+fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool) -> std::io::Result<Joined> {
+    let (mut parts, mut places, mut broken, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut before: Option<(Bytes, Option<u64>)> = None;
+    for piece in pieces {
+        let (bytes, offset, may_overlap) = match piece {
+            Piece::Record(part, offset) => (file.part(part), Some(offset), around),
+            Piece::Sample(bytes) => (bytes, None, true),
+        };
+        // Pieces are filled up to eight bytes.
+        let meets =
+            |expected: Option<u64>| expected.zip(offset).is_some_and(|(one, other)| one.wrapping_sub(other) < 8);
+        let again = match &before {
+            Some((before, expected)) if !meets(*expected) => {
+                let again = may_overlap.then(|| overlap(before, &bytes)).flatten();
+                broken.extend(again.is_none().then_some(at));
+                again.unwrap_or(0)
+            }
+            _ => 0,
+        };
+        let new = bytes.part(again..bytes.len());
+        places.extend(offset.map(|offset| (offset.wrapping_add(again as u64), at)));
+        at += new.len();
+        parts.push(new);
+        let end = offset.map(|offset| offset.wrapping_add(bytes.len() as u64));
+        before = Some((bytes, end));
+    }
+    let (tid, cpu) = (Some(tid).filter(|&tid| tid != NONE), Some(cpu).filter(|&cpu| cpu != NONE));
+    let name = match (cpu, tid) {
+        (Some(cpu), _) => format!("core {cpu}"),
+        (_, Some(tid)) => format!("thread {tid}"),
+        _ => format!("queue {queue}"),
+    };
+    Ok(Joined { name, tid, cpu, data: Bytes::join(&parts)?, places, broken })
 }
 
 impl Joined {

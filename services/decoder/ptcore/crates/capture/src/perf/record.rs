@@ -1,6 +1,7 @@
 //! One record of perf and what it says (perf_event_open(2), tools/perf/Documentation/perf.data-file-format.txt).
 
 use super::attributes::{Attributes, SampleId};
+use super::samples::Sample;
 use crate::fields::{Fields, Short};
 
 pub const HEAD: usize = 8;
@@ -20,6 +21,7 @@ pub mod kind {
     pub const COMM: u32 = 3;
     pub const EXIT: u32 = 4;
     pub const FORK: u32 = 7;
+    pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;
     pub const AUX: u32 = 11;
     pub const ITRACE_START: u32 = 12;
@@ -125,7 +127,11 @@ impl<'d> Record<'d> {
 
     /// The event and its sample id.
     pub fn event(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
-        let id = if self.kind < kind::USER { attributes.sample_id(self.body) } else { SampleId::default() };
+        let id = match self.kind {
+            kind::SAMPLE => Sample::read(self.body, attributes)?.id,
+            kind if kind < kind::USER => attributes.sample_id(self.body),
+            _ => SampleId::default(),
+        };
         let mut fields = Fields::new(self.body, 0);
         let flag = self.misc & MISC_13 != 0;
         let event = match self.kind {

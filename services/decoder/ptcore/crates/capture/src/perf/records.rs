@@ -1,10 +1,11 @@
 //! All records of a recording, unpacked, with what they need to be understood.
 
 use super::attributes::{Attribute, Attributes};
-use super::auxtrace::Streams;
+use super::auxtrace::{Joined, Streams};
 use super::build_ids::Features;
 use super::pt_info::{time_conversion, PtInfo};
 use super::record::{kind, Record, HEAD};
+use super::samples::Sample;
 use crate::fields::Fields;
 use crate::unpacked::max_unpacked;
 use crate::{Bytes, CaptureError, Conversion};
@@ -131,20 +132,45 @@ impl Records {
 
     /// The events of the kernel, those of the file first.
     pub fn each<'d>(&'d self, data: &'d [u8]) -> impl Iterator<Item = Record<'d>> {
-        let own = self.events.iter().filter_map(|&at| Record::at(data, at).ok().flatten());
+        self.own(data).map(|(_, record)| record).chain(self.unpacked())
+    }
+
+    /// Those that stand in the file itself, with the offsets of what is behind their heads.
+    fn own<'d>(&'d self, data: &'d [u8]) -> impl Iterator<Item = (usize, Record<'d>)> {
+        self.events.iter().filter_map(|&at| Some((at + HEAD, Record::at(data, at).ok().flatten()?)))
+    }
+
+    fn unpacked(&self) -> impl Iterator<Item = Record<'_>> {
         let mut at = 0;
-        let unpacked = std::iter::from_fn(move || {
+        let all = std::iter::from_fn(move || {
             let record = Record::at(&self.unpacked, at).ok().flatten()?;
             at += HEAD + record.body.len();
             Some(record)
         });
-        own.chain(unpacked.filter(|record| record.kind < kind::USER))
+        all.filter(|record| record.kind < kind::USER)
     }
 
     /// All packet streams.
-    pub fn join(&mut self, path: &Path, file: &Bytes) -> Result<Vec<super::auxtrace::Joined>, CaptureError> {
-        let streams = std::mem::take(&mut self.streams);
-        streams.join(file).map_err(|error| CaptureError::unreadable(path, error))
+    pub fn join(&mut self, path: &Path, file: &Bytes) -> Result<Vec<Joined>, CaptureError> {
+        let mut streams = std::mem::take(&mut self.streams);
+        if self.attributes.sample_packets() {
+            let sample = |record: &Record<'_>| {
+                let sample = (record.kind == kind::SAMPLE).then(|| Sample::read(record.body, &self.attributes).ok());
+                sample.flatten().filter(|sample| !sample.packets.is_empty())
+            };
+            for (at, record) in self.own(file) {
+                if let Some(Sample { id, packets }) = sample(&record) {
+                    streams.take_sample(&id, file.part(at + packets.start..at + packets.end));
+                }
+            }
+            for record in self.unpacked() {
+                if let Some(Sample { id, packets }) = sample(&record) {
+                    streams.take_sample(&id, record.body[packets].to_vec().into());
+                }
+            }
+        }
+        let around = self.info.is_some_and(|info| info.snapshots);
+        streams.join(file, around).map_err(|error| CaptureError::unreadable(path, error))
     }
 }
 

@@ -61,9 +61,6 @@ pub fn fill(
     let attribute = info.and_then(|info| info.attribute(&records.attributes.all).copied());
     if let Some(info) = info {
         capture.config = info.config(attribute.as_ref());
-        if info.snapshots {
-            capture.warnings.push("recorded in snapshots: where two of them overlap, packets come twice".to_owned());
-        }
     }
     capture.cpu = records.features.cpu;
     let joined = records.join(path, data)?;
