@@ -27,8 +27,9 @@ fn main() -> std::io::Result<()> {
     }
     save("capture", streams.len(), &griffin(&streams[0]))?;
     save("capture", streams.len() + 1, &griffin(&streams[1]))?;
-    save("capture", streams.len() + 2, &perf_data(&streams[1]))?;
-    save("capture", streams.len() + 3, LLDB)
+    save("capture", streams.len() + 2, &perf_data(&streams[1], false))?;
+    save("capture", streams.len() + 3, LLDB)?;
+    save("capture", streams.len() + 4, &perf_data(&streams[1], true))
 }
 
 fn save(layer: &str, number: usize, bytes: &[u8]) -> std::io::Result<()> {
@@ -152,27 +153,37 @@ fn griffin(stream: &[u8]) -> Vec<u8> {
 }
 
 /// One core's packets and a mapping, as `perf record -e intel_pt//` writes them; kinds of records by `perf_event.h` and
-/// perf's `event.h`.
-fn perf_data(stream: &[u8]) -> Vec<u8> {
+/// perf's `event.h`. `again`: in two snapshots, and in two samples.
+fn perf_data(stream: &[u8], again: bool) -> Vec<u8> {
     const SAMPLE_ID_ALL: u64 = 1 << 18;
+    // TID, TIME, CPU, AUX.
+    const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 20;
     let mut attr = vec![0; 136];
     attr[0..8].copy_from_slice(&(8u64 | 136 << 32).to_le_bytes());
+    attr[24..32].copy_from_slice(&(SAMPLE_TYPE * u64::from(again)).to_le_bytes());
     attr[40..48].copy_from_slice(&SAMPLE_ID_ALL.to_le_bytes());
     let mut records = Vec::new();
-    let mut record = |kind: u32, body: &[u8]| {
+    let mut record = |kind: u32, body: &[u8], behind: &[u8]| {
         let padded = body.len().div_ceil(8) * 8;
         records.extend((u64::from(kind) | (padded as u64 + 8) << 48).to_le_bytes());
         records.extend(body);
         records.resize(records.len() + padded - body.len(), 0);
+        records.extend(behind);
     };
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    record(70, &words(&[1, 8, 0, 0, 0, 1, 1 << 10, 1 << 11, 0, 0, 0, 0, 0, 0]));
-    record(3, &[words(&[7 | 7 << 32]), b"program\0".to_vec()].concat());
-    record(10, &[words(&[7 | 7 << 32, CODE, 4096, 4096, 0, 0, 0, 5 | 2 << 32]), b"/bin/true\0".to_vec()].concat());
-    record(12, &words(&[7 | 7 << 32]));
-    record(11, &words(&[0, stream.len() as u64, 0]));
-    record(71, &words(&[stream.len() as u64, 0, 0, u64::MAX << 32, 0]));
-    records.extend(stream);
+    record(70, &words(&[1, 8, 0, 0, 0, 1, 1 << 10, 1 << 11, 0, again.into(), 0, 0, 0, 0]), &[]);
+    record(3, &[words(&[7 | 7 << 32]), b"program\0".to_vec()].concat(), &[]);
+    record(10, &[words(&[7 | 7 << 32, CODE, 4096, 4096, 0, 0, 0, 5 | 2 << 32]), b"/bin/true\0".to_vec()].concat(), &[]);
+    record(12, &words(&[7 | 7 << 32]), &[]);
+    record(11, &words(&[0, stream.len() as u64, 0]), &[]);
+    let head = words(&[stream.len() as u64, 0, 0, u64::MAX << 32, 0]);
+    let mut filled = stream.to_vec();
+    filled.resize(stream.len().next_multiple_of(8), 0);
+    for _ in 0..if again { 2 } else { 0 } {
+        record(9, &[&words(&[7 | 7 << 32, 1000, 1, filled.len() as u64])[..], &filled].concat(), &[]);
+        record(71, &head, stream);
+    }
+    record(71, &head, stream);
     let mut out = b"PERFILE2".to_vec();
     out.extend(words(&[104, 136 + 16, 104, 152, 256, records.len() as u64, 0, 0, 0, 0, 0, 0]));
     out.extend(attr);
