@@ -85,8 +85,12 @@ async def store_capture(store: ObjectStore, file: Path, folder: Path) -> str:
             break
         key, stored = f"raw/{session_id}/{name}", zstandard.compress(data) if name.endswith(".zst") else data
         await store.put_stream(key, stored)
-        files[name] = ReceivedFile(key, len(data), hashlib.sha256(data).hexdigest(), len(stored))
+        files[name] = ReceivedFile(key, len(data), sha256(data), len(stored), sha256(stored))
     return session_id
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def packed(path: str) -> bytes:

@@ -69,6 +69,18 @@ async def test_what_was_put_is_read_with_its_checksum(store: ObjectStore, data: 
     assert (await store.head("raw/s1/segment-0.pt.zst")).sha256 == sha256
 
 
+async def test_a_reader_may_know_what_an_object_is(store: ObjectStore) -> None:
+    await store.put_stream("raw/s1/segment", b"these")
+    known, other = (hashlib.sha256(data).hexdigest() for data in (b"these", b"others"))
+    assert await store.get("raw/s1/segment", sha256=known) == b"these"
+    assert [piece async for piece in store.open_read("raw/s1/segment", sha256=known)] == [b"these"]
+    with pytest.raises(PermilleError, match="raw/s1/segment") as error:
+        await store.get("raw/s1/segment", sha256=other)
+    assert code_of(error)[0] == Code.DATA_LOSS
+    with pytest.raises(PermilleError, match="raw/s1/segment"):
+        _ = [piece async for piece in store.open_read("raw/s1/segment", sha256=other)]
+
+
 async def test_a_put_replaces_and_another_store_object_sees_it(url: str) -> None:
     store = opened(url)
     for data in (b"one", LARGE, b"two", LARGE[1:]):
@@ -173,6 +185,9 @@ async def test_s3_is_asked_for_nothing_else_while_an_object_is_read(s3_url: str,
         assert [request.operation for request in asked] == ["GetObject"]
     assert [piece async for piece in pieces] == []
     assert [request.operation for request in asked] == ["GetObject", "GetObject"]
+    asked.clear()
+    assert await store.get("large", sha256=hashlib.sha256(LARGE).hexdigest()) == LARGE
+    assert [request.operation for request in asked] == ["GetObject"]
 
 
 async def test_two_writers_of_the_same_large_object_both_succeed(url: str) -> None:

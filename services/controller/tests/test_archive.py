@@ -106,6 +106,7 @@ def test_every_segment_comes_back_and_its_checksum_is_of_the_raw_bytes(tmp_path:
         stored = (folder / Path(segment["key"]).name).read_bytes()
         assert zstandard.ZstdDecompressor().decompressobj().decompress(stored) == content
         assert segment["sha256"] == hashlib.sha256(content).hexdigest()
+        assert segment["stored_sha256"] == hashlib.sha256(stored).hexdigest()
         assert (segment["size_bytes"], segment["stored_bytes"]) == (len(content), len(stored))
         assert segment["key"].startswith("raw/s1/segment-")
 

@@ -173,6 +173,7 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
                     "thread_name": f"t{index}",
                     "size_bytes": len(run),
                     "stored_bytes": len(files[f"segment-{index}.pt.zst"]),
+                    "stored_sha256": sha256(files[f"segment-{index}.pt.zst"]),
                     "sha256": sha256(run),
                     "buffer_bytes": 1 << 20,
                     "full": False,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
@@ -18,12 +20,18 @@ from permille.mesh.store import ObjectStore
 from .decode_bench import Bench, StoreSession
 
 
-@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content"])
+@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content", "other packets"])
+@pytest.mark.parametrize("known", ["stored_sha256", "sha256"])
 async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
-    bench: Bench, store_session: StoreSession, program: Any, how: str
+    bench: Bench, store_session: StoreSession, program: Any, how: str, known: str
 ) -> None:
     manifest = await store_session()
     key = manifest["segments"][0]["key"]
+    if known == "sha256":
+        # As of recorders that do not tell the other one.
+        for segment in manifest["segments"]:
+            del segment["stored_sha256"]
+        await bench.store.put_stream(f"{key.rpartition('/')[0]}/manifest.json", json.dumps(manifest).encode())
     path = Path(urlsplit(bench.store.url).path) / key
     if how == "changed":
         path.write_bytes(bytes(len(path.read_bytes())))
@@ -31,6 +39,8 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
         await bench.store.put_stream(key, path.read_bytes()[:-6])
     elif how == "missing":
         await bench.store.delete(key)
+    elif how == "other packets":
+        await bench.store.put_stream(key, zstandard.compress(program.packets()[::-1]))
     else:
         await bench.store.put_stream(key, (path.parent / "segment-1.pt.zst").read_bytes()[:0] + path.read_bytes()[::-1])
     decoded = await bench.decode()

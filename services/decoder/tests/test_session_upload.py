@@ -89,7 +89,9 @@ async def test_an_upload_is_a_session_that_is_listed(store: ObjectStore, etcd: E
     first, second = archive.manifest.segments
     assert first.key == second.key and first.key.startswith(FOLDER)
     # What is stored is divided among the segments that share it.
-    size = (await store.head(first.key)).size_bytes
+    info = await store.head(first.key)
+    size = info.size_bytes
+    assert first.stored_sha256 == second.stored_sha256 == info.sha256
     assert first.stored_bytes + second.stored_bytes == size == stored.stored_bytes
     assert first.stored_bytes > second.stored_bytes
     assert await archive.segment_bytes(second) == packets

@@ -44,10 +44,13 @@ class ObjectStore(Protocol):
         where it was: the parts already there are not sent again when their checksums match.
         """
 
-    def open_read(self, key: str) -> AsyncIterator[bytes]:
-        """The content in pieces. Raises `NotFound`; `DataLoss` naming the key, at the end, when it is damaged."""
+    def open_read(self, key: str, *, sha256: str = "") -> AsyncIterator[bytes]:
+        """The content in pieces. Raises `NotFound`; `DataLoss` naming the key, at the end, when it is damaged.
 
-    async def get(self, key: str) -> bytes:
+        `sha256`: of the content, of a reader who knows it; else it must have that which it was stored with.
+        """
+
+    async def get(self, key: str, *, sha256: str = "") -> bytes:
         """The whole content. Raises as `open_read`."""
 
     async def head(self, key: str) -> ObjectInfo:

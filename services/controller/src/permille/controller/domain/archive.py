@@ -36,9 +36,10 @@ SYNC_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Written:
-    """One file of the archive: its size as stored, the size and SHA-256 of its content before compression."""
+    """One file of the archive: size and SHA-256 as stored, and those of its content before compression."""
 
     stored_bytes: int
+    stored_sha256: str
     size_bytes: int
     sha256: str
 
@@ -308,15 +309,20 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 
 
 def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
-    digest, size = hashlib.sha256(), 0
+    digest, stored, size = hashlib.sha256(), hashlib.sha256(), 0
     compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
     with path.open("wb") as file:
+
+        def write(packed: bytes) -> None:
+            stored.update(packed)
+            file.write(packed)
+
         for piece in pieces:
             digest.update(piece)
             size += len(piece)
-            file.write(compressor.compress(piece))
-        file.write(compressor.flush())
-        return Written(file.tell(), size, digest.hexdigest())
+            write(compressor.compress(piece))
+        write(compressor.flush())
+        return Written(file.tell(), stored.hexdigest(), size, digest.hexdigest())
 
 
 def write_whole(path: Path, data: bytes) -> None:

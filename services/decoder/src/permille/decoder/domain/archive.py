@@ -70,11 +70,11 @@ class SessionArchive:
 
     async def fetch_segment(self, segment: Segment, to: BinaryIO) -> None:
         """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
-        await self._fetch(segment.key, segment.sha256, to)
+        await self._fetch(segment.key, segment.sha256, to, stored=segment.stored_sha256)
 
     async def segment_bytes(self, segment: Segment) -> bytes:
         """The raw packets of a segment that memory has room for. Raises as `fetch_segment`."""
-        packed = await self._store.get(segment.key)
+        packed = await self._store.get(segment.key, sha256=segment.stored_sha256)
         if segment.size_bytes <= _AT_ONCE:
             return _unpacked(segment, packed)
         return await asyncio.to_thread(_unpacked, segment, packed)
@@ -110,21 +110,25 @@ class SessionArchive:
             raise _damaged(file.key, "its SHA-256 is not the manifest's")
         return data
 
-    async def _fetch(self, key: str, sha256: str, to: BinaryIO) -> None:
+    async def _fetch(self, key: str, sha256: str, to: BinaryIO, *, stored: str = "") -> None:
         digest = hashlib.sha256()
-        async for piece in decompressed(self._store, key):
-            digest.update(piece)
+        async for piece in decompressed(self._store, key, sha256=stored):
+            if not stored:
+                digest.update(piece)
             await asyncio.to_thread(to.write, piece)
         await asyncio.to_thread(to.flush)
-        if digest.hexdigest() != sha256:
+        if not stored and digest.hexdigest() != sha256:
             raise _damaged(key, "the SHA-256 of its content is not the manifest's")
 
 
-async def decompressed(store: ObjectStore, key: str) -> AsyncIterator[bytes]:
-    """The content of an object compressed with zstd, in pieces. Raises `DataLoss` when it is none or is cut off."""
+async def decompressed(store: ObjectStore, key: str, *, sha256: str = "") -> AsyncIterator[bytes]:
+    """The content of an object compressed with zstd, in pieces. Raises `DataLoss` when it is none or is cut off.
+
+    `sha256`: see `ObjectStore.open_read`.
+    """
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     try:
-        async for piece in store.open_read(key):
+        async for piece in store.open_read(key, sha256=sha256):
             yield await asyncio.to_thread(decompressor.decompress, piece)
     except zstandard.ZstdError as error:
         raise _damaged(key, f"it cannot be decompressed: {error}") from None
@@ -138,7 +142,7 @@ def _unpacked(segment: Segment, packed: bytes) -> bytes:
         data: bytes = zstandard.ZstdDecompressor().decompress(packed, max_output_size=segment.size_bytes)
     except zstandard.ZstdError:
         data = _unpacked_in_pieces(segment, packed)
-    if hashlib.sha256(data).hexdigest() != segment.sha256:
+    if not segment.stored_sha256 and hashlib.sha256(data).hexdigest() != segment.sha256:
         raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
     return data
 

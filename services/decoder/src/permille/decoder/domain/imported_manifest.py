@@ -24,9 +24,13 @@ class StoredAs(Protocol):
     def stored_bytes(self) -> int:
         """Its size in the store."""
 
+    @property
+    def stored_sha256(self) -> str:
+        """Of what is in the store."""
+
 
 def completed(text: bytes, session: str, files: Mapping[str, StoredAs]) -> dict[str, Any]:
-    """The manifest with the files' keys instead of their names, and their sizes in the store.
+    """The manifest with the files' keys instead of their names, and what they are in the store.
 
     Raises `InvalidArgument` for text that is no manifest of this session or names a file that did not come, `DataLoss`
     for a file that is not the one it names.
@@ -65,14 +69,16 @@ def _locate(entry: dict[str, Any], files: Mapping[str, StoredAs]) -> None:
 
 
 def _share(segments: list[dict[str, Any]], files: Mapping[str, StoredAs]) -> None:
-    """The bytes in the store, divided among the segments of an object by their size."""
-    left = {file.key: file.stored_bytes for file in files.values()}
+    """What is in the store: its SHA-256, and its bytes, divided among the segments of an object by their size."""
+    stored = {file.key: file for file in files.values()}
+    left = {key: file.stored_bytes for key, file in stored.items()}
     raw: dict[str, int] = {}
     for segment in segments:
         raw[segment["key"]] = raw.get(segment["key"], 0) + segment["size_bytes"]
     for segment in segments:
         key, size = segment["key"], segment["size_bytes"]
         segment["stored_bytes"] = left[key] * size // raw[key] if raw[key] else left[key]
+        segment["stored_sha256"] = stored[key].stored_sha256
         left[key] -= segment["stored_bytes"]
         raw[key] -= size
 

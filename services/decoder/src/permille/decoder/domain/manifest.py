@@ -60,6 +60,8 @@ class Segment(_Part):
     thread_name: str = ""
     size_bytes: int = Field(ge=0)
     stored_bytes: int = 0
+    # Of the object; where a recorder did not tell it, the packets are checked once they are unpacked.
+    stored_sha256: str = ""
     sha256: str
     buffer_bytes: int = 0
     full: bool = False

@@ -33,12 +33,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class ReceivedFile:
-    """Where a file was put; the size and SHA-256 of what was sent, and the size in the store."""
+    """Where a file was put; size and SHA-256 of what was sent, and those in the store."""
 
     key: str
     size_bytes: int
     sha256: str
     stored_bytes: int
+    stored_sha256: str
 
 
 class SessionUpload:
@@ -88,7 +89,9 @@ class SessionUpload:
                 raise _refused(f"{name!r} cannot be the name of the next file", "file")
             content = _Content(pieces, packed=name.endswith(".zst"))
             stored = await self._store.put_stream(folder + name, content.stream())
-            files[name] = ReceivedFile(folder + name, content.size, content.digest.hexdigest(), stored.size_bytes)
+            files[name] = ReceivedFile(
+                folder + name, content.size, content.digest.hexdigest(), stored.size_bytes, stored.sha256
+            )
         text = bytearray()
         async for data in pieces.of_file():
             text += data
