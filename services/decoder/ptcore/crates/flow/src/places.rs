@@ -37,7 +37,8 @@ pub fn places_to_join(data: &[u8], config: &Config, workers: Workers) -> Vec<usi
 }
 
 /// 0 and PSBs that are `fit`, a part from each other, and in front of and behind what is to be kept apart. Towards the end parts
-/// become shorter, down to an eighth: no thread has to wait long for the last one.
+/// become shorter, down to an eighth: no thread has to wait long for the last one. Between what is kept apart they may be shorter
+/// still: what is short is left to one thread, and all would be.
 pub fn places(data: &[u8], workers: Workers, apart: &[usize], fit: impl Fn(usize) -> bool) -> Vec<usize> {
     let most = workers.part_bytes.max(1);
     let least = most.div_ceil(8);
@@ -52,7 +53,7 @@ pub fn places(data: &[u8], workers: Workers, apart: &[usize], fit: impl Fn(usize
         let ahead = apart.get(apart.partition_point(|&at| at < last)).copied();
         let behind = match ahead.filter(|&at| next.is_none_or(|next| at < next)) {
             Some(at) => {
-                places.extend(psbs(last + least).take_while(|&psb| psb < at).last());
+                places.extend(psbs(last + least.div_ceil(4)).take_while(|&psb| psb < at).last());
                 psbs(at).next()
             }
             None => next,
@@ -128,15 +129,16 @@ mod tests {
     fn parts_are_short_around_overflows_and_long_elsewhere() {
         let mut between = [&[Packet::Cyc(1)][..]; 100];
         between[50] = &[Packet::Ovf, Packet::Cyc(1), Packet::Ovf];
+        between[53] = &[Packet::Ovf];
         let (data, psbs) = stream(&between);
         let workers = Workers { threads: 1, part_bytes: data.len() / 4 };
         let places = Places::around_overflows(&data, &Config::default(), workers);
         let from = &places.from;
-        assert_eq!(places.overflows.len(), 1);
-        let part = from.iter().position(|&at| at == psbs[50]).expect("a part that begins in front of it");
-        assert_eq!(from[part + 1], psbs[51]);
+        assert_eq!(places.overflows.len(), 2);
+        let part = from.iter().position(|&at| at == psbs[50]).expect("a part that begins in front of the first one");
+        assert_eq!(from[part..part + 4], [psbs[50], psbs[51], psbs[53], psbs[54]]);
         let with: Vec<_> = (0..from.len()).filter(|&part| places.has_overflow(part)).collect();
-        assert_eq!(with, [part]);
+        assert_eq!(with, [part, part + 2]);
         assert!(from.len() < 20, "{} parts", from.len());
     }
 
