@@ -119,7 +119,7 @@ fn packets(stream: &[u8]) -> u64 {
 const ROWS: usize = 1 << 18;
 /// Of a stream of which several threads count the edges.
 const PART_BYTES_OF_EDGES: usize = 1 << 20;
-/// So often the processor has nowhere to put its packets, where it has not now and then.
+/// Bytes between the overflows of a stream that has some.
 const OVERFLOW_EVERY: usize = 1 << 20;
 
 /// Takes batches of calls, and keeps none. `read`: the columns of the batch before, which are used again when the next one is

@@ -37,8 +37,8 @@ pub fn places_to_join(data: &[u8], config: &Config, workers: Workers) -> Vec<usi
 }
 
 /// 0 and PSBs that are `fit`, a part from each other, and in front of and behind what is to be kept apart. Towards the end parts
-/// become shorter, down to an eighth: no thread has to wait long for the last one. Between what is kept apart they may be shorter
-/// still: what is short is left to one thread, and all would be.
+/// become shorter, down to an eighth: no thread has to wait long for the last one. Between what is kept apart a quarter of that
+/// will do: where there is much of it nothing else would be left to divide.
 pub fn places(data: &[u8], workers: Workers, apart: &[usize], fit: impl Fn(usize) -> bool) -> Vec<usize> {
     let most = workers.part_bytes.max(1);
     let least = most.div_ceil(8);
