@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from permille.decoder.domain.workers import WorkerDied
 from permille.mesh.errors import Unavailable
+from permille.mesh.memory import keep_little
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _PR_SET_PDEATHSIG = 1
 # mallopt(3). Pieces of memory that are larger are given back at once; of the others so many bytes are kept.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE, _KEPT = 32 << 20, 128 << 20
 
 
@@ -106,6 +107,6 @@ def _begin(service: int) -> None:
     libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
     libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
     # Each part has threads of its own: heaps of theirs would be made and given back with them.
-    libc.mallopt(_M_ARENA_MAX, 1)
+    keep_little()
     if os.getppid() != service:
         os._exit(0)
