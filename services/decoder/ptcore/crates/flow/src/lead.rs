@@ -47,19 +47,48 @@ impl Lead {
     }
 }
 
-#[inline(always)]
-pub fn key(block: u32, lead: Lead) -> u64 {
-    u64::from(block) << 32 | u64::from(lead.0)
+/// A block's number, mixed: its part of a key's hash. Paths keep it for the block that they lead to, so that finding the next
+/// one need not wait for a multiplication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mixed(u32);
+
+impl Mixed {
+    const BY: u32 = 0x9e37_79b1;
+    /// The inverse of `BY` modulo 2^32.
+    const BACK: u32 = 0x0e8b_2f51;
+
+    #[inline(always)]
+    pub const fn of(block: u32) -> Mixed {
+        Mixed(block.wrapping_mul(Mixed::BY))
+    }
+
+    #[inline(always)]
+    pub fn block(self) -> u32 {
+        self.0.wrapping_mul(Mixed::BACK)
+    }
 }
 
-/// The block's part of a key's hash: kept with the paths that lead to it, so that finding the next one need not wait for
-/// a multiplication.
-#[inline(always)]
-pub fn mixed(block: u32) -> u64 {
-    u64::from(block).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
+/// What a path is kept by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(u64);
 
-#[inline(always)]
-pub fn hash(mixed: u64, lead: Lead) -> u64 {
-    mixed ^ u64::from(lead.0).wrapping_mul(0xd6e8_feb8_6659_fd93)
+impl Key {
+    /// No path's.
+    pub const NONE: Key = Key(u64::MAX);
+
+    #[inline(always)]
+    pub fn new(block: Mixed, lead: Lead) -> Key {
+        Key(u64::from(block.0) << 32 | u64::from(lead.0))
+    }
+
+    #[inline(always)]
+    pub fn block(self) -> Mixed {
+        Mixed((self.0 >> 32) as u32)
+    }
+
+    /// Differs in its upper bits.
+    #[inline(always)]
+    pub fn hash(self) -> u32 {
+        self.block().0 ^ (self.0 as u32).wrapping_mul(0x6659_fd93)
+    }
 }

@@ -10,8 +10,6 @@ use crate::paths::Entry;
 pub struct Path<'a> {
     /// Dense: one number, one list of blocks within a generation (see [`Sink::paths`]).
     pub id: u32,
-    /// Of all its blocks.
-    pub instructions: u32,
     /// Where it went when its last block is the return from a call before it. Everything else about a path is the same
     /// whenever it runs.
     pub returns_to: Option<u64>,
@@ -31,19 +29,19 @@ impl Path<'_> {
 impl<'a> Path<'a> {
     #[inline(always)]
     pub(crate) fn new(code: &'a CodeCache, entry: &'a Entry, epoch: u32, returns_to: Option<u64>) -> Self {
-        Path { id: entry.id, instructions: entry.instructions, returns_to, code, entry, epoch }
+        Path { id: entry.id, returns_to, code, entry, epoch }
     }
 
     /// The cached block that it begins with.
     #[inline(always)]
     pub fn first(&self) -> u32 {
-        (self.entry.key >> 32) as u32
+        self.entry.key.block().block()
     }
 
     /// The blocks in the order in which they run.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = Block<'a>> + 'a {
         let (code, epoch) = (self.code, self.epoch);
-        let end = self.returns_to.unwrap_or_else(|| code.block(self.entry.end).start);
+        let end = self.returns_to.unwrap_or_else(|| code.block(self.entry.end.block()).start);
         let steps = code.paths.steps(self.entry);
         steps.iter().enumerate().map(move |(index, step)| {
             let target = steps.get(index + 1).map_or(end, |next| code.block(next.block).start);

@@ -7,7 +7,7 @@
 
 use crate::block::BlockKind;
 use crate::code_block::SCRATCH;
-use crate::lead::{hash, key, mixed, Lead};
+use crate::lead::{Key, Lead, Mixed};
 use crate::tally::Tally;
 use crate::view::View;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const WINDOW: u32 = 18;
 /// Calls of one path that it does not return from.
 pub const MOST_PUSHES: usize = 3;
-/// All paths are forgotten when there are this many: 64 bytes each, and their steps.
+/// All paths are forgotten when there are this many.
 const MOST_PATHS: usize = 1 << 18;
 const FEWEST_SLOTS: usize = 1 << 10;
-const EMPTY: u64 = u64::MAX;
 
 /// One block of a path. It went to where the next one starts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub block: u32,
     pub kind: BlockKind,
@@ -38,39 +37,43 @@ pub enum Stop {
     Other,
 }
 
+/// What is needed of each path that runs: two of them fit into a line of the cache.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(32))]
 pub struct Entry {
-    pub key: u64,
+    pub key: Key,
     pub tally: Tally,
-    pub view: View,
     /// The block behind the path; none where that is for the stack of returns to tell.
-    pub end: u32,
-    /// `end`, mixed.
-    pub next: u64,
+    pub end: Mixed,
     pub id: u32,
-    pub instructions: u32,
-    pub first: u32,
-    pub steps: u8,
-    /// Branches that it used, and those that it left.
-    pub used: u8,
+    pub view: View,
+    /// Branches that it left.
     pub left: u8,
     pub stop: Stop,
     /// The most calls that were open at a time.
     pub high: u8,
-    /// Calls that are open at its end, and their blocks.
+    /// Calls that are open at its end.
     pub pushed: u8,
-    pub pushes: [u32; MOST_PUSHES],
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<Entry>() == 32);
+
+/// What is needed of some.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    pub first: u32,
+    pub steps: u8,
+    /// The blocks of the calls that are open at its end.
+    pub pushes: [u32; MOST_PUSHES],
+}
 
 /// Paths by block and branches, open addressing.
 pub struct Paths {
     /// No two are alike.
     pub generation: u64,
-    pub numbers: u32,
     pub slots: Vec<Entry>,
+    /// By number.
+    pub rests: Vec<Rest>,
     shift: u32,
     pub steps: Vec<Step>,
     count: usize,
@@ -85,8 +88,8 @@ pub struct Table<'a> {
 
 impl<'a> Table<'a> {
     #[inline(always)]
-    pub fn find(self, key: u64, hash: u64) -> Option<&'a Entry> {
-        let mut at = (hash >> self.shift) as usize;
+    pub fn find(self, key: Key) -> Option<&'a Entry> {
+        let mut at = (key.hash() >> self.shift) as usize;
         loop {
             // Behind the last slot comes the first one.
             let Some(entry) = self.slots.get(at) else {
@@ -96,7 +99,7 @@ impl<'a> Table<'a> {
             if entry.key == key {
                 return Some(entry);
             }
-            if entry.key == EMPTY {
+            if entry.key == Key::NONE {
                 return None;
             }
             at += 1;
@@ -105,20 +108,14 @@ impl<'a> Table<'a> {
 }
 
 const VACANT: Entry = Entry {
-    key: EMPTY,
+    key: Key::NONE,
     tally: Tally::NONE,
-    view: View::NONE,
-    end: SCRATCH,
-    next: 0,
+    end: Mixed::of(SCRATCH),
     id: u32::MAX,
-    instructions: 0,
-    first: 0,
-    steps: 0,
-    used: 0,
+    view: View::NONE,
     left: 0,
     stop: Stop::Other,
     high: 0,
-    pushes: [SCRATCH; MOST_PUSHES],
     pushed: 0,
 };
 
@@ -127,8 +124,8 @@ impl Paths {
         static GENERATIONS: AtomicU64 = AtomicU64::new(1);
         Paths {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
-            numbers: 0,
             slots: vec![VACANT; FEWEST_SLOTS],
+            rests: Vec::new(),
             shift: shift(FEWEST_SLOTS),
             steps: Vec::new(),
             count: 0,
@@ -137,29 +134,35 @@ impl Paths {
 
     /// The path from `block` on, when it is known in this view.
     #[inline(always)]
-    pub fn find(&self, view: View, block: u32, mixed: u64, lead: Lead) -> Option<&Entry> {
-        let entry = &self.slots[self.place(key(block, lead), hash(mixed, lead))];
-        (entry.key == key(block, lead) && entry.view == view).then_some(entry)
+    pub fn find(&self, view: View, block: u32, lead: Lead) -> Option<&Entry> {
+        let key = Key::new(Mixed::of(block), lead);
+        let entry = &self.slots[self.place(key)];
+        (entry.key == key && entry.view == view).then_some(entry)
     }
 
-    pub fn place_of(&self, key: u64) -> usize {
-        self.place(key, hash(mixed((key >> 32) as u32), Lead(key as u32)))
+    /// Of a path that is kept.
+    #[inline(always)]
+    pub fn rest(&self, entry: &Entry) -> &Rest {
+        &self.rests[entry.id as usize]
     }
 
     #[inline(always)]
     pub fn steps(&self, entry: &Entry) -> &[Step] {
-        let first = entry.first as usize;
-        &self.steps[first..first + usize::from(entry.steps)]
+        let rest = self.rest(entry);
+        let first = rest.first as usize;
+        &self.steps[first..first + usize::from(rest.steps)]
     }
 
     /// Bytes that the paths take.
     pub fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Entry>() + self.steps.capacity() * size_of::<Step>()
+        self.slots.capacity() * size_of::<Entry>()
+            + self.rests.capacity() * size_of::<Rest>()
+            + self.steps.capacity() * size_of::<Step>()
     }
 
     /// Whether it is time to begin anew.
     pub fn is_full(&self) -> bool {
-        self.count >= MOST_PATHS || self.steps.len() >= MOST_PATHS * 16
+        self.rests.len() >= MOST_PATHS || self.steps.len() >= MOST_PATHS * 16
     }
 
     pub fn table(&self) -> Table<'_> {
@@ -168,12 +171,12 @@ impl Paths {
 
     /// Where the key is, or where it would be.
     #[inline(always)]
-    fn place(&self, key: u64, hash: u64) -> usize {
+    pub fn place(&self, key: Key) -> usize {
         let mask = self.slots.len() - 1;
-        let mut at = (hash >> self.shift) as usize;
+        let mut at = (key.hash() >> self.shift) as usize;
         loop {
             let found = self.slots[at & mask].key;
-            if found == key || found == EMPTY {
+            if found == key || found == Key::NONE {
                 return at & mask;
             }
             at += 1;
@@ -181,8 +184,8 @@ impl Paths {
     }
 
     pub fn insert(&mut self, entry: Entry) {
-        let at = self.place_of(entry.key);
-        if self.slots[at].key == EMPTY {
+        let at = self.place(entry.key);
+        if self.slots[at].key == Key::NONE {
             self.count += 1;
         }
         self.slots[at] = entry;
@@ -190,8 +193,8 @@ impl Paths {
             let more = self.slots.len() * 2;
             let old = std::mem::replace(&mut self.slots, vec![VACANT; more]);
             self.shift = shift(more);
-            for entry in old.into_iter().filter(|entry| entry.key != EMPTY) {
-                let at = self.place_of(entry.key);
+            for entry in old.into_iter().filter(|entry| entry.key != Key::NONE) {
+                let at = self.place(entry.key);
                 self.slots[at] = entry;
             }
         }
@@ -199,5 +202,5 @@ impl Paths {
 }
 
 fn shift(slots: usize) -> u32 {
-    u64::BITS - slots.trailing_zeros()
+    u32::BITS - slots.trailing_zeros()
 }

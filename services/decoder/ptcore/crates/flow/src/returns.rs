@@ -1,7 +1,7 @@
 //! The stack of return addresses behind compressed returns.
 
 use crate::code_block::SCRATCH;
-use crate::paths::Entry;
+use crate::paths::{Entry, Paths};
 
 /// Entries the processor keeps (SDM section "Indirect Transfer Compression for Returns").
 const DEPTH: usize = 64;
@@ -51,11 +51,13 @@ impl ReturnStack {
 
     /// The path runs: calls that it returns from are over again, the others stay.
     #[inline(always)]
-    pub fn along(&mut self, path: &Entry) {
+    pub fn along(&mut self, path: &Entry, paths: &Paths) {
         if path.high != 0 {
             self.passed(path.high.into());
-            for &call in &path.pushes[..path.pushed.into()] {
-                self.push_kept(call);
+            if path.pushed != 0 {
+                for &call in &paths.rest(path).pushes[..path.pushed.into()] {
+                    self.push_kept(call);
+                }
             }
         }
     }

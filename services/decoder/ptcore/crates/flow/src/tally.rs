@@ -1,9 +1,11 @@
-//! How many of what paths hold.
+//! What paths hold, in one number, so that it adds up in one addition.
 
 /// Blocks of one path: bounds runs of direct jumps.
 pub const MOST_STEPS: usize = 64;
+/// Bits of each count, from the lowest: branches, compressed returns, calls, other returns; what is above are instructions.
+const BITS: [u32; 4] = [11, 11, 13, 7];
 
-/// How many of what a path holds, in 16 bits each so that paths add up in one addition.
+/// Conditional branches, compressed returns, calls, other returns, instructions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally(u64);
 
@@ -11,11 +13,15 @@ impl Tally {
     pub const NONE: Tally = Tally(0);
 
     /// Sums may hold this many paths.
-    pub const MOST: u32 = u16::MAX as u32 / MOST_STEPS as u32;
+    pub const MOST: u32 = 63;
 
-    pub fn of(conditional: u16, compressed: u16, calls: u16, returns: u16) -> Tally {
-        let [conditional, compressed, calls, returns] = [conditional, compressed, calls, returns].map(u64::from);
-        Tally(conditional | compressed << 16 | calls << 32 | returns << 48)
+    pub fn of(counts: [u32; 5]) -> Tally {
+        let mut at = 0;
+        Tally(counts.into_iter().zip(BITS.into_iter().chain([0])).fold(0, |sum, (count, bits)| {
+            let shifted = u64::from(count) << at;
+            at += bits;
+            sum | shifted
+        }))
     }
 
     #[inline(always)]
@@ -23,8 +29,30 @@ impl Tally {
         self.0 += other.0;
     }
 
-    /// Conditional branches, compressed returns, calls, other returns.
-    pub fn split(self) -> [u64; 4] {
-        [0, 16, 32, 48].map(|at| self.0 >> at & 0xffff)
+    #[inline(always)]
+    pub fn split(self) -> [u64; 5] {
+        let mut rest = self.0;
+        let [conditional, compressed, calls, returns] = BITS.map(|bits| {
+            let count = rest & !(u64::MAX << bits);
+            rest >>= bits;
+            count
+        });
+        [conditional, compressed, calls, returns, rest]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::MAX_INSTRUCTIONS;
+    use crate::paths::WINDOW;
+
+    #[test]
+    fn the_most_that_paths_hold_does_not_run_over() {
+        let steps = MOST_STEPS as u32;
+        let each = [WINDOW, WINDOW, steps, 1, steps * MAX_INSTRUCTIONS as u32];
+        let mut sum = Tally::NONE;
+        (0..Tally::MOST).for_each(|_| sum.add(Tally::of(each)));
+        assert_eq!(sum.split(), each.map(|count| u64::from(count) * u64::from(Tally::MOST)));
     }
 }

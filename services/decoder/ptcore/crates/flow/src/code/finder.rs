@@ -3,9 +3,9 @@
 use super::CodeCache;
 use crate::block::BlockKind;
 use crate::code_block::{Exit, Way, SCRATCH};
-use crate::lead::{key, mixed, Lead};
+use crate::lead::{Key, Lead, Mixed};
 use crate::memory::CodeMemory;
-use crate::paths::{Entry, Step, Stop, MOST_PUSHES};
+use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES};
 use crate::tally::{Tally, MOST_STEPS};
 use crate::view::View;
 
@@ -17,10 +17,10 @@ struct Finder {
     depth: usize,
     high: usize,
     instructions: u32,
-    conditional: u16,
-    compressed: u16,
-    calls: u16,
-    returns: u16,
+    conditional: u32,
+    compressed: u32,
+    calls: u32,
+    returns: u32,
 }
 
 impl Finder {
@@ -44,33 +44,32 @@ impl CodeCache {
         if block == SCRATCH {
             return None;
         }
-        let known = self.paths.slots[self.paths.place_of(key(block, lead))];
+        let known = self.paths.slots[self.paths.place(Key::new(Mixed::of(block), lead))];
         let first = self.paths.steps.len();
-        let Some(entry) = self.trace(memory, view, block, lead) else {
+        let Some((mut entry, rest)) = self.trace(memory, view, block, lead) else {
             self.paths.steps.truncate(first);
             return None;
         };
-        let Entry { key, .. } = entry;
         // Of a view before: the same as long as every block on the way is.
-        if known.key == key && self.same(&known, &entry) {
-            self.paths.steps.truncate(entry.first as usize);
-            let entry = Entry { view, ..known };
-            self.paths.insert(entry);
-            return Some(entry);
+        if known.key == entry.key && self.same(&known, &entry, &rest) {
+            self.paths.steps.truncate(first);
+            entry = Entry { view, ..known };
+        } else {
+            entry.id = self.paths.rests.len() as u32;
+            self.paths.rests.push(rest);
         }
-        let entry = Entry { id: self.paths.numbers, ..entry };
-        self.paths.numbers += u32::from(entry.steps != 0);
         self.paths.insert(entry);
         Some(entry)
     }
 
-    fn same(&self, one: &Entry, other: &Entry) -> bool {
-        let steps = |entry| self.paths.steps(entry).iter().map(|step| (step.block, step.kind));
-        one.end == other.end && one.stop == other.stop && steps(one).eq(steps(other))
+    /// Whether the path whose steps stand behind all others is the one that is known.
+    fn same(&self, known: &Entry, other: &Entry, rest: &Rest) -> bool {
+        let steps = &self.paths.steps[rest.first as usize..];
+        known.end == other.end && known.stop == other.stop && self.paths.steps(known) == steps
     }
 
     /// The path, its steps behind those of all others; `None` in the middle of them.
-    fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, lead: Lead) -> Option<Entry> {
+    fn trace<M: CodeMemory>(&mut self, memory: &M, view: View, first: u32, lead: Lead) -> Option<(Entry, Rest)> {
         let count = lead.count();
         let mut left = count;
         let from_step = self.paths.steps.len();
@@ -95,7 +94,7 @@ impl CodeCache {
             if let (Some(kind), Some(target)) = (indirect, lead.told_target()) {
                 self.paths.steps.push(Step { block: at, kind });
                 path.instructions += u32::from(block.instructions);
-                path.returns += u16::from(kind == BlockKind::Return);
+                path.returns += u32::from(kind == BlockKind::Return);
                 if kind == BlockKind::IndirectCall {
                     path.call(at);
                 }
@@ -143,23 +142,19 @@ impl CodeCache {
         let end = end.unwrap_or(at);
         let mut pushes = [SCRATCH; MOST_PUSHES];
         pushes[..path.depth].copy_from_slice(&path.open[..path.depth]);
-        Some(Entry {
-            key: key(first, lead),
-            tally: Tally::of(path.conditional, path.compressed, path.calls, path.returns),
-            view,
-            end,
-            next: mixed(end),
+        let entry = Entry {
+            key: Key::new(Mixed::of(first), lead),
+            tally: Tally::of([path.conditional, path.compressed, path.calls, path.returns, path.instructions]),
+            end: Mixed::of(end),
             id: u32::MAX,
-            instructions: path.instructions,
-            first: from_step as u32,
-            steps: (self.paths.steps.len() - from_step) as u8,
-            used: (count - left) as u8,
+            view,
             left: left as u8,
             stop,
             high: path.high as u8,
-            pushes,
             pushed: path.depth as u8,
-        })
+        };
+        let steps = (self.paths.steps.len() - from_step) as u8;
+        Some((entry, Rest { first: from_step as u32, steps, pushes }))
     }
 
     /// The block that follows on `way`; `None` when it cannot be read.

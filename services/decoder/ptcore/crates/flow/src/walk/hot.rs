@@ -6,7 +6,7 @@ mod leads;
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
 use crate::event::{Event, Fault};
-use crate::lead::{mixed, Lead};
+use crate::lead::Lead;
 use crate::path::told;
 use crate::paths::{Paths, Stop, WINDOW};
 use crate::returns::Open;
@@ -20,16 +20,15 @@ use pt_packet::{Ip, OVF};
 /// What the paths that ran hold.
 #[derive(Default)]
 struct Sums {
-    instructions: u64,
     /// Of some paths; all others are in `counts`.
     tally: Tally,
     paths: u32,
-    counts: [u64; 4],
+    counts: [u64; 5],
 }
 
 impl Sums {
     /// With so many paths in it the tally has still room for those of one lead.
-    const MOST: u32 = Tally::MOST - u64::BITS;
+    const MOST: u32 = Tally::MOST - WINDOW;
 
     #[cold]
     fn fold(&mut self) {
@@ -108,9 +107,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
 
     fn settle(&mut self, mut sums: Sums) {
         sums.fold();
-        let [conditional, compressed, calls, returns] = sums.counts;
+        let [conditional, compressed, calls, returns, instructions] = sums.counts;
         let sum = &mut self.statistics;
-        sum.instructions += sums.instructions;
+        sum.instructions += instructions;
         sum.conditional_branches += conditional;
         sum.compressed_returns += compressed;
         sum.returns += compressed + returns;
@@ -233,31 +232,30 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     /// Runs the path that way. `None` when there is none, or nobody knows where its return leads.
     #[inline(never)]
     fn run_path(&mut self, lead: Lead, sums: &mut Sums, now: u64) -> Option<(u32, Stop)> {
-        let entry = match self.code.paths.find(self.view, self.at, mixed(self.at), lead) {
+        let entry = match self.code.paths.find(self.view, self.at, lead) {
             Some(entry) => entry,
             None => {
                 self.find_path(lead)?;
-                self.code.paths.find(self.view, self.at, mixed(self.at), lead)?
+                self.code.paths.find(self.view, self.at, lead)?
             }
         };
-        if entry.steps != 0 {
-            let (mut next, mut returns_to) = (entry.end, None);
+        if self.code.paths.rest(entry).steps != 0 {
+            let (mut next, mut returns_to) = (entry.end.block(), None);
             if entry.stop == Stop::Return {
                 let Some(Open::Block(call)) = self.returns.peek() else { return None };
                 let call = self.code.block(call);
                 (next, returns_to) = (call.linked(Way::Next, self.view)?, Some(call.end));
             }
-            sums.instructions += u64::from(entry.instructions);
             sums.tally.add(entry.tally);
             sums.paths += 1;
             self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), now);
             match returns_to {
                 Some(_) => self.returns.back_along(entry),
-                None => self.returns.along(entry),
+                None => self.returns.along(entry, &self.code.paths),
             }
             self.at = next;
         }
-        let found = (u32::from(entry.used), entry.stop);
+        let found = (lead.count() - u32::from(entry.left), entry.stop);
         if sums.paths > Sums::MOST {
             sums.fold();
         }
@@ -266,7 +264,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
 
     #[cold]
     fn is_known(&self, lead: Lead) -> bool {
-        self.code.paths.find(self.view, self.at, mixed(self.at), lead).is_some()
+        self.code.paths.find(self.view, self.at, lead).is_some()
     }
 
     #[cold]
@@ -337,7 +335,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         };
         let number = self.at;
         let block = self.code.block(number);
-        sums.instructions += u64::from(block.instructions);
+        sums.counts[4] += u64::from(block.instructions);
         match kind {
             BlockKind::Return => self.statistics.returns += 1,
             BlockKind::IndirectCall => {

@@ -4,7 +4,7 @@ use super::leads::Timed;
 use super::Sums;
 use crate::code::CodeCache;
 use crate::code_block::Way;
-use crate::lead::{hash, key, mixed, Lead};
+use crate::lead::{Key, Lead, Mixed};
 use crate::paths::{Stop, Table};
 use crate::returns::{Open, ReturnStack};
 use crate::tally::Tally;
@@ -22,9 +22,7 @@ pub struct Place<'p, S> {
 
 /// Where the way has led.
 struct Course {
-    block: u32,
-    mix: u64,
-    instructions: u64,
+    block: Mixed,
     tally: Tally,
     paths: u32,
 }
@@ -34,13 +32,7 @@ impl<S: Sink> Place<'_, S> {
     /// that is known.
     #[inline(never)]
     pub fn follow(&mut self, leads: &[Timed], at: &mut u32, sums: &mut Sums) -> (usize, Option<Lead>) {
-        let mut course = Course {
-            block: *at,
-            mix: mixed(*at),
-            instructions: sums.instructions,
-            tally: sums.tally,
-            paths: sums.paths,
-        };
+        let mut course = Course { block: Mixed::of(*at), tally: sums.tally, paths: sums.paths };
         let table = self.code.paths.table();
         let mut ahead = leads.iter();
         let left = 'leads: loop {
@@ -55,8 +47,8 @@ impl<S: Sink> Place<'_, S> {
                 (course.tally, course.paths) = (sums.tally, sums.paths);
             }
         };
-        *at = course.block;
-        (sums.instructions, sums.tally, sums.paths) = (course.instructions, course.tally, course.paths);
+        *at = course.block.block();
+        (sums.tally, sums.paths) = (course.tally, course.paths);
         (leads.len() - ahead.len() - usize::from(left.is_some()), left)
     }
 
@@ -64,28 +56,26 @@ impl<S: Sink> Place<'_, S> {
     #[inline(always)]
     fn step(&mut self, table: Table<'_>, course: &mut Course, lead: Lead, time: u64) -> Option<u8> {
         let code = self.code;
-        let entry = table.find(key(course.block, lead), hash(course.mix, lead))?;
+        let entry = table.find(Key::new(course.block, lead))?;
         if entry.view != self.view {
             return None;
         }
-        let (mut next, mut next_mix, mut returns_to) = (entry.end, entry.next, None);
+        let (mut next, mut returns_to) = (entry.end, None);
         if entry.stop != Stop::Used {
             if entry.stop == Stop::Other {
                 return None;
             }
             let Some(Open::Block(call)) = self.returns.peek() else { return None };
             let call = code.block(call);
-            next = call.linked(Way::Next, self.view)?;
-            (next_mix, returns_to) = (mixed(next), Some(call.end));
+            (next, returns_to) = (Mixed::of(call.linked(Way::Next, self.view)?), Some(call.end));
             self.returns.back_along(entry);
         } else {
-            self.returns.along(entry);
+            self.returns.along(entry, &code.paths);
         }
-        course.instructions += u64::from(entry.instructions);
         course.tally.add(entry.tally);
         course.paths += 1;
         self.sink.path(&Path::new(code, entry, self.epoch, returns_to), time);
-        (course.block, course.mix) = (next, next_mix);
+        course.block = next;
         Some(entry.left)
     }
 }
