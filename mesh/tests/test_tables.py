@@ -244,11 +244,11 @@ async def test_the_transaction_log_stays_short_and_who_was_away_meanwhile_goes_o
     await commits(busy, range(1, 30))
     assert committed()[0] == 0
     assert list(log.glob("*.checkpoint.parquet"))
-    two_hours_ago = time.time() - 7200
+    before = time.time() - 11 * 60
     for file in log.iterdir():
-        os.utime(file, (two_hours_ago, two_hours_ago))
+        os.utime(file, (before, before))
     await commits(busy, range(30, 60))
-    assert committed()[0] > 1
+    assert committed()[0] >= 19, "what is in the last checkpoint"
     await commits(away, [0, 60])
     assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 61
 

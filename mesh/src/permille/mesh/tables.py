@@ -15,7 +15,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
@@ -27,8 +34,12 @@ from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 _MOST_RETRIES = 100
 _MOST_REPLACEMENTS = 20
 # Each commit lists the folder of the log and reads what came after the last checkpoint: Delta's own 100 commits and 30
-# days make most of what a small session costs.
-_LOG = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hour"}
+# days make most of what a small session costs. Nobody may take longer than the log is kept from reading it to writing.
+_CHECKPOINT_COMMITS = 20
+_LOG = {
+    "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+    "delta.logRetentionDuration": "interval 10 minutes",
+}
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
 _DENIED = re.compile(
@@ -207,6 +218,7 @@ class Tables:
                         list(PARTITIONS),
                         [("session_id", "=", session_id)],
                         commit_properties=properties,
+                        post_commithook_properties=_after(found.version() + 1),
                     )
                 self._known[table] = found
                 return
@@ -295,6 +307,11 @@ def _schema(table: str) -> pa.Schema:
 
 def _commit(decode_id: str) -> CommitProperties:
     return CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=_MOST_RETRIES)
+
+
+def _after(version: int) -> PostCommitHookProperties:
+    """What follows a commit: only one with a checkpoint shortens the log, which is listed once more for that."""
+    return PostCommitHookProperties(cleanup_expired_logs=(version + 1) % _CHECKPOINT_COMMITS == 0)
 
 
 def _require_session_id(session_id: str) -> None:
