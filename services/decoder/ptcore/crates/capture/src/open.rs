@@ -43,7 +43,8 @@ fn set_errata(capture: &mut Capture) {
     }
 }
 
-/// The file that tells a folder's recording (of LLDB, of `perf record --kcore`, of a session, of DynamoRIO), or the file itself.
+/// The file that tells a folder's recording (of LLDB, of `perf record --kcore` or `--threads`, of a session, of DynamoRIO),
+/// or the file itself.
 fn described(path: &Path) -> PathBuf {
     let found = ["trace.json", "data", "manifest.json", "pt.bin"]
         .into_iter()

@@ -5,7 +5,7 @@ use super::records::Records;
 use super::sideband;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, Capture, CaptureError, Kind, Options};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"PERFILE2";
 /// The same from a machine of the other byte order.
@@ -27,7 +27,7 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
     let mut fields = Fields::new(&data, MAGIC.len());
     let size = fields.u64().map_err(short)?;
     if size == PIPE_HEAD {
-        records.read(path, &data, PIPE_HEAD as usize, data.len())?;
+        records.read(path, &data, 0..data.len(), PIPE_HEAD as usize)?;
     } else {
         let entry = fields.u64().map_err(short)?;
         let attributes = section(&mut fields).map_err(short)?;
@@ -50,11 +50,32 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
                 records.features.take(feature, &data[from..from + size]);
             }
         }
-        records.read(path, &data, start, end)?;
+        records.read(path, &data, 0..end, start)?;
     }
+    let data = read_beside(path, data, &mut records)?;
     let mut capture = Capture::new(Kind::PerfData);
     sideband::fill(&mut capture, path, &data, records, options)?;
     Ok(capture)
+}
+
+/// The file with what `perf record --threads` puts beside it, one for each thread that wrote: records, without a head.
+fn read_beside(path: &Path, data: Bytes, records: &mut Records) -> Result<Bytes, CaptureError> {
+    let mut at = data.len();
+    let mut all = vec![data];
+    for path in beside(path) {
+        all.push(Bytes::open(&path).map_err(|error| CaptureError::unreadable(&path, error))?);
+    }
+    let whole = Bytes::join(&all).map_err(|error| CaptureError::unreadable(path, error))?;
+    for (path, file) in beside(path).zip(&all[1..]) {
+        records.read(&path, &whole, at..at + file.len(), at)?;
+        at += file.len();
+    }
+    Ok(whole)
+}
+
+fn beside(path: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+    let numbers = 0..if path.ends_with("data") { u32::MAX } else { 0 };
+    numbers.map(|number| path.with_file_name(format!("data.{number}"))).take_while(|path| path.is_file())
 }
 
 fn section(fields: &mut Fields<'_>) -> Result<(u64, u64), Short> {
@@ -88,4 +109,37 @@ fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> Vec<(u32, u64, u64)> {
     let mut table = Fields::new(data, end);
     let set = (0..256u32).filter(|&bit| flags[bit as usize / 64] >> (bit % 64) & 1 != 0);
     set.map_while(|bit| section(&mut table).ok().map(|(from, size)| (bit, from, size))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::perf::recording::{program, runs, Folder, Pipe, NOP_RET, USER};
+    use crate::{open, Options};
+
+    #[test]
+    fn threads_of_perf_have_files_of_their_own() {
+        let folder = Folder::new("threads");
+        program(&folder, "work", &NOP_RET);
+        let (mut head, mut first, mut last) = (Pipe::new(), Pipe(Vec::new()), Pipe(Vec::new()));
+        head.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        first.enters((7, 7, 10, 0));
+        first.ran(0, &[(20, USER)]);
+        last.enters((7, 9, 10, 1));
+        let entered = last.0.len();
+        last.ran(1, &[(20, USER), (30, USER)]);
+        folder.add("data", &head.0);
+        for (number, pipe) in [&first, &Pipe(Vec::new()), &last].into_iter().enumerate() {
+            folder.add(&format!("data.{number}"), &pipe.0);
+        }
+        let options = Options { symbols: vec![folder.0.clone()], ..Options::default() };
+        let capture = open(&folder.0, &options).unwrap();
+        assert_eq!(runs(&capture), [(7, vec![2]), (9, vec![2, 2])]);
+        assert!(capture.warnings.is_empty());
+
+        let cut = folder.add("data.2", &last.0[..last.0.len() - 8]);
+        let capture = open(&folder.0, &options).unwrap();
+        assert_eq!(runs(&capture), [(7, vec![2])]);
+        let begin = format!("{}: at offset {:#x}: ", cut.display(), entered);
+        assert!(capture.warnings[0].starts_with(&begin), "{:?}", capture.warnings);
+    }
 }

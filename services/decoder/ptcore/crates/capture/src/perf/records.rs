@@ -10,6 +10,7 @@ use crate::fields::Fields;
 use crate::unpacked::max_unpacked;
 use crate::{Bytes, CaptureError, Conversion};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 /// Where records stand: the file's own, or those that were compressed in it.
@@ -33,19 +34,22 @@ impl Records {
         Records { attributes, ..Records::default() }
     }
 
-    /// Reads the records from `at` to `end`. Damage ends it with a warning, unless nothing was found before.
-    pub fn read(&mut self, path: &Path, data: &[u8], at: usize, end: usize) -> Result<(), CaptureError> {
-        let end = end.min(data.len());
+    /// Reads the records of the file that stands at `file`, from `at` on. Damage ends it with a warning, unless nothing was
+    /// found before.
+    pub fn read(&mut self, path: &Path, data: &[u8], file: Range<usize>, at: usize) -> Result<(), CaptureError> {
+        let end = file.end.min(data.len());
         let mut next = at;
         while next < end {
             match self.record(&data[..end], next) {
                 Ok(behind) => next = behind,
                 Err(what) if self.events.is_empty() && self.info.is_none() => {
-                    return Err(CaptureError::damaged(path, next, what));
+                    return Err(CaptureError::damaged(path, next - file.start, what));
                 }
                 Err(what) => {
+                    let (at, behind) = (next - file.start, end - next);
+                    let of = if file.start == 0 { String::new() } else { format!("{}: ", path.display()) };
                     self.warnings
-                        .push(format!("at offset {next:#x}: {what}; the {} bytes behind are left out", end - next));
+                        .push(format!("{of}at offset {at:#x}: {what}; the {behind} bytes behind are left out"));
                     break;
                 }
             }

@@ -113,7 +113,7 @@ pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options
     for path in &options.sideband {
         let data = content(path)?;
         let mut records = Records::with(attributes.clone());
-        records.read(path, &data, 0, data.len())?;
+        records.read(path, &data, 0..data.len(), 0)?;
         sideband.conversion = sideband.conversion.or(records.conversion);
         if let Some(info) = records.info {
             capture.config = info.config(None);
