@@ -64,7 +64,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.stack.function() == Some(entered.function) {
             return;
         }
-        self.stack.replace(entered.function, self.end, target);
+        self.stack.go_over(entered.function, self.end, target);
     }
 
     /// True when the jump left the function that jumps far.

@@ -200,6 +200,9 @@ impl Stretch {
     #[inline(never)]
     fn give_long(&self, changes: &[Change], last: u64, pages: &mut Pages, sums: &mut [Sums]) -> u64 {
         let (ticks, run) = (self.to - self.from, self.ran - self.since);
+        if ticks == 0 {
+            return give(changes, last, |_| self.from, pages, sums);
+        }
         // Stretches of more instructions than a number of 32 bits holds are none that a processor leaves without a packet.
         let at = |at: u64| (at - self.since).min(u32::MAX.into());
         give(changes, last, |ran| self.from + share(ticks, at(ran), run), pages, sums)

@@ -23,6 +23,12 @@ impl<O: Output> Stack<O> {
         self.end_plainly(|frame| frame.returns_to == address)
     }
 
+    /// The innermost call goes over into another one, which returns to where it would have.
+    #[inline(never)]
+    pub fn go_over(&mut self, function: u32, call_address: u64, target: u64) {
+        self.step_over(function, call_address, target);
+    }
+
     /// What a path does.
     #[inline(never)]
     pub fn make(&mut self, moves: &[Move]) {
