@@ -2,6 +2,7 @@
 
 mod ahead;
 mod blocks;
+mod gap;
 mod hare;
 mod hot;
 mod notices;

@@ -547,7 +547,7 @@ fn branches_that_are_not_traced_are_gaps_and_no_errors() {
 }
 
 #[test]
-fn times_go_on_where_a_target_cannot_be_read() {
+fn times_go_on_where_a_target_cannot_be_read_and_while_tracing_is_disabled() {
     const AWAY: u64 = 0x7f00_0000_1000;
     let config = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() };
     let there = Packet::Tip(full(CODE));
@@ -571,12 +571,11 @@ fn times_go_on_where_a_target_cannot_be_read() {
         Packet::Cyc(5),
         Packet::Fup(full(AWAY)),
         Packet::TipPgd(Ip::SUPPRESSED),
-        Packet::Cyc(11),
-        Packet::TipPge(full(CODE)),
-        Packet::Cyc(13),
-        branches(&[false]),
-        there,
     ]);
+    let stopped = packets.len() - 1;
+    // Cycles in one, two and three bytes.
+    packets.extend([Packet::Cyc(11), Packet::Cyc(649), Packet::Mtc(0x57), Packet::Pad, Packet::Cyc(9_000)]);
+    packets.extend([Packet::TipPge(full(CODE)), Packet::Cyc(13), branches(&[false]), there]);
     let mut time = Time::new(config);
     let times: Vec<u64> = packets.iter().map(|packet| (time.take(packet), time.now()).1).collect();
     packets.extend([Packet::Pad; 32]);
@@ -585,7 +584,6 @@ fn times_go_on_where_a_target_cannot_be_read() {
     let mut sink = Recorder::default();
     let statistics = Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
     let away = sink.told.iter().position(|told| *told == Told::Disabled(DisableKind::Asynchronous, AWAY, None));
-    let stopped = times.len() - 6;
     assert_eq!(away.map(|index| sink.times[index]), Some(times[stopped]), "{:?}", sink.told);
     assert_eq!(sink.times.last(), times.last());
     assert_eq!((statistics.packets, statistics.errors), (packets.len() as u64, 0));

@@ -118,7 +118,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     }
 
     /// What no epoch begins in.
-    fn hot_data(&self) -> &'d [u8] {
+    pub(super) fn hot_data(&self) -> &'d [u8] {
         let data = self.events.reader.data();
         &data[..data.len().min(self.events.alone_from)]
     }
@@ -367,7 +367,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
 
 /// Bytes of the packet ahead when it tells nothing but a time, or nothing at all.
 #[inline(always)]
-fn passed_over(ahead: &[u8]) -> Option<usize> {
+pub(super) fn passed_over(ahead: &[u8]) -> Option<usize> {
     let &[first, second, third, ..] = ahead.first_chunk::<ROOM>()?;
     match first {
         0x59 => Some(2),

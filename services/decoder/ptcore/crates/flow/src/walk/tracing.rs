@@ -11,7 +11,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn idle(&mut self) -> Result<bool, Fault> {
         let event = match self.pending.take() {
             Some(event) => event,
-            None => self.events.next()?,
+            None => {
+                self.pass_times();
+                self.events.next()?
+            }
         };
         match event {
             Event::Enable { ip: Some(ip) } => {
