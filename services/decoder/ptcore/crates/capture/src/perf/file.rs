@@ -62,12 +62,13 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
 fn read_beside(path: &Path, data: Bytes, records: &mut Records) -> Result<Bytes, CaptureError> {
     let mut at = data.len();
     let mut all = vec![data];
-    for path in beside(path) {
-        all.push(Bytes::open(&path).map_err(|error| CaptureError::unreadable(&path, error))?);
+    let beside: Vec<_> = beside(path).collect();
+    for path in &beside {
+        all.push(Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?);
     }
     let whole = Bytes::join(&all).map_err(|error| CaptureError::unreadable(path, error))?;
-    for (path, file) in beside(path).zip(&all[1..]) {
-        records.read(&path, &whole, at..at + file.len(), at)?;
+    for (path, file) in beside.iter().zip(&all[1..]) {
+        records.read(path, &whole, at..at + file.len(), at)?;
         at += file.len();
     }
     Ok(whole)

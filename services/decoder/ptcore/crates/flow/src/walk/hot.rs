@@ -335,7 +335,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         };
         let number = self.at;
         let block = self.code.block(number);
-        sums.counts[4] += u64::from(block.instructions);
+        self.statistics.instructions += u64::from(block.instructions);
         match kind {
             BlockKind::Return => self.statistics.returns += 1,
             BlockKind::IndirectCall => {
