@@ -11,9 +11,11 @@ use std::collections::BTreeMap;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-/// Calls of one batch: so many that the stack has mostly been left far behind, as callers that are found later cost a
+/// Calls of the first batch: so many that the stack has mostly been left far behind, as callers that are found later cost a
 /// pass over all rows.
-const ROWS: usize = 1 << 18;
+const FIRST_ROWS: usize = 1 << 18;
+/// Of those behind it: few enough for their columns to stay in the cache, where they are filled, read and filled again.
+const ROWS: usize = 1 << 15;
 /// Fewer are not worth a call of Python.
 const LEAST_ROWS: usize = 1 << 12;
 
@@ -31,12 +33,12 @@ pub struct Delivery<C> {
 
 impl<C> Delivery<C> {
     pub fn new(code: C, take: Option<Py<PyAny>>) -> Self {
-        Delivery { code, take, rows: ROWS, found: Vec::new(), functions: 0, shelf: Arc::default() }
+        Delivery { code, take, rows: FIRST_ROWS, found: Vec::new(), functions: 0, shelf: Arc::default() }
     }
 
     /// One of `threads`, which share the memory.
     pub fn of_many(code: C, take: Option<Py<PyAny>>, threads: usize) -> Self {
-        Delivery { rows: (ROWS / threads.max(1)).max(LEAST_ROWS), ..Delivery::new(code, take) }
+        Delivery { rows: (FIRST_ROWS / threads.max(1)).max(LEAST_ROWS), ..Delivery::new(code, take) }
     }
 
     /// Callers that were found late, and how many functions were told.
@@ -60,7 +62,7 @@ impl<C: Code> Output for Delivery<C> {
         }
         let described = describe(&self.code, batch.functions);
         let reasons: Vec<_> = batch.losses.iter().map(|loss| reason(&self.code, loss)).collect();
-        let calls = std::mem::replace(batch.calls, self.shelf.records());
+        let calls = std::mem::take(batch.calls);
         let delivered = Python::attach(|py| {
             let columns = (
                 calls_of(py, calls, &self.shelf)?,
@@ -72,6 +74,9 @@ impl<C: Code> Output for Delivery<C> {
         if let Err(error) = delivered {
             resume_unwind(Box::new(error));
         }
+        // Those that were just read, unless somebody keeps them.
+        *batch.calls = self.shelf.records();
+        self.rows = self.rows.min(ROWS);
     }
 }
 

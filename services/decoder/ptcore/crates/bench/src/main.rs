@@ -9,8 +9,7 @@ mod overflows;
 use input::Input;
 use libipt::{all_cpu_seconds, cpu_seconds, Counts, Files, Peer};
 use pt_calls::{
-    decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Records, Totals,
-    PART_BYTES,
+    decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Totals, PART_BYTES,
 };
 use pt_flow::{decode_in_parts, Block, DisableKind, Flow, Loss, Path, Sink, Statistics, Stream, Workers};
 use pt_image::Image;
@@ -115,33 +114,38 @@ fn packets(stream: &[u8]) -> u64 {
     count
 }
 
-/// Rows that the service takes at once.
-const ROWS: usize = 1 << 18;
+/// Rows that the service takes at once, at first and later.
+const FIRST_ROWS: usize = 1 << 18;
+const ROWS: usize = 1 << 15;
 /// Of a stream of which several threads count the edges.
 const PART_BYTES_OF_EDGES: usize = 1 << 20;
 /// Bytes between the overflows of a stream that has some.
 const OVERFLOW_EVERY: usize = 1 << 20;
 
-/// Takes batches of calls, and keeps none. `read`: the columns of the batch before, which are used again when the next one is
-/// taken, as by the service; without, each batch is written to fresh memory.
+/// Takes batches of calls as the service does, and keeps none. `again`: their columns are used again, else each batch is
+/// written to fresh memory.
 struct Taken {
-    read: Option<Records>,
+    rows: usize,
+    again: bool,
+}
+
+impl Taken {
+    fn new(again: bool) -> Self {
+        Taken { rows: FIRST_ROWS, again }
+    }
 }
 
 impl Output for Taken {
     fn rows(&self) -> usize {
-        ROWS
+        self.rows
     }
 
     fn take(&mut self, batch: Batch<'_>) {
-        match &mut self.read {
-            Some(read) => {
-                std::mem::swap(batch.calls, read);
-                black_box(&read.call);
-                batch.calls.clear();
-            }
-            None => drop(black_box(std::mem::take(batch.calls))),
+        black_box(&batch.calls.call);
+        if !self.again {
+            drop(std::mem::take(batch.calls));
         }
+        self.rows = ROWS;
     }
 }
 
@@ -154,7 +158,7 @@ struct Warm<'a> {
 
 impl<'a> Warm<'a> {
     fn new(input: &'a Input) -> Self {
-        Warm::taken_by(input, Taken { read: Some(Records::default()) })
+        Warm::taken_by(input, Taken::new(true))
     }
 
     fn taken_by(input: &'a Input, taken: Taken) -> Self {
@@ -164,6 +168,7 @@ impl<'a> Warm<'a> {
 
     fn decode(&mut self) -> (Statistics, Totals) {
         let Input { stream, config, epochs, .. } = self.input;
+        self.calls.output().rows = FIRST_ROWS;
         let statistics = self.flow.decode(stream, config, epochs, &mut self.calls);
         (statistics, black_box(self.calls.end_stream()))
     }
@@ -184,6 +189,7 @@ impl<'a> Many<'a> {
     fn decode(&mut self) -> (Divided, Totals) {
         let Warm { input, flow, calls } = &mut self.whole;
         let stream = Stream { data: &input.stream, config: &input.config, epochs: &input.epochs };
+        calls.output().rows = FIRST_ROWS;
         let divided = decode_calls_in_parts(flow, calls, &mut self.helpers, stream, PART_BYTES);
         let mut totals = calls.end_stream();
         for helper in &mut self.helpers {
@@ -211,7 +217,7 @@ fn bench(input: &Input, lossy: Option<&Input>, rounds: usize, only: Option<&str>
     // What became known of code without symbols divides it from the outset.
     let (_, known) = warm.decode();
     let memory = warm.flow.memory() + warm.calls.memory();
-    let mut fresh = Warm::taken_by(input, Taken { read: None });
+    let mut fresh = Warm::taken_by(input, Taken::new(false));
     let (mut edges_of, mut coverage) = (Flow::new(&input.image), Coverage::default());
     let mut only_flow = Flow::new(&input.image);
     let (statistics, edges) = edges_by(input, 2);
