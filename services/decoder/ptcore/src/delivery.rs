@@ -53,6 +53,10 @@ impl<C: Code> Output for Delivery<C> {
         self.rows
     }
 
+    fn takes_addresses(&self) -> bool {
+        false
+    }
+
     fn take(&mut self, batch: Batch<'_>) {
         self.found.extend(batch.found);
         self.functions += batch.functions.len();
@@ -131,7 +135,7 @@ fn reason(code: &impl Code, loss: &LossRecord) -> String {
 
 fn calls_of(py: Python<'_>, records: Records, shelf: &Arc<Shelf>) -> PyResult<Py<PyDict>> {
     let Records { call, parent, columns } = records;
-    let CallColumns { start_tsc, end_tsc, depth, function, call_address, target, .. } = columns;
+    let CallColumns { start_tsc, end_tsc, depth, function, .. } = columns;
     let columns = Columns::from_shelf(py, shelf)
         .u64("call", call)?
         .u64("parent", parent)?
@@ -139,8 +143,6 @@ fn calls_of(py: Python<'_>, records: Records, shelf: &Arc<Shelf>) -> PyResult<Py
         .u64("end_tsc", end_tsc)?
         .u32("depth", depth)?
         .u32("function", function)?
-        .u64("call_address", call_address)?
-        .u64("target", target)?
         .u64("instructions", columns.instructions)?
         .u64("instructions_total", columns.instructions_total)?
         .u8("flags", columns.flags)?;

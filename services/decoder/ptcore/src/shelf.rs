@@ -41,11 +41,10 @@ impl Shelf {
             end_tsc: u64s.take(),
             depth: u32s.take(),
             function: u32s.take(),
-            call_address: u64s.take(),
-            target: u64s.take(),
             instructions: u64s.take(),
             instructions_total: u64s.take(),
             flags: self.u8s.take(),
+            ..Columns::default()
         };
         Records { call: u64s.take(), parent: u64s.take(), columns }
     }

@@ -140,6 +140,10 @@ impl Output for Taken {
         self.rows
     }
 
+    fn takes_addresses(&self) -> bool {
+        false
+    }
+
     fn take(&mut self, batch: Batch<'_>) {
         black_box(&batch.calls.call);
         if !self.again {

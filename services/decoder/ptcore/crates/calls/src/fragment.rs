@@ -92,11 +92,17 @@ pub struct Collected {
     pub records: Records,
     pub losses: Vec<LossRecord>,
     pub too_many: bool,
+    /// Addresses are not needed.
+    pub without_addresses: bool,
 }
 
 impl Output for Collected {
     fn rows(&self) -> usize {
         MOST_CALLS
+    }
+
+    fn takes_addresses(&self) -> bool {
+        !self.without_addresses
     }
 
     fn take(&mut self, batch: Batch<'_>) {

@@ -19,9 +19,9 @@ pub struct Gathered {
 impl Gathered {
     /// Makes room for as many rows, and for as many more as the output takes where not all of the stream is here. Columns that
     /// were used before grow when they have to: fresh memory costs more.
-    pub fn make_room(&mut self, rows: usize, more: usize) {
+    pub fn make_room(&mut self, rows: usize, more: usize, addresses: bool) {
         if self.records.call.capacity() < rows {
-            self.records.reserve(rows + more.min(MOST_ROOM));
+            self.records.reserve(rows + more.min(MOST_ROOM), addresses);
         }
     }
 

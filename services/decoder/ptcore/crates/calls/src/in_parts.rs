@@ -81,6 +81,8 @@ where
     let places = Places::around_overflows(stream.data, stream.config, workers);
     let from = &places.from[..];
     let news = calls.news().to_vec();
+    let without_addresses = !calls.output().takes_addresses();
+    helpers.iter_mut().for_each(|helper| helper.calls.output().without_addresses = without_addresses);
     let whole = Whole { flow, calls, stream, from, before: None };
     let turn = Turn {
         whole: Some(whole),

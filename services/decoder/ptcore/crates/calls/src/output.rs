@@ -23,6 +23,11 @@ pub trait Output {
     /// How many calls may gather.
     fn rows(&self) -> usize;
 
+    /// Whether calls are told with the addresses that they came from and led to.
+    fn takes_addresses(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, batch: Batch<'_>);
 }
 

@@ -46,13 +46,15 @@ impl Pages {
         self.0.resize_with(self.0.len().max(rows.div_ceil(ROWS)), Page::new);
     }
 
-    /// Adds rows to `columns`.
-    pub fn add_to(&self, columns: &mut Columns, rows: Range<usize>) {
+    /// Adds rows to `columns`, with their addresses or without.
+    pub fn add_to(&self, columns: &mut Columns, rows: Range<usize>, addresses: bool) {
         for (page, rows) in self.parts(rows) {
             columns.start_tsc.extend_from_slice(&page.start_tsc[rows.clone()]);
             columns.end_tsc.extend_from_slice(&page.end_tsc[rows.clone()]);
-            columns.call_address.extend_from_slice(&page.call_address[rows.clone()]);
-            columns.target.extend_from_slice(&page.target[rows.clone()]);
+            if addresses {
+                columns.call_address.extend_from_slice(&page.call_address[rows.clone()]);
+                columns.target.extend_from_slice(&page.target[rows.clone()]);
+            }
             columns.instructions.extend_from_slice(&page.instructions[rows.clone()]);
             columns.instructions_total.extend_from_slice(&page.instructions_total[rows.clone()]);
             columns.depth.extend_from_slice(&page.depth[rows.clone()]);

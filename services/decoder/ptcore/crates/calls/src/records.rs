@@ -42,9 +42,9 @@ pub struct Columns {
     pub depth: Vec<u32>,
     /// Number in the function table.
     pub function: Vec<u32>,
-    /// The call instruction; of an asynchronous call the instruction before which it came; 0 when not seen.
+    /// Where addresses are taken: the call instruction; of an asynchronous call the instruction before which it came; 0 when not seen.
     pub call_address: Vec<u64>,
-    /// The first instruction that ran; of a call found later where it was returned to.
+    /// Likewise: the first instruction that ran; of a call found later where it was returned to.
     pub target: Vec<u64>,
     /// Instructions of the call itself.
     pub instructions: Vec<u64>,
@@ -53,19 +53,34 @@ pub struct Columns {
     pub flags: Vec<u8>,
 }
 
-/// Does the same to every column of one, with that of another.
-macro_rules! each {
+/// Does the same to every column of one but for addresses, with that of another.
+macro_rules! each_but_addresses {
     ($do:ident, $one:expr, $other:expr $(, $argument:expr)*) => {{
         let (one, other) = ($one, $other);
         $do(&mut one.start_tsc, &mut other.start_tsc $(, $argument)*);
         $do(&mut one.end_tsc, &mut other.end_tsc $(, $argument)*);
-        $do(&mut one.call_address, &mut other.call_address $(, $argument)*);
-        $do(&mut one.target, &mut other.target $(, $argument)*);
         $do(&mut one.instructions, &mut other.instructions $(, $argument)*);
         $do(&mut one.instructions_total, &mut other.instructions_total $(, $argument)*);
         $do(&mut one.depth, &mut other.depth $(, $argument)*);
         $do(&mut one.function, &mut other.function $(, $argument)*);
         $do(&mut one.flags, &mut other.flags $(, $argument)*);
+    }};
+}
+
+/// The same to the columns of addresses.
+macro_rules! each_of_addresses {
+    ($do:ident, $one:expr, $other:expr $(, $argument:expr)*) => {{
+        let (one, other) = ($one, $other);
+        $do(&mut one.call_address, &mut other.call_address $(, $argument)*);
+        $do(&mut one.target, &mut other.target $(, $argument)*);
+    }};
+}
+
+macro_rules! each {
+    ($do:ident, $one:expr, $other:expr $(, $argument:expr)*) => {{
+        let (one, other) = ($one, $other);
+        each_but_addresses!($do, &mut *one, &mut *other $(, $argument)*);
+        each_of_addresses!($do, one, other $(, $argument)*);
     }};
 }
 
@@ -78,19 +93,21 @@ impl Columns {
         self.function.is_empty()
     }
 
-    /// Exactly `rows` rows.
-    pub(crate) fn resize(&mut self, rows: usize) {
-        fn resize<T: Copy + Default>(column: &mut Vec<T>, _: &mut Vec<T>, rows: usize) {
-            column.resize(rows, T::default());
+    fn clear(&mut self) {
+        fn clear<T>(column: &mut Vec<T>, _: &mut Vec<T>) {
+            column.clear();
         }
-        each!(resize, self, &mut Columns::default(), rows);
+        each!(clear, self, &mut Columns::default());
     }
 
-    fn reserve(&mut self, rows: usize) {
+    fn reserve(&mut self, rows: usize, addresses: bool) {
         fn reserve<T>(column: &mut Vec<T>, _: &mut Vec<T>, rows: usize) {
             column.reserve_exact(rows);
         }
-        each!(reserve, self, &mut Columns::default(), rows);
+        each_but_addresses!(reserve, &mut *self, &mut Columns::default(), rows);
+        if addresses {
+            each_of_addresses!(reserve, self, &mut Columns::default(), rows);
+        }
     }
 
     pub(crate) fn append(&mut self, other: &mut Columns) {
@@ -101,7 +118,7 @@ impl Columns {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.start_tsc.capacity() * (6 * 8 + 2 * 4 + 1)
+        self.start_tsc.capacity() * (4 * 8 + 2 * 4 + 1) + self.target.capacity() * 2 * 8
     }
 }
 
@@ -110,14 +127,14 @@ impl Records {
     pub fn clear(&mut self) {
         self.call.clear();
         self.parent.clear();
-        self.columns.resize(0);
+        self.columns.clear();
     }
 
     /// Room for exactly so many rows more.
-    pub(crate) fn reserve(&mut self, rows: usize) {
+    pub(crate) fn reserve(&mut self, rows: usize, addresses: bool) {
         self.call.reserve_exact(rows);
         self.parent.reserve_exact(rows);
-        self.columns.reserve(rows);
+        self.columns.reserve(rows, addresses);
     }
 
     /// The last row takes the place of this one.
@@ -127,7 +144,10 @@ impl Records {
         }
         self.call.swap_remove(row);
         self.parent.swap_remove(row);
-        each!(swap_remove, &mut self.columns, &mut Columns::default(), row);
+        each_but_addresses!(swap_remove, &mut self.columns, &mut Columns::default(), row);
+        if !self.columns.target.is_empty() {
+            each_of_addresses!(swap_remove, &mut self.columns, &mut Columns::default(), row);
+        }
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -172,7 +192,10 @@ impl Records {
         rows.sort_by_key(|&row| self.call[row as usize]);
         sort(&mut self.call, &mut Vec::new(), &rows);
         sort(&mut self.parent, &mut Vec::new(), &rows);
-        each!(sort, &mut self.columns, &mut Columns::default(), &rows);
+        each_but_addresses!(sort, &mut self.columns, &mut Columns::default(), &rows);
+        if !self.columns.target.is_empty() {
+            each_of_addresses!(sort, &mut self.columns, &mut Columns::default(), &rows);
+        }
     }
 }
 
@@ -183,7 +206,10 @@ mod tests {
     #[test]
     fn numbers_become_rows() {
         let mut records = Records { call: vec![7, 8, 3, 20], parent: vec![3, 7, NO_PARENT, 8], ..Records::default() };
-        records.columns.resize(4);
+        let columns = &mut records.columns;
+        (columns.start_tsc, columns.end_tsc) = (vec![0; 4], vec![0; 4]);
+        (columns.depth, columns.function, columns.flags) = (vec![0; 4], vec![0; 4], vec![0; 4]);
+        (columns.instructions, columns.instructions_total) = (vec![0; 4], vec![0; 4]);
         records.number();
         assert_eq!((records.call, records.parent), (vec![0, 1, 2, 3], vec![NO_PARENT, 0, 1, 2]));
     }

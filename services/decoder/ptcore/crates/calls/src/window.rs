@@ -199,7 +199,7 @@ impl Window {
 
     /// Adds all rows but those of `kept`, which are in order, to `records`: the row at a place there is that place from now
     /// on. What is left of the columns stays as it is, to be written over.
-    pub fn hand_out(&mut self, kept: &[u32], records: &mut Records, found: &mut Vec<Found>) {
+    pub fn hand_out(&mut self, kept: &[u32], records: &mut Records, found: &mut Vec<Found>, addresses: bool) {
         self.place_late();
         let rows = self.rows as usize;
         let mut numbers = std::mem::take(&mut self.numbers);
@@ -229,7 +229,7 @@ impl Window {
             for (page, rows) in self.pages.parts(new) {
                 records.parent.extend(page.parent[rows].iter().map(|&parent| caller(parent)));
             }
-            self.pages.add_to(&mut records.columns, range);
+            self.pages.add_to(&mut records.columns, range, addresses);
         }
         let stays = |&row: &u32| {
             let (page, at) = self.pages.look_at(row);

@@ -51,8 +51,8 @@ fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(Bl
         parent: parent[row],
         tsc: (columns.start_tsc[row], columns.end_tsc[row]),
         instructions: (columns.instructions[row], columns.instructions_total[row]),
-        call_address: columns.call_address[row],
-        target: columns.target[row],
+        call_address: columns.call_address.get(row).map_or(0, |&address| address),
+        target: columns.target.get(row).map_or(0, |&address| address),
         depth: columns.depth[row],
         flags: columns.flags[row],
         function: functions[columns.function[row] as usize],
@@ -78,6 +78,8 @@ struct Both<'m> {
     one: (Flow<&'m Sections>, Calls<Functions, Gathered>),
     many: (Flow<&'m Sections>, Calls<Functions, Gathered>),
     helpers: Vec<Helper<&'m Sections, Functions>>,
+    /// Several threads tell no addresses.
+    without_addresses: bool,
     parts: usize,
     again: usize,
 }
@@ -86,7 +88,7 @@ impl<'m> Both<'m> {
     fn new(memory: &'m Sections, symbols: Functions, threads: usize) -> Self {
         let new = || (Flow::new(memory), Calls::handing_out(symbols, Gathered::default()));
         let helpers = (0..threads).map(|_| Helper::new(memory, symbols)).collect();
-        Both { one: new(), many: new(), helpers, parts: 0, again: 0 }
+        Both { one: new(), many: new(), helpers, without_addresses: false, parts: 0, again: 0 }
     }
 
     fn compare(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) {
@@ -95,9 +97,12 @@ impl<'m> Both<'m> {
         let statistics = flow.decode(stream.data, stream.config, stream.epochs, calls);
         let ran = calls.blocks();
         let totals = calls.end_stream();
-        let one = known(statistics, std::mem::take(calls.output()), &totals, &ran);
+        let mut one = known(statistics, std::mem::take(calls.output()), &totals, &ran);
+        if self.without_addresses {
+            one.calls.iter_mut().for_each(|call| (call.call_address, call.target) = (0, 0));
+        }
         let (flow, calls) = &mut self.many;
-        calls.output().rows = rows;
+        (calls.output().rows, calls.output().without_addresses) = (rows, self.without_addresses);
         let divided = decode_calls_in_parts(flow, calls, &mut self.helpers, stream, part_bytes);
         let statistics = divided.statistics;
         self.parts += divided.parts;
@@ -263,6 +268,18 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
         // The one with the longjmp is decoded once more, the one with the loss was left to its turn.
         assert_eq!((both.parts, both.again), (59, 1));
     }
+}
+
+#[test]
+fn addresses_are_left_out_where_nobody_takes_them() {
+    let (memory, data) = program(1, habits()[0], 8_000);
+    let config = Config::default();
+    let mut both = Both::new(&memory, Functions { divided: true }, 2);
+    both.without_addresses = true;
+    for size in [1, data.len() / 3] {
+        both.compare("without addresses", Stream { data: &data, config: &config, epochs: &[] }, size, 700);
+    }
+    assert!(both.parts > 10, "{} parts", both.parts);
 }
 
 /// All code is a stub, and a part that begins in one does not fit.

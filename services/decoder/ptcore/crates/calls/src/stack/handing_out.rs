@@ -10,7 +10,7 @@ use crate::window::NOBODY;
 /// Calls that may be open where calls are handed out; with more of them the stretch ends.
 pub const MOST_OPEN: usize = 1 << 20;
 /// Calls leave the window when there are so many new ones: it stays in the cache.
-const WINDOW: usize = 1 << 14;
+const WINDOW: usize = 1 << 12;
 /// Losses are handed out when there are this many.
 const MOST_LOSSES: usize = 1 << 12;
 
@@ -54,13 +54,13 @@ impl<O: Output> Stack<O> {
         self.frames.iter_mut().for_each(|frame| frame.row = place(frame.row));
         self.roots.retain(|root| kept.binary_search(root).is_ok());
         self.roots.iter_mut().for_each(|root| *root = place(*root));
-        let more = if last { 0 } else { self.output.rows() };
+        let (more, addresses) = (if last { 0 } else { self.output.rows() }, self.output.takes_addresses());
         if self.window.rows as usize > kept.len() {
-            self.gathered.make_room(self.window.rows as usize, more);
+            self.gathered.make_room(self.window.rows as usize, more, addresses);
         }
         let Gathered { records, found, .. } = &mut self.gathered;
         let gathered = records.len();
-        self.window.hand_out(&kept, records, found);
+        self.window.hand_out(&kept, records, found, addresses);
         self.told.resize(self.functions.sums.len(), NOBODY);
         let (told, named) = (&mut self.told[..], &mut self.named);
         for function in &mut records.columns.function[gathered..] {

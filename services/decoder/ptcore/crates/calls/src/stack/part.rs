@@ -58,7 +58,8 @@ impl Stack<Collected> {
             knew: Knew::default(),
         });
         self.forget_part();
-        let Collected { records, too_many, .. } = std::mem::take(&mut self.output);
+        let next = Collected { without_addresses: self.output.without_addresses, ..Collected::default() };
+        let Collected { records, too_many, .. } = std::mem::replace(&mut self.output, next);
         fragment.filter(|_| !too_many).map(|fragment| Fragment { records, ..fragment })
     }
 

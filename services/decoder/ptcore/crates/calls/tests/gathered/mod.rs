@@ -6,6 +6,7 @@ use pt_calls::{Batch, Found, FunctionKey, LossRecord, Output, Records};
 pub struct Gathered {
     /// How many calls may be handed out at once, how often some were, and the most of them.
     pub rows: usize,
+    pub without_addresses: bool,
     pub batches: usize,
     pub most: usize,
     pub records: Records,
@@ -17,6 +18,10 @@ pub struct Gathered {
 impl Output for Gathered {
     fn rows(&self) -> usize {
         self.rows
+    }
+
+    fn takes_addresses(&self) -> bool {
+        !self.without_addresses
     }
 
     fn take(&mut self, batch: Batch<'_>) {
