@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Rows of one row group: bounds the memory of a worker.
 _GROUP_ROWS = 1 << 18
-# Calls are encoded when there are so many, which a batch of a long segment has: its columns are filled again then. Those of
-# small segments wait for others.
+# Calls are encoded when there are so many, which a batch of a long segment has: its columns are filled again then.
+# Those of small segments wait for others.
 _ENCODED_AT_ONCE = 1 << 15
 # A file of a table on its way into the store.
 Part: TypeAlias = TablePart | CallsPart
