@@ -69,6 +69,8 @@ async def allocator(
     config: MeshConfig, plan: Plan, *, access: Access = OPERATE, instance: str = "a1"
 ) -> AsyncIterator[ServerContext]:
     """Serves an allocator by `permille.mesh.server.serve` and drains it at the end."""
+    # Nobody dies here, and on a busy machine two seconds may pass without a sign of life.
+    config = config.model_copy(update={"lease_ttl_s": 60})
     ready: asyncio.Future[ServerContext] = asyncio.get_running_loop().create_future()
 
     async def setup(context: ServerContext) -> None:
