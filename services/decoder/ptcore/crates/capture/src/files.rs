@@ -1,12 +1,12 @@
 //! Binaries by the name, build id and folder under which they may be found.
 
 use object::{Object, ObjectSegment};
-use pt_image::{Binary, Search};
+use pt_image::{Binary, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Looks for binaries in folders of the caller first, then where perf keeps copies, then at the path itself.
+/// Looks for binaries in folders of the caller first, then where tools keep copies, then at the path itself.
 pub struct Files {
     folders: Vec<PathBuf>,
     search: Search,
@@ -71,10 +71,7 @@ impl Files {
                 candidates.push(folder.join(name));
             }
         }
-        if let Some(home) = std::env::var_os("HOME").filter(|_| build_id.len() > 2) {
-            let (head, tail) = build_id.split_at_checked(2).unwrap_or_default();
-            candidates.push(Path::new(&home).join(".debug/.build-id").join(head).join(tail).join("elf"));
-        }
+        candidates.extend(self.search.caches.binaries(build_id));
         if plain && path.starts_with('/') {
             candidates.push(path.into());
         }
@@ -84,7 +81,7 @@ impl Files {
 
 /// Where separate debug files of binaries may be.
 pub fn search(folders: &[PathBuf]) -> Search {
-    let mut search = Search { folders: folders.to_vec(), ..Search::default() };
+    let mut search = Search { folders: folders.to_vec(), caches: Caches::of_user(), ..Search::default() };
     search.folders.push(PathBuf::from("/usr/lib/debug"));
     search
 }
@@ -115,4 +112,29 @@ pub fn loaded(bytes: &[u8]) -> Result<Vec<Loaded>, String> {
         .collect();
     parts.sort_by_key(|part| part.address);
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_that_is_gone_is_found_where_tools_keep_copies() {
+        let shell = Path::new("/bin/sh").canonicalize().unwrap();
+        let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
+        let home = std::env::temp_dir().join(format!("pt-capture-caches-{}", std::process::id()));
+        let caches = Caches::of(|name| (name == "HOME").then(|| home.clone()));
+        let (first, rest) = id.split_at(2);
+        let kept = format!(".debug/.build-id/{first}/{rest}/elf");
+        for place in [kept, format!(".cache/debuginfod_client/{id}/executable")] {
+            let mut files = Files::new(&[]);
+            files.search.caches = caches.clone();
+            assert_eq!(files.find("/gone/sh", &id).err(), Some(format!("no file with build id {id} is there")));
+            let place = home.join(place);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::copy(&shell, &place).unwrap();
+            assert_eq!(files.find("/gone/sh", &id).unwrap().build_id(), id);
+            std::fs::remove_dir_all(&home).unwrap();
+        }
+    }
 }

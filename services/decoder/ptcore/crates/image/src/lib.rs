@@ -6,6 +6,7 @@
 
 mod binary;
 mod bytes;
+mod caches;
 mod categories;
 mod demangle;
 mod dwarf;
@@ -23,6 +24,7 @@ mod xz;
 
 pub use binary::{Binary, BinaryError, Function, Unpack};
 pub use bytes::Bytes;
+pub use caches::Caches;
 pub use categories::{Categories, TableError, OTHER};
 pub use demangle::demangle;
 pub use dwarf::Frame;

@@ -4,6 +4,7 @@
 //! and the DWARF 5 standard, appendix F. A file is taken only when its identity fits: no path is trusted for its name.
 
 use crate::bytes::Bytes;
+use crate::caches::Caches;
 use object::{Object, ObjectSection};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,12 +20,14 @@ pub struct Search {
     /// Paths that the binary names are looked at, wherever they lead. Right for programs built here, not for files of
     /// strangers.
     pub recorded_paths: bool,
+    pub caches: Caches,
 }
 
 impl Search {
     /// As debuggers do on the machine that built or installed the program.
     pub fn here() -> Search {
-        Search { debug: None, folders: vec![PathBuf::from("/usr/lib/debug")], recorded_paths: true }
+        let folders = vec![PathBuf::from("/usr/lib/debug")];
+        Search { debug: None, folders, recorded_paths: true, caches: Caches::of_user() }
     }
 
     /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
@@ -33,7 +36,7 @@ impl Search {
             return self.debug.clone();
         }
         let build_id = file.build_id().ok().flatten().unwrap_or_default();
-        let by_id = by_build_id(&self.folders, build_id).into_iter().find(|path| has_build_id(path, build_id));
+        let by_id = self.by_build_id(build_id).into_iter().find(|path| has_build_id(path, build_id));
         by_id.or_else(|| self.linked(path, file, build_id))
     }
 
@@ -57,7 +60,7 @@ impl Search {
     pub(crate) fn common_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
         let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
         let named = path.parent()?.join(OsStr::from_bytes(name));
-        let mut candidates = by_build_id(&self.folders, build_id);
+        let mut candidates = self.by_build_id(build_id);
         let base = named.file_name()?;
         candidates.extend(self.folders.iter().map(|root| root.join(".dwz").join(base)));
         if self.recorded_paths {
@@ -88,12 +91,16 @@ impl Search {
         found.retain(|path| path.is_file());
         found
     }
-}
 
-fn by_build_id(folders: &[PathBuf], build_id: &[u8]) -> Vec<PathBuf> {
-    let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else { return Vec::new() };
-    let name = format!("{first:02x}/{}.debug", hex(rest));
-    folders.iter().map(|root| root.join(".build-id").join(&name)).collect()
+    fn by_build_id(&self, build_id: &[u8]) -> Vec<PathBuf> {
+        let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+            return Vec::new();
+        };
+        let name = format!("{first:02x}/{}.debug", hex(rest));
+        let mut found: Vec<_> = self.folders.iter().map(|root| root.join(".build-id").join(&name)).collect();
+        found.extend(self.caches.debug_files(&hex(build_id)));
+        found
+    }
 }
 
 /// The link names a file in a known folder, not a way out of it.

@@ -1,7 +1,7 @@
 //! Lines, inlined functions and names, wherever compilers and distributions put the debug information.
 
 use crate::support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
-use pt_image::{Binary, Frame, Search};
+use pt_image::{Binary, Caches, Frame, Search};
 use std::path::Path;
 
 const PROGRAM: &str = "\
@@ -217,6 +217,30 @@ fn a_debug_file_by_build_id() {
     std::fs::create_dir_all(&place).unwrap();
     std::fs::rename(folder.join("program.debug"), place.join(format!("{}.debug", &build_id[2..]))).unwrap();
     has_everything(&load(&folder, &Search { folders: vec![folder.join("root")], ..Search::default() }));
+}
+
+#[test]
+fn a_debug_file_that_was_fetched_before() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = separated(&[]);
+    let build_id = load(&folder, &Search::default()).build_id().to_owned();
+    let caches = Caches::of(|name| (name == "HOME").then(|| folder.path().to_owned()));
+    let search = Search { caches, ..Search::default() };
+    let mut at = folder.join("program.debug");
+    let (first, rest) = build_id.split_at(2);
+    let fetched = format!(".cache/debuginfod_client/{build_id}/debuginfo");
+    for place in [fetched, format!(".debug/.build-id/{first}/{rest}/debug")] {
+        let place = folder.join(&place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::rename(&at, &place).unwrap();
+        has_everything(&load(&folder, &search));
+        at = place;
+    }
+    // That no server has it is noted by an empty file.
+    std::fs::write(&at, "").unwrap();
+    assert_eq!(load(&folder, &search).symbol_status(), load(&folder, &Search::default()).symbol_status());
 }
 
 #[test]

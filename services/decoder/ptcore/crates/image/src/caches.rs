@@ -1,0 +1,83 @@
+//! Copies of binaries and debug files that other tools of the user have made, by build id.
+//!
+//! perf keeps what it recorded below `~/.debug` (perf-buildid-cache(1)); whatever asks debuginfod keeps what it got
+//! (debuginfod-client-config(7)).
+
+use std::path::{Path, PathBuf};
+
+/// Where these tools keep them.
+#[derive(Clone, Debug, Default)]
+pub struct Caches {
+    perf: Option<PathBuf>,
+    debuginfod: Vec<PathBuf>,
+}
+
+impl Caches {
+    /// Those of the user who runs this.
+    pub fn of_user() -> Caches {
+        Caches::of(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+    }
+
+    /// By what environment variables say.
+    pub fn of(variable: impl Fn(&str) -> Option<PathBuf>) -> Caches {
+        let home = variable("HOME");
+        let below = |folder: Option<PathBuf>, name: &str| folder.map(|folder| folder.join(name));
+        let cache = variable("XDG_CACHE_HOME").or_else(|| below(home.clone(), ".cache"));
+        let debuginfod = match variable("DEBUGINFOD_CACHE_PATH") {
+            Some(folder) => vec![folder],
+            None => {
+                let old = below(home.clone(), ".debuginfod_client_cache");
+                [below(cache, "debuginfod_client"), old].into_iter().flatten().collect()
+            }
+        };
+        Caches { perf: below(home, ".debug"), debuginfod }
+    }
+
+    /// Where the binary with this build id may be.
+    pub fn binaries(&self, build_id: &str) -> Vec<PathBuf> {
+        self.candidates(build_id, "elf", "executable")
+    }
+
+    /// Where its debug file may be.
+    pub fn debug_files(&self, build_id: &str) -> Vec<PathBuf> {
+        self.candidates(build_id, "debug", "debuginfo")
+    }
+
+    fn candidates(&self, build_id: &str, of_perf: &str, fetched: &str) -> Vec<PathBuf> {
+        if build_id.len() <= 2 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Vec::new();
+        }
+        let (first, rest) = build_id.split_at(2);
+        let kept = self.perf.iter().map(|folder| folder.join(".build-id").join(first).join(rest).join(of_perf));
+        let fetched = self.debuginfod.iter().map(|folder| folder.join(build_id).join(fetched));
+        kept.chain(fetched).filter(|path| is_there(path)).collect()
+    }
+}
+
+/// What no server had is noted by an empty file.
+fn is_there(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| data.is_file() && data.len() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(variables: &[(&str, &str)]) -> Caches {
+        let known: Vec<_> = variables.iter().map(|&(name, value)| (name.to_owned(), PathBuf::from(value))).collect();
+        Caches::of(|name| known.iter().find(|known| known.0 == name).map(|known| known.1.clone()))
+    }
+
+    #[test]
+    fn variables_say_where_debuginfod_keeps_files() {
+        let of_home = told(&[("HOME", "/h")]);
+        assert_eq!(of_home.perf, Some("/h/.debug".into()));
+        let old = PathBuf::from("/h/.debuginfod_client_cache");
+        assert_eq!(of_home.debuginfod, ["/h/.cache/debuginfod_client".into(), old.clone()]);
+        let moved = told(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]);
+        assert_eq!(moved.debuginfod, ["/c/debuginfod_client".into(), old]);
+        let named = told(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c"), ("DEBUGINFOD_CACHE_PATH", "/d")]);
+        assert_eq!(named.debuginfod, [PathBuf::from("/d")]);
+        assert!(told(&[]).debuginfod.is_empty());
+    }
+}
