@@ -451,6 +451,14 @@ fn lone_fups_do_not_change_the_flow() {
 }
 
 #[test]
+fn a_group_of_pebs_data_with_its_address_changes_nothing() {
+    let group = [Packet::Bbp { kind: 1, size: 8 }, Packet::Bip { id: 3, payload: 7 }, Packet::Bep { fup: true }];
+    let address = [Packet::Fup(full(CODE + 1))];
+    let told = run(BRANCHES, &[&group[..], &address, &[branches(&[true])], &end_at(CODE + 4)].concat());
+    assert_eq!(told, [block(0, 1, 2, CondTaken, 4), stopped(4)]);
+}
+
+#[test]
 fn a_stream_that_just_ends_ends_before_the_branch_it_does_not_decide() {
     let told = run(BRANCHES, &[branches(&[false])]);
     let expected = [block(0, 1, 2, CondNotTaken, 3), block(3, 5, 3, Jump, 0), block(0, 0, 1, Interrupted, 1)];

@@ -8,21 +8,21 @@ use crate::Reason;
 use pt_packet::Packet;
 
 impl Events<'_> {
-    /// A FUP: for what waits for one, or with the TIP that belongs to it.
-    pub(super) fn fup(&mut self, at: u64) -> Result<Event, Fault> {
+    /// A FUP: for what waits for one, or with the TIP that belongs to it. `None` when nobody is to be told of it.
+    pub(super) fn fup(&mut self, at: u64) -> Result<Option<Event>, Fault> {
         if let Some((mode, interrupt_flag)) = self.system.mode.take() {
             self.tell(NoticeKind::ExecutionMode(mode), Place::Before(at));
             self.tell(NoticeKind::InterruptFlag(interrupt_flag), Place::Before(at));
-            return Ok(self.queued());
+            return Ok(Some(self.queued()));
         }
         let alone = self.system.alone();
         let paired = self.system.paired() && self.tip_ahead();
         self.system.bind(at);
         self.tell_ready();
         if alone && !paired {
-            return Ok(self.queued());
+            return Ok((!self.queue.is_empty()).then(|| self.queued()));
         }
-        self.pair(at)
+        self.pair(at).map(Some)
     }
 
     /// FUP with the TIP or TIP.PGD that belongs to it.

@@ -46,7 +46,9 @@ impl Events<'_> {
                 }
                 Packet::Fup(ip) => {
                     let Some(at) = self.resolve(ip) else { return Err(self.unexpected("FUP without IP")) };
-                    return self.fup(at);
+                    if let Some(event) = self.fup(at)? {
+                        return Ok(event);
+                    }
                 }
                 Packet::Psb => {
                     let event = self.psb_plus(self.offset)?;

@@ -5,7 +5,9 @@ use crate::event::Event;
 use crate::notice::{NoticeKind, Place, Placed};
 
 impl Events<'_> {
+    /// The first of those that are queued: there is one.
     pub(super) fn queued(&mut self) -> Event {
+        debug_assert!(!self.queue.is_empty());
         let Some((event, mode)) = self.queue.pop_front() else { return Event::End };
         self.mode = mode;
         if event == Event::Note {
