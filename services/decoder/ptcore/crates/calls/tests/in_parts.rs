@@ -2,6 +2,7 @@
 
 use crate::functions::Functions;
 use crate::gathered::Gathered;
+use crate::hidden::hidden;
 use crate::machine::{self, Habits, Machine};
 use crate::support::{self, Sections};
 use pt_calls::{
@@ -304,6 +305,15 @@ fn where_parts_do_not_fit_most_are_left_to_their_turn() {
     assert!(places > 60 && divided.parts == 0, "{places} places, {divided:?}");
     // Four in vain, those that were begun by then, and each sixteenth.
     assert!(divided.again <= 4 + 3 * threads + places / 16, "{places} places, {divided:?}");
+}
+
+#[test]
+fn programs_with_code_that_is_not_known_have_the_same_calls_by_several_threads() {
+    for (number, habits) in habits().into_iter().enumerate() {
+        let mut machine = Machine::new(number as u64 + 40, habits);
+        machine.run(4_000);
+        compare(&format!("program {number}"), &hidden(&machine.code, 50, 20), &machine.stream);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod calls;
 mod functions;
 mod gathered;
 mod griffin;
+mod hidden;
 mod in_parts;
 mod machine;
 mod parts;

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod blocks;
+mod bypass;
 mod gap;
 mod hare;
 mod hot;
@@ -58,6 +59,8 @@ pub struct Walk<'w, 'd, M, S> {
     hare: Hare,
     /// The last fault is that code does not fit the packets, which are whole.
     in_code: bool,
+    /// Since the last PSB code that is not known was gone around.
+    bypassed: bool,
     /// The pending note is where the flow was resumed.
     resumed_at_note: bool,
     /// The flow before fits the PSB from which on this one goes, and nothing was read since.
@@ -109,6 +112,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             pending: None,
             hare: Hare::default(),
             in_code: false,
+            bypassed: false,
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
             astray: false,

@@ -297,6 +297,33 @@ fn code_that_is_not_known_is_a_loss_at_its_address() {
 }
 
 #[test]
+fn code_that_is_not_known_is_gone_around() {
+    // 0: jmp rax; 2: nop; 3: je 4
+    let code = [0xff, 0xe0, 0x90, 0x74, 0x00, 0xf4];
+    let unknown = Packet::Tip(full(0x1234_5678));
+    let lost = |told: &[Told]| match told {
+        [_, Told::Loss(loss), ..] => (loss.reason, loss.address, loss.size),
+        _ => panic!("{told:x?}"),
+    };
+    // A TIP alone may come behind branches that follow it.
+    let within = [unknown, branches(&[true]), Packet::Tip(full(CODE + 2)), Packet::TipPgd(Ip::SUPPRESSED)];
+    let again = [Packet::TipPge(full(CODE + 2)), branches(&[true]), end_at(CODE + 5)[0], end_at(0)[1]];
+    let told = run(&code, &[&within[..], &again].concat());
+    let skipped = stream(&within).len();
+    assert_eq!(lost(&told), (Reason::NoCode, 0x1234_5678, skipped));
+    let going_on = [Told::Enabled(CODE + 2), block(2, 3, 2, CondTaken, 5), stopped(5)];
+    assert_eq!(told[2..], going_on);
+
+    // To code that is not known either, then an interrupt.
+    let elsewhere = [Packet::TipPge(full(0x1234_5678)), branches(&[true])];
+    let interrupt = [Packet::Fup(full(0x1234_5678)), Packet::Tip(full(CODE + 2)), branches(&[true])];
+    let told = run(&code, &[&within[..], &elsewhere, &interrupt, &end_at(CODE + 5)].concat());
+    assert_eq!(lost(&told), (Reason::NoCode, 0x1234_5678, skipped + stream(&elsewhere).len()));
+    let going_on = [Told::Enabled(0x1234_5678), Told::Interrupt(0x1234_5678, CODE + 2)];
+    assert_eq!(told[2..], [&going_on[..], &[block(2, 3, 2, CondTaken, 5), stopped(5)]].concat());
+}
+
+#[test]
 fn a_psb_passed_on_the_way_to_the_failing_packet_is_where_it_goes_on() {
     // nop; then nothing known, while TIP stands behind a second PSB+
     let mut packets = psb_plus(Some(CODE));

@@ -23,6 +23,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
+            self.bypassed = false;
             // No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
             self.returns.clear();
             self.hare.rest();

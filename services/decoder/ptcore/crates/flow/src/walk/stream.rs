@@ -34,21 +34,21 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return;
             }
             let mut ended = synchronized.and_then(|event| self.flow(event));
-            while self.config.resume_at_address || self.config.without_tnt {
-                if !self.config.resume_at_address && ended.is_err_and(|fault| fault.reason != Reason::NotTraced) {
-                    break;
-                }
-                let (Err(fault), true) = (ended, self.in_code) else { break };
+            while let (Err(fault), true) = (ended, self.in_code) {
                 self.in_code = false;
-                ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
+                if self.config.resume_at_address || fault.reason == Reason::NotTraced {
+                    ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
+                } else if self.again(psb).is_none() && self.may_bypass(&fault) && self.bypass(fault) {
+                    ended = self.run();
+                }
             }
             let Err(fault) = ended else { return };
             if self.stopped.is_some() {
                 return;
             }
             let now = self.events.time.now();
-            let joins = self.joins.take();
-            let again = self.events.passed_psb.filter(|&passed| passed > psb || joins == Some(passed));
+            let again = self.again(psb);
+            self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position());
             self.astray |= again == Some(psb);
@@ -66,6 +66,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// A PSB behind `psb`, or that one, that was passed before what went on from there could be followed.
+    fn again(&self, psb: usize) -> Option<usize> {
+        self.events.passed_psb.filter(|&passed| passed > psb || self.joins == Some(passed))
+    }
+
     pub(super) fn lose(&mut self, lost: Loss) {
         if lost.reason == Reason::BeforeFirstPsb && lost.size == 0 {
             return;
@@ -78,7 +83,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.returns.clear();
         self.hare.rest();
         (self.enabled, self.pending, self.stopped_at, self.ip) = (false, None, None, 0);
-        (self.mode, self.interrupt_flag, self.fresh, self.in_code) = (None, None, false, false);
+        (self.mode, self.interrupt_flag, self.fresh) = (None, None, false);
+        (self.in_code, self.bypassed) = (false, false);
         self.held.clear();
     }
 }
