@@ -9,6 +9,7 @@ pub enum Arrival {
     Begin,
     /// By a branch that leaves the stack alone.
     Jump,
+    IndirectJump,
     /// By the last block's call.
     Call,
     Return,
@@ -21,14 +22,20 @@ impl Arrival {
         match block.kind {
             BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => Arrival::Call,
             BlockKind::Return => Arrival::Return,
+            BlockKind::IndirectJump => Arrival::IndirectJump,
             _ => Arrival::Jump,
         }
+    }
+
+    #[inline(always)]
+    pub fn is_jump(self) -> bool {
+        matches!(self, Arrival::Jump | Arrival::IndirectJump)
     }
 
     /// Whether a stub may be passed through on this way.
     #[inline(always)]
     pub fn passes(self) -> bool {
-        matches!(self, Arrival::Jump | Arrival::Call)
+        self.is_jump() || self == Arrival::Call
     }
 }
 

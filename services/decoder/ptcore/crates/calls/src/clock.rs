@@ -35,6 +35,11 @@ impl Clock {
         self.known == 0
     }
 
+    /// The last time that is not behind what runs now, TSC ticks; 0 when unknown.
+    pub fn from(&self) -> u64 {
+        self.from
+    }
+
     /// Whose own time passes from now on where a call of `function` begins: nobody's while no time is known.
     #[inline(always)]
     pub fn timed(&self, function: u32) -> u32 {

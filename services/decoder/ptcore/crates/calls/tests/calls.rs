@@ -11,16 +11,18 @@ const SETJMP: u64 = 0x4000;
 const LONGJMP: u64 = 0x5000;
 const HANDLER: u64 = 0x6000;
 const RESTORER: u64 = 0x7000;
-/// The page of stubs.
+/// The page of stubs, and that of what returns for others.
 const STUBS: u64 = 0x0;
+const RETURNS: u64 = 0x8000;
+const BARE: u64 = 0x9000;
 
-/// Every 0x1000 bytes are a function; above 0x8000 nothing divides the code.
+/// Every 0x1000 bytes are a function; above 0x9000 nothing divides the code.
 struct Pages;
 
 impl Symbols for Pages {
     fn place(&self, _epoch: u32, address: u64) -> Place {
-        let bare = address >= 0x8000;
-        let start = if bare { 0x8000 } else { address & !0xfff };
+        let bare = address >= BARE;
+        let start = if bare { BARE } else { address & !0xfff };
         Place {
             space: 1,
             function: (!bare).then_some((address >> 12) as u32),
@@ -32,6 +34,7 @@ impl Symbols for Pages {
                 SETJMP => Role::SetJump,
                 LONGJMP => Role::LongJump,
                 STUBS => Role::Stub,
+                RETURNS => Role::ReturnStub,
                 _ => Role::Plain,
             },
         }
@@ -201,6 +204,91 @@ fn an_exception_returns_into_the_call_that_catches() {
 }
 
 #[test]
+fn an_unwinder_jumps_into_the_call_that_catches() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).jump(LEAF, MAIN + 0x40).call(MAIN + 0x40, LEAF).ret(LEAF, MAIN + 0x44);
+    let found = rows(&script.end());
+    assert_eq!([found[1].flags, found[2].flags], [UNWOUND, UNWOUND]);
+    assert_eq!((found.len(), found[3].function, found[3].parent, found[3].depth), (4, LEAF, 0, 1));
+
+    // To another call than the innermost one of the function, by a longjmp that no symbol names.
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, SETJMP).ret(SETJMP, MAIN + 4).call(MAIN + 4, MAIN).call(MAIN, WORK).jump(WORK, MAIN + 4);
+    script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let found = rows(&script.end());
+    assert_eq!((found.len(), found[4].function, found[4].parent, found[4].depth), (5, LEAF, 0, 1));
+}
+
+#[test]
+fn other_jumps_than_those_of_unwinders_are_tail_calls() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).block(LEAF, 3, BlockKind::Jump, MAIN + 0x40).ret(MAIN + 0x40, WORK + 4);
+    assert_eq!(rows(&script.end())[3].flags & TAIL_CALL, TAIL_CALL, "a direct one");
+
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).jump(LEAF, MAIN).ret(MAIN, WORK + 4);
+    assert_eq!(rows(&script.end())[3].flags & TAIL_CALL, TAIL_CALL, "to the entry");
+
+    let mut script = Script::at(BARE);
+    script.call(BARE, WORK).call(WORK, LEAF).jump(LEAF, BARE + 0x40).ret(BARE + 0x40, WORK + 4);
+    assert_eq!(rows(&script.end())[3].flags & TAIL_CALL, TAIL_CALL, "where nothing divides the code");
+}
+
+#[test]
+fn what_goes_on_elsewhere_begins_there() {
+    // The stack is another one: its calls began when it was come to, not when the recording did.
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).ret(WORK, LEAF + 8).ret(LEAF + 8, HANDLER + 4).jump(HANDLER + 4, HANDLER);
+    let trace = script.end();
+    let found = rows(&trace);
+    assert_eq!(found.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, HANDLER, LEAF]);
+    assert_eq!(trace.records.start_tsc, [100, 104, 106, 106]);
+}
+
+#[test]
+fn a_retpoline_inside_of_a_function_is_an_indirect_call_or_jump() {
+    // 0x20: jmp 0x30; 0x24: call 0x28; 0x28: mov [rsp], rax; ret; 0x30: call 0x24
+    let mut script = Script::at(MAIN);
+    script.call(MAIN + 0x30, MAIN + 0x24).call(MAIN + 0x24, MAIN + 0x2a).ret(MAIN + 0x2a, WORK);
+    script
+        .call(WORK, LEAF)
+        .ret(LEAF, WORK + 4)
+        .ret(WORK + 4, MAIN + 0x34)
+        .call(MAIN + 0x34, LEAF)
+        .ret(LEAF, MAIN + 0x38);
+    let found = rows(&script.end());
+    assert_eq!(found.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, LEAF, LEAF]);
+    assert_eq!(found.iter().map(|row| row.parent).collect::<Vec<_>>(), [NO_PARENT, 0, 1, 0]);
+
+    let mut script = Script::at(MAIN);
+    script
+        .call(MAIN, WORK)
+        .call(WORK, WORK + 8)
+        .ret(WORK + 8, LEAF)
+        .ret(LEAF, MAIN + 4)
+        .call(MAIN + 4, LEAF)
+        .ret(LEAF, MAIN + 8);
+    let found = rows(&script.end());
+    assert_eq!(found.iter().map(|row| row.parent).collect::<Vec<_>>(), [NO_PARENT, 0, 0, 0]);
+    assert_eq!(found[2].flags, TAIL_CALL);
+}
+
+#[test]
+fn a_return_thunk_returns_for_who_jumps_to_it() {
+    let mut script = Script::at(MAIN);
+    script
+        .call(MAIN, WORK)
+        .block(WORK, 2, BlockKind::Jump, RETURNS)
+        .call(RETURNS, RETURNS + 8)
+        .ret(RETURNS + 8, MAIN + 4);
+    script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let found = rows(&script.end());
+    assert_eq!(found.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, LEAF]);
+    assert_eq!(found.iter().map(|row| row.parent).collect::<Vec<_>>(), [NO_PARENT, 0, 0]);
+    assert_eq!((found[1].own, found[1].flags), (2 + 4 + 2, 0));
+}
+
+#[test]
 fn a_signal_is_a_call_of_the_code_it_interrupted() {
     let mut script = Script::at(MAIN);
     script.block(MAIN, 5, BlockKind::Interrupted, 0).stopped(MAIN + 5).enabled(HANDLER, false);
@@ -251,10 +339,10 @@ fn a_loss_ends_all_calls() {
 #[test]
 fn calls_divide_code_without_symbols() {
     let mut script = Script::at(MAIN);
-    script.call(MAIN, 0x8500).call(0x8500, 0x8600).ret(0x8600, 0x8504).ret(0x8504, MAIN + 4);
+    script.call(MAIN, 0x9500).call(0x9500, 0x9600).ret(0x9600, 0x9504).ret(0x9504, MAIN + 4);
     script.jump(MAIN + 4, MAIN);
     let rows = rows(&script.end());
-    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, 0x8500, 0x8600]);
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, 0x9500, 0x9600]);
     assert_eq!(rows.iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
@@ -293,7 +381,7 @@ fn between_two_packets_time_passes_evenly_over_the_instructions() {
 #[test]
 fn a_call_through_a_stub_is_a_call_of_what_it_leads_to() {
     let mut script = Script::at(MAIN);
-    script.call(MAIN, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    script.call(MAIN, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x9000);
     let trace = script.end();
     let rows: Vec<_> =
         trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
@@ -310,7 +398,7 @@ fn a_call_through_a_stub_is_a_call_of_what_it_leads_to() {
 fn a_stub_that_leads_to_the_resolver_first() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, STUBS).jump(STUBS, STUBS + 0x10).jump(STUBS + 0x10, WORK).jump(WORK, LEAF).ret(LEAF, MAIN + 4);
-    script.ret(MAIN + 4, 0x8000);
+    script.ret(MAIN + 4, 0x9000);
     let trace = script.end();
     let rows: Vec<_> =
         trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
@@ -321,7 +409,7 @@ fn a_stub_that_leads_to_the_resolver_first() {
 #[test]
 fn a_tail_call_through_a_stub_is_one_of_what_it_leads_to() {
     let mut script = Script::at(MAIN);
-    script.call(MAIN, WORK).jump(WORK, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    script.call(MAIN, WORK).jump(WORK, STUBS).jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x9000);
     let trace = script.end();
     let rows: Vec<_> =
         trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();
@@ -333,7 +421,7 @@ fn a_tail_call_through_a_stub_is_one_of_what_it_leads_to() {
 #[test]
 fn a_trace_that_begins_in_a_stub_has_the_stub_too() {
     let mut script = Script::at(STUBS);
-    script.jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x8000);
+    script.jump(STUBS, LEAF).ret(LEAF, MAIN + 4).ret(MAIN + 4, 0x9000);
     let trace = script.end();
     let rows: Vec<_> =
         trace.records.function.iter().map(|&function| trace.functions[function as usize].address).collect();

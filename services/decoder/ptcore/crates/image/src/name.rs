@@ -14,16 +14,43 @@ pub enum Role {
     LongJump,
     /// It only leads to another function, as `malloc@plt` and retpolines do: who calls it calls that one.
     Stub,
+    /// It only returns, in place of its caller, which jumps to it instead of returning: a return thunk.
+    ReturnStub,
 }
 
+/// How the names of thunks begin that lead to another function.
+const INDIRECT: [&[u8]; 5] = [
+    b"__x86_indirect_thunk_",
+    b"__x86_indirect_call_thunk_",
+    b"__x86_indirect_jump_thunk_",
+    b"__x86_indirect_its_thunk_",
+    b"__llvm_retpoline_",
+];
+
 impl Role {
-    /// By the names that glibc, musl, the kernel and compilers use.
+    /// Whether it is no call of its own.
+    pub fn is_stub(self) -> bool {
+        matches!(self, Role::Stub | Role::ReturnStub)
+    }
+
+    /// By the names that glibc, musl, the kernel (arch/x86/lib/retpoline.S) and compilers use.
     pub fn of(name: &[u8]) -> Role {
         match name {
             b"setjmp" | b"_setjmp" | b"__setjmp" | b"sigsetjmp" | b"__sigsetjmp" => Role::SetJump,
             b"longjmp" | b"_longjmp" | b"__longjmp" | b"siglongjmp" | b"__libc_longjmp" | b"__libc_siglongjmp"
             | b"__longjmp_chk" | b"____longjmp_chk" => Role::LongJump,
-            _ if name.starts_with(b"__x86_indirect_thunk_") || name.starts_with(b"__llvm_retpoline_") => Role::Stub,
+            b"__x86_return_thunk"
+            | b"__x86_return_thunk_ecx"
+            | b"__x86_return_thunk_rcx"
+            | b"__x86_return_skl"
+            | b"call_depth_return_thunk"
+            | b"its_return_thunk"
+            | b"retbleed_return_thunk"
+            | b"srso_return_thunk"
+            | b"srso_alias_return_thunk"
+            | b"srso_safe_ret"
+            | b"srso_alias_safe_ret" => Role::ReturnStub,
+            _ if INDIRECT.iter().any(|begin| name.starts_with(begin)) => Role::Stub,
             _ => Role::Plain,
         }
     }

@@ -16,6 +16,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let entered = Entered { function: known.function, entry: known.entry };
         match self.arrival {
             Arrival::Jump => self.jump(entered, address),
+            Arrival::IndirectJump => {
+                // Where nothing divides code, an entry that nobody called yet looks like the middle of what lies before it.
+                let within = known.called != u32::MAX && !entered.entry;
+                if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
+                    self.jump(entered, address);
+                }
+            }
             Arrival::Call => {
                 let entered = match known.called {
                     u32::MAX => self.enter(address, id),
@@ -25,7 +32,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             }
             Arrival::Return => self.give_back(entered, address),
             Arrival::Begin => {
-                self.stack.begin(self.tsc);
+                self.stack.begin();
                 self.root(entered, address);
             }
             Arrival::Interruption => {
@@ -67,6 +74,16 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.go_over(entered.function, self.end, target);
     }
 
+    /// Whether an indirect jump into the middle of a function leads to a call of it that is open, as that of an unwinder does,
+    /// and that of a `longjmp` which no symbol names.
+    fn lands(&mut self, function: u32, target: u64) -> bool {
+        if self.stack.has_landings() && self.stack.land(target) {
+            return self.stack.function() == Some(function);
+        }
+        self.stack.does_not_land(target);
+        self.stack.unwind_to_open(function)
+    }
+
     /// True when the jump left the function that jumps far.
     fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
         let landed = self.stack.has_landings() && self.stack.land(target);
@@ -87,6 +104,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     fn unwind_to(&mut self, entered: Entered, target: u64) {
         if !self.stack.unwind_to(entered.function) {
             self.stack.end();
+            self.stack.begin();
             self.root(entered, target);
         }
     }
@@ -109,7 +127,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         // No call returns to where a function begins: its address was pushed.
         if entered.entry {
             self.stack.does_not_return(target);
-            return self.jump(entered, target);
+            return match self.stack.leave_locally() {
+                Some(returns_to) => self.stack.call(entered.function, self.last, target, returns_to),
+                None => self.jump(entered, target),
+            };
         }
         if self.stack.depth() == 1 {
             self.stack.pop(0);
@@ -131,7 +152,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     pub(super) fn interrupt_at(&mut self, left: Left, to: u64) {
-        if self.arrival != Arrival::Jump {
+        if !self.arrival.is_jump() {
             // Between a call and the first instruction of the function, for instance.
             let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
             let (function, entry) = (entered.function, entered.entry);

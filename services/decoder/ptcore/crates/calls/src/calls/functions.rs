@@ -6,7 +6,7 @@ use crate::functions::{Entered, News};
 use crate::known::{Known, UNKNOWN};
 use crate::output::Output;
 use pt_flow::Block;
-use pt_image::{Role, Symbols};
+use pt_image::Symbols;
 
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
@@ -55,7 +55,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let called = self.arrival == Arrival::Call;
         let (entered, divided) = self.look_up(block.start, called);
         let named = if called || divided { entered.function } else { u32::MAX };
-        let stub = self.stack.functions.sums[entered.function as usize].role == Role::Stub;
+        let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
         if let Some(index) = kept(block) {
             if self.known.len() <= index {

@@ -4,14 +4,14 @@ use super::Calls;
 use crate::arrival::Arrival;
 use crate::output::Output;
 use pt_flow::{Block, BlockKind};
-use pt_image::Symbols;
+use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// A block is reached. False when it is passed through: what its stub leads to is arrived at as the stub was.
     #[inline(always)]
     pub(super) fn reach(&mut self, block: &Block<'_>) -> bool {
         let known = self.known(block);
-        if self.arrival != Arrival::Jump || self.stack.function() != Some(known.function) {
+        if !self.arrival.is_jump() || self.stack.function() != Some(known.function) {
             if known.stub && self.arrival.passes() {
                 return false;
             }
@@ -34,10 +34,19 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.blocks.count(block);
     }
 
-    /// What the stub leads to is arrived at as the stub was.
+    fn role_of(&mut self, block: &Block<'_>) -> Role {
+        let function = self.known(block).function;
+        self.stack.functions.sums[function as usize].role
+    }
+
+    /// What the stub leads to is arrived at as the stub was, or returned to.
     #[inline(always)]
     fn pass_through(&mut self, block: &Block<'_>) {
         self.passed = (block.last, block.end);
+        if block.kind == BlockKind::Return && self.role_of(block) == Role::ReturnStub {
+            self.arrival = Arrival::Return;
+            return;
+        }
         let back = |returns_to| block.kind == BlockKind::Return && block.target == returns_to;
         if self.arrival == Arrival::Call && back(self.end) {
             self.arrival = Arrival::Jump;

@@ -27,7 +27,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             return self.replay(*path, false);
         };
         let function = plan.function;
-        let plan = if self.arrival == Arrival::Jump && self.stack.function() == Some(function) {
+        let plan = if self.arrival.is_jump() && self.stack.function() == Some(function) {
             // Nothing changes.
             plan
         } else if self.arrival == Arrival::Call && plan.is_entry {

@@ -100,7 +100,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         let undivided = functions.iter().filter(|(key, ..)| key.function.is_none());
         let ran: BTreeSet<_> = undivided.map(|(key, ..)| (key.space, key.address)).collect();
-        if there.any(|one| one.role == Role::Stub || ran.contains(&(one.space, one.start))) {
+        if there.any(|one| one.role.is_stub() || ran.contains(&(one.space, one.start))) {
             return true;
         }
         // There each of them was a part of what began before it: of the nearest that was known there, or that it found.
@@ -109,7 +109,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         here.any(|one| {
             let before = self.stack.functions.before(one).find(|begin| !unknown.contains(begin));
             let from = before.unwrap_or((one.space, one.first));
-            one.role == Role::Stub || ran.range(from..=(one.space, one.start)).next().is_some()
+            one.role.is_stub() || ran.range(from..=(one.space, one.start)).next().is_some()
         })
     }
 }

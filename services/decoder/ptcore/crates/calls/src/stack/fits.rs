@@ -27,6 +27,7 @@ impl<O: Output> Stack<O> {
             && !(self.interruptions.iter())
                 .any(|known| resumptions.contains(&known.resumes) || resumptions.contains(&known.repeats))
             && (part.outer.no_returns.is_empty() || self.nobody_returns(part))
+            && (part.outer.not_open.is_empty() || self.none_is_open(part))
     }
 
     fn is_as(&self, frame: &Frame, level: &Level, part: &Fragment) -> bool {
@@ -56,5 +57,18 @@ impl<O: Output> Stack<O> {
             outermost.get(&address).is_some_and(|&index| index + (level as usize) < self.frames.len())
         };
         !part.outer.no_returns.iter().any(returns)
+    }
+
+    /// No call is one of the functions of which none is so far.
+    fn none_is_open(&self, part: &Fragment) -> bool {
+        let mut outermost = HashMap::new();
+        for (index, frame) in self.frames.iter().enumerate() {
+            outermost.entry(self.functions.key(frame.function)).or_insert(index);
+        }
+        let open = |&(level, function): &(u32, u32)| {
+            let key = part.functions[function as usize].0;
+            outermost.get(&key).is_some_and(|&index| index + (level as usize) + 1 < self.frames.len())
+        };
+        !part.outer.not_open.iter().any(open)
     }
 }

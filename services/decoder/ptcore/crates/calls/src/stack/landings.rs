@@ -70,6 +70,20 @@ impl<O: Output> Stack<O> {
         own
     }
 
+    /// A call of the function's own code was left by another way than its return. Where the one around it returns to, which is left
+    /// as well: `call` over a `call` whose return address is overwritten is what retpolines make of an indirect call.
+    pub fn leave_locally(&mut self) -> Option<u64> {
+        let depth = self.frames.len();
+        self.pop_local(depth)?;
+        self.pop_local(depth)
+    }
+
+    /// The last of those of the innermost of so many calls.
+    fn pop_local(&mut self, depth: usize) -> Option<u64> {
+        let own = self.locals.last().is_some_and(|local| local.depth == depth);
+        if own { self.locals.pop() } else { None }.map(|local| local.returns_to)
+    }
+
     /// Something is remembered that belongs to the innermost of so many calls.
     pub(super) fn hold(&mut self, depth: usize) {
         if let Some(frame) = depth.checked_sub(1).and_then(|index| self.frames.get_mut(index)) {

@@ -30,6 +30,8 @@ pub struct Outer {
     pub levels: Vec<Level>,
     /// From which level on no call returns to the address.
     pub no_returns: HashSet<(u32, u64)>,
+    /// From behind which level on no call is one of the function.
+    pub not_open: HashSet<(u32, u32)>,
     /// No `setjmp` around it returns to these addresses, and no interruption resumes at those.
     pub no_landings: HashSet<u64>,
     pub no_resumptions: HashSet<u64>,
@@ -93,6 +95,13 @@ impl<O: Output> Stack<O> {
     pub fn does_not_return(&mut self, address: u64) {
         if let Some(outer) = &mut self.outer {
             outer.no_returns.insert((outer.levels.len() as u32 - 1, address));
+        }
+    }
+
+    /// No call of `function` is open.
+    pub(super) fn is_not_open(&mut self, function: u32) {
+        if let Some(outer) = &mut self.outer {
+            outer.not_open.insert((outer.levels.len() as u32 - 1, function));
         }
     }
 

@@ -30,6 +30,9 @@ impl Stack<Collected> {
             call.function = self.told[call.function as usize];
         }
         let mut outer = outer.filter(|outer| !outer.failed && !was_cut && !open.is_empty());
+        if let Some(outer) = &mut outer {
+            outer.not_open = outer.not_open.iter().map(|&(level, one)| (level, self.told[one as usize])).collect();
+        }
         for level in outer.iter_mut().flat_map(|outer| &mut outer.levels) {
             level.function = self.told[level.function as usize];
         }
@@ -88,7 +91,8 @@ impl Stack<Collected> {
     /// All functions that something is known of, and their numbers: those of calls that are over are told already.
     fn all_functions(&mut self) -> Vec<(FunctionKey, Role, Sums)> {
         let levels = self.outer.iter().flat_map(|outer| &outer.levels).map(|level| level.function);
-        let concerned: Vec<_> = self.frames.iter().map(|frame| frame.function).chain(levels).collect();
+        let not_open = self.outer.iter().flat_map(|outer| &outer.not_open).map(|&(_, function)| function);
+        let concerned: Vec<_> = self.frames.iter().map(|frame| frame.function).chain(levels).chain(not_open).collect();
         let counted = (0..self.functions.sums.len() as u32).filter(|&number| {
             let sums = &self.functions.sums[number as usize];
             (sums.calls, sums.self_instructions, sums.self_ticks) != (0, 0, 0)

@@ -7,10 +7,10 @@ use crate::output::Output;
 use crate::records::BEGIN_TRUNCATED;
 
 impl<O: Output> Stack<O> {
-    /// Begins a gapless stretch.
-    pub fn begin(&mut self, tsc: u64) {
+    /// Begins a gapless stretch: at the latest time that what runs next is not before.
+    pub fn begin(&mut self) {
         self.forget_roots();
-        self.begin_tsc = tsc;
+        self.begin_tsc = self.clock.from();
     }
 
     pub(super) fn forget_roots(&mut self) {

@@ -47,6 +47,18 @@ impl<O: Output> Stack<O> {
         index.is_some()
     }
 
+    /// Unwinds to the innermost call of `function`. False when none is open; nothing happened then.
+    pub fn unwind_to_open(&mut self, function: u32) -> bool {
+        let open = self.functions.sums[function as usize].open != 0;
+        let innermost = || self.frames.iter().rposition(|frame| frame.function == function);
+        let Some(index) = open.then(innermost).flatten() else {
+            self.is_not_open(function);
+            return false;
+        };
+        self.unwind(index + 1);
+        true
+    }
+
     /// Ends the stretch with all calls that are open.
     pub fn end(&mut self) {
         while !self.frames.is_empty() {

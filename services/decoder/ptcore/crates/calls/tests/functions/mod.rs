@@ -22,6 +22,7 @@ impl Symbols for Functions {
                 (true, 1) => Role::SetJump,
                 (true, 2) => Role::LongJump,
                 (true, 4..=11) => Role::Stub,
+                (true, 12) => Role::ReturnStub,
                 _ => Role::Plain,
             },
         }
