@@ -33,6 +33,8 @@ pub enum Stop {
     Used,
     /// Behind a return whose call is not part of the path: the stack of returns knows where.
     Return,
+    /// Behind such a return whose target was told: its call is over all the same.
+    ToldReturn,
     /// In front of anything else that the path cannot go over.
     Other,
 }

@@ -201,6 +201,21 @@ fn a_jump_to_itself_is_a_loss_and_the_next_psb_goes_on() {
 }
 
 #[test]
+fn each_return_takes_its_call_from_the_stack() {
+    // 0: call 6; 5: nop; 6: call 12; 11: nop; 12: ret; 13: ret
+    let code = [0xe8, 1, 0, 0, 0, 0x90, 0xe8, 1, 0, 0, 0, 0x90, 0xc3, 0xc3];
+    // The second call is left without its return's own target, and the first one then returned from. Cycles in front of it
+    // take it out of the loop in which packets are followed.
+    for apart in [&[][..], &[Packet::Cbr { ratio: 20 }]] {
+        let packets = [&[Packet::Tip(full(CODE + 13))], apart, &[branches(&[true])], &end_at(CODE + 5)].concat();
+        let told = run(&code, &packets);
+        let told: Vec<_> = told.into_iter().filter(|told| matches!(told, Told::Block { .. })).collect();
+        let calls = [block(0, 0, 1, Call, 6), block(6, 6, 1, Call, 12)];
+        assert_eq!(told, [&calls[..], &[block(12, 12, 1, Return, 13), block(13, 13, 1, Return, 5)]].concat());
+    }
+}
+
+#[test]
 fn a_spin_ended_by_a_signal_is_no_loss() {
     let told = run(&[0xeb, 0xfe], &end_at(CODE));
     assert_eq!(told, [stopped(0)]);

@@ -94,11 +94,18 @@ impl CodeCache {
             if let (Some(kind), Some(target)) = (indirect, lead.told_target()) {
                 self.paths.steps.push(Step { block: at, kind });
                 path.instructions += u32::from(block.instructions);
-                path.returns += u32::from(kind == BlockKind::Return);
-                if kind == BlockKind::IndirectCall {
-                    path.call(at);
-                }
                 end = Some(target);
+                match kind {
+                    BlockKind::IndirectCall => path.call(at),
+                    BlockKind::Return => {
+                        path.returns += 1;
+                        match path.depth.checked_sub(1) {
+                            Some(depth) => path.depth = depth,
+                            None => break Stop::ToldReturn,
+                        }
+                    }
+                    _ => {}
+                }
                 break Stop::Used;
             }
             let (kind, way, from) = match block.exit {

@@ -28,8 +28,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         match event {
             Event::Target { ip: Some(ip) } if block.exit != Exit::Cond => {
                 self.tell(block, kind, ip);
-                if block.exit == Exit::IndirectCall {
-                    self.returns.push(block.end, number);
+                match kind {
+                    BlockKind::IndirectCall => self.returns.push(block.end, number),
+                    // Each near return takes one from the stack (SDM section "Indirect Transfer Compression for Returns").
+                    BlockKind::Return => drop(self.returns.pop()),
+                    _ => {}
                 }
                 self.hare.rest();
                 self.taken_up(ip)?;
@@ -41,6 +44,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Event::Disable { ip } if self.events.count == 0 => {
                 self.tell(block, kind, ip.unwrap_or(0));
+                if kind == BlockKind::Return {
+                    self.returns.pop();
+                }
                 self.stop(DisableKind::Synchronous, block.last, ip, block.end);
                 Ok(Ahead::Stopped)
             }
