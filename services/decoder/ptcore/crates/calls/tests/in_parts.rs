@@ -272,6 +272,28 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
 }
 
 #[test]
+fn cycles_that_are_counted_over_a_whole_part_are_counted_by_parts_as_well() {
+    let code = [&[0x74, 0xfe].repeat(4)[..], &[0x90, 0x90]].concat(); // je to itself
+    let memory = Sections(BTreeMap::from([(0x1000, code)]));
+    let ip = |address| Ip { compression: Compression::Full, payload: address };
+    let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+    let branch = |taken: bool| Packet::Tnt { bits: u64::from(taken), count: 1 };
+    let packets = [
+        &[Packet::Psb, mode, Packet::Fup(ip(0x1000)), Packet::Psbend, branch(false), Packet::Mtc(0x1a)][..],
+        &[branch(false), Packet::Cyc(0x33), branch(true)],
+        &[Packet::Psb, mode, Packet::Fup(ip(0x1004)), Packet::Psbend, branch(true)],
+        &[Packet::Psb, Packet::Tsc(0x10_05e8), mode, Packet::Fup(ip(0x1004)), Packet::Psbend],
+        &[Packet::Mtc(0x1b), Packet::Cyc(0x57), Packet::Tnt { bits: 0, count: 2 }],
+    ];
+    let mut data = Vec::new();
+    packets.concat().into_iter().for_each(|packet| write(&mut data, packet));
+    let config = Config { tsc_ctc_ratio: (84, 1), nominal_ratio: 20, ..Config::default() };
+    let mut both = Both::new(&memory, Functions { divided: true }, 1);
+    both.compare("cycles", Stream { data: &data, config: &config, epochs: &[] }, 1, 700);
+    assert!(both.parts > 0);
+}
+
+#[test]
 fn addresses_are_left_out_where_nobody_takes_them() {
     let (memory, data) = program(1, habits()[0], 8_000);
     let config = Config::default();

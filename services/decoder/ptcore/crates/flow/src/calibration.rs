@@ -122,7 +122,8 @@ impl Calibration {
     /// What was begun before `joined` and goes on here was begun where `before` says, which leads there.
     pub fn go_on_from(&mut self, before: &Calibration, joined: &Calibration) {
         if self.renewals == joined.renewals && self.cycles == joined.cycles {
-            self.by_mtc = Stretch { since: before.by_mtc.since, from: self.cycles };
+            let counted = before.cycles.wrapping_sub(before.by_mtc.from);
+            self.by_mtc = Stretch { since: before.by_mtc.since, from: self.cycles.wrapping_sub(counted) };
         }
     }
 

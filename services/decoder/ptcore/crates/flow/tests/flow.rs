@@ -216,6 +216,21 @@ fn each_return_takes_its_call_from_the_stack() {
 }
 
 #[test]
+fn a_change_of_cr3_is_where_the_packet_of_it_says_also_in_front_of_a_far_branch() {
+    // 0: mov cr3, rax; 3: nop; 4: syscall; 6: nop
+    let code = [0x0f, 0x22, 0xd8, 0x90, 0x0f, 0x05, 0x90];
+    let pip = Packet::Pip { cr3: 0x2000, non_root: false };
+    let told = run(&code, &[pip, Packet::TipPgd(Ip::SUPPRESSED)]);
+    let far = Told::Block { start: CODE + 3, last: CODE + 4, instructions: 2, kind: Far, target: 0 };
+    let stopped = Told::Disabled(DisableKind::Synchronous, CODE + 4, None);
+    assert_eq!(told, [block(0, 0, 1, Linear, 3), far, stopped]);
+    // Without it the change itself is what leaves what is traced.
+    let told = run(&code, &[Packet::TipPgd(Ip::SUPPRESSED)]);
+    let far = Told::Block { start: CODE, last: CODE, instructions: 1, kind: Far, target: 0 };
+    assert_eq!(told, [far, Told::Disabled(DisableKind::Synchronous, CODE, None)]);
+}
+
+#[test]
 fn a_spin_ended_by_a_signal_is_no_loss() {
     let told = run(&[0xeb, 0xfe], &end_at(CODE));
     assert_eq!(told, [stopped(0)]);

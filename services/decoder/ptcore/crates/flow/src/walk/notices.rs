@@ -26,8 +26,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Place::Before(ip) => self.instructions_before(&block, ip),
             Place::Behind(ip) => self.instructions_before(&block, ip).map(|before| before + 1),
             Place::PtWrite => self.code.behind(self.memory, self.view, &block, Mark::PtWrite),
-            Place::Cr3 if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Cr3),
-            Place::Vmcs if block.exit != Exit::Far => self.code.behind(self.memory, self.view, &block, Mark::Vmcs),
+            Place::Cr3 if block.exit != Exit::Far || block.has(Mark::Cr3) => {
+                self.code.behind(self.memory, self.view, &block, Mark::Cr3)
+            }
+            Place::Vmcs if block.exit != Exit::Far || block.has(Mark::Vmcs) => {
+                self.code.behind(self.memory, self.view, &block, Mark::Vmcs)
+            }
             Place::Branch | Place::Cr3 | Place::Vmcs => (!direct).then_some(block.instructions),
             Place::After(number) => {
                 let left = (self.mark + u64::from(number)).saturating_sub(self.statistics.instructions);
