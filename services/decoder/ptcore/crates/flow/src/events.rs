@@ -51,6 +51,10 @@ pub struct Events<'a> {
     /// Where that stands, and the time in front of it.
     pub psb_at: usize,
     pub time_before_psb: Time,
+    /// The last PSB that stood within the PSB+ of another one.
+    pub endless_psb: usize,
+    /// What the packets behind the last OVF say.
+    overflow: overflow::Told,
 }
 
 impl<'a> Events<'a> {
@@ -79,6 +83,8 @@ impl<'a> Events<'a> {
             before_psb: (0, 0, 0),
             psb_at: usize::MAX,
             time_before_psb: Time::new(config),
+            endless_psb: 0,
+            overflow: overflow::Told::default(),
         }
     }
 

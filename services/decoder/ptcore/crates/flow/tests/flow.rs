@@ -231,6 +231,33 @@ fn a_change_of_cr3_is_where_the_packet_of_it_says_also_in_front_of_a_far_branch(
 }
 
 #[test]
+fn branches_of_16_bit_code_stay_in_their_segment() {
+    // In 16-bit code at 0x10_7c00, 0: jmp 4; 4: jz 0 (not taken); 6: call 0x100; 0x100: ret
+    let start = 0x10_7c00;
+    let mut code = vec![0x90; 0x101];
+    code[..2].copy_from_slice(&[0xeb, 0x02]);
+    code[4..9].copy_from_slice(&[0x74, 0xfa, 0xe8, 0xf7, 0x00]);
+    code[0x100] = 0xc3;
+    let mode = Packet::ModeExec { mode: Execution::Bits16, interrupt_flag: false };
+    let begin =
+        [Packet::Psb, mode, Packet::Fup(full(start)), Packet::Psbend, branches(&[false]), end_at(start + 0x100)[0]];
+    let mut memory = Sections::default();
+    memory.0.insert(start, code);
+    let mut sink = Recorder::default();
+    Flow::new(&memory).decode(&stream(&[&begin[..], &[end_at(0)[1]]].concat()), &Config::default(), &[], &mut sink);
+    let told = [(0, 0, 1, Jump, 4), (4, 4, 1, CondNotTaken, 6), (6, 6, 1, Call, 0x100)].map(
+        |(at, last, instructions, kind, target)| Told::Block {
+            start: start + at,
+            last: start + last,
+            instructions,
+            kind,
+            target: start + target,
+        },
+    );
+    assert_eq!(sink.told[1..4], told);
+}
+
+#[test]
 fn a_spin_ended_by_a_signal_is_no_loss() {
     let told = run(&[0xeb, 0xfe], &end_at(CODE));
     assert_eq!(told, [stopped(0)]);

@@ -265,6 +265,23 @@ fn any_packets_in_any_order_end() {
     assert!(instructions > 0);
 }
 
+/// Each of them would be read up to the end, and the next one again.
+#[test]
+fn rows_of_packets_without_the_one_that_they_wait_for_are_read_once() {
+    let memory = Sections([(CODE, PROGRAM.to_vec())].into());
+    let fup = Packet::Fup(Ip { compression: Compression::Full, payload: CODE });
+    for row in
+        [&[Packet::Psb][..], &[Packet::Psb, fup], &[Packet::Psb, Packet::Pad], &[Packet::Ovf, Packet::Cbr { ratio: 9 }]]
+    {
+        let mut stream = Vec::new();
+        for packet in [Packet::Psb, Packet::Psbend].iter().chain(row.iter().cycle().take(60_000)) {
+            writer::write(&mut stream, *packet);
+        }
+        let statistics = Flow::new(&memory).decode(&stream, &Config::default(), &[], &mut Checks::default());
+        assert!(statistics.packets < 200_000, "{} packets of {row:?}", statistics.packets);
+    }
+}
+
 #[test]
 fn packets_and_times_of_any_bytes_end() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);

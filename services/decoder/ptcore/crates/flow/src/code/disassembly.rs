@@ -3,7 +3,9 @@
 use super::predecode::predecode;
 use crate::code_block::{unknown, CodeBlock, Exit, Mark};
 use crate::view::View;
-use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{
+    Code, CodeSize, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 pub const MAX_INSTRUCTIONS: usize = 512;
 pub const MAX_LENGTH: usize = 15;
@@ -72,9 +74,20 @@ fn decode_wholly(decoder: &mut Decoder, at: usize, block: &mut CodeBlock) -> Res
     block.exit = exit(&instruction);
     block.marks |= mark(&instruction).map_or(0, |mark| mark as u8);
     if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
-        block.target = instruction.near_branch_target();
+        block.target = near_target(&instruction);
     }
     Ok(instruction.len() as u8)
+}
+
+/// Packets have linear addresses: in 16-bit code the base of CS is in them, which an offset within the segment has not.
+fn near_target(instruction: &Instruction) -> u64 {
+    let target = instruction.near_branch_target();
+    if instruction.code_size() != CodeSize::Code16 || instruction.op0_kind() != OpKind::NearBranch16 {
+        return target;
+    }
+    let next = instruction.next_ip();
+    let displacement = (target as u16).wrapping_sub(next as u16) as i16;
+    next.wrapping_add_signed(displacement.into())
 }
 
 fn is_jmpabs(bytes: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use super::lookahead::{disabled_at, passive};
 use super::Events;
 use crate::event::{Event, Fault};
 use crate::notice::{NoticeKind, Place};
-use pt_packet::Packet;
+use pt_packet::{Packet, Reader};
 
 impl Events<'_> {
     /// Behind OVF: a FUP when tracing is enabled, anything else when it is not.
@@ -13,7 +13,7 @@ impl Events<'_> {
         self.system.settle_for_overflow();
         self.tell_ready();
         self.system.mode = None;
-        match self.behind_overflow()? {
+        match self.told_behind_overflow()? {
             Behind::Enabled => {}
             Behind::Disabled => {
                 self.queue.push_back((Event::Overflow { ip: None }, None));
@@ -54,10 +54,20 @@ impl Events<'_> {
         }
     }
 
-    /// Looks at what follows OVF.
-    fn behind_overflow(&self) -> Result<Behind, Fault> {
+    /// As `behind_overflow`, which looks at a row of OVFs once.
+    fn told_behind_overflow(&mut self) -> Result<Behind, Fault> {
+        let at = self.reader.offset();
+        if !(self.overflow.from..self.overflow.until).contains(&at) {
+            let mut ahead = self.reader.clone();
+            let behind = self.behind_overflow(&mut ahead);
+            self.overflow = Told { from: at, until: ahead.offset(), behind };
+        }
+        self.overflow.behind
+    }
+
+    /// Looks at what follows OVF, up to the packet that decides.
+    fn behind_overflow(&self, ahead: &mut Reader<'_>) -> Result<Behind, Fault> {
         let errata = self.config.errata;
-        let mut ahead = self.reader.clone();
         loop {
             let Some(packet) = ahead.read()? else { return Ok(Behind::Disabled) };
             match packet {
@@ -75,7 +85,21 @@ impl Events<'_> {
     }
 }
 
+/// What was seen behind the OVFs from one offset on up to another.
+pub(super) struct Told {
+    from: usize,
+    until: usize,
+    behind: Result<Behind, Fault>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Told { from: 0, until: 0, behind: Ok(Behind::Disabled) }
+    }
+}
+
 /// What the packets behind OVF say.
+#[derive(Clone, Copy)]
 enum Behind {
     Enabled,
     Disabled,

@@ -42,9 +42,10 @@ impl Events<'_> {
                     self.tell(NoticeKind::Maintenance(payload), Place::Here);
                     continue;
                 }
-                // Nobody goes on from here.
+                // Nobody goes on from here. Where the first one has no end the others up to this one have none either.
                 Packet::Psb => {
                     self.psb_at = usize::MAX;
+                    self.endless_psb = self.last_offset;
                     continue;
                 }
                 _ if passive(&packet) => continue,

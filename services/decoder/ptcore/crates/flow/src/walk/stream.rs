@@ -50,7 +50,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             let again = self.again(psb);
             self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
-            let bad = fault.offset.min(self.events.position());
+            let bad = fault.offset.min(self.events.position()).max(self.events.endless_psb);
             self.astray |= again == Some(psb);
             from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1).max(psb + 1));
             lost = Loss {
