@@ -5,11 +5,11 @@ use pt_flow::{Block, BlockKind};
 /// How the next block is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Nothing before it is known.
-    Begin,
     /// By a branch that leaves the stack alone.
     Jump,
     IndirectJump,
+    /// Nothing before it is known.
+    Begin,
     /// By the last block's call.
     Call,
     Return,

@@ -33,8 +33,6 @@ pub enum Stop {
     Used,
     /// Behind a return whose call is not part of the path: the stack of returns knows where.
     Return,
-    /// Behind such a return whose target was told: its call is over all the same.
-    ToldReturn,
     /// In front of anything else that the path cannot go over.
     Other,
 }
@@ -52,13 +50,18 @@ pub struct Entry {
     /// Branches that it left.
     pub left: u8,
     pub stop: Stop,
-    /// The most calls that were open at a time.
+    /// The most calls that were open at a time; with `RETURNED` the path ends with the return, whose target is told, of a call
+    /// before it.
     pub high: u8,
     /// Calls that are open at its end.
     pub pushed: u8,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32);
+
+/// See [`Entry::high`]: more than there are calls in a path.
+pub const RETURNED: u8 = 1 << 7;
+const _: () = assert!(crate::tally::MOST_STEPS < RETURNED as usize);
 
 /// What is needed of some.
 #[derive(Clone, Copy, Debug)]

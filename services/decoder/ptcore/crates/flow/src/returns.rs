@@ -1,7 +1,7 @@
 //! The stack of return addresses behind compressed returns.
 
 use crate::code_block::SCRATCH;
-use crate::paths::{Entry, Paths};
+use crate::paths::{Entry, Paths, RETURNED};
 
 /// Entries the processor keeps (SDM section "Indirect Transfer Compression for Returns").
 const DEPTH: usize = 64;
@@ -53,7 +53,10 @@ impl ReturnStack {
     #[inline(always)]
     pub fn along(&mut self, path: &Entry, paths: &Paths) {
         if path.high != 0 {
-            self.passed(path.high.into());
+            self.passed((path.high & !RETURNED).into());
+            if path.high & RETURNED != 0 {
+                self.drop_newest();
+            }
             if path.pushed != 0 {
                 for &call in &paths.rest(path).pushes[..path.pushed.into()] {
                     self.push_kept(call);
@@ -66,6 +69,11 @@ impl ReturnStack {
     #[inline(always)]
     pub fn back_along(&mut self, path: &Entry) {
         self.passed(path.high.into());
+        self.drop_newest();
+    }
+
+    #[inline(always)]
+    fn drop_newest(&mut self) {
         self.top = self.top.wrapping_sub(1) % DEPTH;
         self.depth = self.depth.saturating_sub(1);
     }

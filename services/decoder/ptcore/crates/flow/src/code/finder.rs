@@ -5,7 +5,7 @@ use crate::block::BlockKind;
 use crate::code_block::{Exit, Way, SCRATCH};
 use crate::lead::{Key, Lead, Mixed};
 use crate::memory::CodeMemory;
-use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES};
+use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES, RETURNED};
 use crate::tally::{Tally, MOST_STEPS};
 use crate::view::View;
 
@@ -101,7 +101,7 @@ impl CodeCache {
                         path.returns += 1;
                         match path.depth.checked_sub(1) {
                             Some(depth) => path.depth = depth,
-                            None => break Stop::ToldReturn,
+                            None => path.high |= usize::from(RETURNED),
                         }
                     }
                     _ => {}

@@ -249,9 +249,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
             sums.tally.add(entry.tally);
             sums.paths += 1;
             self.sink.path(&Path::new(self.code, entry, self.epoch, returns_to), now);
-            match entry.stop {
-                Stop::Return | Stop::ToldReturn => self.returns.back_along(entry),
-                Stop::Used | Stop::Other => self.returns.along(entry, &self.code.paths),
+            match returns_to {
+                Some(_) => self.returns.back_along(entry),
+                None => self.returns.along(entry, &self.code.paths),
             }
             self.at = next;
         }
@@ -296,7 +296,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     /// is pending then.
     fn arrive(&mut self, ip: u64, taken: &mut Taken, sums: &mut Sums) -> Result<bool, Fault> {
         if let Some(next) = self.code.find_again(self.view, ip) {
-            if let Some((_, Stop::Used | Stop::ToldReturn)) = self.run_path(Lead::target(next), sums, taken.pace.now) {
+            if let Some((_, Stop::Used)) = self.run_path(Lead::target(next), sums, taken.pace.now) {
                 self.hare.rest();
                 taken.used_at = self.events.offset;
                 return Ok(true);

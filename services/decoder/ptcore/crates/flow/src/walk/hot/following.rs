@@ -61,9 +61,7 @@ impl<S: Sink> Place<'_, S> {
             return None;
         }
         let (mut next, mut returns_to) = (entry.end, None);
-        if entry.stop == Stop::ToldReturn {
-            self.returns.back_along(entry);
-        } else if entry.stop != Stop::Used {
+        if entry.stop != Stop::Used {
             if entry.stop == Stop::Other {
                 return None;
             }
