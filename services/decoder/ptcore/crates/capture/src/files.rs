@@ -62,7 +62,7 @@ impl Files {
         for folder in &self.folders {
             if build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 let (head, tail) = build_id.split_at(2);
-                candidates.push(folder.join(".build-id").join(head).join(tail).join("elf"));
+                candidates.extend(Caches::kept_by_perf(folder, build_id));
                 candidates.push(folder.join(".build-id").join(head).join(tail));
                 candidates.push(folder.join(build_id));
             }
@@ -122,19 +122,55 @@ mod tests {
     fn a_binary_that_is_gone_is_found_where_tools_keep_copies() {
         let shell = Path::new("/bin/sh").canonicalize().unwrap();
         let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
-        let home = std::env::temp_dir().join(format!("pt-capture-caches-{}", std::process::id()));
-        let caches = Caches::of(|name| (name == "HOME").then(|| home.clone()));
         let (first, rest) = id.split_at(2);
         let kept = format!(".debug/.build-id/{first}/{rest}/elf");
         for place in [kept, format!(".cache/debuginfod_client/{id}/executable")] {
-            let mut files = Files::new(&[]);
-            files.search.caches = caches.clone();
-            assert_eq!(files.find("/gone/sh", &id).err(), Some(format!("no file with build id {id} is there")));
-            let place = home.join(place);
-            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-            std::fs::copy(&shell, &place).unwrap();
-            assert_eq!(files.find("/gone/sh", &id).unwrap().build_id(), id);
-            std::fs::remove_dir_all(&home).unwrap();
+            let home = Home::with("copies", &place, &std::fs::read(&shell).unwrap());
+            assert_eq!(home.found("/gone/sh", &id, &[]), [Ok(id.clone())]);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_put_into_processes_is_found_where_perf_keeps_it() {
+        let vdso = crate::vdso::own().unwrap();
+        let id = vdso.build_id();
+        let (first, rest) = id.split_at(2);
+        for place in [format!(".debug/.build-id/{first}/{rest}/vdso"), format!(".debug/[vdso]/{id}/vdso")] {
+            let home = Home::with("vdso", &place, vdso.code(0));
+            // In the user's own cache, and in a copy of another's.
+            let found = home.found("[vdso]", id, &[home.0.join(".debug")]);
+            assert_eq!(found, [Ok(id.to_owned()), Ok(id.to_owned())], "{place}");
+            let other = id.replace(['0', '1'], "2");
+            assert_eq!(home.found("[vdso]", &other, &[]), [Err(format!("no file with build id {other} is there"))]);
+        }
+    }
+
+    struct Home(PathBuf);
+
+    impl Home {
+        fn with(name: &str, place: &str, bytes: &[u8]) -> Home {
+            let home = std::env::temp_dir().join(format!("pt-capture-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(home.join(place).parent().unwrap()).unwrap();
+            std::fs::write(home.join(place), bytes).unwrap();
+            Home(home)
+        }
+
+        /// The build id of what is found by the caches of this home, and in each of the folders without caches.
+        fn found(&self, path: &str, build_id: &str, folders: &[PathBuf]) -> Vec<Result<String, String>> {
+            let caches = Caches::of(|name| (name == "HOME").then(|| self.0.clone()));
+            let mut all = vec![(Files::new(&[]), caches)];
+            all.extend(folders.iter().map(|folder| (Files::new(std::slice::from_ref(folder)), Caches::default())));
+            let found = |(mut files, caches): (Files, Caches)| {
+                files.search.caches = caches;
+                files.find(path, build_id).map(|binary| binary.build_id().to_owned())
+            };
+            all.into_iter().map(found).collect()
+        }
+    }
+
+    impl Drop for Home {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
         }
     }
 }

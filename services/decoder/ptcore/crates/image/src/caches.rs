@@ -1,7 +1,7 @@
 //! Copies of binaries and debug files that other tools of the user have made, by build id.
 //!
-//! perf keeps what it recorded below `~/.debug` (perf-buildid-cache(1)); whatever asks debuginfod keeps what it got
-//! (debuginfod-client-config(7)).
+//! perf keeps what it recorded below `~/.debug` (perf-buildid-cache(1); names: `build_id_cache__basename` in Linux's
+//! tools/perf/util/build-id.c); whatever asks debuginfod keeps what it got (debuginfod-client-config(7)).
 
 use std::path::{Path, PathBuf};
 
@@ -35,23 +35,40 @@ impl Caches {
 
     /// Where the binary with this build id may be.
     pub fn binaries(&self, build_id: &str) -> Vec<PathBuf> {
-        self.candidates(build_id, "elf", "executable")
+        let kept = self.perf.iter().flat_map(|folder| Caches::kept_by_perf(folder, build_id)).collect();
+        self.candidates(kept, build_id, "executable")
     }
 
     /// Where its debug file may be.
     pub fn debug_files(&self, build_id: &str) -> Vec<PathBuf> {
-        self.candidates(build_id, "debug", "debuginfo")
+        let kept = self.perf.iter().filter_map(|folder| Some(by_id(folder, build_id)?.join("debug"))).collect();
+        self.candidates(kept, build_id, "debuginfo")
     }
 
-    fn candidates(&self, build_id: &str, of_perf: &str, fetched: &str) -> Vec<PathBuf> {
-        if build_id.len() <= 2 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    /// Where perf keeps the binary with this build id when `folder` is its cache, or a copy of it. What the kernel puts
+    /// into every process is no file of any path: perf calls it `vdso`.
+    pub fn kept_by_perf(folder: &Path, build_id: &str) -> Vec<PathBuf> {
+        let Some(by_id) = by_id(folder, build_id) else { return Vec::new() };
+        vec![by_id.join("elf"), by_id.join("vdso"), folder.join("[vdso]").join(build_id).join("vdso")]
+    }
+
+    fn candidates(&self, kept: Vec<PathBuf>, build_id: &str, fetched: &str) -> Vec<PathBuf> {
+        if !is_id(build_id) {
             return Vec::new();
         }
-        let (first, rest) = build_id.split_at(2);
-        let kept = self.perf.iter().map(|folder| folder.join(".build-id").join(first).join(rest).join(of_perf));
         let fetched = self.debuginfod.iter().map(|folder| folder.join(build_id).join(fetched));
-        kept.chain(fetched).filter(|path| is_there(path)).collect()
+        kept.into_iter().chain(fetched).filter(|path| is_there(path)).collect()
     }
+}
+
+/// perf's link to the folder of what has the build id.
+fn by_id(folder: &Path, build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = is_id(build_id).then(|| build_id.split_at(2))?;
+    Some(folder.join(".build-id").join(first).join(rest))
+}
+
+fn is_id(build_id: &str) -> bool {
+    build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// What no server had is noted by an empty file.
