@@ -38,16 +38,15 @@ pub struct Joined {
 const NONE: u32 = u32::MAX;
 
 impl Streams {
-    /// Takes the record whose packets stand at `behind`; returns where they end.
-    pub fn take(&mut self, body: &[u8], behind: usize, end: usize) -> Result<usize, Short> {
+    /// Takes the record whose packets stand at `behind`; returns where they end, and how many are missing because the
+    /// file ends before them.
+    pub fn take(&mut self, body: &[u8], behind: usize, end: usize) -> Result<(usize, u64), Short> {
         let mut fields = Fields::new(body, 0);
         let (size, offset, _reference) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let (queue, tid, cpu) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let there = end.saturating_sub(behind);
-        let size = usize::try_from(size).ok().filter(|&size| size <= there);
-        let size = size.ok_or(Short { at: 0, wanted: Fields::new(body, 0).u64()?, there })?;
-        self.0.entry((queue, tid, cpu)).or_default().push(Piece::Record(behind..behind + size, offset));
-        Ok(behind + size)
+        let there = usize::try_from(size).unwrap_or(usize::MAX).min(end.saturating_sub(behind));
+        self.0.entry((queue, tid, cpu)).or_default().push(Piece::Record(behind..behind + there, offset));
+        Ok((behind + there, size - there as u64))
     }
 
     /// Takes the packets of a sample, which come behind those of all samples before.
@@ -162,6 +161,23 @@ mod tests {
         let capture = pipe.open(&folder, Options::default());
         assert_eq!(capture.streams[0].of, crate::Of::Thread { pid: 7, tid: 9 });
         assert_eq!(runs(&capture), [(9, vec![2])]);
+    }
+
+    #[test]
+    fn packets_that_a_file_was_cut_off_in_are_taken_as_far_as_they_go() {
+        let folder = Folder::new("cut");
+        program(&folder, "work", &NOP_RET);
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        pipe.enters((7, 7, 10, 0));
+        let at = pipe.0.len();
+        pipe.ran(0, &[(20, USER), (30, USER), (40, USER)]);
+        // What is cut off begins within the last run.
+        pipe.0.truncate(pipe.0.len() - 24);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(runs(&capture), [(7, vec![2, 2])]);
+        let warning = format!("at offset {at:#x}: the file ends before the last 24 bytes of these packets");
+        assert_eq!(capture.warnings, [warning]);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Records {
     /// Records that were compressed, unpacked.
     pub unpacked: Vec<u8>,
     packed: Vec<(usize, usize)>,
+    /// Bytes of the last packets that the file ends before.
+    missing: u64,
     pub warnings: Vec<String>,
 }
 
@@ -38,16 +40,23 @@ impl Records {
     /// found before.
     pub fn read(&mut self, path: &Path, data: &[u8], file: Range<usize>, at: usize) -> Result<(), CaptureError> {
         let end = file.end.min(data.len());
+        let of = if file.start == 0 { String::new() } else { format!("{}: ", path.display()) };
         let mut next = at;
         while next < end {
             match self.record(&data[..end], next) {
-                Ok(behind) => next = behind,
+                Ok(behind) => {
+                    if let missing @ 1.. = std::mem::take(&mut self.missing) {
+                        let at = next - file.start;
+                        let what = format!("the file ends before the last {missing} bytes of these packets");
+                        self.warnings.push(format!("{of}at offset {at:#x}: {what}"));
+                    }
+                    next = behind;
+                }
                 Err(what) if self.events.is_empty() && self.info.is_none() => {
                     return Err(CaptureError::damaged(path, next - file.start, what));
                 }
                 Err(what) => {
                     let (at, behind) = (next - file.start, end - next);
-                    let of = if file.start == 0 { String::new() } else { format!("{}: ", path.display()) };
                     self.warnings
                         .push(format!("{of}at offset {at:#x}: {what}; the {behind} bytes behind are left out"));
                     break;
@@ -64,7 +73,11 @@ impl Records {
         let behind = at + HEAD + record.body.len();
         let text = |short: crate::fields::Short| format!("a record of kind {}: {short}", record.kind);
         match record.kind {
-            kind::AUXTRACE => return self.streams.take(record.body, behind, data.len()).map_err(text),
+            kind::AUXTRACE => {
+                let (behind, missing) = self.streams.take(record.body, behind, data.len()).map_err(text)?;
+                self.missing = missing;
+                return Ok(behind);
+            }
             kind::AUXTRACE_INFO => match PtInfo::read(record.body).map_err(text)? {
                 Ok(info) => {
                     self.conversion = info.conversion.or(self.conversion);
