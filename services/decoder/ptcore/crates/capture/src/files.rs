@@ -1,21 +1,29 @@
 //! Binaries by the name, build id and folder under which they may be found.
 
+use crate::unpacked;
 use object::{Object, ObjectSegment};
-use pt_image::{Binary, Caches, Search};
+use pt_image::{Binary, Bytes, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A packed file is unpacked up to this size, the largest kernel modules have some tens of megabytes; and all of a
+/// recording together, as they stay in memory.
+const MAX_UNPACKED: u64 = 1 << 28;
+const MAX_ALL_UNPACKED: u64 = 1 << 30;
 
 /// Looks for binaries in folders of the caller first, then where tools keep copies, then at the path itself.
 pub struct Files {
     folders: Vec<PathBuf>,
     search: Search,
     opened: HashMap<PathBuf, Result<Arc<Binary>, String>>,
+    /// How many bytes may still be unpacked.
+    room: u64,
 }
 
 impl Files {
     pub fn new(folders: &[PathBuf]) -> Self {
-        Files { folders: folders.to_vec(), search: search(folders), opened: HashMap::new() }
+        Files { folders: folders.to_vec(), search: search(folders), opened: HashMap::new(), room: MAX_ALL_UNPACKED }
     }
 
     /// The binary that was at `path` on the recorded machine; the build id in hex, empty when it is not known. The
@@ -44,14 +52,27 @@ impl Files {
         }))
     }
 
-    /// The ELF file at exactly this path.
+    /// The ELF file at exactly this path, also when it is packed.
     pub fn open(&mut self, path: &Path) -> Result<Arc<Binary>, String> {
         if let Some(known) = self.opened.get(path) {
             return known.clone();
         }
-        let opened = Binary::load(path, &self.search).map(Arc::new).map_err(|error| error.to_string());
+        let opened = self.load(path).map(Arc::new);
         self.opened.insert(path.to_owned(), opened.clone());
         opened
+    }
+
+    fn load(&mut self, path: &Path) -> Result<Binary, String> {
+        let file = Bytes::open(path).ok();
+        let loaded = match file.and_then(|file| unpacked::binary(&file, self.room.min(MAX_UNPACKED))) {
+            Some(unpacked) => {
+                let bytes = unpacked.map_err(|what| format!("{}: {what}", path.display()))?;
+                self.room -= bytes.len() as u64;
+                Binary::of(path, Bytes::Owned(bytes), &self.search)
+            }
+            None => Binary::load(path, &self.search),
+        };
+        loaded.map_err(|error| error.to_string())
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
@@ -143,6 +164,19 @@ mod tests {
             let other = id.replace(['0', '1'], "2");
             assert_eq!(home.found("[vdso]", &other, &[]), [Err(format!("no file with build id {other} is there"))]);
         }
+    }
+
+    #[test]
+    fn packed_files_are_unpacked_as_far_as_there_is_room_for_all_of_them() {
+        let shell = std::fs::read("/bin/sh").unwrap();
+        let home = Home::with("packed", "one.gz", &crate::unpacked::tests::gzip(&shell));
+        let (one, two) = (home.0.join("one.gz"), home.0.join("two.gz"));
+        std::fs::copy(&one, &two).unwrap();
+        let mut files = Files::new(&[]);
+        files.room = shell.len() as u64 + 5;
+        assert_eq!(files.open(&one).unwrap().code(0), shell);
+        let refused = format!("{}: more than 5 bytes when unpacked", two.display());
+        assert_eq!(files.open(&two).err(), Some(refused));
     }
 
     struct Home(PathBuf);

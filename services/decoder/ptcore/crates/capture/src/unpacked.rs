@@ -1,7 +1,7 @@
-//! Files that are packed with gzip or zstd, whichever they are.
+//! Files that are packed with gzip, zstd or xz, whichever they are.
 
 use crate::{Bytes, CaptureError};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Up to which size so many compressed bytes are unpacked in memory.
@@ -11,6 +11,7 @@ pub(crate) fn max_unpacked(packed: usize) -> u64 {
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const XZ: &[u8] = b"\xfd7zXZ\0";
 
 /// The bytes of the file, unpacked.
 pub(crate) fn content(path: &Path) -> Result<Bytes, CaptureError> {
@@ -27,12 +28,59 @@ pub(crate) fn content(path: &Path) -> Result<Bytes, CaptureError> {
 }
 
 fn unpack(path: &Path, packed: impl Read, limit: u64) -> Result<Bytes, CaptureError> {
+    let bytes = bounded(packed, limit).map_err(|error| CaptureError::unreadable(path, error))?;
+    let what = || format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
+    bytes.map(Bytes::from).ok_or_else(|| CaptureError::damaged(path, 0, what()))
+}
+
+/// A packed ELF file of up to `limit` bytes, unpacked; `None` for one that is not packed. Kernel modules are installed
+/// like this (Linux, scripts/Makefile.modinst).
+pub(crate) fn binary(data: &[u8], limit: u64) -> Option<Result<Vec<u8>, String>> {
+    let unpacked = if data.starts_with(GZIP) {
+        bounded(flate2::read::MultiGzDecoder::new(data), limit).map_err(|error| format!("not gzip: {error}"))
+    } else if data.starts_with(ZSTD) {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(data).map_err(io::Error::other);
+        decoder.and_then(|decoder| bounded(decoder, limit)).map_err(|error| format!("not zstd: {error}"))
+    } else if data.starts_with(XZ) {
+        let bytes = pt_image::unpack_xz(data).ok_or_else(|| "not xz, or far too large when unpacked".to_owned());
+        bytes.map(|bytes| Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
+    } else {
+        return None;
+    };
+    let too_large = || format!("more than {limit} bytes when unpacked");
+    Some(unpacked.and_then(|bytes| bytes.ok_or_else(too_large)))
+}
+
+/// All that comes; `None` when that is more than `limit` bytes.
+fn bounded(packed: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let read = packed.take(limit + 1).read_to_end(&mut bytes);
-    read.map_err(|error| CaptureError::unreadable(path, error))?;
-    if bytes.len() as u64 > limit {
-        let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
-        return Err(CaptureError::damaged(path, 0, what));
+    packed.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::io::Write;
+
+    pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(bytes).unwrap();
+        packed.finish().unwrap()
     }
-    Ok(bytes.into())
+
+    pub fn zstd(bytes: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
+    fn a_packed_binary_is_unpacked_up_to_a_size() {
+        for packed in [gzip(&[7; 5000]), zstd(&[7; 5000])] {
+            assert_eq!(binary(&packed, 5000), Some(Ok(vec![7; 5000])));
+            assert_eq!(binary(&packed, 4999), Some(Err("more than 4999 bytes when unpacked".to_owned())));
+            assert!(binary(&packed[..packed.len() / 2], 5000).unwrap().is_err());
+        }
+        assert!(binary(XZ, 5000).unwrap().is_err());
+        assert_eq!(binary(b"\x7fELF", 5000), None);
+    }
 }

@@ -55,8 +55,18 @@ impl Binary {
         Binary::read(path, search.clone(), &xz::unpack)
     }
 
+    /// As [`Binary::load`], of an ELF file whose bytes are at hand. `path`: what it is called, and beside what its debug
+    /// file may be.
+    pub fn of(path: &Path, bytes: Bytes, search: &Search) -> Result<Binary, BinaryError> {
+        Binary::made(path, bytes, search.clone(), &xz::unpack)
+    }
+
     fn read(path: &Path, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
         let bytes = Bytes::open(path).map_err(|error| BinaryError::Unreadable { path: path.to_owned(), error })?;
+        Binary::made(path, bytes, search, unpack)
+    }
+
+    fn made(path: &Path, bytes: Bytes, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
         let bytes = Arc::new(bytes);
         let file = elf(&bytes).map_err(|error| BinaryError::NotElf { path: path.to_owned(), error })?;
         let build_id = hex(file.build_id().ok().flatten().unwrap_or_default());

@@ -33,3 +33,4 @@ pub use name::Role;
 pub use place::{Place, Symbols};
 pub use separate::Search;
 pub use symbols::Source;
+pub use xz::unpack as unpack_xz;

@@ -1,4 +1,4 @@
-//! The compressed file in `.gnu_debugdata`.
+//! Files that are packed with xz: the one in `.gnu_debugdata`, and kernel modules.
 
 use lzma_rust2::XzReader;
 use std::io::Read;
@@ -8,7 +8,7 @@ const MAX_UNPACKED: u64 = 1 << 28;
 /// The dictionary's limit in KiB: `xz -9` needs 65 MiB.
 const MAX_DICTIONARY: u32 = 1 << 17;
 
-/// `None` when the data are damaged or too large.
+/// What xz packed; `None` when the data are damaged or too large.
 pub fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut unpacked = Vec::new();
     let reader = XzReader::new_mem_limit(packed, true, MAX_DICTIONARY);

@@ -27,6 +27,8 @@ pub struct Recorded {
     pub symbol: Option<(String, u64)>,
     /// Of the kernel, in hex; empty where it is not known.
     pub build_id: String,
+    /// Those of what is mapped, by name; empty ones are not known.
+    pub build_ids: HashMap<String, String>,
     pub release: String,
 }
 
@@ -50,7 +52,7 @@ pub fn map(
         let mut mappings: Vec<_> = all_missing("vmlinux has no code there");
         let (code, functions) = vmlinux(&binary, recorded)?;
         mappings.extend(code);
-        mappings.extend(loaded_modules(&recorded.mapped, &functions, options, warnings));
+        mappings.extend(loaded_modules(recorded, &functions, options, warnings));
         mappings
     } else {
         if !recorded.mapped.is_empty() {
@@ -134,17 +136,20 @@ fn functions(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureE
 
 /// The code of the modules whose files are there, and of the others why not.
 fn loaded_modules(
-    mapped: &[Mapping],
+    recorded: &Recorded,
     kernel: &HashMap<String, u64>,
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Vec<Mapping> {
     let mut files = Files::new(&options.symbols);
     let mut found = Vec::new();
-    for module in mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
+    for module in recorded.mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
         let name = &module.name;
-        let built =
-            files.find(name, "").and_then(|binary| modules::mapping(name, binary.code(0), module.address, kernel));
+        let build_id = recorded.build_ids.get(name).map_or("", String::as_str);
+        let file = files
+            .find(name, build_id)
+            .or_else(|refusal| files.find(modules::unpacked(name), build_id).map_err(|_| refusal));
+        let built = file.and_then(|binary| modules::mapping(name, binary.code(0), module.address, kernel));
         match built {
             Ok((mapping, unknown)) => {
                 if unknown > 0 {

@@ -15,8 +15,12 @@ const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// Whether perf's name of a mapping is that of a module's file.
 pub fn is_module(name: &str) -> bool {
-    let file = name.rsplit('/').next().unwrap_or_default();
-    file.ends_with(".ko") || [".ko.xz", ".ko.gz", ".ko.zst"].iter().any(|end| file.ends_with(end))
+    unpacked(name).ends_with(".ko")
+}
+
+/// What the file of a module is called once it is unpacked.
+pub fn unpacked(name: &str) -> &str {
+    [".xz", ".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
 /// The module's code at `address`, and how many of its branches go to functions that are not known. `kernel`: where
@@ -89,7 +93,8 @@ fn runs<'d>(section: &impl ObjectSection<'d>) -> bool {
 mod tests {
     use crate::elf::{self, Function};
     use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
-    use crate::Options;
+    use crate::unpacked::tests::{gzip, zstd};
+    use crate::{Capture, Options};
     use std::process::Command;
 
     /// Two sections, of which the first calls into the second and into the kernel.
@@ -114,14 +119,25 @@ helper:
     .size helper, . - helper
 ";
 
-    #[test]
-    fn vmlinux_and_the_files_of_the_modules_are_the_kernel() {
-        let folder = Folder::new("modules");
+    /// `None`, with a word on stderr, where there is no C compiler.
+    fn build(folder: &Folder) -> Option<Vec<u8>> {
         let source = folder.add("net.s", MODULE.as_bytes());
-        match Command::new("cc").arg("-c").arg(source).arg("-o").arg(folder.0.join("net.ko")).status() {
+        let built = folder.0.join("built");
+        match Command::new("cc").args(["-c", "-Wa,--noexecstack"]).arg(source).arg("-o").arg(&built).status() {
             Ok(status) => assert!(status.success()),
-            Err(error) => return eprintln!("skipped: no C compiler: {error}"),
+            Err(error) => {
+                eprintln!("skipped: no C compiler: {error}");
+                return None;
+            }
         }
+        Some(std::fs::read(built).unwrap())
+    }
+
+    const MODULE_AT: u64 = 0xffff_ffff_c000_0000;
+
+    /// The kernel ran, moved by 16 MiB (address space randomisation), then the module: at its beginning, and behind the
+    /// call of `helper`, which was 10 bytes from it. Further modules are mapped behind it. All are of these build ids.
+    fn opened(folder: &Folder, modules: &[(&str, Option<[u8; 20]>)]) -> Capture {
         let at = |address, name: &str| Function { address, size: 2, name: name.to_owned() };
         let (text_at, work_at) = (at(0xffff_ffff_8100_0000, "_text"), at(0xffff_ffff_8100_0002, "kernel_work"));
         let code = [0x90, 0xc3, 0x90, 0x90, 0xc3];
@@ -131,20 +147,76 @@ helper:
             let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
             pipe.event(1, 1, &[place, text(name)].concat(), (u32::MAX, 0, 0, 0));
         };
-        // Moved by 16 MiB (address space randomisation).
+        for (name, id) in modules {
+            if let Some(id) = id {
+                pipe.record(67, 1, &[halves(&[u32::MAX]), id.to_vec(), vec![0; 4], text(name)].concat());
+            }
+        }
         kernel(&mut pipe, 0xffff_ffff_8200_0000, 0xffff_ffff_8200_0000, "[kernel.kallsyms]_text");
-        let module = 0xffff_ffff_c000_0000;
-        kernel(&mut pipe, module, 0, "/lib/modules/6.1.0/kernel/net/net.ko");
-        kernel(&mut pipe, module + 0x10000, 0, "/lib/modules/6.1.0/kernel/net/gone.ko");
+        for (number, (name, _)) in modules.iter().enumerate() {
+            kernel(&mut pipe, MODULE_AT + 0x10000 * number as u64, 0, name);
+        }
         pipe.enters((7, 7, 10, 0));
-        // At the beginning; behind the call of `helper`, which was 10 bytes from it.
-        pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, module), (300, module + 10)]);
-        let capture = pipe.open(&folder, Options { vmlinux: Some(vmlinux), ..Options::default() });
-        let gone = "/lib/modules/6.1.0/kernel/net/gone.ko: the file is not there; a kcore would have its code";
-        assert_eq!(capture.warnings, [gone]);
-        // nop, call, nop, ret; call, nop, nop, ret.
-        assert_eq!(runs(&capture), [(7, vec![2, 4, 4])]);
-        assert_eq!(named(&capture, module + 5), "net_work");
-        assert_eq!(named(&capture, module + 17), "helper");
+        pipe.ran(0, &[(100, 0xffff_ffff_8200_0000), (200, MODULE_AT), (300, MODULE_AT + 10)]);
+        pipe.open(folder, Options { vmlinux: Some(vmlinux), ..Options::default() })
+    }
+
+    /// nop, call, nop, ret; call, nop, nop, ret.
+    const RUN: [u32; 3] = [2, 4, 4];
+
+    #[test]
+    fn vmlinux_and_the_files_of_the_modules_are_the_kernel() {
+        let folder = Folder::new("modules");
+        let Some(module) = build(&folder) else { return };
+        folder.add("net.ko", &module);
+        let gone = "/lib/modules/6.1.0/kernel/net/gone.ko";
+        let capture = opened(&folder, &[("/lib/modules/6.1.0/kernel/net/net.ko", None), (gone, None)]);
+        let warning = format!("{gone}: the file is not there; a kcore would have its code");
+        assert_eq!(capture.warnings, [warning]);
+        assert_eq!(runs(&capture), [(7, RUN.to_vec())]);
+        assert_eq!(named(&capture, MODULE_AT + 5), "net_work");
+        assert_eq!(named(&capture, MODULE_AT + 17), "helper");
+    }
+
+    #[test]
+    fn the_file_of_a_module_may_be_packed() {
+        let folder = Folder::new("packed-modules");
+        let Some(module) = build(&folder) else { return };
+        let built = folder.add("net.ko", &module);
+        let xz = Command::new("xz").args(["--check=crc32", "--lzma2=dict=1MiB", "--stdout"]).arg(&built).output();
+        std::fs::remove_file(built).unwrap();
+        match xz {
+            Ok(packed) => drop(folder.add("net.ko.xz", &packed.stdout)),
+            Err(error) => eprintln!("not tried: no xz: {error}"),
+        }
+        folder.add("net.ko.gz", &gzip(&module));
+        folder.add("net.ko.zst", &zstd(&module));
+        for end in ["gz", "zst", "xz"].into_iter().filter(|end| folder.0.join(format!("net.ko.{end}")).is_file()) {
+            let capture = opened(&folder, &[(&format!("/lib/modules/6.1.0/kernel/net/net.ko.{end}"), None)]);
+            assert_eq!((capture.warnings.as_slice(), runs(&capture)), (&[][..], vec![(7, RUN.to_vec())]), "{end}");
+            assert_eq!(named(&capture, MODULE_AT + 17), "helper");
+        }
+    }
+
+    #[test]
+    fn a_module_that_was_packed_may_have_been_unpacked_for_it() {
+        let folder = Folder::new("unpacked-module");
+        let Some(module) = build(&folder) else { return };
+        folder.add("net.ko", &module);
+        let capture = opened(&folder, &[("/lib/modules/6.1.0/kernel/net/net.ko.xz", None)]);
+        assert_eq!((capture.warnings.as_slice(), runs(&capture)), (&[][..], vec![(7, RUN.to_vec())]));
+    }
+
+    #[test]
+    fn the_module_of_another_build_is_not_taken() {
+        let folder = Folder::new("other-module");
+        let Some(module) = build(&folder) else { return };
+        let packed = folder.add("net.ko.gz", &gzip(&module));
+        let name = "/lib/modules/6.1.0/kernel/net/net.ko.gz";
+        let capture = opened(&folder, &[(name, Some([0x5a; 20]))]);
+        let (id, other) = ("5a".repeat(20), packed.display());
+        let refusal = format!("build id {id} is wanted, {other} has none; a kcore would have its code");
+        assert_eq!(capture.warnings, [format!("{name}: {refusal}")]);
+        assert_eq!(capture.memory().why_no_code(0, MODULE_AT), format!("{name}: {refusal}"));
     }
 }

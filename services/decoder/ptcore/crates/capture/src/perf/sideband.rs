@@ -186,6 +186,7 @@ impl<'o> Sideband<'o> {
             Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
                 let build_id = self.build_ids.get(&name).cloned().filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
+                    self.kernel.build_ids.insert(name.clone(), build_id.clone());
                     // `[kernel.kallsyms]_text`: in place of the offset stands where that symbol was.
                     if let Some((file, symbol)) = name.split_once(']').filter(|_| name.starts_with("[kernel")) {
                         if !symbol.is_empty() && offset >> 63 != 0 {
