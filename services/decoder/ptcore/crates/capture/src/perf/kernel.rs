@@ -3,7 +3,7 @@
 use super::modules;
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
-use crate::files::{loaded, same_id, search, Files};
+use crate::files::{loaded, same_id, search, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol};
@@ -12,8 +12,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Kernel text and modules stand above this.
+/// Kernel text and modules stand above this. What system calls enter by, where the kernel hides itself from processes, may
+/// stand below (Linux 4.15 to 4.19, `__entry_SYSCALL_64_trampoline`).
 const TEXT: u64 = 0xffff_ffff_8000_0000;
+/// Addresses of the kernel begin here.
+const HALF: u64 = 1 << 63;
 /// A kcore's part is taken up to this size: text and modules have far less.
 const MAX_PART: u64 = 1 << 30;
 const OTHER: &str = "it is of another machine, or of another boot";
@@ -80,8 +83,14 @@ fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Ve
         Some(path) => functions(path, recorded)?,
         None => Vec::new(),
     };
+    let mapped = |part: &&Loaded| {
+        let ranges = recorded.mapped.iter().filter(|one| one.address >= HALF);
+        let mut ranges = ranges.map(|one| (one.address, one.address.saturating_add(one.size)));
+        ranges.any(|(start, end)| start < part.address.saturating_add(part.size) && part.address < end)
+    };
+    let code = parts.iter().filter(|part| part.size > 0 && part.size <= MAX_PART);
     let mut mappings = Vec::new();
-    for part in parts.iter().filter(|part| part.address >= TEXT && part.size > 0 && part.size <= MAX_PART) {
+    for part in code.filter(|part| part.address >= TEXT || mapped(part)) {
         let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
         let code = bytes.part(from..from.saturating_add(part.size as usize));
         if code.is_empty() {
@@ -202,7 +211,7 @@ fn vmlinux(binary: &Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, H
     let own = own.or_else(|| parts.iter().find(|part| part.executable).map(|part| part.address));
     let own = own.ok_or_else(|| refuse("no part of the file is code".to_owned()))?;
     let slide = recorded.symbol.as_ref().map_or(0, |(_, address)| address.wrapping_sub(own));
-    let mapping = |part: &crate::files::Loaded| Mapping {
+    let mapping = |part: &Loaded| Mapping {
         address: part.address.wrapping_add(slide),
         size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
         name: "[kernel]".to_owned(),

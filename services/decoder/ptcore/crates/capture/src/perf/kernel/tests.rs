@@ -203,6 +203,24 @@ fn the_folder_of_perf_record_with_kcore_holds_the_kernel_as_it_ran() {
 }
 
 #[test]
+fn what_a_kcore_holds_below_the_text_is_taken_where_perf_says_that_the_kernel_is() {
+    let folder = Folder::new("kcore-trampoline");
+    let (trampoline, memory) = (0xffff_fe00_0000_6000, 0xffff_8880_0000_1000);
+    let kcore = folder.add("kcore", &kcore_of(&[(memory, &CODE), (trampoline, &CODE), (BOOTED, &CODE)]));
+    let mut pipe = Pipe::new();
+    let symbols = [(BOOTED, BOOTED, "[kernel.kallsyms]_text"), (trampoline, 0x6000, "__entry_SYSCALL_64_trampoline")];
+    for (address, offset, name) in symbols {
+        let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
+        pipe.event(1, 1, &[place, text(name)].concat(), (u32::MAX, 0, 0, 0));
+    }
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, BOOTED), (200, trampoline), (300, memory)]);
+    let capture = pipe.open(&folder, Options { kcore: Some(kcore), ..Options::default() });
+    assert_eq!(runs(&capture), [(7, vec![2, 2, 0])]);
+    assert_eq!(capture.memory().why_no_code(0, memory), "nothing was mapped there");
+}
+
+#[test]
 fn what_a_kcore_does_not_hold_is_told() {
     let folder = Folder::new("kcore-part");
     let Some(vmlinux) = build(&folder, "linked") else { return };
