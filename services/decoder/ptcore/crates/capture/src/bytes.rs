@@ -45,6 +45,11 @@ impl Bytes {
         self.whole.release();
     }
 
+    /// The same for a binary to hold.
+    pub fn shared(&self) -> pt_image::Bytes {
+        pt_image::Bytes::Part(Arc::clone(&self.whole), self.part.clone())
+    }
+
     /// A part of these, cut off at their end.
     pub fn part(&self, part: Range<usize>) -> Bytes {
         let end = self.part.start.saturating_add(part.end).min(self.part.end);

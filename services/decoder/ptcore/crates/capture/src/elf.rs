@@ -1,8 +1,9 @@
 //! Code of no file, with the names of its functions: as an ELF file that says so.
 
 use crate::spaces::{Content, Mapping};
-use pt_image::{Binary, Search};
+use pt_image::{Binary, Bytes, Search};
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A function at its address in memory; 0 is a size that is not known.
@@ -16,47 +17,72 @@ pub struct Function {
 const HEAD: usize = 64;
 const PROGRAM: usize = 56;
 const SECTION: usize = 64;
-const CODE_AT: usize = 0x1000;
+/// The section that functions are in that are in no section.
+const NOWHERE: u16 = 0xfff1;
 
-/// A mapping of code with names: the image knows names by ELF files alone, so the code becomes one, which is deleted
-/// as soon as it is mapped.
+/// A mapping of code with names: the image knows names by ELF files alone, so the code becomes one.
 pub fn mapping(name: &str, address: u64, code: &[u8], functions: &[&Function]) -> Result<Mapping, String> {
     let content = if functions.is_empty() {
         Content::Code(code.into())
     } else {
-        let file = TemporaryFile::new(&file(address, code, functions)).map_err(|error| error.to_string())?;
-        let binary = Binary::load(&file.0, &Search::default()).map_err(|error| error.to_string())?;
-        Content::File { binary: Arc::new(binary), offset: CODE_AT as u64 }
+        let binary = binary(name, &[(address, code)], functions)?;
+        Content::File { binary, offset: code_at(1) }
     };
     Ok(Mapping { address, size: code.len() as u64, name: name.to_owned(), content })
 }
 
-/// An ELF file of one loaded part, `.text` at `address`, and `.symtab` (System V ABI, chapter 4, and ELF-64 object
-/// file format).
+/// Parts of code at their addresses, with names, as an image takes them.
+pub fn binary(name: &str, parts: &[(u64, &[u8])], functions: &[&Function]) -> Result<Arc<Binary>, String> {
+    let file = Bytes::Owned(of_parts(parts, functions, code_at(parts.len()) as usize));
+    Binary::of(Path::new(name), file, &Search::default()).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// Where the code begins in a file of so many parts; one part comes behind the other.
+pub fn code_at(parts: usize) -> u64 {
+    ((HEAD + parts * PROGRAM) as u64).next_multiple_of(16)
+}
+
+/// An ELF file of one loaded part, which begins with the second page of the file, as linkers make them.
+#[cfg(test)]
 pub fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
+    of_parts(&[(address, code)], functions, 0x1000)
+}
+
+/// An ELF file of loaded parts, fewer than 2^16, of which the first is `.text`, and `.symtab` (System V ABI, chapter 4,
+/// and ELF-64 object file format). `code_at`: where they stand, behind the program headers.
+fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> Vec<u8> {
     const SECTIONS: &[u8] = b"\0.text\0.symtab\0.strtab\0.shstrtab\0";
+    let (text, text_size) = parts.first().map_or((0, 0), |&(address, code)| (address, code.len()));
     let (mut symbols, mut strings) = (vec![0; 24], vec![0]);
     for function in functions {
+        let inside = function.address.wrapping_sub(text) < text_size as u64;
         symbols.extend((strings.len() as u32).to_le_bytes());
-        symbols.extend([0x12, 0, 1, 0]); // global function in section 1
+        symbols.extend([0x12, 0]); // global function
+        symbols.extend(if inside { 1 } else { NOWHERE }.to_le_bytes());
         symbols.extend(function.address.to_le_bytes());
         symbols.extend(function.size.to_le_bytes());
         strings.extend(function.name.bytes().filter(|&byte| byte != 0));
         strings.push(0);
     }
-    let symbols_at = (CODE_AT + code.len()).next_multiple_of(8);
+    let code_size: usize = parts.iter().map(|(_, code)| code.len()).sum();
+    let symbols_at = (code_at + code_size).next_multiple_of(8);
     let strings_at = symbols_at + symbols.len();
     let names_at = strings_at + strings.len();
     let table_at = (names_at + SECTIONS.len()).next_multiple_of(8);
 
     let mut file = Vec::with_capacity(table_at + 5 * SECTION);
     file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    put(&mut file, &[(3, 2), (62, 2), (1, 4), (address, 8), (HEAD as u64, 8), (table_at as u64, 8), (0, 4)]);
-    put(&mut file, &[(HEAD as u64, 2), (PROGRAM as u64, 2), (1, 2), (SECTION as u64, 2), (5, 2), (4, 2)]);
-    let (at, size) = (CODE_AT as u64, code.len() as u64);
-    put(&mut file, &[(1, 4), (5, 4), (at, 8), (address, 8), (address, 8), (size, 8), (size, 8), (0x1000, 8)]);
-    file.resize(CODE_AT, 0);
-    file.extend_from_slice(code);
+    put(&mut file, &[(3, 2), (62, 2), (1, 4), (text, 8), (HEAD as u64, 8), (table_at as u64, 8), (0, 4)]);
+    let count = parts.len() as u64;
+    put(&mut file, &[(HEAD as u64, 2), (PROGRAM as u64, 2), (count, 2), (SECTION as u64, 2), (5, 2), (4, 2)]);
+    let mut at = code_at as u64;
+    for (address, code) in parts {
+        let size = code.len() as u64;
+        put(&mut file, &[(1, 4), (5, 4), (at, 8), (*address, 8), (*address, 8), (size, 8), (size, 8), (1, 8)]);
+        at += size;
+    }
+    file.resize(code_at, 0);
+    parts.iter().for_each(|(_, code)| file.extend_from_slice(code));
     file.resize(symbols_at, 0);
     file.extend(&symbols);
     file.extend(&strings);
@@ -67,7 +93,7 @@ pub fn file(address: u64, code: &[u8], functions: &[&Function]) -> Vec<u8> {
         put(file, &[(name, 4), (kind, 4), (flags, 8), (address, 8), (place.0 as u64, 8), (place.1 as u64, 8)]);
         put(file, &[(link, 4), (info, 4), (align, 8), (entry, 8)]);
     };
-    section(&mut file, 1, 1, 6, address, (CODE_AT, code.len()), [0, 0, 16, 0]);
+    section(&mut file, 1, 1, 6, text, (code_at, text_size), [0, 0, 16, 0]);
     section(&mut file, 7, 2, 0, 0, (symbols_at, symbols.len()), [3, 1, 8, 24]);
     section(&mut file, 15, 3, 0, 0, (strings_at, strings.len()), [0, 0, 1, 0]);
     section(&mut file, 23, 3, 0, 0, (names_at, SECTIONS.len()), [0, 0, 1, 0]);

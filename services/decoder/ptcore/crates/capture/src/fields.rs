@@ -67,9 +67,13 @@ impl<'d> Fields<'d> {
 
     /// The text up to the first zero byte of the rest, or the whole rest.
     pub fn text(&mut self) -> String {
+        String::from_utf8_lossy(self.text_bytes()).into_owned()
+    }
+
+    pub fn text_bytes(&mut self) -> &'d [u8] {
         let rest = &self.data[self.at..];
         let length = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
         self.at += (length + 1).min(rest.len());
-        String::from_utf8_lossy(&rest[..length]).into_owned()
+        &rest[..length]
     }
 }

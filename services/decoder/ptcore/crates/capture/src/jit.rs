@@ -2,12 +2,15 @@
 //!
 //! Format: tools/perf/Documentation/jitdump-specification.txt of Linux.
 
-use crate::elf::{self, Function};
+mod written;
+
+use crate::elf::Function;
 use crate::fields::{Fields, Short};
 use crate::spaces::Mapping;
 use crate::{Bytes, Conversion};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use written::Written;
 
 const MAGIC: u32 = 0x4a69_5444;
 const SWAPPED: u32 = 0x4454_694a;
@@ -41,12 +44,6 @@ pub fn read(
     Ok(code)
 }
 
-struct Loaded<'d> {
-    size: u64,
-    name: String,
-    code: &'d [u8],
-}
-
 fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Vec<(u64, Mapping)>, String> {
     let text = |short: Short| format!("at offset {:#x}: {short}", short.at);
     let mut head = Fields::new(data, 0);
@@ -62,26 +59,32 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Vec<(u64, Mappin
         _ => None,
     };
     let mut by_index = HashMap::new();
-    let mut mappings = Vec::new();
+    let mut written = Written::new();
     let mut at = size as usize;
     // The program may have been stopped while it wrote: the last record need not be whole.
     while let Some((kind, time, body)) = record(data, at) {
         at += HEAD + body.len();
         let tsc = ticks.map_or(time, |conversion| conversion.ticks(time));
         let mut fields = Fields::new(body, 16);
-        let added = match kind {
-            CODE_LOAD => load(&mut fields, &mut by_index),
-            CODE_MOVE => moved(&mut fields, &by_index),
-            _ => continue,
-        };
-        if let Ok(Some((address, index))) = added {
-            if let Some(Loaded { size, name, code }) = by_index.get(&index) {
-                let function = Function { address, size: *size, name: name.clone() };
-                mappings.push((tsc, elf::mapping("[jit]", address, code, &[&function])?));
+        // A record that is damaged costs itself alone.
+        match kind {
+            CODE_LOAD => {
+                if let Ok((address, index, loaded)) = load(&mut fields) {
+                    by_index.insert(index, loaded);
+                    written.load(tsc, address, loaded);
+                }
             }
+            CODE_MOVE => {
+                if let Ok((address, index)) = moved(&mut fields) {
+                    if let Some(&loaded) = by_index.get(&index) {
+                        written.again(tsc, address, loaded);
+                    }
+                }
+            }
+            _ => {}
         }
     }
-    Ok(mappings)
+    Ok(written.finish())
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
@@ -90,21 +93,20 @@ fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
     Some((kind, time, fields.bytes((size as u64).checked_sub(HEAD as u64)?).ok()?))
 }
 
-/// Address and index of the code that a record loads.
-fn load<'d>(fields: &mut Fields<'d>, by_index: &mut HashMap<u64, Loaded<'d>>) -> Result<Option<(u64, u64)>, Short> {
+/// Name and code of a function.
+type Loaded<'d> = (&'d [u8], &'d [u8]);
+
+/// Address, index and what a record loads.
+fn load<'d>(fields: &mut Fields<'d>) -> Result<(u64, u64, Loaded<'d>), Short> {
     let (address, size, index) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let name = fields.text();
-    let code = fields.bytes(size)?;
-    if size == 0 {
-        return Ok(None);
-    }
-    by_index.insert(index, Loaded { size, name, code });
-    Ok(Some((address, index)))
+    let name = fields.text_bytes();
+    Ok((address, index, (name, fields.bytes(size)?)))
 }
 
-fn moved(fields: &mut Fields<'_>, by_index: &HashMap<u64, Loaded<'_>>) -> Result<Option<(u64, u64)>, Short> {
+/// The new address and the index of what a record moves.
+fn moved(fields: &mut Fields<'_>) -> Result<(u64, u64), Short> {
     let (_old, new, _size, index) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
-    Ok(by_index.contains_key(&index).then_some((new, index)))
+    Ok((new, index))
 }
 
 /// Functions of a perf map (`/tmp/perf-PID.map`): lines of address, size (both hexadecimal) and name.
@@ -156,6 +158,19 @@ mod tests {
         for end in 0..file.len() {
             let _ = parse(&file[..end], None);
         }
+    }
+
+    #[test]
+    fn a_record_that_is_damaged_costs_itself_alone() {
+        let load = |address, size, name: &[u8]| {
+            let mut body = numbers(&[address, address, size, address]);
+            body.extend([name, b"\0\x90\xc3"].concat());
+            (0, address, body)
+        };
+        let records = [load(0x5000, 2, b"one"), load(0x6000, 9, b"short"), (0, 0, vec![1; 5]), load(0x7000, 2, b"two")];
+        let code = parse(&dump(&records), None).unwrap();
+        let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address)).collect();
+        assert_eq!(places, [(0x5000, 0x5000), (0x7000, 0x7000)]);
     }
 
     #[test]

@@ -29,6 +29,8 @@ struct Archive<'o> {
     root: PathBuf,
     options: &'o Options,
     binaries: HashMap<String, Result<Arc<Binary>, String>>,
+    /// Those that stand in the code file, by offset and size.
+    inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
     warnings: Vec<String>,
 }
 
@@ -41,7 +43,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
-    let mut archive = Archive { folder, root, options, binaries: HashMap::new(), warnings: Vec::new() };
+    let (binaries, inside) = (HashMap::new(), HashMap::new());
+    let mut archive = Archive { folder, root, options, binaries, inside, warnings: Vec::new() };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -281,12 +284,13 @@ impl Archive<'_> {
             "unmap" => image.unmap(epoch, address, size),
             "code" => image.code(epoch, address, inside(change, code, size)?.to_vec()),
             _ if number("code_size")? > 0 => {
-                let made = TemporaryFile::new(&inside(change, code, number("code_size")?)?);
-                let made = made.map_err(|error| error.to_string());
-                match made.and_then(|file| Binary::load(&file.0, &Search::default()).map_err(|error| error.to_string()))
-                {
-                    Ok(binary) => image.map(epoch, address, size, number("offset")?, &Arc::new(binary), name),
-                    Err(reason) => image.missing(epoch, address, size, name, &reason),
+                let bytes = inside(change, code, number("code_size")?)?;
+                let place = (number("code_offset")?, number("code_size")?);
+                let load = || Binary::of(Path::new(name), bytes.shared(), &Search::default());
+                let load = || load().map(Arc::new).map_err(|error| error.to_string());
+                match self.inside.entry(place).or_insert_with(load) {
+                    Ok(binary) => image.map(epoch, address, size, number("offset")?, binary, name),
+                    Err(reason) => image.missing(epoch, address, size, name, reason),
                 }
             }
             _ => match self.binary(change)? {

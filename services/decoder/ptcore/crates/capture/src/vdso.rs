@@ -1,8 +1,8 @@
 //! The code that the kernel itself puts into every process.
 
-use crate::elf::TemporaryFile;
-use pt_image::{Binary, Search};
+use pt_image::{Binary, Bytes, Search};
 use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The vdso of the running kernel: right for recordings of the same kernel alone. The error says why there is none.
@@ -12,15 +12,16 @@ pub fn own() -> Result<Arc<Binary>, String> {
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end) = range.and_then(|(start, end)| number(start).zip(number(end))).ok_or("a strange line of maps")?;
-    let read = || -> std::io::Result<TemporaryFile> {
+    let read = || -> std::io::Result<Vec<u8>> {
         let mut memory = std::fs::File::open("/proc/self/mem")?;
         memory.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
         memory.take(end.saturating_sub(start)).read_to_end(&mut bytes)?;
-        TemporaryFile::new(&bytes)
+        Ok(bytes)
     };
-    let file = read().map_err(|error| format!("the vdso of this kernel: {error}"))?;
-    Binary::load(&file.0, &Search::default()).map(Arc::new).map_err(|error| error.to_string())
+    let bytes = read().map_err(|error| format!("the vdso of this kernel: {error}"))?;
+    let binary = Binary::of(Path::new("[vdso]"), Bytes::Owned(bytes), &Search::default());
+    binary.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// Whether the text is the release of the running kernel.

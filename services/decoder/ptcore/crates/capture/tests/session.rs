@@ -3,6 +3,7 @@
 use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Of, Options};
 use pt_flow::Flow;
+use pt_image::Symbols;
 use ruzstd::encoding::{compress_to_vec, CompressionLevel};
 use std::path::PathBuf;
 
@@ -107,6 +108,8 @@ fn an_elf_file_may_stand_in_the_code_file_and_what_is_missing_says_why() {
         r#"{{"version": 1, "processes": [{{"pid": 7, "changes": [
             {{"epoch": 0, "event": "map", "address": 4194304, "size_bytes": 1788, "offset": 0, "path": "[jit]",
               "binary": "", "code_offset": 3, "code_size": {size}}},
+            {{"epoch": 0, "event": "map", "address": 6291456, "size_bytes": 16, "offset": 1024, "path": "[jit]",
+              "binary": "", "code_offset": 3, "code_size": {size}}},
             {{"epoch": 0, "event": "map", "address": 8388608, "size_bytes": 4096, "path": "/x/lib.so", "binary": "",
               "missing": "no file with build id 07 is there"}}]}}]}}"#
     );
@@ -118,6 +121,8 @@ fn an_elf_file_may_stand_in_the_code_file_and_what_is_missing_says_why() {
     let stream = &capture.streams[0];
     Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
     assert_eq!(told.instructions.len(), 21);
+    let whose = |address| memory.binary(memory.place(0, address).space).map(std::sync::Arc::as_ptr);
+    assert!(whose(4194304).is_some() && whose(4194304) == whose(6291456), "it is one file");
     assert_eq!(memory.why_no_code(0, 8388608), "/x/lib.so: no file with build id 07 is there");
 }
 

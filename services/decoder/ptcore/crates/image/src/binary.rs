@@ -20,7 +20,7 @@ use crate::separate::{hex, Search};
 use crate::xz;
 use files::{elf, mini_debug_info, usable};
 use object::Object;
-use segments::{segments, Segment};
+use segments::Segments;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use symbols::status;
@@ -35,7 +35,7 @@ pub struct Binary {
     mini: Option<Bytes>,
     build_id: String,
     symbol_status: String,
-    segments: Vec<Segment>,
+    segments: Segments,
     functions: Vec<Function>,
     ranges: Vec<Range>,
     dwarf: Dwarf,
@@ -82,12 +82,11 @@ impl Binary {
             }
         }
         let mini = mini_debug_info(&file, unpack);
-        let segments = segments(&file);
         let mut binary = Binary {
             path: path.to_owned(),
             build_id,
             symbol_status: String::new(),
-            segments,
+            segments: Segments::of(&file),
             functions: Vec::new(),
             ranges: Vec::new(),
             dwarf: Dwarf::new(files, search),

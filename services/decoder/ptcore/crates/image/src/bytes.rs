@@ -1,14 +1,17 @@
-//! The content of a file, mapped or in memory.
+//! The content of a file, mapped or in memory, or a part of it.
 
 use memmap2::{Mmap, UncheckedAdvice};
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
+use std::sync::Arc;
 
 pub enum Bytes {
     Mapped(Mmap),
     Owned(Vec<u8>),
+    /// A part of bytes that others hold, too.
+    Part(Arc<Bytes>, Range<usize>),
 }
 
 impl Bytes {
@@ -49,6 +52,7 @@ impl Deref for Bytes {
         match self {
             Bytes::Mapped(map) => map,
             Bytes::Owned(bytes) => bytes,
+            Bytes::Part(whole, part) => whole.get(part.clone()).unwrap_or_default(),
         }
     }
 }

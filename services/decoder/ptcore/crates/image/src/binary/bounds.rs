@@ -22,7 +22,7 @@ impl Binary {
         if let Some(range) = before.filter(|range| address < range.end) {
             return Found { function: Some(range.function), start: range.start, end: range.end };
         }
-        let segment = self.segments.iter().find(|segment| address.wrapping_sub(segment.address) < segment.size);
+        let segment = self.segments.at_address(address).next();
         let (first, last) =
             segment.map_or((0, u64::MAX), |segment| (segment.address, segment.address.saturating_add(segment.size)));
         Found {
