@@ -199,6 +199,38 @@ def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) 
     assert "thread 7" in pt("dump", raw, "--thread", "7", code=3).stderr
 
 
+def perf_of_large_pieces(tmp_path: Path) -> Path:
+    """What `perf record -o -` writes: one core's packets in two pieces of 40 MiB, which are no blocks of the file."""
+    piece = 40 << 20
+
+    def words(size: int, *numbers: int) -> bytes:
+        return b"".join(number.to_bytes(size, "little") for number in numbers)
+
+    def record(kind: int, body: bytes) -> bytes:
+        return words(4, kind) + words(2, 0, len(body) + 8) + body
+
+    file = tmp_path / "large.data"
+    with file.open("wb") as out:
+        out.write(b"PERFILE2" + words(8, 16))
+        out.write(record(64, words(4, 8, 64) + words(8, 0, 0, 0x86, 0, 1 << 18, 0, 0)))
+        out.write(record(70, words(8, 1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1)))
+        for number in range(2):
+            out.write(record(71, words(8, piece, number * piece, 0) + words(4, 0, 0xFFFFFFFF, 0, 0)))
+            out.seek(piece, os.SEEK_CUR)
+        out.truncate()
+    return file
+
+
+def test_a_temporary_folder_that_cannot_take_the_packets_is_named(tmp_path: Path) -> None:
+    file = perf_of_large_pieces(tmp_path)
+    assert json.loads(pt("stat", file, "--json").stdout)["streams"][0]["bytes"] == 80 << 20
+    nowhere = str(tmp_path / "nowhere")
+    error = json.loads(permille_alone("pt", "stat", file, "--json", TMPDIR=nowhere).stderr)["error"]
+    assert error["reason"] == "CAPTURE_TEMPORARY"
+    assert nowhere in error["message"]
+    assert "TMPDIR" in error["help"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_of_somebody_else_is_denied(raw: Path) -> None:
     raw.chmod(0)

@@ -15,6 +15,7 @@ from permille.mesh.errors import (
     NotFound,
     PermilleError,
     PermissionDenied,
+    ResourceExhausted,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ _WAYS_OUT = {
     "DAMAGED": "copy the file again, whole; what is there of raw packets can be read",
     "DESCRIPTION": "correct the description at the place named",
     "OPTION": "see `permille pt stat --help`",
+    "TEMPORARY": "set TMPDIR to a folder with room for all packets of the recording",
 }
+_ERRORS = {"DAMAGED": DataLoss, "TEMPORARY": ResourceExhausted}
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def _ptcore() -> Any:
 
 
 def _refusal(kind: str, message: str, file: Path) -> PermilleError:
-    error = DataLoss if kind == "DAMAGED" else InvalidArgument
+    error = _ERRORS.get(kind, InvalidArgument)
     return error(
         message, reason=f"CAPTURE_{kind}", help=_WAYS_OUT.get(kind, ""), metadata={"file": str(file), "kind": kind}
     )

@@ -24,6 +24,7 @@ pub fn refused(refusal: Refusal) -> PyErr {
         Refusal::Unknown { .. } => "UNKNOWN",
         Refusal::Damaged { .. } => "DAMAGED",
         Refusal::Json { .. } => "DESCRIPTION",
+        Refusal::Temporary { .. } => "TEMPORARY",
         Refusal::Option { .. } => "OPTION",
     };
     CaptureError::new_err((kind, refusal.to_string()))

@@ -1,6 +1,7 @@
 //! Bytes that many hold: parts of a mapped file, or unpacked ones.
 
-use crate::elf::TemporaryFile;
+use crate::temporary::TemporaryFile;
+use crate::CaptureError;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, Range};
@@ -29,15 +30,30 @@ impl Bytes {
     }
 
     /// Parts one after another; large ones by way of a temporary file that is mapped.
-    pub fn join(parts: &[Bytes]) -> io::Result<Bytes> {
+    pub fn join(parts: &[Bytes]) -> Result<Bytes, CaptureError> {
+        Bytes::join_in(&std::env::temp_dir(), parts, IN_MEMORY)
+    }
+
+    fn join_in(folder: &Path, parts: &[Bytes], in_memory: usize) -> Result<Bytes, CaptureError> {
         if let [one] = parts {
             return Ok(one.clone());
         }
-        let slices: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
-        if slices.iter().map(|slice| slice.len()).sum::<usize>() <= IN_MEMORY {
-            return Ok(slices.concat().into());
+        let size = parts.iter().map(|part| part.len()).sum::<usize>();
+        if size <= in_memory {
+            return Ok(parts.iter().map(|part| &**part).collect::<Vec<_>>().concat().into());
         }
-        Bytes::open(&TemporaryFile::of(&slices)?.0)
+        let mut read = 0;
+        let slices = parts.iter().inspect(|part| {
+            read += part.len();
+            if read > in_memory {
+                part.release();
+                read = 0;
+            }
+        });
+        let size = size as u64;
+        let file = TemporaryFile::of(folder, slices.map(|part| &**part), size)?;
+        let mapped = Bytes::open(&file.0);
+        mapped.map_err(|error| CaptureError::Temporary { folder: folder.to_owned(), size, error })
     }
 
     /// Gives back the memory of what was read of a mapped file.
@@ -75,5 +91,34 @@ impl Deref for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> [Bytes; 3] {
+        [&b"one"[..], b"", b"two"].map(|part| part.to_vec().into())
+    }
+
+    #[test]
+    fn what_is_large_is_joined_in_a_file_that_is_gone_afterwards() {
+        let folder = std::env::temp_dir().join(format!("pt-capture-join-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for in_memory in [6, 5] {
+            let joined = Bytes::join_in(&folder, &parts(), in_memory).unwrap();
+            assert_eq!(&*joined, b"onetwo");
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_temporary_folder_that_takes_nothing_is_named() {
+        let nowhere = Path::new("/proc/nowhere");
+        let error = Bytes::join_in(nowhere, &parts(), 5).unwrap_err().to_string();
+        let wanted = "the temporary folder /proc/nowhere (TMPDIR) is to take 6 bytes of the recording: No such file or directory";
+        assert!(error.starts_with(wanted), "{error}");
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::spaces::{Content, Mapping};
 use pt_image::{Binary, Bytes, Search};
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,42 +103,6 @@ fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> 
 fn put(file: &mut Vec<u8>, numbers: &[(u64, usize)]) {
     for (number, size) in numbers {
         file.extend(&number.to_le_bytes()[..*size]);
-    }
-}
-
-/// A file that goes when this does.
-pub struct TemporaryFile(pub std::path::PathBuf);
-
-impl TemporaryFile {
-    pub fn new(bytes: &[u8]) -> std::io::Result<Self> {
-        Self::of(&[bytes])
-    }
-
-    pub fn of(parts: &[&[u8]]) -> std::io::Result<Self> {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("permille-capture-{}-{number}", std::process::id()));
-            match std::fs::File::create_new(&path) {
-                Ok(mut file) => {
-                    let temporary = TemporaryFile(path);
-                    for part in parts {
-                        file.write_all(part)?;
-                    }
-                    return Ok(temporary);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        // It is only a copy; one that stays in the temporary folder harms nobody.
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

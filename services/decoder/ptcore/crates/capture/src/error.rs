@@ -27,6 +27,12 @@ pub enum CaptureError {
         place: String,
         what: String,
     },
+    /// Bytes that are kept in a file for the time being.
+    Temporary {
+        folder: PathBuf,
+        size: u64,
+        error: io::Error,
+    },
     /// An option that cannot be taken.
     Option {
         given: String,
@@ -57,6 +63,10 @@ impl fmt::Display for CaptureError {
                 write!(f, "{}: at offset {offset:#x}: {what}", path.display())
             }
             CaptureError::Json { path, place, what } => write!(f, "{}: {place}: {what}", path.display()),
+            CaptureError::Temporary { folder, size, error } => {
+                let folder = folder.display();
+                write!(f, "the temporary folder {folder} (TMPDIR) is to take {size} bytes of the recording: {error}")
+            }
             CaptureError::Option { given, what } => write!(f, "{given}: {what}"),
         }
     }
@@ -65,7 +75,7 @@ impl fmt::Display for CaptureError {
 impl std::error::Error for CaptureError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            CaptureError::Unreadable { error, .. } => Some(error),
+            CaptureError::Unreadable { error, .. } | CaptureError::Temporary { error, .. } => Some(error),
             _ => None,
         }
     }

@@ -55,7 +55,7 @@ pub fn read(path: &Path, data: &Bytes, _options: &Options) -> Result<Capture, Ca
         };
         let start = |packets: &[u8]| packets.as_ptr() as usize - data.as_ptr() as usize;
         let parts = buffers.values().map(|&(_, packets)| data.part(start(packets)..start(packets) + packets.len()));
-        let packets = Bytes::join(&parts.collect::<Vec<_>>()).map_err(|error| CaptureError::unreadable(path, error))?;
+        let packets = Bytes::join(&parts.collect::<Vec<_>>())?;
         capture.views.push(View { pid, tid, image, epoch: 0, kernel: 0 });
         let view = (capture.views.len() - 1) as u32;
         let of = Of::Thread { pid, tid };

@@ -29,6 +29,7 @@ mod raw;
 mod runs;
 mod session;
 mod spaces;
+mod temporary;
 mod threads;
 mod ticks;
 mod timeline;

@@ -1,9 +1,9 @@
 //! A session of permille as its archive holds it (docs/design/0002): the folder of one session in an object store of
 //! files, with the binaries beside it.
 
-use crate::elf::TemporaryFile;
 use crate::files::search;
 use crate::json::Node;
+use crate::temporary::TemporaryFile;
 use crate::unpacked::content;
 use crate::{
     divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, KERNEL,

@@ -3,7 +3,7 @@
 use super::attributes::SampleId;
 use super::overlap::overlap;
 use crate::fields::{Fields, Short};
-use crate::{Bytes, Of};
+use crate::{Bytes, CaptureError, Of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -59,12 +59,12 @@ impl Streams {
     }
 
     /// `around`: the buffers were written around, and pieces may overlap, as those of samples may.
-    pub fn join(self, file: &Bytes, around: bool) -> std::io::Result<Vec<Joined>> {
+    pub fn join(self, file: &Bytes, around: bool) -> Result<Vec<Joined>, CaptureError> {
         self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around)).collect()
     }
 }
 
-fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool) -> std::io::Result<Joined> {
+fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool) -> Result<Joined, CaptureError> {
     let (mut parts, mut places, mut broken, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut before: Option<(Bytes, Option<u64>)> = None;
     for piece in pieces {

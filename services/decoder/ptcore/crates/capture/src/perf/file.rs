@@ -54,7 +54,7 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
     }
     let data = read_beside(path, data, &mut records)?;
     let mut capture = Capture::new(Kind::PerfData);
-    sideband::fill(&mut capture, path, &data, records, options)?;
+    sideband::fill(&mut capture, &data, records, options)?;
     Ok(capture)
 }
 
@@ -66,7 +66,7 @@ fn read_beside(path: &Path, data: Bytes, records: &mut Records) -> Result<Bytes,
     for path in &beside {
         all.push(Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?);
     }
-    let whole = Bytes::join(&all).map_err(|error| CaptureError::unreadable(path, error))?;
+    let whole = Bytes::join(&all)?;
     for (path, file) in beside.iter().zip(&all[1..]) {
         records.read(path, &whole, at..at + file.len(), at)?;
         at += file.len();

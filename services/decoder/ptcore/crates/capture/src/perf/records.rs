@@ -168,7 +168,7 @@ impl Records {
     }
 
     /// All packet streams.
-    pub fn join(&mut self, path: &Path, file: &Bytes) -> Result<Vec<Joined>, CaptureError> {
+    pub fn join(&mut self, file: &Bytes) -> Result<Vec<Joined>, CaptureError> {
         let mut streams = std::mem::take(&mut self.streams);
         if self.attributes.sample_packets() {
             let sample = |record: &Record<'_>| {
@@ -187,7 +187,7 @@ impl Records {
             }
         }
         let around = self.info.is_some_and(|info| info.snapshots);
-        streams.join(file, around).map_err(|error| CaptureError::unreadable(path, error))
+        streams.join(file, around)
     }
 }
 

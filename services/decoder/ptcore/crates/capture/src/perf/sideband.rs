@@ -50,20 +50,14 @@ struct Sideband<'o> {
 }
 
 /// Turns all records of a recording into a capture.
-pub fn fill(
-    capture: &mut Capture,
-    path: &Path,
-    data: &Bytes,
-    mut records: Records,
-    options: &Options,
-) -> Result<(), CaptureError> {
+pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: &Options) -> Result<(), CaptureError> {
     let info = records.info;
     let attribute = info.and_then(|info| info.attribute(&records.attributes.all).copied());
     if let Some(info) = info {
         capture.config = info.config(attribute.as_ref());
     }
     capture.cpu = records.features.cpu;
-    let joined = records.join(path, data)?;
+    let joined = records.join(data)?;
     let mut sideband = Sideband::new(options, records.conversion);
     sideband.same_kernel = vdso::is_running(&records.features.os_release);
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);

@@ -1,9 +1,9 @@
 //! Where the kernel's code comes from.
 
 use super::*;
-use crate::elf::TemporaryFile;
 use crate::open;
 use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
+use crate::temporary::TemporaryFile;
 use pt_flow::CodeMemory;
 use pt_image::{Image, Symbols};
 use std::path::PathBuf;
