@@ -12,6 +12,7 @@ mod demangle;
 mod dwarf;
 mod flatten;
 mod image;
+mod labels;
 mod name;
 mod pclntab;
 mod place;

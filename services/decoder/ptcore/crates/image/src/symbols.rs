@@ -63,10 +63,12 @@ pub fn dynamic_functions(file: &object::File<'_>, data: &[u8]) -> Vec<Symbol> {
     file.dynamic_symbols().filter_map(|symbol| function(&symbol, data, Source::Dynsym)).collect()
 }
 
-fn function<'d>(symbol: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
-    if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
-        return None;
-    }
+fn function<'d>(one: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
+    (one.kind() == SymbolKind::Text && !one.is_undefined()).then(|| symbol(one, data, source))?
+}
+
+/// `None` for one without a name.
+pub fn symbol<'d>(symbol: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
     let binding = match (symbol.is_weak(), symbol.is_local()) {
         (true, _) => Binding::Weak,
         (_, true) => Binding::Local,

@@ -1,5 +1,6 @@
 //! The tests of the crate, as one program: compiled and linked once.
 
+mod assembly;
 mod debug_info;
 mod go;
 mod mutations;

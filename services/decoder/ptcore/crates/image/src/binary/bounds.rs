@@ -5,7 +5,6 @@ use crate::flatten::{flatten, Range};
 use crate::name::Role;
 use crate::plt::lazy_stubs;
 use crate::symbols::Source;
-use crate::unwind::function_bounds;
 
 /// What is known about an address: the function it is in, or between which bounds none is.
 pub struct Found {
@@ -32,7 +31,12 @@ impl Binary {
         }
     }
 
-    pub(super) fn add_unwind_bounds(&self, functions: &mut Vec<Function>, file: &object::File<'_>) {
+    pub(super) fn add_unwind_bounds(
+        &self,
+        functions: &mut Vec<Function>,
+        file: &object::File<'_>,
+        bounds: &[(u64, u64)],
+    ) {
         let known = flatten(&ranges(functions));
         let covered = |address: u64| {
             let after = known.partition_point(|range| range.start <= address);
@@ -40,7 +44,6 @@ impl Binary {
         };
         let next =
             |address: u64| known.get(known.partition_point(|range| range.start <= address)).map(|range| range.start);
-        let bounds = function_bounds(file);
         let lazy = lazy_stubs(file);
         functions.extend(
             bounds.iter().filter(|&&(start, end)| start < end && self.is_code(start) && !covered(start)).map(
@@ -58,14 +61,17 @@ impl Binary {
     }
 }
 
-/// Functions whose symbol says no size end where the next one or their section does. Sorted by address.
-pub fn close_sizes(functions: &mut [Function], sections: &[(u64, u64)]) {
+/// Functions whose symbol says no size end where the next one, the next of the unwind table's `bounds` or their section
+/// does. Sorted by address.
+pub fn close_sizes(functions: &mut [Function], sections: &[(u64, u64)], bounds: &[(u64, u64)]) {
     let mut next = u64::MAX;
     for function in functions.iter_mut().rev() {
         if function.size == 0 {
             let after = sections.partition_point(|&(start, _)| start <= function.address);
             let end = after.checked_sub(1).map_or(next, |section| sections[section].1);
             let end = if end > function.address { end.min(next) } else { next };
+            let unwound = bounds.partition_point(|&(start, _)| start <= function.address);
+            let end = bounds.get(unwound).map_or(end, |&(start, _)| start.min(end));
             function.size = if end == u64::MAX { 1 } else { end - function.address };
         }
         next = function.address;

@@ -8,6 +8,7 @@ use crate::flatten::flatten;
 use crate::name::Role;
 use crate::plt::{stubs, Callee};
 use crate::symbols::{place_of, Source, Symbol};
+use crate::unwind::function_bounds;
 use object::{Object, ObjectSymbol, ObjectSymbolTable, SymbolIndex};
 
 /// A function of a binary. Addresses are the file's own.
@@ -26,8 +27,9 @@ impl Binary {
         self.add_stubs(&mut functions, file, bytes);
         functions.sort_by_key(|function| function.address);
         functions.dedup_by_key(|function| function.address);
-        close_sizes(&mut functions, &code_sections(file));
-        self.add_unwind_bounds(&mut functions, file);
+        let bounds = function_bounds(file);
+        close_sizes(&mut functions, &code_sections(file), &bounds);
+        self.add_unwind_bounds(&mut functions, file, &bounds);
         let cold = self.cold_parts(bytes, &functions);
         self.ranges = flatten(&ranges(&functions));
         for range in &mut self.ranges {

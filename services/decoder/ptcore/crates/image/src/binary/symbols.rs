@@ -3,6 +3,7 @@
 use super::files::elf;
 use super::names::Name;
 use super::{Binary, Function};
+use crate::labels::{dynamic_labels, functions_of, static_labels};
 use crate::name::Role;
 use crate::pclntab;
 use crate::symbols::{dynamic_functions, place_of, static_functions, Binding, Source, Symbol};
@@ -11,17 +12,21 @@ impl Binary {
     /// All function symbols in executable segments.
     pub(super) fn symbols(&self, file: &object::File<'_>, bytes: &[u8]) -> Vec<Symbol> {
         let mut symbols = static_functions(file, bytes, Source::Symtab);
+        let mut labels = static_labels(file, bytes, Source::Symtab);
         let debug = self.debug.iter().map(|debug| (&***debug, Source::Debug));
         let mini = self.mini.iter().map(|mini| (&**mini, Source::MiniDebug));
         for (other, source) in debug.chain(mini) {
             if let Ok(file) = elf(other) {
                 symbols.extend(static_functions(&file, other, source));
+                labels.extend(static_labels(&file, other, source));
             }
         }
         if !symbols.iter().any(|symbol| symbol.source == Source::Symtab) {
             symbols.extend(self.go_functions(bytes));
         }
         symbols.extend(dynamic_functions(file, bytes));
+        labels.extend(dynamic_labels(file, bytes));
+        symbols.extend(functions_of(labels, &symbols));
         symbols.retain(|symbol| self.is_code(symbol.address));
         symbols
     }

@@ -1,0 +1,86 @@
+//! Code that a symbol names without saying that it is a function, as assemblers leave it where the source states no type.
+
+use crate::symbols::{symbol, Binding, Source, Symbol};
+use object::elf::{SHF_EXECINSTR, STT_NOTYPE};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
+use std::ops::Range;
+
+/// Such a symbol, and the section of code that it stands in.
+pub struct Label {
+    symbol: Symbol,
+    section: Range<u64>,
+}
+
+/// The labels among the symbols of the static symbol table of `file`, whose bytes are `data`.
+pub fn static_labels(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Label> {
+    file.symbols().filter_map(|one| label(file, &one, data, source)).collect()
+}
+
+pub fn dynamic_labels(file: &object::File<'_>, data: &[u8]) -> Vec<Label> {
+    file.dynamic_symbols().filter_map(|one| label(file, &one, data, Source::Dynsym)).collect()
+}
+
+fn label<'d>(file: &object::File<'_>, one: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Label> {
+    let untyped = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_NOTYPE);
+    let name = one.name_bytes().ok().filter(|_| untyped)?;
+    // `.L` is what assemblers keep to themselves, `$` tells code from data.
+    if name.starts_with(b".L") || name.starts_with(b"$") {
+        return None;
+    }
+    let section = file.section_by_index(one.section_index()?).ok()?;
+    // The sections of a debug file are empty: their kind is not told by what they have.
+    if !matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR)) {
+        return None;
+    }
+    let section = section.address()..section.address().saturating_add(section.size());
+    // What stands behind the last byte marks the end of the section.
+    section.contains(&one.address()).then_some(())?;
+    Some(Label { symbol: symbol(one, data, source)?, section })
+}
+
+/// The labels that are functions: those outside of the `functions` that other files of the program may see. The others
+/// are places inside of them, but where a section has nothing else.
+pub fn functions_of(labels: Vec<Label>, functions: &[Symbol]) -> Vec<Symbol> {
+    if labels.is_empty() {
+        return Vec::new();
+    }
+    let known = Known::new(functions);
+    let mut open: Vec<_> = labels.into_iter().filter(|label| !known.covers(label.symbol.address)).collect();
+    open.sort_by_key(|label| label.section.start);
+    let sections = open.chunk_by(|a, b| a.section == b.section);
+    sections
+        .flat_map(|labels| {
+            let seen = |label: &Label| label.symbol.binding != Binding::Local;
+            let alone = !labels.iter().any(seen) && !known.begin_in(&labels[0].section);
+            labels.iter().filter(move |label| alone || seen(label)).map(|label| label.symbol)
+        })
+        .collect()
+}
+
+/// Where functions are, by address; with each how far it and those before it reach.
+struct Known(Vec<(u64, u64)>);
+
+impl Known {
+    fn new(functions: &[Symbol]) -> Known {
+        // One without a size has its first byte at least.
+        let extent = |one: &Symbol| (one.address, one.address.saturating_add(one.size.max(1)));
+        let mut known: Vec<_> = functions.iter().map(extent).collect();
+        known.sort_unstable();
+        let mut reach = 0;
+        for (_, end) in &mut known {
+            reach = reach.max(*end);
+            *end = reach;
+        }
+        Known(known)
+    }
+
+    fn covers(&self, address: u64) -> bool {
+        let after = self.0.partition_point(|&(start, _)| start <= address);
+        after > 0 && address < self.0[after - 1].1
+    }
+
+    fn begin_in(&self, section: &Range<u64>) -> bool {
+        let first = self.0.partition_point(|&(start, _)| start < section.start);
+        self.0.get(first).is_some_and(|&(start, _)| start < section.end)
+    }
+}
