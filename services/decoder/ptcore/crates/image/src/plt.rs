@@ -39,10 +39,10 @@ pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
     let order = relocations(file, ".rela.plt");
     let slots: HashMap<u64, Callee> = relocations(file, ".rela.dyn").into_iter().chain(order.iter().copied()).collect();
     let mut stubs = Vec::new();
-    for (name, default) in [(".plt", 16), (".plt.sec", 16), (".plt.got", 8)] {
+    for name in [".plt", ".plt.sec", ".plt.got"] {
         let Some(section) = file.section_by_name(name) else { continue };
         let Ok(data) = section.data() else { continue };
-        let size = if has_wide_entries(data, default) { 16 } else { default };
+        let size = entry_size(data);
         for (index, entry) in data.chunks_exact(size).enumerate() {
             let start = section.address().wrapping_add((index * size) as u64);
             if let Some(callee) =
@@ -61,9 +61,15 @@ pub fn lazy_stubs(file: &object::File<'_>) -> Range<u64> {
     section.map_or(0..0, |section| section.address()..section.address().saturating_add(section.size()))
 }
 
-/// Sections of 8-byte entries have 16-byte ones when built for indirect branch tracking.
-fn has_wide_entries(data: &[u8], default: usize) -> bool {
-    default == 16 || data.starts_with(&ENDBR64)
+/// Entries that only jump have 8 bytes, in `.plt` of static programs too; those that also push the number of their
+/// relocation, or are built for indirect branch tracking, have 16.
+fn entry_size(data: &[u8]) -> usize {
+    let jumps = |entry: &[u8]| entry.strip_prefix(&[BND]).unwrap_or(entry).starts_with(&JUMP_RIP_RELATIVE);
+    if jumps(data) && data.get(8..).is_some_and(|rest| rest.is_empty() || jumps(rest)) {
+        8
+    } else {
+        16
+    }
 }
 
 /// The slot that `jmp *slot(%rip)` reads.

@@ -1,6 +1,6 @@
 //! Stubs that lead to functions of other files.
 
-use crate::support::{have, Folder, GCC};
+use crate::support::{have, Folder, GCC, OBJCOPY};
 use pt_image::{Binary, Role, Search};
 
 #[test]
@@ -30,5 +30,44 @@ fn stubs_have_the_names_of_what_they_lead_to() {
         // In front of them stands what leads to the resolver, without a name.
         let unnamed = |function: &&pt_image::Function| function.role == Role::Stub && binary.name(function).is_none();
         assert_eq!(binary.functions().iter().filter(unnamed).count(), 1, "{flags:?}");
+    }
+}
+
+/// Functions of the program itself that are chosen when it starts; those without a caller have no stub.
+const CHOSEN: &str = "
+static int one(void) { return 1; }
+static int (*first_resolver(void))(void) { return one; }
+static int (*second_resolver(void))(void) { return one; }
+static int (*third_resolver(void))(void) { return one; }
+int first(void) __attribute__((ifunc(\"first_resolver\")));
+int second(void) __attribute__((ifunc(\"second_resolver\")));
+int third(void) __attribute__((ifunc(\"third_resolver\")));
+";
+
+#[test]
+fn stubs_of_a_static_program_have_the_names_of_what_is_chosen() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    for flags in [&[][..], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
+        for count in [1, 2, 3] {
+            let folder = Folder::new();
+            let calls = ["first(); ", "second(); ", "third(); "][..count].concat();
+            folder.write("program.c", &format!("{CHOSEN}void _start(void) {{ {calls}}}\n"));
+            folder.run("gcc", &[&["-O1", "-static", "-nostdlib", "-o", "program", "program.c"], flags].concat());
+            let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
+            let stubs = |binary: &Binary| {
+                let stubs = binary.functions().iter().filter(|function| function.role == Role::Stub);
+                stubs.map(|stub| (stub.address, binary.name(stub))).collect::<Vec<_>>()
+            };
+            let whole = stubs(&binary);
+            let mut names: Vec<_> = whole.iter().filter_map(|(_, name)| name.as_deref()).collect();
+            names.sort();
+            assert_eq!(names, ["first@plt", "second@plt", "third@plt"][..count], "{flags:?}");
+            folder.run("objcopy", &["--strip-all", "program"]);
+            let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
+            let unnamed: Vec<_> = whole.iter().map(|&(address, _)| (address, None)).collect();
+            assert_eq!(stubs(&binary), unnamed, "{flags:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::segments::code_sections;
 use super::Binary;
 use crate::flatten::flatten;
 use crate::name::Role;
-use crate::plt::{stubs, Callee};
+use crate::plt::{stubs, Callee, Stub};
 use crate::symbols::{place_of, Source, Symbol};
 use crate::unwind::function_bounds;
 use object::{Object, ObjectSymbol, ObjectSymbolTable, SymbolIndex};
@@ -40,28 +40,25 @@ impl Binary {
 
     fn add_stubs(&self, functions: &mut Vec<Function>, file: &object::File<'_>, bytes: &[u8]) {
         let table = file.dynamic_symbol_table();
-        let stubs: Vec<_> = stubs(file)
-            .into_iter()
-            .filter_map(|stub| {
-                let name = match stub.callee {
-                    Callee::Symbol(number) => {
-                        let symbol = table.as_ref()?.symbol_by_index(SymbolIndex(number as usize)).ok()?;
-                        Name { file: Source::Dynsym, at: place_of(symbol.name_bytes().ok()?, bytes)? }
-                    }
-                    Callee::Resolver(address) => {
-                        let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
-                        functions[found].name?
-                    }
-                };
-                Some(Function {
-                    address: stub.start,
-                    size: stub.end.wrapping_sub(stub.start),
-                    source: Source::Plt,
-                    role: Role::Stub,
-                    name: Some(name),
-                })
-            })
-            .collect();
+        let name = |callee: Callee| match callee {
+            Callee::Symbol(number) => {
+                let symbol = table.as_ref()?.symbol_by_index(SymbolIndex(number as usize)).ok()?;
+                Some(Name { file: Source::Dynsym, at: place_of(symbol.name_bytes().ok()?, bytes)? })
+            }
+            Callee::Resolver(address) => {
+                let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
+                functions[found].name
+            }
+        };
+        let stub = |stub: Stub| Function {
+            address: stub.start,
+            size: stub.end.wrapping_sub(stub.start),
+            source: Source::Plt,
+            role: Role::Stub,
+            // Who calls a stub calls another function, whether it has a name or not.
+            name: name(stub.callee),
+        };
+        let stubs: Vec<_> = stubs(file).into_iter().map(stub).collect();
         functions.extend(stubs);
     }
 }
