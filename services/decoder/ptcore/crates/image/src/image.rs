@@ -3,6 +3,7 @@
 mod changes;
 mod code;
 mod error;
+mod owners;
 mod pieces;
 mod places;
 
@@ -11,6 +12,7 @@ pub use error::ImageError;
 pub use places::Description;
 
 use crate::Binary;
+use owners::{Owner, Stretch};
 use pieces::Piece;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,9 +30,11 @@ enum Content {
     File {
         delta: u64,
     },
+    /// Bytes from `address` on, which were written over the file with this `delta` where there is one.
     Code {
         address: u64,
         bytes: Vec<u8>,
+        delta: Option<u64>,
     },
     Missing,
 }
@@ -113,24 +117,37 @@ impl Image {
         self.change(epoch, address, size, NOTHING)
     }
 
-    /// From `epoch` on these bytes, which no file holds, stand at `address`.
+    /// From `epoch` on these bytes, which no file holds, stand at `address`. What they were written over says which
+    /// functions they are part of.
     pub fn code(&mut self, epoch: u32, address: u64, bytes: Vec<u8>) -> Result<(), ImageError> {
         let size = bytes.len() as u64;
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(ImageError::BadRange { address, size })?;
+        for Stretch { start, end, owner } in self.owners(address, end) {
+            let part = &bytes[(start - address) as usize..(end - address) as usize];
+            let section = self.code_section(start, part, owner);
+            self.change(epoch, start, end - start, section)?;
+        }
+        Ok(())
+    }
+
+    fn code_section(&mut self, address: u64, bytes: &[u8], Owner { space, delta }: Owner) -> u32 {
         let alike = self.by_code.entry(address).or_default();
-        let same = |&&section: &&u32| match &self.sections[section as usize].content {
-            Content::Code { bytes: known, .. } => *known == bytes,
+        let same = |&&section: &&u32| match &self.sections[section as usize] {
+            Section { space: of, content: Content::Code { bytes: known, delta: by, .. } } => {
+                (*of, *by) == (space, delta) && known == bytes
+            }
             _ => false,
         };
-        let section = match alike.iter().rev().take(REMEMBERED).find(same) {
+        match alike.iter().rev().take(REMEMBERED).find(same) {
             Some(&section) => section,
             None => {
-                self.sections.push(Section { space: CODE, content: Content::Code { address, bytes } });
+                let content = Content::Code { address, bytes: bytes.to_vec(), delta };
+                self.sections.push(Section { space, content });
                 let section = (self.sections.len() - 1) as u32;
                 alike.push(section);
                 section
             }
-        };
-        self.change(epoch, address, size, section)
+        }
     }
 
     /// From `epoch` on the mapping `name` stands there, whose bytes could not be had for the `reason`.

@@ -4,5 +4,6 @@ mod assembly;
 mod debug_info;
 mod go;
 mod mutations;
+mod patched;
 mod stubs;
 mod support;

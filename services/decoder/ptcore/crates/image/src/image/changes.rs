@@ -1,6 +1,7 @@
 //! What was told to an image, told again.
 
-use super::{Content, Image, Section, Space};
+use super::owners::Owner;
+use super::{Content, Image, Section, Space, NOTHING};
 use crate::Binary;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,23 +31,29 @@ pub struct Change<'i> {
 }
 
 impl Image {
-    /// Changes that make an image like this one, by epoch and address.
+    /// Changes that make an image like this one, by epoch. In each epoch code comes behind what it was written over; both
+    /// are by address.
     pub fn changes(&self) -> Vec<Change<'_>> {
         // Per section and epoch, so that what was cut only later is whole again.
         let mut runs: Vec<(u32, u64, u64, u32)> = Vec::new();
         let mut open: HashMap<(u32, u32), usize> = HashMap::new();
         for (&start, piece) in &self.pieces {
+            let mut before = self.owner(NOTHING);
             for &(epoch, section) in &piece.history {
-                match open.get(&(epoch, section)).map(|&number| &mut runs[number]).filter(|run| run.2 == start) {
-                    Some(run) => run.2 = piece.end,
-                    None => {
-                        open.insert((epoch, section), runs.len());
-                        runs.push((epoch, start, piece.end, section));
+                for section in self.below(section, before).into_iter().chain([section]) {
+                    match open.get(&(epoch, section)).map(|&number| &mut runs[number]).filter(|run| run.2 == start) {
+                        Some(run) => run.2 = piece.end,
+                        None => {
+                            open.insert((epoch, section), runs.len());
+                            runs.push((epoch, start, piece.end, section));
+                        }
                     }
                 }
+                before = self.owner(section);
             }
         }
-        runs.sort_unstable();
+        let is_code = |section: u32| matches!(self.sections[section as usize].content, Content::Code { .. });
+        runs.sort_unstable_by_key(|&(epoch, start, end, section)| (epoch, is_code(section), start, end, section));
         let change = |(epoch, start, end, section): (u32, u64, u64, u32)| Change {
             epoch,
             address: start,
@@ -56,13 +63,23 @@ impl Image {
         runs.into_iter().map(change).collect()
     }
 
+    /// What is to be told before code, so that it is written over what it was written over: the section that came in the
+    /// same epoch.
+    fn below(&self, section: u32, before: Owner) -> Option<u32> {
+        let Section { content: Content::Code { delta, .. }, space } = &self.sections[section as usize] else {
+            return None;
+        };
+        let changed = self.owner(section) != before;
+        changed.then(|| delta.map_or(Some(NOTHING), |delta| self.by_file.get(&(*space, delta)).copied()))?
+    }
+
     fn standing(&self, section: u32, start: u64, end: u64) -> Standing<'_> {
         let Section { space, content } = &self.sections[section as usize];
         match (content, &self.spaces[*space as usize]) {
             (Content::File { delta }, Space::Binary { name, binary }) => {
                 Standing::File { binary, offset: start.wrapping_sub(*delta), name }
             }
-            (Content::Code { address, bytes }, _) => {
+            (Content::Code { address, bytes, .. }, _) => {
                 Standing::Code(&bytes[(start - address) as usize..(end - address) as usize])
             }
             (_, Space::Missing { name, reason }) => Standing::Missing { name, reason },

@@ -11,7 +11,7 @@ impl CodeMemory for Image {
         let Section { space, content } = &self.sections[section as usize];
         let bytes = match content {
             Content::File { delta } => self.binary(*space)?.code(address.wrapping_sub(*delta)),
-            Content::Code { address: base, bytes } => bytes.get(usize::try_from(address - base).ok()?..)?,
+            Content::Code { address: base, bytes, .. } => bytes.get(usize::try_from(address - base).ok()?..)?,
             Content::Missing => return None,
         };
         let bytes = &bytes[..bytes.len().min(room)];

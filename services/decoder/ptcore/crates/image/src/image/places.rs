@@ -25,8 +25,8 @@ impl Symbols for Image {
         };
         let Section { space, content } = &self.sections[section as usize];
         let (delta, binary) = match (content, self.binary(*space)) {
-            (Content::File { delta }, Some(binary)) => (*delta, binary),
-            (Content::Code { address, bytes }, _) => return bare(*space, *address, *address + bytes.len() as u64),
+            (Content::File { delta } | Content::Code { delta: Some(delta), .. }, Some(binary)) => (*delta, binary),
+            (Content::Code { address, bytes, .. }, _) => return bare(*space, *address, *address + bytes.len() as u64),
             _ => return bare(*space, start, end),
         };
         let Some(own) = binary.address_of(address.wrapping_sub(delta)) else {
