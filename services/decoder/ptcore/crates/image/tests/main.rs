@@ -5,5 +5,6 @@ mod debug_info;
 mod go;
 mod mutations;
 mod patched;
+mod stripped;
 mod stubs;
 mod support;

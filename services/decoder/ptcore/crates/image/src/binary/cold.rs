@@ -2,6 +2,8 @@
 
 use super::names::named;
 use super::{Binary, Function};
+use crate::name::Role;
+use crate::parts::parts;
 use crate::symbols::Source;
 use std::collections::HashMap;
 
@@ -34,6 +36,15 @@ impl Binary {
         }
         parts.into_iter().filter_map(|(name, part)| Some((part, (*whole.get(name)?)?))).collect()
     }
+}
+
+/// Parts without a name of their own, with the function.
+pub fn unnamed_parts(file: &object::File<'_>, functions: &[Function]) -> HashMap<u32, u32> {
+    let at = |address: u64| functions.binary_search_by_key(&address, |function| function.address).ok();
+    // Code in front of stubs belongs to nobody.
+    let is_part = |function: &Function| function.source == Source::Unwind && function.role == Role::Plain;
+    let parts = parts(file, |address| at(address).is_some_and(|number| is_part(&functions[number])));
+    parts.into_iter().filter_map(|(part, function)| Some((at(part)? as u32, at(function)? as u32))).collect()
 }
 
 /// `name` of `name.cold` and `name.cold.1`.

@@ -1,6 +1,7 @@
 //! From symbols, stubs and the unwind table to the functions of a binary.
 
 use super::bounds::{close_sizes, ranges};
+use super::cold::unnamed_parts;
 use super::names::Name;
 use super::segments::code_sections;
 use super::Binary;
@@ -30,7 +31,8 @@ impl Binary {
         let bounds = function_bounds(file);
         close_sizes(&mut functions, &code_sections(file), &bounds);
         self.add_unwind_bounds(&mut functions, file, &bounds);
-        let cold = self.cold_parts(bytes, &functions);
+        let mut cold = unnamed_parts(file, &functions);
+        cold.extend(self.cold_parts(bytes, &functions));
         self.ranges = flatten(&ranges(&functions));
         for range in &mut self.ranges {
             range.function = *cold.get(&range.function).unwrap_or(&range.function);

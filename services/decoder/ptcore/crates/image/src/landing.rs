@@ -1,0 +1,98 @@
+//! Where exceptions that pass through a function are caught or cleaned up after.
+//!
+//! The table of `.gcc_except_table`: "Exception Handling Tables" of the Itanium C++ ABI's working papers, as GCC's
+//! `unwind-c.c` reads it; pointer encodings from the Linux Standard Base, "DWARF Extensions".
+
+use gimli::constants::{self, DwEhPe};
+use gimli::{EndianSlice, LittleEndian, Reader};
+use object::{Object, ObjectSection};
+
+/// The tables of a file.
+pub struct Tables<'f> {
+    address: u64,
+    data: &'f [u8],
+    /// How many more bytes are read: tables that overlap are damaged.
+    left: usize,
+}
+
+impl<'f> Tables<'f> {
+    pub fn open(file: &object::File<'f>) -> Option<Tables<'f>> {
+        let section = file.section_by_name(".gcc_except_table")?;
+        let data = section.data().ok()?;
+        Some(Tables { address: section.address(), data, left: data.len() })
+    }
+
+    /// The landing pads of the code from `start` on, whose table is at `address`, as far as it can be read.
+    pub fn pads(&mut self, address: u64, start: u64) -> Vec<u64> {
+        let mut pads = Vec::new();
+        self.read(address, start, &mut pads);
+        pads
+    }
+
+    fn read(&mut self, address: u64, start: u64, pads: &mut Vec<u64>) -> Option<()> {
+        let offset = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        let mut table = Table { address: self.address, whole: self.data, rest: slice(self.data.get(offset..)?) };
+        let base = match table.encoding()? {
+            constants::DW_EH_PE_omit => start,
+            encoding => table.pointer(encoding)?,
+        };
+        if table.encoding()? != constants::DW_EH_PE_omit {
+            table.rest.read_uleb128().ok()?;
+        }
+        let encoding = table.encoding()?;
+        let size = table.rest.read_uleb128().ok().and_then(|size| usize::try_from(size).ok())?;
+        let size = size.min(table.rest.len()).min(self.left);
+        self.left -= size;
+        table.rest = table.rest.split(size).ok()?;
+        while !table.rest.is_empty() {
+            // Start and length of the stretch that the pad is for; 0 is no pad.
+            let [_, _, pad] = [table.value(encoding)?, table.value(encoding)?, table.value(encoding)?];
+            table.rest.read_uleb128().ok()?;
+            if pad != 0 {
+                pads.push(base.wrapping_add(pad));
+            }
+        }
+        Some(())
+    }
+}
+
+struct Table<'f> {
+    address: u64,
+    whole: &'f [u8],
+    rest: EndianSlice<'f, LittleEndian>,
+}
+
+impl Table<'_> {
+    fn encoding(&mut self) -> Option<DwEhPe> {
+        self.rest.read_u8().ok().map(DwEhPe)
+    }
+
+    fn pointer(&mut self, encoding: DwEhPe) -> Option<u64> {
+        let here = self.rest.slice().as_ptr() as usize - self.whole.as_ptr() as usize;
+        let base = match encoding.application() {
+            constants::DW_EH_PE_absptr => 0,
+            constants::DW_EH_PE_pcrel => self.address.wrapping_add(here as u64),
+            _ => return None,
+        };
+        (!encoding.is_indirect()).then(|| Some(base.wrapping_add(self.value(encoding)?)))?
+    }
+
+    fn value(&mut self, encoding: DwEhPe) -> Option<u64> {
+        let rest = &mut self.rest;
+        let value = match encoding.format() {
+            constants::DW_EH_PE_absptr | constants::DW_EH_PE_udata8 | constants::DW_EH_PE_sdata8 => rest.read_u64(),
+            constants::DW_EH_PE_uleb128 => rest.read_uleb128(),
+            constants::DW_EH_PE_udata2 => rest.read_u16().map(u64::from),
+            constants::DW_EH_PE_udata4 => rest.read_u32().map(u64::from),
+            constants::DW_EH_PE_sleb128 => rest.read_sleb128().map(|value| value as u64),
+            constants::DW_EH_PE_sdata2 => rest.read_i16().map(|value| i64::from(value) as u64),
+            constants::DW_EH_PE_sdata4 => rest.read_i32().map(|value| i64::from(value) as u64),
+            _ => return None,
+        };
+        value.ok()
+    }
+}
+
+fn slice(data: &[u8]) -> EndianSlice<'_, LittleEndian> {
+    EndianSlice::new(data, LittleEndian)
+}
