@@ -174,15 +174,16 @@ fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + us
     counts.into_iter().filter(|&(count, _)| count > 0)
 }
 
-/// A binary of the store, unpacked, with its separate debug file where there is one.
-fn load(path: &Path, folders: &[PathBuf]) -> Result<Binary, String> {
+/// A binary of the store, unpacked, with its separate debug file where there is one. `mapped`: its path in the process.
+fn load(path: &Path, mapped: &str, folders: &[PathBuf]) -> Result<Binary, String> {
     let plain = |path: &Path| {
         let bytes = content(path).map_err(|error| error.to_string())?;
         TemporaryFile::new(&bytes).map_err(|error| error.to_string())
     };
     let debug = PathBuf::from(format!("{}.debug", path.display()));
     let debug = if debug.is_file() { Some(plain(&debug)?) } else { None };
-    let search = Search { debug: debug.as_ref().map(|file| file.0.clone()), ..search(folders) };
+    let debug_path = debug.as_ref().map(|file| file.0.clone());
+    let search = Search { debug: debug_path, mapped: Some(mapped.into()), ..search(folders) };
     Binary::load(&plain(path)?.0, &search).map_err(|error| error.to_string())
 }
 
@@ -317,7 +318,8 @@ impl Archive<'_> {
             return Ok(Some(known.clone()));
         }
         let path = self.path(&key)?;
-        let loaded = load(&path, &self.options.symbols).map(Arc::new);
+        let mapped = change.find("path")?.map_or(Ok(""), |node| node.text())?;
+        let loaded = load(&path, mapped, &self.options.symbols).map(Arc::new);
         self.binaries.insert(name, loaded.clone());
         Ok(Some(loaded))
     }

@@ -6,6 +6,7 @@ use pt_flow::Flow;
 use pt_image::Symbols;
 use ruzstd::encoding::{compress_to_vec, CompressionLevel};
 use std::path::PathBuf;
+use std::process::Command;
 
 struct Store(PathBuf);
 
@@ -145,4 +146,42 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
     let [stream] = &capture.streams[..] else { panic!("it is one stream") };
     assert_eq!((stream.of, &stream.epochs[..], &*capture.names[&8]), (Of::Core(3), &[(0, 0)][..], "main"));
     assert_eq!((capture.views[0].pid, capture.views[0].tid, capture.views[0].image), (7, 8, 0));
+}
+
+/// The package has the name of the program; what the store has of the program is called by its content.
+#[test]
+fn a_package_of_debug_information_is_found_in_a_folder_of_symbols() {
+    let maps = r#"{"version": 1, "processes": [{"pid": 7, "changes": [
+        {"epoch": 1, "event": "map", "address": 0, "size_bytes": 65536, "offset": 0, "path": "/x/program",
+         "binary": "binaries/b1"}]}]}"#;
+    let Some(store) = store("package-session", maps) else { return };
+    let folder = store.0.join("symbols");
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = "static inline __attribute__((always_inline)) int inner(volatile int *x) { return *x += 3; }\n\
+                  int outer(volatile int *x) { return inner(x); }\n";
+    std::fs::write(folder.join("program.c"), source).unwrap();
+    let run = |tool: &str, arguments: &[&str]| {
+        let ran = Command::new(tool).args(arguments).current_dir(&folder).output();
+        ran.is_ok_and(|output| output.status.success())
+    };
+    let flags = ["-O1", "-g", "-gsplit-dwarf", "-gdwarf-4", "-shared", "-nostdlib", "-o", "program", "program.c"];
+    if !run("gcc", &flags) || !run("dwp", &["-e", "program", "-o", "program.dwp"]) {
+        eprintln!("skipped: gcc or dwp is not installed");
+        return;
+    }
+    std::fs::rename(folder.join("program"), store.0.join("binaries/b1")).unwrap();
+    for dwo in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if dwo.extension().is_some_and(|extension| extension == "dwo") {
+            std::fs::remove_file(dwo).unwrap();
+        }
+    }
+    let inlined = |symbols: Vec<PathBuf>| {
+        let capture = open(&store.0.join("raw/s1"), &Options { symbols, ..Options::default() }).unwrap();
+        let image = &capture.images[0];
+        let binary = image.binary(image.place(1, 0x1000).space).unwrap();
+        let outer = binary.functions().iter().find(|one| binary.name(one).as_deref() == Some("outer")).unwrap();
+        let frames = (outer.address..outer.address + outer.size).flat_map(|address| binary.frames(address));
+        frames.filter_map(|frame| frame.function).any(|name| name == "inner")
+    };
+    assert_eq!([inlined(vec![]), inlined(vec![folder.clone()])], [false, true]);
 }

@@ -15,7 +15,10 @@ use std::path::{Component, Path, PathBuf};
 pub struct Search {
     /// The debug file itself, when it is known.
     pub debug: Option<PathBuf>,
-    /// Laid out like `/usr/lib/debug`; `.dwo` and `.dwp` files may stand in them directly.
+    /// What the binary was mapped as, where the file that is read is a copy without its name.
+    pub mapped: Option<PathBuf>,
+    /// Laid out like `/usr/lib/debug`; `.dwo` and `.dwp` files and what debug files have in common may stand in them
+    /// directly.
     pub folders: Vec<PathBuf>,
     /// Paths that the binary names are looked at, wherever they lead. Right for programs built here, not for files of
     /// strangers.
@@ -27,7 +30,7 @@ impl Search {
     /// As debuggers do on the machine that built or installed the program.
     pub fn here() -> Search {
         let folders = vec![PathBuf::from("/usr/lib/debug")];
-        Search { debug: None, folders, recorded_paths: true, caches: Caches::of_user() }
+        Search { folders, recorded_paths: true, caches: Caches::of_user(), ..Search::default() }
     }
 
     /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
@@ -44,10 +47,11 @@ impl Search {
         let (name, checksum) = file.gnu_debuglink().ok().flatten()?;
         let name = plain_name(name)?;
         let path = path.canonicalize().ok()?;
-        let folder = path.parent()?;
-        let beside = [folder.join(name), folder.join(".debug").join(name)];
-        let below = self.folders.iter().map(|root| root.join(folder.strip_prefix("/").unwrap_or(folder)).join(name));
-        beside.into_iter().chain(below).filter(|candidate| *candidate != path).find(|candidate| {
+        let beside = path.parent().filter(|_| self.mapped.is_none());
+        let beside = beside.map(|folder| [folder.join(name), folder.join(".debug").join(name)]);
+        let folder = below_root(self.mapped.as_deref().unwrap_or(&path).parent()?)?;
+        let below = self.folders.iter().map(|root| root.join(folder).join(name));
+        beside.into_iter().flatten().chain(below).filter(|candidate| *candidate != path).find(|candidate| {
             if build_id.is_empty() {
                 Bytes::open(candidate).is_ok_and(|bytes| crc32fast::hash(&bytes) == checksum)
             } else {
@@ -62,7 +66,7 @@ impl Search {
         let named = path.parent()?.join(OsStr::from_bytes(name));
         let mut candidates = self.by_build_id(build_id);
         let base = named.file_name()?;
-        candidates.extend(self.folders.iter().map(|root| root.join(".dwz").join(base)));
+        candidates.extend(self.folders.iter().flat_map(|root| [root.join(".dwz").join(base), root.join(base)]));
         if self.recorded_paths {
             candidates.push(named);
         }
@@ -71,11 +75,10 @@ impl Search {
 
     /// Where the package of split debug information of the binary at `path` may be.
     pub(crate) fn packages(&self, path: &Path) -> Vec<PathBuf> {
-        let Some(name) = path.file_name() else { return Vec::new() };
+        let Some(name) = self.mapped.as_deref().unwrap_or(path).file_name() else { return Vec::new() };
         let mut name = name.to_owned();
         name.push(".dwp");
-        let below = self.folders.iter().map(|root| root.join(&name));
-        std::iter::once(path.with_file_name(&name)).chain(below).filter(|path| path.is_file()).collect()
+        self.beside_and_in_folders(path, &name)
     }
 
     /// Where the split debug information may be that the binary at `path` calls `name`, relative to `folder`.
@@ -83,13 +86,16 @@ impl Search {
         let name = Path::new(OsStr::from_bytes(name));
         let recorded = Path::new(OsStr::from_bytes(folder)).join(name);
         let Some(base) = name.file_name() else { return Vec::new() };
-        let mut found = vec![path.with_file_name(base)];
-        found.extend(self.folders.iter().map(|root| root.join(base)));
-        if self.recorded_paths {
-            found.push(recorded);
-        }
-        found.retain(|path| path.is_file());
+        let mut found = self.beside_and_in_folders(path, base);
+        found.extend(Some(recorded).filter(|path| self.recorded_paths && path.is_file()));
         found
+    }
+
+    fn beside_and_in_folders(&self, path: &Path, name: &OsStr) -> Vec<PathBuf> {
+        // Nothing that belongs to it stands beside a copy.
+        let beside = self.mapped.is_none().then(|| path.with_file_name(name));
+        let inside = self.folders.iter().map(|root| root.join(name));
+        beside.into_iter().chain(inside).filter(|path| path.is_file()).collect()
     }
 
     fn by_build_id(&self, build_id: &[u8]) -> Vec<PathBuf> {
@@ -108,6 +114,12 @@ fn plain_name(name: &[u8]) -> Option<&Path> {
     let path = Path::new(OsStr::from_bytes(name));
     let mut parts = path.components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)).then_some(path)
+}
+
+/// The folder as the debug folders repeat it; `None` for one that leads out of them.
+fn below_root(folder: &Path) -> Option<&Path> {
+    let folder = folder.strip_prefix("/").unwrap_or(folder);
+    folder.components().all(|part| matches!(part, Component::Normal(_))).then_some(folder)
 }
 
 /// False for the stripped file itself, which has the same build id.

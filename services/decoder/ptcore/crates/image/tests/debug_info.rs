@@ -160,6 +160,14 @@ fn split_debug_information_in_a_package() {
         folder.run(tool.0, &["-e", "program", "-o", "program.dwp"]);
         std::fs::remove_file(folder.join("program.dwo")).unwrap();
         has_everything(&load(&folder, &Search::default()));
+        // It has the name of the program, not that of a copy.
+        let packages = folder.join("packages");
+        std::fs::create_dir(&packages).unwrap();
+        std::fs::rename(folder.join("program.dwp"), packages.join("program.dwp")).unwrap();
+        std::fs::rename(folder.join("program"), folder.join("copy")).unwrap();
+        let mapped = Some("/usr/bin/program".into());
+        let search = Search { mapped, folders: vec![packages], ..Search::default() };
+        has_everything(&Binary::load(&folder.join("copy"), &search).unwrap());
     }
 }
 
@@ -188,7 +196,14 @@ fn a_debug_file_that_the_program_links_to() {
         let below = root.join(folder.path().strip_prefix("/").unwrap());
         std::fs::create_dir_all(&below).unwrap();
         std::fs::rename(folder.join(".debug/program.debug"), below.join("program.debug")).unwrap();
-        has_everything(&load(&folder, &Search { folders: vec![root], ..Search::default() }));
+        let search = Search { folders: vec![root], ..Search::default() };
+        has_everything(&load(&folder, &search));
+        // Of a copy the folder counts in which the program was.
+        std::fs::create_dir(folder.join("copies")).unwrap();
+        std::fs::copy(folder.join("program"), folder.join("copies/copy")).unwrap();
+        let copy = |mapped| Binary::load(&folder.join("copies/copy"), &Search { mapped, ..search.clone() }).unwrap();
+        has_everything(&copy(Some(folder.join("program"))));
+        assert_ne!(copy(None).symbol_status(), "debug");
         let binary = load(&folder, &Search::default());
         assert!(binary.symbol_status().starts_with("dynsym") || binary.symbol_status().starts_with("none"));
     }
@@ -272,7 +287,10 @@ fn what_debug_files_have_in_common() {
     has_everything(&load(&folder, &recorded()));
     std::fs::create_dir_all(folder.join("root/.dwz")).unwrap();
     std::fs::rename(folder.join("common.debug"), folder.join("root/.dwz/common.debug")).unwrap();
-    has_everything(&load(&folder, &Search { folders: vec![folder.join("root")], ..Search::default() }));
+    let search = Search { folders: vec![folder.join("root")], ..Search::default() };
+    has_everything(&load(&folder, &search));
+    std::fs::rename(folder.join("root/.dwz/common.debug"), folder.join("root/common.debug")).unwrap();
+    has_everything(&load(&folder, &search));
 }
 
 #[test]
