@@ -25,12 +25,57 @@ pub fn demangle(name: &str) -> String {
 }
 
 fn cpp(name: &str) -> Option<String> {
+    if let Some((what, function)) = thunk(name) {
+        return cpp_after(what, &format!("_Z{function}"));
+    }
+    cpp_after("", name)
+}
+
+fn cpp_after(before: &str, name: &str) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(RECURSION);
     let symbol = Symbol::new_with_options(name, &parse).ok()?;
     let options = DemangleOptions::new().no_return_type().recursion_limit(RECURSION);
-    let mut text = Limited(String::new());
+    let mut text = Limited(before.to_owned());
     symbol.structured_demangle(&mut text, &options).ok()?;
-    Some(text.0)
+    Some(literal_operators(text.0))
+}
+
+/// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term
+/// with numbers. Itanium C++ ABI, 5.1.4, "Virtual Tables and RTTI".
+fn thunk(name: &str) -> Option<(&'static str, &str)> {
+    let rest = name.strip_prefix("_ZT")?;
+    Some(match rest.as_bytes().first()? {
+        b'h' => ("non-virtual thunk to ", behind_offset(rest)?),
+        b'v' => ("virtual thunk to ", behind_offset(rest)?),
+        b'c' => ("covariant return thunk to ", behind_offset(behind_offset(&rest[1..])?)?),
+        _ => return None,
+    })
+}
+
+/// What comes behind a call offset: `h` with one number, `v` with two, each with a `_` behind it.
+fn behind_offset(text: &str) -> Option<&str> {
+    let number = |text| {
+        let text: &str = text;
+        text.trim_start_matches(|one: char| one == 'n' || one.is_ascii_digit()).strip_prefix('_')
+    };
+    match text.strip_prefix('h') {
+        Some(rest) => number(rest),
+        None => number(number(text.strip_prefix('v')?)?),
+    }
+}
+
+/// `operator"" _km` for what cpp_demangle writes as `operator_km::operator ""`.
+fn literal_operators(mut text: String) -> String {
+    const WRITTEN: &str = "::operator \"\"";
+    while let Some(end) = text.find(WRITTEN) {
+        let Some(start) = text[..end].rfind("operator") else { break };
+        let suffix = text[start + "operator".len()..end].to_owned();
+        if suffix.is_empty() || !suffix.chars().all(|one| one == '_' || one.is_alphanumeric()) {
+            break;
+        }
+        text.replace_range(start..end + WRITTEN.len(), &format!("operator\"\" {suffix}"));
+    }
+    text
 }
 
 /// Text of bounded length: substitutions let a short mangled name grow without end.
@@ -59,6 +104,29 @@ mod tests {
     fn rust_names_lose_their_hash() {
         assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+    }
+
+    #[test]
+    fn thunks_say_where_they_lead() {
+        for (name, expected) in [
+            ("_ZThn8_N1D2wfEi", "non-virtual thunk to D::wf(int)"),
+            ("_ZTv0_n24_N1D1xEv", "virtual thunk to D::x()"),
+            ("_ZTch0_v0_n24_N1D1cEv", "covariant return thunk to D::c()"),
+            ("_ZThn8_N1DD1Ev", "non-virtual thunk to D::~D()"),
+        ] {
+            assert_eq!(demangle(name), expected);
+        }
+        for name in ["_ZTh", "_ZTv0_", "_ZTch0_", "_ZThn8_", "_ZTc\u{e9}"] {
+            assert_eq!(demangle(name), name);
+        }
+    }
+
+    #[test]
+    fn operators_of_literals_are_written_as_in_the_source() {
+        assert_eq!(demangle("_Zli3_kmy"), "operator\"\" _km(unsigned long long)");
+        assert_eq!(demangle("_ZN5unitsli2_sEPKcm"), "units::operator\"\" _s(char const*, unsigned long)");
+        let inside = demangle("_ZZN5unitsli3_kmEyENKUlvE_clEv");
+        assert!(inside.starts_with("units::operator\"\" _km(unsigned long long)::{lambda()#1}"), "{inside}");
     }
 
     #[test]
