@@ -8,13 +8,15 @@ import json
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from permille.cli import exit_codes
 from permille.cli.rendering.error_text import error_json, error_text
-from permille.mesh.errors import Internal, InvalidArgument, PermilleError
+from permille.cli.standard_streams import FULL, guard_standard_streams
+from permille.mesh.errors import Internal, InvalidArgument, PermilleError, ResourceExhausted
 from typer.core import TyperGroup
 
 COMMANDS = {
@@ -108,21 +110,35 @@ def permille(
 
 def main() -> None:
     """Runs one command; every error ends as a message with a way out and an exit code."""
+    guard_standard_streams()
     try:
         app(prog_name="permille")
     except PermilleError as error:
         _end(error)
+    except OSError as error:
+        _end(_no_room(error) if error.errno in FULL else _defect(error))
     except Exception as error:
         _end(_defect(error))
 
 
 def _end(error: PermilleError) -> None:
-    sys.stdout.flush()
+    # Of two errors the first is told.
+    with suppress(PermilleError, BrokenPipeError):
+        sys.stdout.flush()
     if "--json" in sys.argv:
         sys.stderr.write(json.dumps(error_json(error), ensure_ascii=False) + "\n")
     else:
         sys.stderr.write(error_text(error) + "\n")
     raise SystemExit(exit_codes.exit_code(error)) from None
+
+
+def _no_room(error: OSError) -> ResourceExhausted:
+    place = f" for {error.filename}" if error.filename else f" in {tempfile.gettempdir()}"
+    return ResourceExhausted(
+        f"there is no room{place}: {error.strerror}",
+        reason="DISK_FULL",
+        help="make room, or name another folder for temporary files with TMPDIR",
+    )
 
 
 def _defect(error: Exception) -> Internal:

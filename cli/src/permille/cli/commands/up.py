@@ -15,6 +15,7 @@ from permille.cli.supervision.events import Event
 from permille.cli.supervision.state_lock import state_lock
 from permille.cli.supervision.supervisor import Supervisor
 from permille.mesh import logs
+from permille.mesh.errors import PermilleError
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -53,8 +54,8 @@ def up(
         try:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Nobody listens any more: the services matter, not the words.
+        except (BrokenPipeError, PermilleError):
+            # Nobody listens any more, or the disk is full: the services matter, not the words.
             sys.stdout = sys.stderr
 
     async def run() -> None:

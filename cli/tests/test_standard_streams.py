@@ -1,0 +1,72 @@
+"""Standard output that takes nothing, for every command: an error with a way out and a code, and no defect."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import PERMILLE, Mesh, plain_environment
+from .test_pt import ROUND
+
+COMMANDS = [["--help"], ["--version"], ["doctor", "--json"]]
+LAYERS = [["pt", "stat"], ["pt", "dump"], ["pt", "dump", "--json"]]
+
+
+@pytest.fixture(params=COMMANDS + LAYERS, ids=" ".join)
+def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A command that says something and needs no mesh."""
+    command: list[str] = request.param
+    if command not in LAYERS:
+        return command
+    file = tmp_path_factory.mktemp("recording") / "trace.pt"
+    file.write_bytes(ROUND)
+    return [*command, str(file)]
+
+
+def permille_into(output: str, words: list[str], temporary: Path) -> subprocess.CompletedProcess[str]:
+    """A command with its streams redirected as a shell says it."""
+    command = ["sh", "-c", f'exec "$@" {output}', "sh", sys.executable, str(PERMILLE), *words]
+    environment = {**plain_environment(), "TMPDIR": str(temporary), "PERMILLE_STATE_DIR": str(temporary / "state")}
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert list(temporary.glob("permille-defect-*")) == []
+    return done
+
+
+def told(words: list[str], done: subprocess.CompletedProcess[str]) -> str:
+    if "--json" not in words:
+        assert "what to do: " in done.stderr
+        return done.stderr.partition("reason: ")[2].strip()
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    assert error["message"].startswith("cannot write standard output: ")
+    assert error["help"]
+    return str(error["reason"])
+
+
+def test_a_full_disk_is_no_defect(words: list[str], tmp_path: Path) -> None:
+    done = permille_into(">/dev/full", words, tmp_path)
+    assert (done.returncode, told(words, done)) == (8, "DISK_FULL")
+
+
+def test_a_closed_output_is_told(words: list[str], tmp_path: Path) -> None:
+    done = permille_into(">&-", words, tmp_path)
+    assert (done.returncode, told(words, done)) == (4, "OUTPUT_FAILED")
+
+
+@pytest.mark.parametrize("output", ["2>/dev/full", "2>&-"])
+def test_words_beside_the_answer_that_find_no_room_do_not_hinder_it(tmp_path: Path, output: str) -> None:
+    file = tmp_path / "trace.pt"
+    file.write_bytes(ROUND)
+    # It warns that no instruction can be decoded.
+    assert permille_into(f"{output} >/dev/null", ["pt", "stat", str(file)], tmp_path).returncode == 0
+    assert permille_into(output, ["pt", "stat", str(tmp_path / "none")], tmp_path).returncode == 3
+
+
+def test_an_answer_of_the_mesh_that_finds_no_room(mesh: Mesh, tmp_path: Path) -> None:
+    for words in (["sessions", "--json"], ["query", "SELECT 1"]):
+        done = permille_into(">/dev/full", [*words, "--state-dir", str(mesh.state)], tmp_path)
+        assert (done.returncode, told(words, done)) == (8, "DISK_FULL")
