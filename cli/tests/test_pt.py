@@ -135,6 +135,27 @@ def test_a_program_gives_its_functions_names(raw: Path, tmp_path: Path) -> None:
     assert "_start+0x1" in told
 
 
+def test_names_of_a_recording_do_nothing_to_a_terminal(raw: Path, tmp_path: Path) -> None:
+    source, program = tmp_path / "a.s", tmp_path / "pro\n\x1bgram"
+    source.write_text(
+        ".globl evilXY\n.type evilXY, @function\nevilXY: nop\njne 1f\nnop\nnop\n1: ret\n.size evilXY, .-evilXY\n"
+    )
+    link = ["-nostdlib", "-static", "-Wl,-e,evilXY", f"-Wl,-Ttext={BASE:#x}"]
+    subprocess.run(["cc", *link, "-o", program, source], check=True)
+    program.write_bytes(program.read_bytes().replace(b"evilXY", b"evil\n\x1b"))
+    image = f"{program}:{program.read_bytes().index(CODE)}:{len(CODE)}:{BASE:#x}"
+    for command in (["flow"], ["flow", "--blocks"], ["calls"], ["calls", "--table"]):
+        told = pt(*command, raw, "-i", image).stdout
+        assert r"evil\x0a\x1b" in told
+        assert "\x1b" not in told
+    assert r"[pro\x0a\x1bgram]" in pt("calls", "--table", raw, "-i", image).stdout
+    # Programs have the names themselves.
+    assert {(row["function"], row["module"]) for row in rows("calls", raw, "-i", image)} == {
+        ("evil\n\x1b", str(program))
+    }
+    assert r"\x1bgram.none" in pt("stat", f"{program}.none", code=3).stderr
+
+
 def test_damaged_packets_are_errors_with_their_offset(raw: Path, image: str) -> None:
     raw.write_bytes(ROUND + b"\x05\x01\x02" + ROUND)
     told = json.loads(pt("stat", raw, "--image", image, "--json").stdout)

@@ -210,3 +210,17 @@ def test_no_name_can_end_the_script_that_holds_the_data() -> None:
     assert "</script>" not in page
     assert "<!--" not in page
     assert "\\u003c/script>" in in_script(evil.name)
+
+
+def test_names_of_a_recording_keep_to_their_line() -> None:
+    evil = "a\n\x1b[31mb"
+    rows = [
+        function(evil, 10, file=f"/src/{evil}", line=3),
+        function("x", 5, symbol_status=f"none: {evil}", module=evil),
+    ]
+    losses = [LossRow(evil, evil, 1, 2, 3)]
+    report = Report(replace(SESSION, target=evil), rows, [], losses, remarks=[evil], inlined=[InlinedRow(-1, evil, 1)])
+    told = text(report)
+    assert "\x1b" not in told
+    # The target, a function, its file, a module, what was lost and why, a remark.
+    assert told.count(r"a\x0a\x1b[31mb") >= 7

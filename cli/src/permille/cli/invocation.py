@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from permille.cli.rendering.terminal_text import escaped_lines
 from permille.mesh.config import MeshConfig, load
 from rich.console import Console
+from rich.text import Text
 
 _PANEL = "Every command"
 
@@ -85,6 +87,10 @@ class Invocation:
 
 
 class _Lines(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Without what would steer the terminal: rich's own styles come behind it."""
+        return super().render_str(escaped_lines(text), **options)
+
     def on_broken_pipe(self) -> None:
         """Leaves the error to `command`, as all else that writes does; rich itself would end with code 1."""
         raise  # noqa: PLE0704 - called while the error is handled

@@ -9,6 +9,7 @@ import typer
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import size
 from permille.cli.session_list import ListedSession, chosen, list_sessions
 from permille.mesh.errors import Cancelled, InvalidArgument
@@ -63,7 +64,7 @@ async def _delete(
 
 def _confirm(invocation: Invocation, sessions: list[ListedSession]) -> None:
     for one in sessions:
-        invocation.notes.print(f"{one.name}: {one.target}, {size(one.stored_bytes)}", markup=False)
+        invocation.notes.print(f"{one.name}: {escaped(one.target)}, {size(one.stored_bytes)}", markup=False)
     if not sys.stdin.isatty():
         raise InvalidArgument(
             "nobody can be asked whether to delete for good: standard input is no terminal",

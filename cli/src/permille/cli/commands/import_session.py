@@ -15,6 +15,7 @@ from permille.cli.capture_options import reading
 from permille.cli.client import MeshClient, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, size
 from permille.cli.report_data import decode
 from permille.cli.session_import.session_content import SessionContent, session_content
@@ -115,7 +116,7 @@ def _tell(
         )
         return
     for note in notes:
-        invocation.notes.print(f"note: {note}", markup=False)
+        invocation.notes.print(f"note: {escaped(note)}", markup=False)
     known = ", which was there already" if sent.existed else f", {size(result.raw_bytes)} of packets"
     lost = f", {size(result.lost_bytes)} lost" if result.lost_bytes else ""
     session_id = sent.session.rpartition("/")[2]

@@ -12,6 +12,7 @@ from permille.cli.capture_file import Given, chosen_streams, open_capture, read_
 from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import peak_memory_bytes, stat_lines, total
+from permille.cli.rendering.terminal_text import escaped
 from permille.mesh.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def stat(
         invocation.print_json(told)
     else:
         for line in stat_lines(told):
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(escaped(line) + "\n")
     flow = told["total"]["flow"]
     missing = any(error["reason"].startswith("no-code") for one in counted for error in one["errors"])
     if flow is not None and flow["instructions"] == 0 and missing:
@@ -241,7 +242,7 @@ def _no_code(file: Path) -> str:
 
 def _tell_warnings(invocation: Invocation, capture: Capture) -> None:
     for warning in capture.warnings:
-        invocation.notes.print(f"warning: {warning}", markup=False)
+        invocation.notes.print(f"warning: {escaped(warning)}", markup=False)
 
 
 def _write(batches: Iterable[bytes]) -> None:

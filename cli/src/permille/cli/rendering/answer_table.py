@@ -9,8 +9,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from permille.cli.rendering.table_cell import cell
 from rich.table import Table
-from rich.text import Text
 
 
 def answer_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
@@ -18,9 +18,9 @@ def answer_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Tabl
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         numeric = any(_is_number(row[name]) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(cell(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_text(row[name])) for name in columns))
+        table.add_row(*(cell(_text(row[name])) for name in columns))
     return table
 
 

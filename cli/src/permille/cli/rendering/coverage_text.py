@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.no_calls import no_calls_text
+from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.trace_lines import estimate_line, not_planned_lines, unreachable_line
 from permille.cli.rendering.units import count, share, size
 from rich.console import RenderableType
@@ -26,7 +27,7 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
     Where no session has a call that is said instead of what has been seen.
     """
     if found.replicas and not any(replica.functions for replica in found.replicas):
-        yield Text(no_calls_text("what was recorded", [replica.session for replica in found.replicas]))
+        yield cell(no_calls_text("what was recorded", [replica.session for replica in found.replicas]))
     else:
         yield _version_table(found.versions)
     yield ""
@@ -35,7 +36,7 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
         table.add_column(name, justify="right", no_wrap=True)
     for replica in found.replicas:
         table.add_row(
-            Text(replica.session),
+            cell(replica.session),
             size(replica.raw_bytes),
             count(replica.functions),
             count(replica.filled_functions),
@@ -46,7 +47,7 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
         )
     yield table
     if found.older_sessions:
-        yield Text(f"{count(found.older_sessions)} older sessions are not looked at")
+        yield cell(f"{count(found.older_sessions)} older sessions are not looked at")
     if found.functions:
         yield ""
         yield _function_table(found)
@@ -60,14 +61,14 @@ def coverage_text(found: coverage_pb2.GetCoverageResponse) -> Iterator[Renderabl
 
 def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
     """The cost, each session's period with its reasons, who is chosen and why, and what will be missing."""
-    yield Text(estimate_line(plan))
+    yield cell(estimate_line(plan))
     if left_out := unreachable_line(plan):
-        yield Text(left_out)
+        yield cell(left_out)
     yield from map(Text, not_planned_lines(plan))
-    yield Text(f"cores traced: {plan.expected_core_seconds:.2f} core-seconds")
-    yield Text(slowdown_line(plan))
+    yield cell(f"cores traced: {plan.expected_core_seconds:.2f} core-seconds")
+    yield cell(slowdown_line(plan))
     if plan.later:
-        yield Text(f"one first; {count(len(plan.later))} more may follow, one at a time, while they pay")
+        yield cell(f"one first; {count(len(plan.later))} more may follow, one at a time, while they pay")
     for session in plan.nodes[:_MOST_ROWS]:
         if session.period_terms:
             yield ""
@@ -84,18 +85,18 @@ def plan_text(plan: coverage_pb2.Plan) -> Iterator[RenderableType]:
             choice.node.removeprefix("nodes/"),
             choice.zone,
             str(choice.pid),
-            Text(choice.process_name),
+            cell(choice.process_name),
             "yes" if choice.chosen else "no",
-            Text(choice.reason),
+            cell(choice.reason),
         )
     yield table
     if len(plan.choices) > _MOST_ROWS:
-        yield Text(f"{count(len(plan.choices) - _MOST_ROWS)} more: --json lists all")
+        yield cell(f"{count(len(plan.choices) - _MOST_ROWS)} more: --json lists all")
     yield ""
     if plan.coverage:
         yield _version_table(plan.coverage, after=True)
     else:
-        yield Text("what will be missing is unknown: no session of it is decoded, or the tables do not answer")
+        yield cell("what will be missing is unknown: no session of it is decoded, or the tables do not answer")
 
 
 def slowdown_line(plan: coverage_pb2.Plan) -> str:
@@ -123,7 +124,7 @@ def rounds_text(result: coverage_pb2.CoverageResult) -> Iterator[RenderableType]
             count(done.new_functions),
             count(done.functions),
             _then(done),
-            Text(done.reason),
+            cell(done.reason),
         )
     yield table
 
@@ -181,7 +182,7 @@ def _version_table(versions: Sequence[coverage_pb2.VersionCoverage], *, after: b
     for version in versions:
         alone = version.sessions < 2
         row: list[RenderableType] = [
-            Text(PurePath(version.module).name),
+            cell(PurePath(version.module).name),
             version.build_id[:12],
             count(version.sessions),
             count(version.functions.seen),
@@ -202,8 +203,8 @@ def _function_table(found: coverage_pb2.GetCoverageResponse) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for function in found.functions:
         table.add_row(
-            Text(function.name),
-            Text(PurePath(function.module).name),
+            cell(function.name),
+            cell(PurePath(function.module).name),
             count(function.sessions),
             count(function.calls),
             count(function.self_instructions),
@@ -219,8 +220,8 @@ def _edge_table(found: coverage_pb2.GetCoverageResponse) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for edge in found.edges:
         table.add_row(
-            Text(f"{edge.caller} > {edge.callee}"),
-            Text(PurePath(edge.callee_module).name),
+            cell(f"{edge.caller} > {edge.callee}"),
+            cell(PurePath(edge.callee_module).name),
             count(edge.sessions),
             count(edge.calls),
             share(edge.share, 1).removesuffix(" %"),
@@ -241,8 +242,8 @@ def _path_table(found: coverage_pb2.GetCoverageResponse) -> Table:
     for path in found.paths:
         depths.append(depths[path.caller - 1] + 1 if path.caller else 0)
         table.add_row(
-            Text(" " * depths[-1] + path.name),
-            Text(PurePath(path.module).name),
+            cell(" " * depths[-1] + path.name),
+            cell(PurePath(path.module).name),
             count(path.sessions),
             count(path.calls),
             count(path.total_instructions),
@@ -257,7 +258,7 @@ def _term_table(title: str, terms: Sequence[coverage_pb2.Term]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for term in terms:
-        table.add_row(term.name, f"{term.value:.2f}", f"{term.weight:g}", f"{term.contribution:.1f}", Text(term.detail))
+        table.add_row(term.name, f"{term.value:.2f}", f"{term.weight:g}", f"{term.contribution:.1f}", cell(term.detail))
     return table
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from permille.api.coverage.v1 import coverage_pb2
 from permille.cli.rendering.more_rows import more_text
 from permille.cli.rendering.no_calls import no_calls_text
+from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.units import count
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 Difference = coverage_pb2.Difference
 
@@ -23,24 +23,24 @@ def diff_text(found: coverage_pb2.DiffCoverageResponse, measure: str) -> Iterato
 
     Where a side has no calls at all there is nothing to compare: that is said instead.
     """
-    yield Text(f"A: {', '.join(found.a)}")
-    yield Text(f"B: {', '.join(found.b)}")
+    yield cell(f"A: {', '.join(found.a)}")
+    yield cell(f"B: {', '.join(found.b)}")
     if silent := _silent(found):
         for side, sessions in silent.items():
-            yield Text(no_calls_text(side, sessions))
+            yield cell(no_calls_text(side, sessions))
         return
-    yield Text(f"alike: {100 * found.similarity:.1f} % of the calls' distribution over functions")
+    yield cell(f"alike: {100 * found.similarity:.1f} % of the calls' distribution over functions")
     for title, rows, total in (
         (f"Functions, by {measure}", found.functions, found.functions_total),
         ("Calls of one function by another", found.calls, found.calls_total),
     ):
         yield ""
-        yield _table(title, rows, total) if rows else Text(f"{title}: no difference")
+        yield _table(title, rows, total) if rows else cell(f"{title}: no difference")
     if found.paths:
         yield ""
         yield _table("Call paths", found.paths, found.paths_total, option="--paths")
     if found.paths_left_out:
-        yield Text(
+        yield cell(
             f"{count(found.paths_left_out)} paths are left out: of the other side only the heaviest were looked at"
         )
 
@@ -109,8 +109,8 @@ def _table(title: str, rows: Sequence[Difference], total: int, *, option: str = 
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(" > ".join(filter(None, (row.caller, *row.callers, row.name)))),
-            Text(PurePath(row.module).name),
+            cell(" > ".join(filter(None, (row.caller, *row.callers, row.name)))),
+            cell(PurePath(row.module).name),
             change_text(row),
             count(row.count_a),
             f"{100 * row.share_a:.3f}",

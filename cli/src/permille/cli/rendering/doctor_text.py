@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.terminal_text import escaped
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,10 +22,10 @@ def doctor_text(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _mesh(diagnosis)
     yield ""
     if diagnosis.can_record:
-        yield Text("This machine can record.", "bold green")
+        yield cell("This machine can record.", "bold green")
     else:
         missing = ", ".join(check.name for check in diagnosis.checks if check.needed and not check.available)
-        yield Text(f"This machine cannot record yet; missing: {missing}", "bold red")
+        yield cell(f"This machine cannot record yet; missing: {missing}", "bold red")
 
 
 def _machine(diagnosis: Diagnosis) -> Table:
@@ -33,33 +35,33 @@ def _machine(diagnosis: Diagnosis) -> Table:
     table.add_column("FOUND", overflow="fold")
     table.add_column("COMMAND THAT FIXES IT", overflow="fold")
     for check in diagnosis.checks:
-        state = Text("yes", "green") if check.available else Text("no", "bold red" if check.needed else "yellow")
-        table.add_row(Text(check.name), state, Text(check.detail), Text(check.fix))
+        state = cell("yes", "green") if check.available else cell("no", "bold red" if check.needed else "yellow")
+        table.add_row(cell(check.name), state, cell(check.detail), cell(check.fix))
     return table
 
 
 def _mesh(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     mesh = diagnosis.mesh
     if mesh.up_pid:
-        yield Text(f"permille up runs here (pid {mesh.up_pid})")
+        yield cell(f"permille up runs here (pid {mesh.up_pid})")
     if mesh.error is not None:
-        yield Text(f"mesh: {mesh.error.message}" + (f"\n  {mesh.error.help}" if mesh.error.help else ""))
+        yield Text(f"mesh: {escaped(mesh.error.message)}" + (f"\n  {mesh.error.help}" if mesh.error.help else ""))
     if mesh.services:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("SERVICE", "INSTANCE", "ADDRESS", "STATE"):
             table.add_column(name, no_wrap=True)
         for service in mesh.services:
-            state = Text("healthy", "green") if service.healthy else Text("does not answer", "red")
+            state = cell("healthy", "green") if service.healthy else cell("does not answer", "red")
             table.add_row(
                 service.service,
                 service.instance,
                 service.address,
-                state if service.address else Text("not running", "red"),
+                state if service.address else cell("not running", "red"),
             )
         yield table
     if mesh.node is not None:
         processes = mesh.node.processes
-        yield Text("recordable now: " + ("" if processes else "nothing; permille run -- CMD starts a program"))
+        yield cell("recordable now: " + ("" if processes else "nothing; permille run -- CMD starts a program"))
         for process in processes:
             busy = f"  recorded by {process.session}" if process.session else ""
-            yield Text(f"  pid {process.pid}  {process.name}  {process.threads} threads{busy}")
+            yield cell(f"  pid {process.pid}  {process.name}  {process.threads} threads{busy}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from permille.cli.rendering.terminal_text import escaped_lines
 from permille.mesh.errors import PermilleError
 
 
@@ -14,7 +15,7 @@ def error_text(error: PermilleError) -> str:
         lines.append(f"  trying again after {error.retry_after_s:g} s can help")
     if error.reason:
         lines.append(f"  reason: {error.reason}")
-    return "\n".join(lines)
+    return escaped_lines("\n".join(lines))
 
 
 def error_json(error: PermilleError) -> dict[str, object]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from permille.api.coverage.v1 import coverage_pb2
 from permille.api.operation.v1 import operation_pb2
+from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.trace_lines import operation_json, stage_text
 from permille.cli.rendering.units import moment, retention
 from rich.table import Table
-from rich.text import Text
 
 Operation = operation_pb2.Operation
 _COLOURS = {"done": "green", "failed": "red", "cancelled": "yellow"}
@@ -25,11 +25,11 @@ def operation_table(operations: Sequence[Operation]) -> Table:
         state = _state(one)
         table.add_row(
             one.name,
-            Text(_target(wish.target)),
+            cell(_target(wish.target)),
             _purpose(wish),
             moment(one.create_time.ToNanoseconds()),
-            Text(state if one.done else stage_text(one.progress), style=_COLOURS.get(state, "")),
-            Text(one.caller),
+            cell(state if one.done else stage_text(one.progress), style=_COLOURS.get(state, "")),
+            cell(one.caller),
         )
     return table
 

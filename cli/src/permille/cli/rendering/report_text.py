@@ -7,6 +7,8 @@ from pathlib import PurePath
 
 from permille.cli.rendering.report import CategoryRow, FunctionRow, Order, Report, categories, notes, top
 from permille.cli.rendering.session_table import lost_text
+from permille.cli.rendering.table_cell import cell
+from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.console import RenderableType
 from rich.table import Table
@@ -37,7 +39,7 @@ def report_text(report: Report, orders: Sequence[Order], limit: int) -> Iterator
     yield ""
     yield from _losses(report)
     for note in notes(report):
-        yield Text(f"note: {note.text}" + (f"\n      {note.way_out}" if note.way_out else ""))
+        yield Text(f"note: {escaped(note.text)}" + (f"\n      {note.way_out}" if note.way_out else ""))
 
 
 def _head(report: Report) -> Table:
@@ -45,7 +47,7 @@ def _head(report: Report) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts(report):
-        table.add_row(name, Text(value))
+        table.add_row(name, cell(value))
     return table
 
 
@@ -134,7 +136,7 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
     for row in ranked:
         table.add_row(
             function_text(row),
-            Text(PurePath(row.module).name),
+            cell(PurePath(row.module).name),
             row.category,
             count(row.calls),
             count(row.self_instructions),
@@ -146,9 +148,9 @@ def _function_table(report: Report, order: Order, limit: int) -> Table:
         inside = report.inlined_into(row)
         for one in inside[:_MOST_INLINED]:
             instructions = (count(one.instructions), share(one.instructions, whole).removesuffix(" %"))
-            table.add_row(Text(f"  inlined: {one.chain}", "dim"), "", "", "", *instructions)
+            table.add_row(cell(f"  inlined: {one.chain}", "dim"), "", "", "", *instructions)
         if len(inside) > _MOST_INLINED:
-            table.add_row(Text(f"  and {count(len(inside) - _MOST_INLINED)} more: --json lists all", "dim"))
+            table.add_row(cell(f"  and {count(len(inside) - _MOST_INLINED)} more: --json lists all", "dim"))
     return table
 
 
@@ -171,15 +173,16 @@ def _category_table(rows: Sequence[CategoryRow], whole: int) -> Table:
 
 def function_text(row: FunctionRow) -> Text:
     """The name, with its place in the source where it is known."""
-    text = Text(row.name, style="italic" if row.nameless else "")
+    text = cell(row.name, style="italic" if row.nameless else "")
     if row.file:
-        text.append(f"  {PurePath(row.file).name}:{row.line}" if row.line else f"  {PurePath(row.file).name}", "dim")
+        file = escaped(PurePath(row.file).name)
+        text.append(f"  {file}:{row.line}" if row.line else f"  {file}", "dim")
     return text
 
 
 def _losses(report: Report) -> Iterator[RenderableType]:
     if not report.losses:
-        yield Text("Losses: none" if not report.session.lost_bytes else "Losses")
+        yield cell("Losses: none" if not report.session.lost_bytes else "Losses")
         return
     table = _titled("Losses: what was executed and is not in this report")
     table.add_column("REASON", overflow="fold", ratio=2)
@@ -188,11 +191,11 @@ def _losses(report: Report) -> Iterator[RenderableType]:
     table.add_column("WHAT MAKES IT LESS", overflow="fold", ratio=2)
     for loss in report.losses:
         table.add_row(
-            Text(loss.reason),
+            cell(loss.reason),
             count(loss.places),
             size(loss.size_bytes) if loss.size_bytes else "",
             duration(loss.length_ns) if loss.length_ns else "",
-            Text(loss.knob),
+            cell(loss.knob),
         )
     yield table
 

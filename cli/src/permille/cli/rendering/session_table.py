@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.table import Table
-from rich.text import Text
 
 _COLOURS = {"DECODED": "green", "FAILED": "red", "STORED": "yellow"}
 
@@ -25,10 +25,10 @@ def session_table(sessions: Sequence[Any]) -> Table:
     for one in sessions:
         length = one.end_ns - one.start_ns if one.end_ns > one.start_ns else one.period_ms * 1_000_000
         table.add_row(
-            Text(one.session_id),
-            Text(one.target),
+            cell(one.session_id),
+            cell(one.target),
             moment(one.start_ns),
-            Text(one.state.lower(), style=_COLOURS.get(one.state, "")),
+            cell(one.state.lower(), style=_COLOURS.get(one.state, "")),
             duration(length),
             size(one.raw_bytes),
             lost_text(one.lost_bytes, one.raw_bytes),

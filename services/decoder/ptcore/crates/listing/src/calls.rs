@@ -1,10 +1,11 @@
 //! The calls of a stream as they end, and its functions as a table.
 
 use crate::inlined::Chains;
-use crate::{Code, Form, Inlined, Lines, Page, Row, Value};
+use crate::{escaped, Code, Form, Inlined, Lines, Page, Row, Value};
 use pt_calls::{Batch, FunctionKey, FunctionTotals, Output, Records};
 use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_image::{Categories, Description};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -26,7 +27,7 @@ pub struct CallListing<'p, C> {
     thread: (u32, u32),
     title: Option<String>,
     page: &'p Page,
-    described: Arc<RwLock<Vec<Description>>>,
+    described: Arc<RwLock<Vec<Described>>>,
 }
 
 impl<'p, C: Code> CallListing<'p, C> {
@@ -43,7 +44,7 @@ impl<C: Code> Output for CallListing<'_, C> {
 
     fn take(&mut self, batch: Batch<'_>) {
         if !batch.functions.is_empty() {
-            let describe = |one: &FunctionKey| self.code.describe(one.space, one.function, one.address);
+            let describe = |one: &FunctionKey| Described::new(self.code.describe(one.space, one.function, one.address));
             let new: Vec<_> = batch.functions.iter().map(describe).collect();
             self.described.write().unwrap_or_else(PoisonError::into_inner).extend(new);
         }
@@ -58,6 +59,22 @@ impl<C: Code> Output for CallListing<'_, C> {
     }
 }
 
+/// A function, and its name as text shows it.
+struct Described {
+    known: Description,
+    shown: Option<String>,
+}
+
+impl Described {
+    fn new(known: Description) -> Self {
+        let shown = match escaped(&known.name) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(told) => Some(told),
+        };
+        Described { known, shown }
+    }
+}
+
 /// Calls that ended, of one thread.
 pub struct Ended {
     calls: Records,
@@ -66,7 +83,7 @@ pub struct Ended {
     /// The calls written before are of another thread: the title, if there is any, of this one.
     head: Option<Option<String>>,
     /// By the numbers that the calls name functions by.
-    described: Arc<RwLock<Vec<Description>>>,
+    described: Arc<RwLock<Vec<Described>>>,
 }
 
 /// Writes calls; those deeper than `max_depth` callers are left out (0: none).
@@ -99,13 +116,13 @@ impl<C: Code> CallWriter<'_, C> {
         }
     }
 
-    fn call(&mut self, ended: &Ended, row: usize, described: &[Description], lines: &mut Lines<'_>) {
+    fn call(&mut self, ended: &Ended, row: usize, described: &[Described], lines: &mut Lines<'_>) {
         let records = &ended.calls;
         let depth = records.depth[row];
         if self.max_depth != 0 && depth >= self.max_depth {
             return;
         }
-        let known = &described[records.function[row] as usize];
+        let Described { known, shown: name } = &described[records.function[row] as usize];
         let (start, end) = (records.start_tsc[row], records.end_tsc[row]);
         let (own, all) = (records.instructions[row], records.instructions_total[row]);
         let (parent, at) = (records.parent[row], records.call_address[row]);
@@ -118,7 +135,7 @@ impl<C: Code> CallWriter<'_, C> {
         let line = lines.begin();
         if form == Form::Text {
             let _ = write!(line, "{start:>16}  {:>12}  {own:>14}  {all:>14}  ", end.saturating_sub(start));
-            let _ = write!(line, "{:1$}{2}", "", 2 * depth as usize, known.name);
+            let _ = write!(line, "{:1$}{2}", "", 2 * depth as usize, name.as_ref().unwrap_or(&known.name));
             let mut open = " (";
             for (_, _, shown) in FLAGS.iter().filter(|(bit, _, _)| records.flags[row] & bit != 0) {
                 let _ = write!(line, "{open}{shown}");
@@ -128,7 +145,7 @@ impl<C: Code> CallWriter<'_, C> {
                 line.push(')');
             }
             if !site.is_empty() {
-                let _ = write!(line, "  inlined: {}", site.join(" > "));
+                let _ = write!(line, "  inlined: {}", escaped(&site.join(" > ")));
             }
         } else {
             let mut one = Row::new(form, line);
@@ -200,9 +217,9 @@ pub fn functions(
         let form = lines.form;
         let line = lines.begin();
         if form == Form::Text {
-            let module = known.binary.rsplit('/').next().unwrap_or_default();
+            let module = escaped(known.binary.rsplit('/').next().unwrap_or_default());
             let _ = write!(line, "{:>12}  {own:>14}  {all:>14}  {:>12}  ", function.calls, function.self_ticks);
-            let _ = write!(line, "{:>12}  {category:<15}  {} [{module}]", function.total_ticks, known.name);
+            let _ = write!(line, "{:>12}  {category:<15}  {} [{module}]", function.total_ticks, escaped(&known.name));
         } else {
             let mut one = Row::new(form, line);
             who(&mut one, stream, thread);
@@ -220,7 +237,8 @@ pub fn functions(
         for (chain, instructions) in inside {
             let line = lines.begin();
             if form == Form::Text {
-                let _ = write!(line, "{:>12}  {instructions:>14}  {:65}inlined: {}", "", "", chain.join(" > "));
+                let _ =
+                    write!(line, "{:>12}  {instructions:>14}  {:65}inlined: {}", "", "", escaped(&chain.join(" > ")));
             } else {
                 let mut one = Row::new(form, line);
                 who(&mut one, stream, thread);

@@ -1,5 +1,6 @@
 //! The flow of a stream: blocks or instructions, and what interrupts them.
 
+use crate::escape::into_escaped;
 use crate::notice::{bits, name, put};
 use crate::{Code, Form, Lines, Row, Value, Who};
 use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction};
@@ -149,6 +150,7 @@ impl<'a, 'o, M: Code> FlowListing<'a, 'o, M> {
             Some(_) => (known.address.wrapping_add(place.bias), known.name),
             None => (place.bias, known.binary.rsplit('/').next().unwrap_or_default().to_owned()),
         };
+        let name = if self.lines.form == Form::Text { into_escaped(name) } else { name };
         let (start, end) = (place.start.min(address), place.end.max(address.wrapping_add(1)));
         self.here = Here { epoch, start, end, base, name, module: known.binary };
     }

@@ -7,6 +7,7 @@
 mod calls;
 mod code;
 mod counts;
+mod escape;
 mod flow;
 mod inlined;
 mod lines;
@@ -19,6 +20,7 @@ mod who;
 pub use calls::{functions, CallListing, CallWriter, Dropped};
 pub use code::Code;
 pub use counts::{Branches, Counts, Gap, MAX_GAPS};
+pub use escape::escaped;
 pub use flow::{Detail, FlowListing};
 pub use inlined::{Chains, Inlined};
 pub use lines::{stop, stopped, Form, Lines};

@@ -1,5 +1,6 @@
 //! Where the lines go.
 
+use crate::escaped;
 use std::any::Any;
 use std::panic::resume_unwind;
 
@@ -48,7 +49,7 @@ impl<'o> Lines<'o> {
     pub fn title(&mut self, text: &str) {
         if self.form == Form::Text {
             self.held.push_str("# ");
-            self.held.push_str(text);
+            self.held.push_str(&escaped(text));
             self.end();
         }
     }
@@ -110,6 +111,19 @@ mod tests {
         assert!(told.iter().all(|batch| batch.ends_with('\n') && batch.len() < BATCH + 16));
         let numbers: Vec<usize> = told.concat().lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(numbers, (0..50_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_title_is_one_line() {
+        let mut told = String::new();
+        let mut lines = Lines::new(Form::Text, |batch| {
+            told.push_str(&batch);
+            true
+        });
+        lines.title("stream\n\u{1b}c");
+        lines.flush();
+        drop(lines);
+        assert_eq!(told, "# stream\\x0a\\x1bc\n");
     }
 
     #[test]

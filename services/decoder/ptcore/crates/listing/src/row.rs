@@ -1,6 +1,6 @@
 //! One line: named values, as text or as a JSON object.
 
-use crate::Form;
+use crate::{escaped, Form};
 use std::fmt::Write;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,8 +103,8 @@ fn text(line: &mut String, first: &mut bool, shown: &str, value: Value<'_>) {
     let _ = match value {
         Value::Hex(number) => write!(line, "{number:#x}"),
         Value::Number(number) => write!(line, "{number}"),
-        Value::Word(word) => line.write_str(word),
-        Value::Words(words) => line.write_str(&words.join(" > ")),
+        Value::Word(word) => line.write_str(&escaped(word)),
+        Value::Words(words) => line.write_str(&escaped(&words.join(" > "))),
         Value::Flag(_) | Value::Unknown => Ok(()),
     };
 }
@@ -145,6 +145,15 @@ mod tests {
     #[test]
     fn people_see_what_is_there() {
         assert_eq!(row(Form::Text), "0x1f count 3 taken");
+    }
+
+    #[test]
+    fn a_line_stays_one_line_whatever_the_recording_says() {
+        let mut line = String::new();
+        let mut row = Row::new(Form::Text, &mut line);
+        row.put("reason", "because", Value::Word("a\n\u{1b}[2Jb")).put("in", "in", Value::Words(&["c\r".to_owned()]));
+        row.end();
+        assert_eq!(line, r"because a\x0a\x1b[2Jb in c\x0d");
     }
 
     #[test]
