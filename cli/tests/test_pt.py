@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,10 +254,47 @@ def test_a_temporary_folder_that_cannot_take_the_packets_is_named(tmp_path: Path
     assert "TMPDIR" in error["help"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_of_somebody_else_is_denied(raw: Path) -> None:
-    raw.chmod(0)
-    assert "chmod" in pt("stat", raw, code=5).stderr
+@pytest.fixture
+def denied() -> Iterator[Path]:
+    """A recording of somebody else, in a folder of everybody."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        file = folder / "trace.pt"
+        file.write_bytes(ROUND)
+        file.chmod(0)
+        yield file
+
+
+def as_somebody_else(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command of a user who is not root, for whom all files are open."""
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    try:
+        subprocess.run([sys.executable, "-c", "import permille.cli"], check=True, capture_output=True, **nobody)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"nobody else may run what stands here: {error}")
+    command = [sys.executable, PERMILLE, *arguments]
+    return subprocess.run(command, env=plain_environment(), capture_output=True, text=True, check=False, **nobody)
+
+
+@pytest.mark.parametrize("command", [["pt", "stat"], ["import"], ["sessions", "--config"]])
+def test_a_file_of_somebody_else_is_denied(denied: Path, command: list[str]) -> None:
+    done = as_somebody_else(*command, denied, "--json")
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["code"]) == (5, "PERMISSION_DENIED")
+    assert str(denied) in error["message"]
+    assert "Usage" not in as_somebody_else(*command, denied).stderr
+
+
+def test_a_denied_file_that_an_option_names_is_denied(denied: Path, raw: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        own = shutil.copy(raw, name)
+        for option in ("--sideband", "--categories"):
+            command = ["calls", "--table"] if option == "--categories" else ["stat"]
+            done = as_somebody_else("pt", *command, own, option, denied)
+            assert done.returncode == 5
+            assert "chmod" in done.stderr
 
 
 def endless(tmp_path: Path, size: int = 64 << 30) -> Path:

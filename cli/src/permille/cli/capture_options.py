@@ -50,6 +50,7 @@ _OPTIONS: dict[str, Any] = {
             "--symbols",
             metavar="FOLDER",
             help="Where binaries of the recorded machine are, by build id, path or name; may be repeated.",
+            readable=False,
             rich_help_panel=_PANEL,
         ),
     ],
@@ -59,20 +60,21 @@ _OPTIONS: dict[str, Any] = {
             "--sideband",
             metavar="FILE",
             help="Records of perf that belong to packets alone: mappings, switches; may be repeated.",
+            readable=False,
             rich_help_panel=_PANEL,
         ),
     ],
     "vmlinux": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The kernel that ran, uncompressed.", rich_help_panel=_PANEL),
+        typer.Option(metavar="FILE", help="The kernel that ran, uncompressed.", readable=False, rich_help_panel=_PANEL),
     ],
     "kallsyms": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A copy of its /proc/kallsyms.", rich_help_panel=_PANEL),
+        typer.Option(metavar="FILE", help="A copy of its /proc/kallsyms.", readable=False, rich_help_panel=_PANEL),
     ],
     "kcore": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A copy of its /proc/kcore.", rich_help_panel=_PANEL),
+        typer.Option(metavar="FILE", help="A copy of its /proc/kcore.", readable=False, rich_help_panel=_PANEL),
     ],
 }
 

@@ -30,6 +30,7 @@ _OPTIONS: dict[str, Any] = {
             "--config",
             metavar="FILE",
             help="TOML file with settings; else PERMILLE_CONFIG, ~/.config/permille/permille.toml, /etc/permille.",
+            readable=False,
             rich_help_panel=_PANEL,
         ),
     ],

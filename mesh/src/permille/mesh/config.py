@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
+from permille.mesh.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
@@ -183,7 +183,7 @@ def load(
     `file`: a TOML file; None: `$PERMILLE_CONFIG`, else `~/.config/permille/permille.toml` or
     `/etc/permille/permille.toml` where there is one. `overrides`: flags by key, None values are left out; a service's
     own under its table's name. Raises `InvalidArgument` for an unknown key (with the nearest known one) or a wrong
-    value, `NotFound` for a missing file.
+    value, `NotFound` for a missing file, `PermissionDenied` for one of somebody else.
     """
     variables = dict(os.environ if environment is None else environment)
     path = file if file is not None else _default_file(variables)
@@ -229,7 +229,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise NotFound(
+        kind = PermissionDenied if isinstance(error, PermissionError) else NotFound
+        raise kind(
             f"cannot read the configuration file {path}: {error.strerror}",
             reason="CONFIG_UNREADABLE",
             help="check the path given with --config or PERMILLE_CONFIG",

@@ -45,7 +45,11 @@ def export(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The file; `-` is standard output. Default: a name of its own."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file; `-` is standard output. Default: a name of its own.",
+            readable=False,
         ),
     ] = None,
     table: Annotated[

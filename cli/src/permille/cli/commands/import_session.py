@@ -31,7 +31,9 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @reading
 def import_session(
     invocation: Invocation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recording: a file, or the folder of one.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The recording: a file, or the folder of one.", readable=False)
+    ],
     *,
     given: Given,
     patience_s: Annotated[

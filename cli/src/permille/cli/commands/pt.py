@@ -34,7 +34,7 @@ app = typer.Typer(
     """,
 )
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.", readable=False)]
 _StreamOption = Annotated[
     list[int] | None,
     typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),
@@ -155,7 +155,9 @@ def calls(
     ] = False,
     categories: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --table: rules of your own for what functions are for."),
+        typer.Option(
+            metavar="FILE", help="With --table: rules of your own for what functions are for.", readable=False
+        ),
     ] = None,
     inlined: Annotated[
         bool,

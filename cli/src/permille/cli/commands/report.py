@@ -39,7 +39,9 @@ def report(
     html: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write a page instead: tables, flame graph, time line, in one file without network."
+            metavar="FILE",
+            help="Write a page instead: tables, flame graph, time line, in one file without network.",
+            readable=False,
         ),
     ] = None,
     max_calls: Annotated[

@@ -23,7 +23,10 @@ def support_bundle(
     invocation: Invocation,
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The archive. Default: a name with the time.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The archive. Default: a name with the time.", readable=False
+        ),
     ] = None,
 ) -> None:
     """Collect what helps to find out what went wrong: one tar.gz.

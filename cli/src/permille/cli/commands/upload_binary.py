@@ -22,11 +22,15 @@ _PIECE_BYTES = 1 << 20
 @command
 def upload_binary(
     invocation: Invocation,
-    binaries: Annotated[list[Path], typer.Argument(metavar="FILE...", help="ELF programs or libraries.")],
+    binaries: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="ELF programs or libraries.", readable=False)
+    ],
     *,
     debug: Annotated[
         list[Path] | None,
-        typer.Option("--debug", metavar="FILE", help="A separate debug file; may be given more than once."),
+        typer.Option(
+            "--debug", metavar="FILE", help="A separate debug file; may be given more than once.", readable=False
+        ),
     ] = None,
 ) -> None:
     """Give the decoder binaries and debug files that it could not get by itself.
