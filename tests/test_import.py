@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -164,6 +165,16 @@ def test_the_same_file_twice_is_one_session(mesh: WholeMesh, tmp_path: Path) -> 
     assert {again[what] == first[what] for what in ("session", "instructions", "calls")} == {True}
     assert "which was there already" in mesh.command("import", str(copy)).stdout
     assert [one["session_id"] for one in mesh.sessions()].count(first["session"].rpartition("/")[2]) == 1
+
+
+def test_the_same_recording_through_a_pipe_is_the_same_session(mesh: WholeMesh, tmp_path: Path) -> None:
+    file, fifo = reference(GRIFFIN), tmp_path / "fifo"
+    first = mesh.json("import", str(file))
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_bytes, args=(file.read_bytes(),), daemon=True)
+    writer.start()
+    piped = mesh.json("import", str(fifo))
+    assert (piped["session"], piped["existed"]) == (first["session"], True)
 
 
 def test_with_other_binaries_it_is_another_session(mesh: WholeMesh, tmp_path: Path) -> None:

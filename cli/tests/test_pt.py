@@ -254,6 +254,56 @@ def test_a_temporary_folder_that_cannot_take_the_packets_is_named(tmp_path: Path
     assert "TMPDIR" in error["help"]
 
 
+@pytest.mark.parametrize(
+    "how", ["cat {} | permille pt dump -", "permille pt dump - < {}", "cat {} | permille pt dump /dev/stdin"]
+)
+def test_a_recording_comes_through_a_pipe(raw: Path, how: str) -> None:
+    assert shell(how, raw).stdout == pt("dump", raw).stdout
+
+
+def test_a_substituted_process_and_a_fifo_are_pipes(raw: Path, image: str, tmp_path: Path) -> None:
+    assert shell("permille pt dump <(gzip -c {})", raw).stdout == pt("dump", raw).stdout
+    fifo = tmp_path / "pipes" / raw.name
+    fifo.parent.mkdir()
+    os.mkfifo(fifo)
+    command = f"cat {{}} > {fifo} & permille pt stat --json {fifo} --image {image}"
+    told, expected = json.loads(shell(command, raw).stdout), json.loads(pt("stat", "--json", raw, "-i", image).stdout)
+    assert (told["file"], told["streams"]) == (str(fifo), expected["streams"])
+
+
+def test_what_is_wrong_with_a_pipe_is_told_by_its_name(raw: Path, tmp_path: Path) -> None:
+    raw.write_text("not a trace\n" * 10)
+    refused = shell("cat {} | TMPDIR=" + str(tmp_path) + " permille pt stat - ", raw, code=2)
+    assert "permille: -: neither perf.data" in refused.stderr
+    assert list(tmp_path.iterdir()) == [raw]
+    device = pt("stat", "/dev/null", code=2).stderr
+    assert "/dev/null is neither a file nor a pipe" in device
+    assert "save the recording to a file" in device
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_pipe_without_room_names_the_folder(raw: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=True)
+    try:
+        full = shell(f"head -c 1M /dev/zero | cat {{}} - | TMPDIR={small} permille pt stat -", raw, code=8)
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+    assert f"no room in {small}" in full.stderr
+    assert "TMPDIR" in full.stderr.partition("what to do")[2]
+
+
+def shell(command: str, file: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """A line of bash that reads `{}`."""
+    line = command.format(file).replace("permille ", f"{sys.executable} {PERMILLE} ")
+    done = subprocess.run(
+        ["bash", "-c", line], env=plain_environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
 @pytest.fixture
 def denied() -> Iterator[Path]:
     """A recording of somebody else, in a folder of everybody."""

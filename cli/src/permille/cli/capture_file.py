@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from permille.cli.piped_recording import regular_file
 from permille.mesh.errors import (
     DataLoss,
     FailedPrecondition,
@@ -48,7 +49,8 @@ class Given:
 
 def open_capture(file: Path, given: Given) -> Capture:
     """Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for what is no recording and for options that cannot be,
-    `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module.
+    `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module, `ResourceExhausted` where a pipe's
+    content has no room.
     """
     module = _ptcore()
     known = {
@@ -62,12 +64,19 @@ def open_capture(file: Path, given: Given) -> Capture:
         "kcore": given.kcore,
     }
     try:
-        return module.Capture(file, **known)  # type: ignore[no-any-return]
-    except module.CaptureError as error:
-        kind, message = error.args
-        raise _refusal(kind, message, file) from None
+        # What is read of it is mapped, or in memory.
+        with regular_file(file) as recording:
+            return _opened(module, recording, file, known)
     except OSError as error:
         raise _unreadable(Path(error.filename or file), error) from None
+
+
+def _opened(module: Any, recording: Path, given: Path, known: Mapping[str, Any]) -> Capture:
+    try:
+        return module.Capture(recording, **known)  # type: ignore[no-any-return]
+    except module.CaptureError as error:
+        kind, message = error.args
+        raise _refusal(kind, message.replace(str(recording), str(given)), given) from None
 
 
 def read_categories(file: Path | None) -> Categories:

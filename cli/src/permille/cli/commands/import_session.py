@@ -32,7 +32,10 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def import_session(
     invocation: Invocation,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The recording: a file, or the folder of one.", readable=False)
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The recording: a file, or the folder of one; `-` is standard input.", readable=False
+        ),
     ],
     *,
     given: Given,

@@ -26,7 +26,7 @@ app = typer.Typer(
 
     FILE is told by its content, also within gzip or zstd: a perf.data of `perf record -e intel_pt//`, an LLDB trace
     bundle (its folder or trace.json), a Griffin container, or a file of packets alone, which needs the code that ran
-    (--image). No mesh is needed.
+    (--image). What comes through a pipe is read to its end before anything else. No mesh is needed.
 
     A recording holds one stream for each thread, or for each core; `permille pt stat` lists them with their numbers.
     dump, flow and calls write while they decode: `| head` ends them at once. With --json they write one object a line.
@@ -34,7 +34,7 @@ app = typer.Typer(
     """,
 )
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.", readable=False)]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording; `-` is standard input.", readable=False)]
 _StreamOption = Annotated[
     list[int] | None,
     typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),

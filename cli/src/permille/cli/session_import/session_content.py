@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from permille.cli.piped_recording import written_ns
 from permille.cli.session_import.session_times import session_times
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
@@ -114,7 +115,7 @@ def read_file(path: Path) -> Iterator[bytes]:
 def _manifest(capture: Capture, file: Path, streams: list[Stream], body: dict[str, Any]) -> dict[str, Any]:
     segments = body["segments"]
     first = min((segment["first_tsc"] for segment in segments if segment["first_tsc"]), default=0)
-    times = session_times(capture, first, max(segment["last_tsc"] for segment in segments), file.stat().st_mtime_ns)
+    times = session_times(capture, first, max(segment["last_tsc"] for segment in segments), written_ns(file))
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     session_id = f"{capture.kind.replace('.', '-')}-{digest[:12]}"
     pids = sorted({segment["pid"] for segment in segments if segment["pid"]})
