@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from io import StringIO
 
 from permille.cli.rendering.report import (
     FunctionRow,
@@ -18,6 +19,7 @@ from permille.cli.rendering.report import (
 )
 from permille.cli.rendering.report_page import DATA, PROFILE, in_script, report_page
 from permille.cli.rendering.report_text import report_text
+from permille.cli.rendering.session_table import session_table
 from permille.cli.session_list import ListedSession
 from permille.mesh.table_schemas import SCHEMAS
 from rich.console import Console
@@ -36,6 +38,7 @@ SESSION = ListedSession(
     raw_bytes=1 << 20,
     stored_bytes=1 << 18,
     lost_bytes=1 << 18,
+    unrecorded_bytes=1 << 18,
     instructions=1_000_000,
     calls=110,
 )
@@ -194,6 +197,18 @@ def test_what_is_said_of_the_whole_session_is_a_note_and_no_loss() -> None:
 def test_names_are_shown_as_they_are() -> None:
     odd = function("operator[](std::vector<int> [bold]&)", 1)
     assert odd.name in text(replace(REPORT, functions=[odd]))
+
+
+def test_the_share_that_is_lost_is_that_of_what_was_executed() -> None:
+    assert "256.0 KiB (20.0 %)" in text(REPORT)
+    # What cannot be decoded is among the recorded bytes.
+    undecodable = replace(SESSION, lost_bytes=SESSION.raw_bytes, unrecorded_bytes=0)
+    both = replace(SESSION, lost_bytes=3 << 18, unrecorded_bytes=1 << 18)
+    for session, told in ((undecodable, "1.0 MiB (100.0 %)"), (both, "768.0 KiB (60.0 %)")):
+        assert told in text(replace(REPORT, session=session))
+        console = Console(width=200, record=True, file=StringIO())
+        console.print(session_table([session]))
+        assert told in console.export_text()
 
 
 def test_the_json_has_everything() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import duckdb
+import pyarrow as pa
 import pytest
-from permille.cli.session_list import ListedSession, SessionList, chosen
+from permille.cli.session_list import DECODED, ListedSession, SessionList, chosen
 from permille.mesh.errors import InvalidArgument, NotFound
+from permille.mesh.table_schemas import SCHEMAS
 
 LISTED = SessionList(
     [
@@ -44,3 +47,18 @@ def test_nothing_names_no_session(wanted: str) -> None:
 def test_a_beginning_that_several_have_asks_for_more_of_it() -> None:
     with pytest.raises(InvalidArgument, match="the beginning of 2 sessions"):
         chosen(LISTED, "20261121")
+
+
+@pytest.mark.parametrize(
+    ("backend", "unrecorded", "told"),
+    [("vpt", 3, 3), ("vpt", None, 5), ("imported:perf.data", 0, 0), ("imported:lldb", None, 0)],
+)
+def test_what_an_earlier_release_did_not_tell_apart_is_taken_for_what_it_mostly_was(
+    backend: str, unrecorded: int | None, told: int
+) -> None:
+    row = {"backend": backend, "lost_bytes": 5, "unrecorded_bytes": unrecorded}
+    sessions = pa.Table.from_pylist([row], schema=SCHEMAS["sessions"])
+    with duckdb.connect() as database:
+        database.register("sessions", sessions)
+        (found,) = database.sql(DECODED).to_arrow_table().to_pylist()
+    assert found["unrecorded_bytes"] == told

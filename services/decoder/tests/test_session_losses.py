@@ -63,6 +63,9 @@ async def test_garbage_within_a_segment_loses_only_that(
     losses = await bench.rows("losses")
     assert 0 < sum(row["size_bytes"] for row in losses) == decoded.lost_bytes <= len(garbage)
     assert losses[0]["stream_offset"] == len(program.packets())
+    # It is among what was recorded.
+    (session,) = await bench.rows("sessions")
+    assert (session["lost_bytes"], session["unrecorded_bytes"]) == (decoded.lost_bytes, 0)
     assert all(row["knob"] for row in losses)
 
 
@@ -167,6 +170,8 @@ async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
     await store_session(segments=segments)
     decoded = await bench.decode()
     assert decoded.lost_bytes == segments[0]["lost_bytes"]
+    (session,) = await bench.rows("sessions")
+    assert session["unrecorded_bytes"] == session["lost_bytes"] == decoded.lost_bytes
     (loss,) = await bench.rows("losses")
     assert loss["size_bytes"] == segments[0]["lost_bytes"]
     assert "99 blocks" in loss["reason"]

@@ -14,9 +14,13 @@ from permille.mesh import discovery
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 
 _PAGE = 1000
-_DECODED = (
+DECODED = (
     "SELECT session, session_id, node, backend, purpose, target, start_ns, end_ns, period_ms, stop_reason, segments,"
-    " raw_bytes, stored_bytes, lost_bytes, instructions, calls FROM sessions ORDER BY start_ns DESC"
+    " raw_bytes, stored_bytes, lost_bytes, instructions, calls,"
+    # Sessions that were decoded by an earlier release: what imported ones lost could not be decoded, what others lost
+    # found no room for the most part.
+    " coalesce(unrecorded_bytes, CASE WHEN backend LIKE 'imported:%' THEN 0 ELSE lost_bytes END) AS unrecorded_bytes"
+    " FROM sessions ORDER BY start_ns DESC"
 )
 LATEST = "latest"
 
@@ -41,6 +45,8 @@ class ListedSession:
     raw_bytes: int = 0
     stored_bytes: int = 0
     lost_bytes: int = 0
+    # Those of the lost bytes that are not among the raw ones.
+    unrecorded_bytes: int = 0
     instructions: int = 0
     calls: int = 0
     error_message: str = ""
@@ -81,7 +87,7 @@ async def list_sessions(client: MeshClient) -> SessionList:
     except PermilleError as error:
         gaps.append(error)
     try:
-        for row in (await query(client, _DECODED, 1_000_000)).rows:
+        for row in (await query(client, DECODED, 1_000_000)).rows:
             known = sessions.get(row["session"])
             told = {"counters": known.counters, "retention_s": known.retention_s} if known else {}
             sessions[row["session"]] = _decoded(row | told)
@@ -124,6 +130,7 @@ def _listed(session: controller_pb2.Session) -> ListedSession:
         raw_bytes=session.raw_bytes,
         stored_bytes=session.stored_bytes,
         lost_bytes=session.lost_bytes,
+        unrecorded_bytes=session.lost_bytes,
         error_message=session.error_message,
         error_help=session.error_help,
         counters=dict(session.counters),

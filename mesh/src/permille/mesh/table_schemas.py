@@ -21,6 +21,7 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
 
 SCHEMAS: dict[str, pa.Schema] = {
     # One row for each decoded session. It is written last: a session in it has all its rows in the others.
+    # `unrecorded_bytes`: those of the lost bytes that found no room; the others are among raw_bytes.
     "sessions": _schema(
         session=_TEXT,
         session_id=_TEXT,
@@ -38,6 +39,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         lost_bytes=_LONG,
         instructions=_LONG,
         calls=_LONG,
+        unrecorded_bytes=_LONG,
     ),
     # One row for each thread's or core's stream; core -1: a thread's.
     "segments": _schema(

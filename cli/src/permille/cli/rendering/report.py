@@ -37,6 +37,8 @@ class SessionFacts(Protocol):
     @property
     def lost_bytes(self) -> int: ...
     @property
+    def unrecorded_bytes(self) -> int: ...
+    @property
     def counters(self) -> Mapping[str, int]: ...
     @property
     def instructions(self) -> int: ...
@@ -274,6 +276,7 @@ def report_json(report: Report, order: Order, limit: int) -> dict[str, Any]:
             "raw_bytes": session.raw_bytes,
             "stored_bytes": session.stored_bytes,
             "lost_bytes": session.lost_bytes,
+            "unrecorded_bytes": session.unrecorded_bytes,
             "counters": dict(session.counters),
             "instructions": session.instructions,
             "calls": session.calls,

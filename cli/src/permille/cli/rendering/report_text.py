@@ -69,7 +69,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ),
         ("back end", backend_text(session.backend)),
         ("trace", f"{size(raw)} of packets, {size(session.stored_bytes)} stored{per_instruction}"),
-        ("lost", lost_text(session.lost_bytes, raw)),
+        ("lost", lost_text(session)),
         *((("recorder", work),) if (work := recorder_text(session.counters)) else ()),
         (
             "executed",

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from permille.cli.rendering.table_cell import cell
 from permille.cli.rendering.units import count, duration, moment, share, size
 from rich.table import Table
 
 _COLOURS = {"DECODED": "green", "FAILED": "red", "STORED": "yellow"}
+
+
+class SessionLosses(Protocol):
+    """What a session recorded, and what it lost: of that, what is not among the recorded bytes."""
+
+    @property
+    def raw_bytes(self) -> int: ...
+    @property
+    def lost_bytes(self) -> int: ...
+    @property
+    def unrecorded_bytes(self) -> int: ...
 
 
 def session_table(sessions: Sequence[Any]) -> Table:
@@ -31,7 +42,7 @@ def session_table(sessions: Sequence[Any]) -> Table:
             cell(one.state.lower(), style=_COLOURS.get(one.state, "")),
             duration(length),
             size(one.raw_bytes),
-            lost_text(one.lost_bytes, one.raw_bytes),
+            lost_text(one),
             count(one.instructions) if one.instructions else "",
             count(one.calls) if one.calls else "",
             *([moment(one.kept_until_ns)[: len("2026-11-22 14:00")]] if kept else []),
@@ -39,8 +50,10 @@ def session_table(sessions: Sequence[Any]) -> Table:
     return table
 
 
-def lost_text(lost_bytes: int, raw_bytes: int) -> str:
-    """How much was executed but not recorded, as a share of what was executed."""
-    if not lost_bytes:
+def lost_text(session: SessionLosses) -> str:
+    """How much was executed but not decoded, as a share of what was executed."""
+    if not session.lost_bytes:
         return "0"
-    return f"{size(lost_bytes)} ({share(lost_bytes, lost_bytes + raw_bytes)})"
+    # What cannot be decoded lies within what was recorded.
+    executed_bytes = session.raw_bytes + session.unrecorded_bytes
+    return f"{size(session.lost_bytes)} ({share(session.lost_bytes, executed_bytes)})"

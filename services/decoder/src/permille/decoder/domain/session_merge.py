@@ -91,6 +91,11 @@ class SessionMerge:
         decoded = self._decoded()
         return sum(_lost_bytes(segment, decoded.get(segment.index)) for segment in self.manifest.segments)
 
+    @property
+    def unrecorded_bytes(self) -> int:
+        """Those of them that were recorded nowhere, as far as the recorder counted them."""
+        return sum(segment.lost_bytes for segment in self.manifest.segments)
+
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows that only the whole session knows, by table, `sessions` last."""
         yield "segments", _rows("segments", self._segment_rows())
@@ -145,7 +150,6 @@ class SessionMerge:
         manifest, clock, all_lost = self.manifest, self.manifest.clock, self._all_lost()
         buffers = sum(segment.buffer_bytes for segment in manifest.segments)
         recorded = sum(segment.size_bytes for segment in manifest.segments)
-        unrecorded = sum(segment.lost_bytes for segment in manifest.segments)
         for segment in manifest.segments:
             if by_switches(segment):
                 # One buffer for all the threads of a core, of which the first segment has the size.
@@ -167,7 +171,7 @@ class SessionMerge:
                     start_ns=clock.ns(segment.last_tsc) or manifest.start_ns,
                     end_ns=manifest.end_ns,
                     reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
-                    knob=buffer_knob(buffers, recorded, unrecorded),
+                    knob=buffer_knob(buffers, recorded, self.unrecorded_bytes),
                 )
             for offset in segment.lost_offsets:
                 yield self._loss(
@@ -253,6 +257,7 @@ class SessionMerge:
             "lost_bytes": self.lost_bytes,
             "instructions": self.total("instructions"),
             "calls": self.call_count,
+            "unrecorded_bytes": self.unrecorded_bytes,
         }
 
     def _common(self) -> dict[str, Any]:
