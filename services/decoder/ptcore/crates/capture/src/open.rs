@@ -1,6 +1,6 @@
 //! Which kind of recording a file is.
 
-use crate::unpacked::content;
+use crate::unpacked::content_with_doubt;
 use crate::{griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
 use pt_flow::Config;
 use pt_packet::{Cpu, Errata};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Reads a recording. Its kind is told by its content, also within gzip or zstd.
 pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     let path = &described(path);
-    let data = content(path)?;
+    let (data, doubt) = content_with_doubt(path)?;
     let options = &with_neighbours(path, options);
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
@@ -24,6 +24,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     } else {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
     };
+    capture.warnings.extend(doubt);
     capture.cpu = options.cpu.or(capture.cpu);
     if let Some(timing) = options.timing {
         capture.config = Config { reference_tsc: capture.config.reference_tsc, ..timing };

@@ -15,22 +15,58 @@ const XZ: &[u8] = b"\xfd7zXZ\0";
 
 /// The bytes of the file, unpacked.
 pub(crate) fn content(path: &Path) -> Result<Bytes, CaptureError> {
-    let data = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
-    if data.starts_with(GZIP) {
-        return unpack(path, flate2::read::MultiGzDecoder::new(&*data), max_unpacked(data.len()));
-    }
-    if data.starts_with(ZSTD) {
-        let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
-        let decoder = ruzstd::decoding::StreamingDecoder::new(&*data).map_err(damaged)?;
-        return unpack(path, decoder, max_unpacked(data.len()));
-    }
-    Ok(data)
+    content_with_doubt(path).map(|(bytes, _)| bytes)
 }
 
-fn unpack(path: &Path, packed: impl Read, limit: u64) -> Result<Bytes, CaptureError> {
-    let bytes = bounded(packed, limit).map_err(|error| CaptureError::unreadable(path, error))?;
-    let what = || format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
-    bytes.map(Bytes::from).ok_or_else(|| CaptureError::damaged(path, 0, what()))
+/// The same, and what of the file is not among them.
+pub(crate) fn content_with_doubt(path: &Path) -> Result<(Bytes, Option<String>), CaptureError> {
+    let data = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
+    if data.starts_with(GZIP) {
+        return members(path, &data, max_unpacked(data.len()));
+    }
+    if data.starts_with(ZSTD) {
+        return frames(path, &data, max_unpacked(data.len()));
+    }
+    Ok((data, None))
+}
+
+/// All members of a gzip file (RFC 1952, section 2.2). Bytes behind them are left out, as gzip does: zeros, with which
+/// tapes are filled, without a word.
+fn members(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>), CaptureError> {
+    let (mut bytes, mut rest) = (Vec::new(), data);
+    while rest.starts_with(GZIP) {
+        let mut member = flate2::bufread::GzDecoder::new(rest);
+        unpack(path, &mut member, limit, &mut bytes)?;
+        rest = member.into_inner();
+    }
+    Ok((bytes.into(), left_out("gzip", rest)))
+}
+
+/// All frames of a zstd file (RFC 8878, section 3.1): several compressors write one each.
+fn frames(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>), CaptureError> {
+    let (mut bytes, mut rest) = (Vec::new(), data);
+    while rest.starts_with(ZSTD) {
+        let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
+        let frame = ruzstd::decoding::StreamingDecoder::new(&mut rest).map_err(damaged)?;
+        unpack(path, frame, limit, &mut bytes)?;
+    }
+    Ok((bytes.into(), left_out("zstd", rest)))
+}
+
+fn left_out(what: &str, rest: &[u8]) -> Option<String> {
+    let other = rest.iter().any(|&byte| byte != 0);
+    other.then(|| format!("{} bytes behind the end of the {what} data are left out", rest.len()))
+}
+
+/// Up to `limit` bytes with those that are there already.
+fn unpack(path: &Path, packed: impl Read, limit: u64, bytes: &mut Vec<u8>) -> Result<(), CaptureError> {
+    let read = packed.take((limit + 1).saturating_sub(bytes.len() as u64)).read_to_end(bytes);
+    read.map_err(|error| CaptureError::unreadable(path, error))?;
+    if bytes.len() as u64 > limit {
+        let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
+        return Err(CaptureError::damaged(path, 0, what));
+    }
+    Ok(())
 }
 
 /// A packed ELF file of up to `limit` bytes, unpacked; `None` for one that is not packed. Kernel modules are installed

@@ -3,6 +3,7 @@
 use crate::support::{reference_data, Told};
 use pt_capture::{open, Kind, Options, RawImage};
 use pt_flow::Flow;
+use std::io::Read;
 
 #[test]
 fn packets_run_through_the_code_that_was_given() {
@@ -24,4 +25,42 @@ fn what_is_no_recording_is_said_to_be_none() {
     let error = |name: &str| open(&data.join(name), &Options::default()).err().unwrap().to_string();
     assert!(error("README.md").contains("no PSB in"), "{}", error("README.md"));
     assert!(error("nowhere").contains("No such file"));
+}
+
+/// Packets in a file of the given bytes; what is wrong with it.
+fn opened(name: &str, content: &[u8]) -> Result<(Vec<u8>, Vec<String>), String> {
+    let file = std::env::temp_dir().join(format!("pt-raw-{}-{name}", std::process::id()));
+    std::fs::write(&file, content).unwrap();
+    let capture = open(&file, &Options::default());
+    std::fs::remove_file(&file).unwrap();
+    capture.map(|one| (one.streams[0].data.to_vec(), one.warnings)).map_err(|error| error.to_string())
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    flate2::bufread::GzEncoder::new(content, flate2::Compression::fast()).read_to_end(&mut packed).unwrap();
+    packed
+}
+
+#[test]
+fn bytes_behind_gzip_data_are_left_out() {
+    let packets = [0x02, 0x82].repeat(8);
+    let both = [gzip(&packets), gzip(&packets)].concat();
+    let twice = packets.repeat(2);
+    assert_eq!(opened("members", &both), Ok((twice.clone(), Vec::new())));
+    assert_eq!(opened("zeros", &[&both[..], &[0; 512]].concat()), Ok((twice.clone(), Vec::new())));
+    let told = vec!["8 bytes behind the end of the gzip data are left out".to_owned()];
+    assert_eq!(opened("others", &[&both[..], b"trailing"].concat()), Ok((twice, told)));
+    assert!(opened("cut", &both[..both.len() - 1]).is_err());
+}
+
+#[test]
+fn a_zstd_file_may_have_several_frames() {
+    let packets = [0x02, 0x82].repeat(8);
+    let frame = ruzstd::encoding::compress_to_vec(&packets[..], ruzstd::encoding::CompressionLevel::Fastest);
+    let both = frame.repeat(2);
+    assert_eq!(opened("frames", &both), Ok((packets.repeat(2), Vec::new())));
+    let told = vec!["8 bytes behind the end of the zstd data are left out".to_owned()];
+    assert_eq!(opened("behind", &[&both[..], b"trailing"].concat()), Ok((packets.repeat(2), told)));
+    assert!(opened("half", &both[..both.len() - 1]).is_err());
 }
