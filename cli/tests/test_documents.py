@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 import typer.main
-from permille.cli.main import app
+from permille.cli.application import app
 from typer.core import TyperGroup
 
 ROOT = Path(__file__).parents[2]

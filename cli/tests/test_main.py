@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from permille.cli import exit_codes
-from permille.cli.main import COMMANDS
+from permille.cli.application import COMMANDS
 from permille.mesh.errors import Code, error_of
 
-from .conftest import permille_alone
+from .conftest import permille_alone, plain_environment
 
 
 def test_the_help_lists_every_command_and_every_exit_code() -> None:
@@ -59,6 +63,33 @@ def test_the_shell_completes_commands_and_choices() -> None:
 
     assert set(COMMANDS) <= set(completed("permille ", "1").split())
     assert "speedscope" in completed("permille export --format s", "3")
+
+
+INTERRUPTED = """
+import os, signal, sys
+loaded = sys.argv.pop(1)
+class Interruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == loaded:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interruption())
+from permille.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("loaded", ["typer", "permille.cli.application", "permille.cli.commands.pt", "permille.ptcore"])
+def test_an_interruption_while_it_is_loaded_is_no_traceback(tmp_path: Path, loaded: str) -> None:
+    file = tmp_path / "trace.pt"
+    file.write_bytes(bytes.fromhex("0282" * 8))
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, loaded, "pt", "dump", str(file)],
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_the_version_is_the_package_version() -> None:

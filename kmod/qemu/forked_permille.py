@@ -11,8 +11,8 @@ import time
 import traceback
 
 from mesh_in_guest import SETTINGS, say, say_logs
+from permille.cli.application import run
 from permille.cli.commands import query, report, trace
-from permille.cli.main import main
 
 # Loaded when they are named: here once, and not in each process.
 _COMMANDS = (query, report, trace)
@@ -60,7 +60,7 @@ def _run(arguments: list[str]) -> None:
     code: object = 1
     try:
         sys.argv = arguments
-        main()
+        run()
         code = 0
     except SystemExit as end:
         code = end.code or 0

@@ -1,0 +1,153 @@
+"""The command `permille`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from permille.cli import exit_codes
+from permille.cli.interruption import interruptible
+from permille.cli.rendering.error_text import error_json, error_text
+from permille.cli.standard_streams import FULL, guard_standard_streams
+from permille.mesh.errors import Internal, InvalidArgument, PermilleError, ResourceExhausted
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "up": "permille.cli.commands.up",
+    "run": "permille.cli.commands.run",
+    "trace": "permille.cli.commands.trace",
+    "sessions": "permille.cli.commands.sessions",
+    "report": "permille.cli.commands.report",
+    "diff": "permille.cli.commands.diff",
+    "coverage": "permille.cli.commands.coverage",
+    "query": "permille.cli.commands.query",
+    "export": "permille.cli.commands.export",
+    "delete": "permille.cli.commands.delete",
+    "import": "permille.cli.commands.import_session",
+    "upload-binary": "permille.cli.commands.upload_binary",
+    "pt": "permille.cli.commands.pt",
+    "doctor": "permille.cli.commands.doctor",
+    "selftest": "permille.cli.commands.selftest",
+    "certs": "permille.cli.commands.certs",
+    "support-bundle": "permille.cli.commands.support_bundle",
+}
+
+
+class Commands(TyperGroup):
+    """Loads a command when it is named; the beginning of a name is enough where it is unique."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; None for an unknown one."""
+        if cmd_name not in COMMANDS:
+            return None
+        loaded = typer.main.get_command(importlib.import_module(COMMANDS[cmd_name]).app)
+        interruptible()
+        loaded.name = cmd_name
+        return loaded
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises `InvalidArgument` for a word that is the beginning of no command, or of several."""
+        return super().resolve_command(ctx, [_command_name(args[0]), *args[1:]])
+
+
+def _command_name(word: str) -> str:
+    meant = [word] if word in COMMANDS else [name for name in COMMANDS if name.startswith(word)]
+    if len(meant) == 1:
+        return meant[0]
+    near = meant or difflib.get_close_matches(word, COMMANDS, n=3, cutoff=0.5)
+    raise InvalidArgument(
+        f"there is no command {word!r}",
+        reason="UNKNOWN_COMMAND",
+        help=f"did you mean {' or '.join(near)}?" if near else "`permille --help` lists all",
+        metadata={"command": word},
+    )
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="[bold]Exit codes[/bold]\n\n" + exit_codes.table(),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - reads files
+
+        typer.echo(f"permille {version('permille-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def permille(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What a running service did, function by function, during the half second you choose.
+
+    [bold]permille up[/bold] starts everything on this machine.
+    [bold]permille run -- CMD[/bold] starts a program ready to be traced,
+    [bold]permille trace --pid PID --for 500ms[/bold] records it,
+    [bold]permille report[/bold] shows what it did.
+
+    Settings come from options, then from PERMILLE_* variables, then from the configuration file.
+    """
+
+
+def run() -> None:
+    """Runs one command; every error ends as a message with a way out and an exit code."""
+    guard_standard_streams()
+    try:
+        app(prog_name="permille")
+    except PermilleError as error:
+        _end(error)
+    except OSError as error:
+        _end(_no_room(error) if error.errno in FULL else _defect(error))
+    except Exception as error:
+        _end(_defect(error))
+
+
+def _end(error: PermilleError) -> None:
+    # Of two errors the first is told.
+    with suppress(PermilleError, BrokenPipeError):
+        sys.stdout.flush()
+    if "--json" in sys.argv:
+        sys.stderr.write(json.dumps(error_json(error), ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(error_text(error) + "\n")
+    raise SystemExit(exit_codes.exit_code(error)) from None
+
+
+def _no_room(error: OSError) -> ResourceExhausted:
+    place = f" for {error.filename}" if error.filename else f" in {tempfile.gettempdir()}"
+    return ResourceExhausted(
+        f"there is no room{place}: {error.strerror}",
+        reason="DISK_FULL",
+        help="make room, or name another folder for temporary files with TMPDIR",
+    )
+
+
+def _defect(error: Exception) -> Internal:
+    with tempfile.NamedTemporaryFile("w", prefix="permille-defect-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return Internal(
+        f"permille met an unexpected error: {type(error).__name__}: {error}",
+        reason="UNEXPECTED",
+        help=f"report it with {Path(file.name)} and `permille support-bundle`",
+    )
