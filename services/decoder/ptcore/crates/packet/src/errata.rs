@@ -57,8 +57,8 @@ impl Errata {
             | (0x12, 0x01 | 0x03) => Errata { apl11: true, ..core },
             // Goldmont.
             (6, 0x5c | 0x5f) => Errata { apl11: true, apl12: true, ..none },
-            // Goldmont Plus and later small cores.
-            (6, 0x7a | 0x86 | 0x96 | 0x9c | 0xaf | 0xb6 | 0xdd) => Errata { apl11: true, ..none },
+            // Goldmont Plus and later small cores, as Linux's intel-family.h numbers them.
+            (6, 0x7a | 0x86 | 0x96 | 0x9c | 0xaf | 0xb6 | 0xbe | 0xdd) => Errata { apl11: true, ..none },
             _ => return None,
         })
     }
@@ -73,6 +73,9 @@ mod tests {
         let of = |family, model| Errata::of(Cpu { family, model, stepping: 3 });
         assert!(of(6, 0x5e).is_some_and(|errata| errata.skd007 && !errata.apl11));
         assert!(of(6, 0x5c).is_some_and(|errata| errata.apl12 && !errata.bdm70));
+        // Alder Lake-N has small cores alone, unlike the other Alder Lakes.
+        assert!(of(6, 0xbe).is_some_and(|errata| errata.apl11 && !errata.bdm70));
+        assert!(of(6, 0x97).is_some_and(|errata| errata.apl11 && errata.bdm70));
         assert_eq!(of(6, 0), None);
         assert_eq!(of(15, 0x5e), None);
     }
