@@ -150,6 +150,9 @@ impl Attribution<'_> {
     }
 
     fn decide(&mut self, turn: Turn, from: usize, (tsc, offset): (u64, usize), open: Option<Gap>) {
+        if self.placed.epochs.last().is_some_and(|&(_, view)| view == turn.view) {
+            return self.enter(turn, self.at_least);
+        }
         let guess = self.between(turn.from, tsc, offset);
         let at_least = self.at_least;
         let known = |pip: &Pip| turn.pid != 0 && self.processes.get(&pip.process) == Some(&turn.pid);

@@ -73,6 +73,8 @@ pub struct Stream {
     pub name: String,
     pub data: Bytes,
     pub of: Of,
+    /// Who runs as tracing of the core begins, where that is told.
+    pub begins: Option<Switch>,
     /// By time; empty for the stream of a thread.
     pub switches: Vec<Switch>,
     /// The image at the beginning.
@@ -86,7 +88,7 @@ pub struct Stream {
 impl Stream {
     /// A whole stream, without views yet.
     pub(crate) fn new(name: String, data: Bytes, of: Of) -> Self {
-        Stream { name, data, of, switches: Vec::new(), image: 0, epochs: Vec::new(), lost: Vec::new() }
+        Stream { name, data, of, begins: None, switches: Vec::new(), image: 0, epochs: Vec::new(), lost: Vec::new() }
     }
 }
 

@@ -62,7 +62,7 @@ impl Spaces for Processes<'_> {
 /// one's departure that one's.
 pub fn divide(data: &[u8], config: &Config, switches: &[Switch], epochs: &Epochs) -> Divided {
     let mut processes = Processes { epochs, views: Vec::new(), numbers: HashMap::new() };
-    let (mut first, mut turns) = runs(&mut processes, switches);
+    let (mut first, mut turns) = runs(&mut processes, None, switches);
     let views = processes.views;
     turns.retain(|turn| views[turn.view as usize].tid != 0);
     if views[first as usize].tid == 0 && !turns.is_empty() {

@@ -21,6 +21,7 @@ mod json;
 mod listed;
 mod lldb;
 mod memory;
+mod on_core;
 mod open;
 mod options;
 mod perf;

@@ -18,11 +18,13 @@ pub trait Spaces {
 /// Of whose address space the half of the kernel is.
 const KERNEL: u32 = crate::KERNEL;
 
-/// The turns of a core, and the view that holds at the beginning. `switches` by time.
-pub fn runs(spaces: &mut impl Spaces, switches: &[Switch]) -> (u32, Vec<Turn>) {
+/// The turns of a core, and the view that holds at the beginning. `begins`: who runs then, where that is known;
+/// `switches` by time.
+pub fn runs(spaces: &mut impl Spaces, begins: Option<Switch>, switches: &[Switch]) -> (u32, Vec<Turn>) {
     let (mut turns, mut running) = (Vec::new(), None);
-    let first = match switches.first() {
-        Some(switch) if !switch.enters => {
+    let first = match (begins, switches.first()) {
+        (Some(thread), _) => spaces.view(thread.pid, thread.tid, thread.tsc),
+        (None, Some(switch)) if !switch.enters => {
             running = Some((switch.pid, switch.tid, 0));
             spaces.view(switch.pid, switch.tid, 0)
         }

@@ -69,13 +69,13 @@ impl Timeline<'_> {
     fn stream(&mut self, number: usize) {
         let stream = &self.capture.streams[number];
         let (data, of) = (stream.data.clone(), stream.of);
-        let switches = stream.switches.clone();
+        let (begins, switches) = (stream.begins, stream.switches.clone());
         let (first, turns) = match of {
             Of::Thread { pid, tid } => (self.view(pid, tid, 0), changes(self, pid, tid, 0, u64::MAX)),
             Of::Core(_) => {
                 let told = |switch: &Switch| !(self.user_only && switch.tid == 0);
                 let switches: Vec<_> = switches.into_iter().filter(told).collect();
-                runs::runs(self, &switches)
+                runs::runs(self, begins, &switches)
             }
         };
         let placed = place(&data, &self.capture.config, first, &turns);

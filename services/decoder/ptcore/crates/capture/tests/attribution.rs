@@ -130,6 +130,14 @@ fn without_any_sign_the_clock_tells() {
 }
 
 #[test]
+fn a_turn_to_what_holds_already_needs_no_sign() {
+    let status = [Packet::Psb, Packet::Tsc(1000), Packet::Fup(full(0x1000)), Packet::Psbend];
+    let stream = stream(&[&status[..], &[TAKEN, Packet::Tsc(1500), TAKEN]].concat());
+    let placed = place(&stream.data, &Config::default(), 3, &[turn(900, 900, 3)]);
+    assert_eq!((placed.coarse, placed.ambiguous, &placed.epochs[..]), (0, 0, &[(0, 3)][..]));
+}
+
+#[test]
 fn turns_before_the_stream_hold_from_its_beginning() {
     let stream = stream(&[Packet::Tsc(1000), go(0x1000), TAKEN]);
     assert_eq!(placed(&stream, &[turn(10, 20, 1), turn(30, 40, 2)]), [(0, 2)]);

@@ -36,11 +36,16 @@ pub struct Pipe(pub Vec<u8>);
 
 impl Pipe {
     pub fn new() -> Self {
+        // Intel PT; PMU, time_shift, time_mult, time_zero, known; bits of config; SWITCH_CPU_WIDE, no snapshots, per core.
+        Self::with(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1])
+    }
+
+    /// With this AUXTRACE_INFO.
+    pub fn with(info: &[u64]) -> Self {
         let mut pipe = Pipe([&b"PERFILE2"[..], &16u64.to_le_bytes()].concat());
         // perf_event_attr: type and size, config, period, sample_type TID TIME CPU, read_format, sample_id_all.
         pipe.record(64, 0, &[halves(&[8, 64]), words(&[0, 0, 0x86, 0, 1 << 18, 0, 0])].concat());
-        // AUXTRACE_INFO: Intel PT; PMU, time_shift, time_mult, time_zero, known; bits of config; no snapshots, per core.
-        pipe.record(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1]));
+        pipe.record(70, 0, &words(info));
         pipe
     }
 

@@ -7,6 +7,7 @@ use super::{bpf, kernel};
 use crate::elf::Function;
 use crate::files::{same_id, Files};
 use crate::jit;
+use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::unpacked::content;
@@ -28,7 +29,7 @@ struct Sideband<'o> {
     /// The time of the first record that has one, 0 before; TSC ticks.
     first: u64,
     spaces: Spaces,
-    switches: BTreeMap<u32, Vec<Switch>>,
+    cores: BTreeMap<u32, OnCore>,
     pids: HashMap<u32, u32>,
     /// The last name of each thread and when it got it.
     names: BTreeMap<u32, (u64, String)>,
@@ -83,12 +84,12 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             let text = format!("{}: packets were lost at {} places: {}{more}", joined.name, lost.len(), at.join(", "));
             capture.warnings.push(text);
         }
-        let mut switches = match of {
-            Of::Core(cpu) => sideband.switches.remove(&cpu).unwrap_or_default(),
-            Of::Thread { .. } => Vec::new(),
+        let on_core = match of {
+            Of::Core(cpu) => sideband.cores.remove(&cpu).unwrap_or_default(),
+            Of::Thread { .. } => OnCore::default(),
         };
-        switches.sort_by_key(|switch| switch.tsc);
-        capture.streams.push(Stream { switches, lost, ..Stream::new(joined.name, joined.data, of) });
+        let (begins, switches) = on_core.switches();
+        capture.streams.push(Stream { begins, switches, lost, ..Stream::new(joined.name, joined.data, of) });
     }
     capture.warnings.append(&mut records.warnings);
     if capture.streams.is_empty() {
@@ -141,7 +142,7 @@ impl<'o> Sideband<'o> {
             conversion,
             first: 0,
             spaces: Spaces::default(),
-            switches: BTreeMap::new(),
+            cores: BTreeMap::new(),
             pids: HashMap::new(),
             names: BTreeMap::new(),
             cut: Vec::new(),
@@ -213,12 +214,16 @@ impl<'o> Sideband<'o> {
             Event::ItraceStart { pid, tid } => {
                 self.traced = Some((pid, tid));
                 self.pids.insert(tid, pid);
+                if let Some(core) = id.cpu {
+                    self.cores.entry(core).or_default().saw(tsc, Sign::Traced((pid, tid)));
+                }
             }
             Event::Switch { out } => {
                 let (Some(pid), Some(tid), Some(cpu)) = (id.pid, id.tid, id.cpu) else { return };
                 let (pid, tid) = if tid == u32::MAX { (0, 0) } else { (pid, tid) };
                 self.pids.insert(tid, pid);
-                self.switches.entry(cpu).or_default().push(Switch { tsc, pid, tid, enters: !out });
+                let sign = if out { Sign::Leaves((pid, tid)) } else { Sign::Enters((pid, tid)) };
+                self.cores.entry(cpu).or_default().saw(tsc, sign);
             }
             Event::Aux { offset, size, flags } => {
                 if flags & AUX_LOST != 0 {
@@ -334,12 +339,21 @@ impl<'o> Sideband<'o> {
             let what = "the recording does not say how its clock and the TSC belong together: nothing is split by time";
             capture.warnings.push(what.to_owned());
             for stream in &mut capture.streams {
+                stream.begins = only_process(&stream.switches, user_only);
                 stream.switches.clear();
             }
         }
         attach(capture, &self.spaces, user_only);
         Ok(())
     }
+}
+
+/// The first thread of a core that has threads of one process only: its image holds for all of them. `user_only`: the
+/// idle thread left no packets.
+fn only_process(switches: &[Switch], user_only: bool) -> Option<Switch> {
+    let mut told = switches.iter().filter(|switch| !(user_only && switch.tid == 0));
+    let first = *told.next()?;
+    told.all(|switch| switch.pid == first.pid).then_some(first)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What records of the kernel make of the code and the threads of a stream.
 
 use crate::perf::recording::{
-    halves, kcore, named, program, runs, text, words, Folder, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
+    halves, kcore, named, program, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET, USER,
 };
-use crate::{pieces, Options};
+use crate::{pieces, Options, Stream, Switch};
 use pt_flow::Config;
+use pt_packet::{writer::write, Compression, Ip, Packet};
 
 #[test]
 fn a_text_poke_changes_the_kernel_from_its_time_on() {
@@ -88,6 +89,110 @@ fn a_core_changes_threads_at_the_switches() {
     pipe.enters((9, 9, 270, 1));
     pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
     assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2, 2]), (8, vec![3])]);
+}
+
+/// ITRACE_START.
+fn traced(pipe: &mut Pipe, id: Id) {
+    pipe.event(12, 0, &halves(&[id.0, id.1]), id);
+}
+
+#[test]
+fn a_thread_that_runs_as_tracing_begins_needs_no_switch() {
+    let folder = Folder::new("traced");
+    program(&folder, "one", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    traced(&mut pipe, (7, 9, 10, 0));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(9, vec![2, 2])]);
+    let Stream { begins, switches, .. } = &capture.streams[0];
+    let began = Switch { tsc: 10, pid: 7, tid: 9, enters: true };
+    assert_eq!((*begins, &switches[..]), (Some(began), &[began][..]));
+}
+
+#[test]
+fn a_thread_holds_from_the_beginning_where_packets_have_no_times() {
+    let folder = Folder::new("timeless");
+    program(&folder, "one", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    traced(&mut pipe, (7, 7, 10, 0));
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let mut data = Vec::new();
+    for packet in [Packet::Psb, Packet::Psbend, Packet::TipPge(full(USER)), Packet::TipPgd(full(0x77))] {
+        write(&mut data, packet);
+    }
+    pipe.packets(0, 0, &data);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2])]);
+}
+
+#[test]
+fn tracing_that_begins_for_several_threads_of_a_core_says_when_each_runs() {
+    let folder = Folder::new("several");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    pipe.maps((8, 8, 5, 0), USER, 4, 0x1000, "/two");
+    traced(&mut pipe, (7, 7, 10, 0));
+    traced(&mut pipe, (8, 8, 150, 0));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2]), (8, vec![3])]);
+}
+
+#[test]
+fn threads_to_which_tracing_is_attached_run_where_they_are_and_where_switches_bring_them() {
+    let folder = Folder::new("attached");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    pipe.maps((8, 8, 5, 0), USER, 4, 0x1000, "/two");
+    // One never leaves its core, the other leaves and comes back.
+    traced(&mut pipe, (7, 7, 10, 0));
+    traced(&mut pipe, (8, 8, 10, 1));
+    pipe.leaves((8, 8, 150, 1));
+    pipe.enters((8, 8, 250, 1));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    pipe.ran(1, &[(100, USER), (300, USER)]);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2, 2]), (8, vec![3, 3])]);
+}
+
+#[test]
+fn tracing_that_begins_behind_a_switch_leaves_what_was_before_to_others() {
+    let folder = Folder::new("later");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    pipe.maps((8, 8, 5, 0), USER, 4, 0x1000, "/two");
+    pipe.leaves((8, 8, 150, 0));
+    traced(&mut pipe, (7, 7, 155, 0));
+    pipe.enters((7, 7, 160, 0));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(runs(&capture), [(7, vec![2]), (8, vec![3])]);
+    assert_eq!(capture.streams[0].switches.len(), 2, "it arrives once");
+}
+
+#[test]
+fn without_a_common_clock_a_core_of_one_process_is_all_of_its_first_thread() {
+    const UNKNOWN: [u64; 11] = [1, 8, 0, 0, 0, 0, 0x400, 0x800, 3, 0, 1];
+    let folder = Folder::new("clockless");
+    program(&folder, "one", &NOP_RET);
+    let mut pipe = Pipe::with(&UNKNOWN);
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    traced(&mut pipe, (7, 7, 10, 0));
+    pipe.enters((7, 8, 20, 0));
+    pipe.ran(0, &[(100, USER), (200, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert!(capture.warnings[0].ends_with("nothing is split by time"), "{:?}", capture.warnings);
+    assert_eq!(runs(&capture), [(7, vec![2, 2])]);
+    // Of two processes nobody knows when which ran.
+    pipe.enters((9, 9, 30, 0));
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(0, vec![0])]);
 }
 
 #[test]
