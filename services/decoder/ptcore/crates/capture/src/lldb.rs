@@ -4,6 +4,7 @@ use crate::conversion::Conversion;
 use crate::fields::Fields;
 use crate::files::{loaded, Files};
 use crate::json::Node;
+use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::unpacked::content;
@@ -196,7 +197,7 @@ const MISC_SWITCH_OUT: u16 = 1 << 13;
 /// PERF_RECORD_SWITCH_CPU_WIDE records whose sample id is {pid, tid, time} (perf_event_open(2)).
 fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Switch>, CaptureError> {
     let mut fields = Fields::new(data, 0);
-    let mut switches = Vec::new();
+    let (mut core, mut last) = (OnCore::default(), 0);
     while fields.left() > 0 {
         let start = fields.at();
         let damaged = |what: String| CaptureError::damaged(path, start, what);
@@ -214,13 +215,30 @@ fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Swit
         let record = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
         let (pid, tid, time) = record.map_err(|short: crate::fields::Short| damaged(short.to_string()))?;
         let tsc = conversion.ticks(time);
-        if let Some(last) = switches.last().filter(|last: &&Switch| last.tsc > tsc) {
-            return Err(damaged(format!("the switch at TSC {tsc} comes after that at {}", last.tsc)));
+        if last > tsc {
+            return Err(damaged(format!("the switch at TSC {tsc} comes after that at {last}")));
         }
-        // The idle thread leaves as (0, 0) or as (-1, -1).
-        let idle = pid == u32::MAX;
-        let (pid, tid) = if idle { (0, 0) } else { (pid, tid) };
-        switches.push(Switch { tsc, pid, tid, enters: misc & MISC_SWITCH_OUT == 0 });
+        last = tsc;
+        core.saw(tsc, Sign::of_switch((pid, tid), misc & MISC_SWITCH_OUT != 0));
     }
-    Ok(switches)
+    Ok(core.switches().1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_ended_leaves_without_a_name() {
+        let record = |out: bool, pid: i32, tid: i32, time: u64| {
+            let misc = if out { MISC_SWITCH_OUT } else { 0 };
+            let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
+            [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()]
+                .concat()
+        };
+        let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
+        let switches = switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }).unwrap();
+        let told: Vec<_> = switches.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
+        assert_eq!(told, [(10, 7, 9, true), (20, 7, 9, false), (30, 0, 0, true)]);
+    }
 }

@@ -75,6 +75,7 @@ pub enum Event {
         tid: u32,
     },
     Exit {
+        pid: u32,
         tid: u32,
     },
     Switch {
@@ -142,8 +143,8 @@ impl<'d> Record<'d> {
             }
             kind::FORK => Event::Fork { pid: fields.u32()?, parent: fields.u32()?, tid: fields.u32()? },
             kind::EXIT => {
-                fields.bytes(8)?;
-                Event::Exit { tid: fields.u32()? }
+                let (pid, _parent) = (fields.u32()?, fields.u32()?);
+                Event::Exit { pid, tid: fields.u32()? }
             }
             kind::SWITCH | kind::SWITCH_CPU_WIDE => Event::Switch { out: flag },
             kind::AUX => Event::Aux { offset: fields.u64()?, size: fields.u64()?, flags: fields.u64()? },

@@ -199,6 +199,7 @@ impl<'o> Sideband<'o> {
             Event::Comm { pid, tid, exec, name } => {
                 if exec {
                     self.spaces.exec(pid, tsc);
+                    self.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
                 self.pids.insert(tid, pid);
                 if self.names.get(&tid).is_none_or(|&(since, _)| since <= tsc) {
@@ -214,16 +215,12 @@ impl<'o> Sideband<'o> {
             Event::ItraceStart { pid, tid } => {
                 self.traced = Some((pid, tid));
                 self.pids.insert(tid, pid);
-                if let Some(core) = id.cpu {
-                    self.cores.entry(core).or_default().saw(tsc, Sign::Traced((pid, tid)));
-                }
+                self.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
             }
             Event::Switch { out } => {
-                let (Some(pid), Some(tid), Some(cpu)) = (id.pid, id.tid, id.cpu) else { return };
-                let (pid, tid) = if tid == u32::MAX { (0, 0) } else { (pid, tid) };
+                let (Some(pid), Some(tid)) = (id.pid, id.tid) else { return };
                 self.pids.insert(tid, pid);
-                let sign = if out { Sign::Leaves((pid, tid)) } else { Sign::Enters((pid, tid)) };
-                self.cores.entry(cpu).or_default().saw(tsc, sign);
+                self.saw(id.cpu, tsc, Sign::of_switch((pid, tid), out));
             }
             Event::Aux { offset, size, flags } => {
                 if flags & AUX_LOST != 0 {
@@ -259,7 +256,17 @@ impl<'o> Sideband<'o> {
                     self.spaces.map(KERNEL, tsc, poke(new));
                 }
             }
-            Event::Exit { .. } => {}
+            Event::Exit { pid, tid } => {
+                if id.tid == Some(tid) {
+                    self.saw(id.cpu, tsc, Sign::Exits((pid, tid)));
+                }
+            }
+        }
+    }
+
+    fn saw(&mut self, core: Option<u32>, tsc: u64, sign: Sign) {
+        if let Some(core) = core {
+            self.cores.entry(core).or_default().saw(tsc, sign);
         }
     }
 

@@ -195,6 +195,99 @@ fn without_a_common_clock_a_core_of_one_process_is_all_of_its_first_thread() {
     assert_eq!(runs(&pipe.open(&folder, Options::default())), [(0, vec![0])]);
 }
 
+/// What the kernel says of a thread that it has no pid for any more.
+const ENDED: u32 = u32::MAX;
+
+/// EXIT: pid, parent's pid, tid, parent's tid, time.
+fn exits(pipe: &mut Pipe, id: Id) {
+    pipe.event(4, 0, &[halves(&[id.0, 1, id.1, 1]), words(&[id.2])].concat(), id);
+}
+
+/// Process, thread and whether it arrives, of core 0.
+fn told(pipe: &Pipe, folder: &Folder) -> Vec<(u64, u32, u32, bool)> {
+    let capture = pipe.open(folder, Options::default());
+    capture.streams[0].switches.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect()
+}
+
+#[test]
+fn a_thread_that_has_ended_leaves_without_a_name() {
+    let folder = Folder::new("ended");
+    program(&folder, "one", &NOP_RET);
+    let pid_and_tid = [(ENDED, ENDED), (7, 9)];
+    let [unnamed, named] = pid_and_tid.map(|(pid, tid)| {
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+        pipe.leaves((0, 0, 90, 0));
+        pipe.enters((7, 9, 91, 0));
+        pipe.leaves((pid, tid, 150, 0));
+        pipe.enters((0, 0, 151, 0));
+        // It came and went between two clock packets.
+        let full = |payload| Ip { compression: Compression::Full, payload };
+        let pip = |cr3| Packet::Pip { cr3, non_root: false };
+        let mut data = Vec::new();
+        for packet in [
+            Packet::Psb,
+            Packet::Tsc(80),
+            pip(0x10000),
+            Packet::Psbend,
+            Packet::TipPge(full(KERNEL)),
+            pip(0x20000),
+            Packet::TipPgd(full(1)),
+            Packet::TipPge(full(USER)),
+            Packet::TipPgd(full(1)),
+            Packet::TipPge(full(KERNEL)),
+            pip(0x10000),
+            Packet::TipPgd(full(1)),
+            Packet::Tsc(160),
+        ] {
+            write(&mut data, packet);
+        }
+        pipe.packets(0, 0, &data);
+        (told(&pipe, &folder), runs(&pipe.open(&folder, kcore(&folder))))
+    });
+    assert_eq!(unnamed, named);
+    assert_eq!(unnamed.0[2], (150, 7, 9, false));
+    assert_eq!(unnamed.1, [(0, vec![2]), (9, vec![2, 2])]);
+}
+
+#[test]
+fn whoever_arrives_without_a_name_is_the_idle_thread() {
+    let folder = Folder::new("unnamed");
+    let mut pipe = Pipe::new();
+    pipe.leaves((ENDED, ENDED, 40, 0));
+    pipe.enters((ENDED, ENDED, 50, 0));
+    pipe.leaves((ENDED, ENDED, 60, 0));
+    pipe.packets(0, 0, &[0; 8]);
+    assert_eq!(told(&pipe, &folder), [(40, 0, 0, false), (50, 0, 0, true), (60, 0, 0, false)]);
+}
+
+#[test]
+fn a_thread_that_ends_leaves_then_unless_its_switch_is_told() {
+    let folder = Folder::new("exits");
+    let mut pipe = Pipe::new();
+    // Nobody tells that the first one leaves, or that the last one arrived.
+    pipe.enters((7, 7, 10, 0));
+    exits(&mut pipe, (7, 7, 20, 0));
+    pipe.enters((8, 8, 50, 0));
+    exits(&mut pipe, (8, 8, 60, 0));
+    pipe.leaves((ENDED, ENDED, 70, 0));
+    exits(&mut pipe, (9, 9, 80, 0));
+    pipe.packets(0, 0, &[0; 8]);
+    let wanted = [(10, 7, 7, true), (20, 7, 7, false), (50, 8, 8, true), (70, 8, 8, false), (80, 9, 9, false)];
+    assert_eq!(told(&pipe, &folder), wanted);
+}
+
+#[test]
+fn a_thread_that_becomes_another_program_has_the_tid_of_its_process() {
+    let folder = Folder::new("exec");
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 9, 10, 0));
+    pipe.event(3, 1 << 13, &[halves(&[7, 7]), text("new")].concat(), (7, 7, 20, 0));
+    pipe.leaves((7, 7, 30, 0));
+    pipe.packets(0, 0, &[0; 8]);
+    assert_eq!(told(&pipe, &folder), [(10, 7, 9, true), (20, 7, 7, true), (30, 7, 7, false)]);
+}
+
 #[test]
 fn a_child_runs_what_its_parent_mapped_until_it_becomes_another_program() {
     let folder = Folder::new("fork");
@@ -210,6 +303,7 @@ fn a_child_runs_what_its_parent_mapped_until_it_becomes_another_program() {
     // EXIT, and the pid is used again.
     pipe.event(4, 0, &[halves(&[8, 7, 8, 7]), words(&[350])].concat(), (8, 8, 350, 0));
     pipe.event(7, 0, &[halves(&[8, 7, 8, 7]), words(&[360])].concat(), (7, 7, 360, 0));
+    pipe.enters((8, 8, 370, 0));
     pipe.ran(0, &[(100, USER), (200, USER), (300, USER), (400, USER)]);
     let capture = pipe.open(&folder, Options::default());
     assert_eq!(capture.names[&8], "child");
