@@ -172,6 +172,7 @@ impl<'d> Record<'d> {
         let pid = fields.u32()?;
         fields.u32()?;
         let (address, size, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let kernel = pid == u32::MAX || self.misc & MISC_MODE == MODE_KERNEL;
         let (mut executable, mut build_id) = (self.misc & MISC_13 == 0, String::new());
         if self.kind == kind::MMAP2 {
             let identity = fields.bytes(24)?;
@@ -179,10 +180,10 @@ impl<'d> Record<'d> {
                 build_id = hex(&identity[4..][..usize::from(identity[0]).min(20)]);
             }
             const PROT_EXEC: u32 = 4;
-            executable = fields.u32()? & PROT_EXEC != 0;
+            // Of the kernel and its modules perf says no protection (tools/perf/util/synthetic-events.c).
+            executable = fields.u32()? & PROT_EXEC != 0 || kernel;
             fields.u32()?;
         }
-        let kernel = pid == u32::MAX || self.misc & MISC_MODE == MODE_KERNEL;
         Ok(Event::Mmap { pid, kernel, executable, address, size, offset, name: fields.text(), build_id })
     }
 }

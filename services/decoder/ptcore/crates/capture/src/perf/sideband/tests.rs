@@ -29,6 +29,28 @@ fn what_a_text_poke_replaced_is_what_ran_before_whenever_the_kernel_was_copied()
 }
 
 #[test]
+fn kernel_and_modules_are_mapped_also_where_records_with_build_ids_tell_no_protection() {
+    const MODULE: u64 = 0xffff_ffff_c000_0000;
+    let folder = Folder::new("buildid-mmap");
+    let mut pipe = Pipe::new();
+    // MMAP2 of `perf record --buildid-mmap`: size of the build id and its bytes in place of device and inode.
+    for (address, offset, name) in [(KERNEL, KERNEL, "[kernel.kallsyms]_text"), (MODULE, 0, "[net]")] {
+        let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
+        let id = [&[20, 0, 0, 0][..], &[0xab; 20]].concat();
+        pipe.event(10, 1 << 14 | 1, &[place, id, halves(&[0, 0]), text(name)].concat(), (u32::MAX, 0, 0, 0));
+    }
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, KERNEL), (200, MODULE)]);
+    let capture = pipe.open(&folder, Options::default());
+    let none = format!("no vmlinux with build id {} is there: what the kernel ran cannot be followed", "ab".repeat(20));
+    assert!(capture.warnings[0].ends_with(&none), "{:?}", capture.warnings);
+    let capture = pipe.open(&folder, kcore(&folder));
+    assert_eq!(runs(&capture), [(7, vec![2, 0])]);
+    let why = capture.memory().why_no_code(0, MODULE);
+    assert_eq!(why, format!("[net]: {} has no code there", folder.0.join("kcore").display()));
+}
+
+#[test]
 fn records_that_say_nothing_of_code_or_threads_change_nothing() {
     let folder = Folder::new("namespaces");
     program(&folder, "work", &NOP_RET);
