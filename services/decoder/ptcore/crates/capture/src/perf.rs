@@ -13,7 +13,9 @@ mod record;
 #[cfg(test)]
 mod recording;
 mod records;
+mod running;
 mod samples;
+mod sched_switch;
 mod sideband;
 
 pub use file::{is_file, read};

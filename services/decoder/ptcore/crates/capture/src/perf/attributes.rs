@@ -1,6 +1,7 @@
 //! perf_event_attr: what stands behind the records.
 
 use super::samples::field;
+use super::sched_switch::SchedSwitch;
 use crate::fields::{Fields, Short};
 use std::collections::HashMap;
 
@@ -64,6 +65,8 @@ pub struct SampleId {
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     pub all: Vec<Attribute>,
+    /// Where samples tell who runs.
+    pub sched_switch: Option<SchedSwitch>,
     by_id: HashMap<u64, usize>,
 }
 
@@ -72,7 +75,7 @@ impl Attributes {
     pub fn usual() -> Self {
         let sample_type = field::TID | field::TIME | field::CPU | field::IDENTIFIER;
         let usual = Attribute { sample_type, flags: SAMPLE_ID_ALL, ..Attribute::default() };
-        Attributes { all: vec![usual], by_id: HashMap::new() }
+        Attributes { all: vec![usual], ..Attributes::default() }
     }
 
     pub fn add(&mut self, attribute: Attribute, ids: impl Iterator<Item = u64>) {

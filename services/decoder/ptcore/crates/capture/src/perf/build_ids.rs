@@ -2,9 +2,11 @@
 
 use super::bpf;
 use super::record::{hex, Record};
+use super::sched_switch::SchedSwitch;
 use crate::fields::Fields;
 use std::collections::HashMap;
 
+pub const FEATURE_TRACING_DATA: u32 = 1;
 pub const FEATURE_BUILD_ID: u32 = 2;
 pub const FEATURE_OSRELEASE: u32 = 4;
 pub const FEATURE_CPUID: u32 = 9;
@@ -20,6 +22,7 @@ pub struct Features {
     pub build_ids: HashMap<String, String>,
     pub cpu: Option<(u16, u8, u8)>,
     pub os_release: String,
+    pub sched_switch: Option<SchedSwitch>,
     pub bpf: bpf::Programs,
 }
 
@@ -34,6 +37,7 @@ impl Features {
                     self.build_id(&record);
                 }
             }
+            FEATURE_TRACING_DATA => self.sched_switch = SchedSwitch::find(section).or(self.sched_switch),
             FEATURE_OSRELEASE => self.os_release = text(section).unwrap_or_default(),
             FEATURE_BPF_PROG_INFO => bpf::take(section, &mut self.bpf),
             FEATURE_CPUID => self.cpu = text(section).and_then(|text| cpu(&text)),

@@ -7,11 +7,23 @@ use pt_flow::Config;
 
 const TYPE_INTEL_PT: u32 = 1;
 
+/// By what it is told who runs on a core (`have_sched_switch` of tools/perf/util/intel-pt.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switches {
+    #[default]
+    Untold,
+    /// Of sched:sched_switch.
+    Samples,
+    /// PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE.
+    Records,
+}
+
 /// How Processor Trace was set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PtInfo {
     pub conversion: Option<Conversion>,
     pub snapshots: bool,
+    pub switches: Switches,
     pmu: u64,
     mtc_freq_bits: u64,
     tsc_ctc_ratio: (u32, u32),
@@ -29,7 +41,7 @@ impl PtInfo {
         fields.u32()?;
         let pmu = fields.u64()?;
         let (shift, mult, zero, known) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
-        let (_tsc_bit, _noretcomp_bit, _have_switches) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (_tsc_bit, _noretcomp_bit, switches) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let (snapshots, _per_cpu) = (fields.u64()?, fields.u64()?);
         // Older ones end here.
         let mut more = || fields.u64().unwrap_or(0);
@@ -38,6 +50,11 @@ impl PtInfo {
         Ok(Ok(PtInfo {
             conversion: (known != 0).then(|| Conversion::new(mult, shift, zero)).flatten(),
             snapshots: snapshots != 0,
+            switches: match switches {
+                0 => Switches::Untold,
+                1 => Switches::Samples,
+                _ => Switches::Records,
+            },
             pmu,
             mtc_freq_bits,
             tsc_ctc_ratio: (u32::try_from(numerator).unwrap_or(0), u32::try_from(denominator).unwrap_or(0)),

@@ -81,6 +81,11 @@ pub enum Event {
     Switch {
         out: bool,
     },
+    /// Tids.
+    SchedSwitch {
+        leaves: u32,
+        enters: u32,
+    },
     Aux {
         offset: u64,
         size: u64,
@@ -129,7 +134,7 @@ impl<'d> Record<'d> {
     /// The event and its sample id.
     pub fn event(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
         let id = match self.kind {
-            kind::SAMPLE => Sample::read(self.body, attributes)?.id,
+            kind::SAMPLE => return self.sample(attributes),
             kind if kind < kind::USER => attributes.sample_id(self.body),
             _ => SampleId::default(),
         };
@@ -166,6 +171,14 @@ impl<'d> Record<'d> {
             _ => Event::Other,
         };
         Ok((event, id))
+    }
+
+    fn sample(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
+        let Sample { id, tracepoint, raw, .. } = Sample::read(self.body, attributes)?;
+        let switch = attributes.sched_switch.filter(|event| tracepoint == Some(event.id));
+        let event = switch.and_then(|event| event.read(&self.body[raw]));
+        let event = event.map(|(leaves, enters)| Event::SchedSwitch { leaves, enters });
+        Ok((event.unwrap_or(Event::Other), id))
     }
 
     fn mmap(&self, fields: &mut Fields<'d>) -> Result<Event, Short> {

@@ -2,7 +2,7 @@
 
 use super::attributes::{Attribute, Attributes};
 use super::auxtrace::{Joined, Streams};
-use super::build_ids::Features;
+use super::build_ids::{Features, FEATURE_TRACING_DATA};
 use super::pt_info::{time_conversion, PtInfo};
 use super::record::{kind, Record, HEAD};
 use super::samples::Sample;
@@ -102,7 +102,9 @@ impl Records {
             kind::TRACING_DATA => {
                 let size = Fields::new(record.body, 0).u32().map_err(text)? as usize;
                 let size = size.checked_next_multiple_of(8).filter(|&size| size <= data.len() - behind);
-                return size.map(|size| behind + size).ok_or_else(|| "tracing data beyond the end".to_owned());
+                let size = size.ok_or_else(|| "tracing data beyond the end".to_owned())?;
+                self.features.take(FEATURE_TRACING_DATA, &data[behind..behind + size]);
+                return Ok(behind + size);
             }
             kind::COMPRESSED => self.packed.push((at + HEAD, behind)),
             kind::COMPRESSED2 => {
@@ -176,12 +178,12 @@ impl Records {
                 sample.flatten().filter(|sample| !sample.packets.is_empty())
             };
             for (at, record) in self.own(file) {
-                if let Some(Sample { id, packets }) = sample(&record) {
+                if let Some(Sample { id, packets, .. }) = sample(&record) {
                     streams.take_sample(&id, file.part(at + packets.start..at + packets.end));
                 }
             }
             for record in self.unpacked() {
-                if let Some(Sample { id, packets }) = sample(&record) {
+                if let Some(Sample { id, packets, .. }) = sample(&record) {
                     streams.take_sample(&id, record.body[packets].to_vec().into());
                 }
             }

@@ -33,6 +33,9 @@ pub mod field {
     pub const WEIGHT_STRUCT: u64 = 1 << 24;
 }
 
+/// PERF_TYPE_TRACEPOINT.
+const TYPE_TRACEPOINT: u32 = 2;
+
 /// Bits of `read_format`: what stands once, and what stands with each counter.
 const READ_TIMES: u64 = 3;
 const READ_OF_EACH: u64 = 1 << 2 | 1 << 4;
@@ -45,6 +48,10 @@ const BRANCH_COUNTERS: u64 = 1 << 19;
 #[derive(Default)]
 pub struct Sample {
     pub id: SampleId,
+    /// `config` of the tracepoint that it is of.
+    pub tracepoint: Option<u64>,
+    /// Where in the record the tracepoint's data are.
+    pub raw: Range<usize>,
     /// Where in the record the packets up to it are.
     pub packets: Range<usize>,
 }
@@ -67,16 +74,31 @@ impl Sample {
             id.cpu = Some(fields.u32()?);
             fields.u32()?;
         }
-        if !has(field::AUX) {
-            return Ok(Sample { id, packets: 0..0 });
+        let tracepoint = (attribute.kind == TYPE_TRACEPOINT).then_some(attribute.config);
+        let mut sample = Sample { id, tracepoint, ..Sample::default() };
+        let told = has(field::AUX) || (has(field::RAW) && tracepoint.is_some());
+        if !told {
+            return Ok(sample);
         }
         skip(&mut fields, attribute, &[field::PERIOD])?;
-        skip_up_to_packets(&mut fields, attribute)?;
-        let size = fields.u64()?;
-        let from = fields.at();
-        fields.bytes(size)?;
-        Ok(Sample { id, packets: from..fields.at() })
+        skip_up_to_raw(&mut fields, attribute)?;
+        if has(field::RAW) {
+            let size = fields.u32()?;
+            sample.raw = inside(&mut fields, size.into())?;
+        }
+        if has(field::AUX) {
+            skip_up_to_packets(&mut fields, attribute)?;
+            let size = fields.u64()?;
+            sample.packets = inside(&mut fields, size)?;
+        }
+        Ok(sample)
     }
+}
+
+fn inside(fields: &mut Fields<'_>, size: u64) -> Result<Range<usize>, Short> {
+    let from = fields.at();
+    fields.bytes(size)?;
+    Ok(from..fields.at())
 }
 
 /// Passes over those of the fields of eight bytes that are there.
@@ -85,7 +107,7 @@ fn skip(fields: &mut Fields<'_>, attribute: &Attribute, bits: &[u64]) -> Result<
     fields.bytes(8 * there as u64).map(drop)
 }
 
-fn skip_up_to_packets(fields: &mut Fields<'_>, attribute: &Attribute) -> Result<(), Short> {
+fn skip_up_to_raw(fields: &mut Fields<'_>, attribute: &Attribute) -> Result<(), Short> {
     let has = |bit| attribute.sample_type & bit != 0;
     if has(field::READ) {
         let format = attribute.read_format;
@@ -97,10 +119,11 @@ fn skip_up_to_packets(fields: &mut Fields<'_>, attribute: &Attribute) -> Result<
         let count = fields.u64()?;
         skip_words(fields, count)?;
     }
-    if has(field::RAW) {
-        let size = fields.u32()?;
-        fields.bytes(size.into())?;
-    }
+    Ok(())
+}
+
+fn skip_up_to_packets(fields: &mut Fields<'_>, attribute: &Attribute) -> Result<(), Short> {
+    let has = |bit| attribute.sample_type & bit != 0;
     if has(field::BRANCH_STACK) {
         let kind = attribute.branch_sample_type;
         let count = fields.u64()?;
@@ -221,7 +244,8 @@ mod tests {
         .concat();
         pipe.record(kind::SAMPLE, 0, &[&head[..], &packets].concat());
         let found = samples(&pipe.0, |body, attributes| {
-            let Sample { id, packets } = Sample::read(body, attributes).unwrap();
+            let Sample { id, packets, raw, .. } = Sample::read(body, attributes).unwrap();
+            assert_eq!(body[raw], [0xaa; 12]);
             assert_eq!(id, SampleId { pid: Some(7), tid: Some(8), time: Some(100), cpu: Some(3) });
             assert_eq!(packets, head.len()..body.len());
             for short in 0..body.len() {
@@ -256,6 +280,11 @@ mod tests {
                 let head = [field::IDENTIFIER, field::IP, field::TID, field::TIME, field::ADDR, field::ID];
                 skip(&mut fields, attribute, &head).unwrap();
                 skip(&mut fields, attribute, &[field::STREAM_ID, field::CPU, field::PERIOD]).unwrap();
+                skip_up_to_raw(&mut fields, attribute).unwrap();
+                if attribute.sample_type & field::RAW != 0 {
+                    let size = fields.u32().unwrap();
+                    fields.bytes(size.into()).unwrap();
+                }
                 skip_up_to_packets(&mut fields, attribute).unwrap();
                 assert_eq!(fields.left(), 0, "{options}: {attribute:x?}");
             });

@@ -1,8 +1,10 @@
 //! Records of the kernel to address spaces, switches and streams.
 
 use super::attributes::{Attributes, SampleId};
+use super::pt_info::Switches;
 use super::record::{Event, Record};
 use super::records::Records;
+use super::running::Running;
 use super::{bpf, kernel};
 use crate::elf::Function;
 use crate::files::{same_id, Files};
@@ -29,8 +31,7 @@ struct Sideband<'o> {
     /// The time of the first record that has one, 0 before; TSC ticks.
     first: u64,
     spaces: Spaces,
-    cores: BTreeMap<u32, OnCore>,
-    pids: HashMap<u32, u32>,
+    running: Running,
     /// The last name of each thread and when it got it.
     names: BTreeMap<u32, (u64, String)>,
     /// Kernel offsets behind which packets are lost, by core and thread.
@@ -64,11 +65,19 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     sideband.bpf = std::mem::take(&mut records.features.bpf);
+    let switches = info.map_or(Switches::Untold, |info| info.switches);
+    if switches == Switches::Samples {
+        records.attributes.sched_switch = records.features.sched_switch;
+    }
     for record in records.each(data) {
         sideband.record(&record, &records.attributes);
     }
+    sideband.running.all_told();
+    if joined.iter().any(|joined| joined.cpu.is_some()) {
+        capture.warnings.extend(sideband.running.doubt(switches, records.attributes.sched_switch.is_some()));
+    }
     for joined in joined {
-        let of = joined.of(|tid| sideband.pids.get(&tid).copied().unwrap_or(tid));
+        let of = joined.of(|tid| sideband.running.pids.get(&tid).copied().unwrap_or(tid));
         let mine = |id: &SampleId| match of {
             Of::Core(cpu) => id.cpu == Some(cpu),
             Of::Thread { tid, .. } => id.tid == Some(tid),
@@ -85,7 +94,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             capture.warnings.push(text);
         }
         let on_core = match of {
-            Of::Core(cpu) => sideband.cores.remove(&cpu).unwrap_or_default(),
+            Of::Core(cpu) => sideband.running.take(cpu),
             Of::Thread { .. } => OnCore::default(),
         };
         let (begins, switches) = on_core.switches();
@@ -121,7 +130,7 @@ pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options
             sideband.record(&record, &attributes);
         }
     }
-    let traced = sideband.traced.or_else(|| sideband.pids.iter().next().map(|(&tid, &pid)| (pid, tid)));
+    let traced = sideband.traced.or_else(|| sideband.running.pids.iter().next().map(|(&tid, &pid)| (pid, tid)));
     let (pid, tid) = traced.unwrap_or_default();
     for stream in &mut capture.streams {
         stream.of = Of::Thread { pid, tid };
@@ -142,8 +151,7 @@ impl<'o> Sideband<'o> {
             conversion,
             first: 0,
             spaces: Spaces::default(),
-            cores: BTreeMap::new(),
-            pids: HashMap::new(),
+            running: Running::default(),
             names: BTreeMap::new(),
             cut: Vec::new(),
             lost: 0,
@@ -199,9 +207,9 @@ impl<'o> Sideband<'o> {
             Event::Comm { pid, tid, exec, name } => {
                 if exec {
                     self.spaces.exec(pid, tsc);
-                    self.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
+                    self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
-                self.pids.insert(tid, pid);
+                self.running.pids.insert(tid, pid);
                 if self.names.get(&tid).is_none_or(|&(since, _)| since <= tsc) {
                     self.names.insert(tid, (tsc, name));
                 }
@@ -210,18 +218,15 @@ impl<'o> Sideband<'o> {
                 if pid != parent {
                     self.spaces.fork(parent, pid, tsc);
                 }
-                self.pids.insert(tid, pid);
+                self.running.pids.insert(tid, pid);
             }
             Event::ItraceStart { pid, tid } => {
                 self.traced = Some((pid, tid));
-                self.pids.insert(tid, pid);
-                self.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
+                self.running.pids.insert(tid, pid);
+                self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
             }
-            Event::Switch { out } => {
-                let (Some(pid), Some(tid)) = (id.pid, id.tid) else { return };
-                self.pids.insert(tid, pid);
-                self.saw(id.cpu, tsc, Sign::of_switch((pid, tid), out));
-            }
+            Event::Switch { out } => self.running.switched(&id, tsc, out),
+            Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
                 if flags & AUX_LOST != 0 {
                     self.cut.push((id, offset.saturating_add(size)));
@@ -258,15 +263,9 @@ impl<'o> Sideband<'o> {
             }
             Event::Exit { pid, tid } => {
                 if id.tid == Some(tid) {
-                    self.saw(id.cpu, tsc, Sign::Exits((pid, tid)));
+                    self.running.saw(id.cpu, tsc, Sign::Exits((pid, tid)));
                 }
             }
-        }
-    }
-
-    fn saw(&mut self, core: Option<u32>, tsc: u64, sign: Sign) {
-        if let Some(core) = core {
-            self.cores.entry(core).or_default().saw(tsc, sign);
         }
     }
 

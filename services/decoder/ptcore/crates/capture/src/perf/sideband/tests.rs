@@ -217,6 +217,75 @@ fn without_a_common_clock_a_core_of_one_process_is_all_of_its_first_thread() {
     assert_eq!(runs(&pipe.open(&folder, Options::default())), [(0, vec![0])]);
 }
 
+/// AUXTRACE_INFO of a recording without switch records, or where samples are in their place.
+const UNTOLD: [u64; 11] = [1, 8, 0, 1, 0, 1, 0x400, 0x800, 0, 0, 1];
+const SAMPLED: [u64; 11] = [1, 8, 0, 1, 0, 1, 0x400, 0x800, 1, 0, 1];
+
+#[test]
+fn samples_of_sched_switch_tell_who_ran_where_the_kernel_has_no_switch_records() {
+    const TRACEPOINT: u64 = 314;
+    let folder = Folder::new("tracepoint");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let format = "name: sched_switch\nID: 314\nformat:\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+                  \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\nprint fmt: \"\"";
+    // As perf does it each event has ids, and each record the id of its event behind or, a sample, before all.
+    let recording = |info: &[u64], tracing_data: &[u8]| {
+        let mut pipe = Pipe(Pipe::new().0[..16].to_vec());
+        let attribute = |kind: u32, config: u64, sample_type: u64, id: u64| {
+            [halves(&[kind, 64]), words(&[config, 0, sample_type, 0, 1 << 18, 0, 0, id])].concat()
+        };
+        pipe.record(64, 0, &attribute(8, 0, 1 << 16 | 0x86, 77));
+        pipe.record(64, 0, &attribute(2, TRACEPOINT, 1 << 16 | 0x486, 78));
+        pipe.record(70, 0, &words(info));
+        pipe.record(66, 0, &halves(&[tracing_data.len() as u32]));
+        pipe.0.extend(tracing_data);
+        pipe.0.resize(pipe.0.len() + tracing_data.len().next_multiple_of(8) - tracing_data.len(), 0);
+        for (pid, file) in [(7, "/one"), (8, "/two")] {
+            let place = [words(&[USER, 4, 0x1000]), vec![0; 24], halves(&[5, 2])].concat();
+            let id = [halves(&[pid, pid]), words(&[5]), halves(&[0, 0]), words(&[77])].concat();
+            pipe.record(10, 2, &[halves(&[pid, pid]), place, text(file), id].concat());
+        }
+        for (tsc, leaves, enters) in [(50, 0, 7), (150, 7, 89), (250, 89, 7)] {
+            let mut raw = vec![0; 64];
+            raw[24..28].copy_from_slice(&u32::to_le_bytes(leaves));
+            raw[56..60].copy_from_slice(&u32::to_le_bytes(enters));
+            let id = [words(&[78]), halves(&[leaves, leaves]), words(&[tsc]), halves(&[0, 0])].concat();
+            pipe.record(9, 0, &[id, halves(&[68]), raw, vec![0; 4]].concat());
+        }
+        // FORK: that the thread 89 is one of process 8 stands behind.
+        let id = [halves(&[8, 8]), words(&[6]), halves(&[0, 0]), words(&[77])].concat();
+        pipe.record(7, 0, &[halves(&[8, 8, 89, 8]), words(&[6]), id].concat());
+        pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
+        pipe
+    };
+    let capture = recording(&SAMPLED, format.as_bytes()).open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2, 2]), (89, vec![3])]);
+    let capture = recording(&SAMPLED, b"").open(&folder, Options::default());
+    let begin = "samples of sched:sched_switch tell who ran, but their format is not in the file: ";
+    assert!(capture.warnings[0].starts_with(begin), "{:?}", capture.warnings);
+}
+
+#[test]
+fn several_threads_without_anything_that_tells_who_ran_are_warned_of() {
+    let folder = Folder::new("untold");
+    program(&folder, "one", &NOP_RET);
+    let mut pipe = Pipe::with(&UNTOLD);
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    traced(&mut pipe, (7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER)]);
+    assert_eq!(pipe.open(&folder, Options::default()).warnings, Vec::<String>::new(), "there is but one");
+    pipe.event(7, 0, &[halves(&[7, 7, 9, 7]), words(&[20])].concat(), (7, 7, 20, 0));
+    let capture = pipe.open(&folder, Options::default());
+    let end = "record with times and without --no-switch-events, or given threads with --per-thread";
+    assert!(capture.warnings[0].ends_with(end), "{:?}", capture.warnings);
+    assert_eq!(runs(&capture), [(7, vec![2])]);
+    // Who asks for the records by hand has them.
+    pipe.enters((7, 7, 30, 0));
+    assert_eq!(pipe.open(&folder, Options::default()).warnings, Vec::<String>::new());
+}
+
 /// What the kernel says of a thread that it has no pid for any more.
 const ENDED: u32 = u32::MAX;
 
