@@ -281,7 +281,7 @@ impl<'o> Sideband<'o> {
             }
             return;
         }
-        let content = if name == "//anon" || name.starts_with("[heap") || name.starts_with("[stack") {
+        let content = if has_no_file(name) {
             Content::Missing { reason: "code written at run time: only a jitdump file tells it".to_owned() }
         } else {
             let found = self.files.find(name, build_id).or_else(|reason| match name {
@@ -299,9 +299,9 @@ impl<'o> Sideband<'o> {
                 }
             }
         };
-        let anonymous = name == "//anon";
+        let missing = matches!(content, Content::Missing { .. });
         self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
-        if anonymous {
+        if missing && (has_no_file(name) || name.starts_with("/memfd:")) {
             self.name_unnamed(pid, tsc, address..address.saturating_add(size));
         }
     }
@@ -352,6 +352,13 @@ impl<'o> Sideband<'o> {
         attach(capture, &self.spaces, user_only);
         Ok(())
     }
+}
+
+/// Memory of which perf expects the names in a perf map (tools/perf/util/map.h, is_anon_memory, is_no_dso_memory), and what
+/// was given a name with prctl(2), PR_SET_VMA_ANON_NAME.
+fn has_no_file(name: &str) -> bool {
+    let begins = ["/dev/zero", "/anon_hugepage", "/SYSV", "[stack", "[heap", "[anon"];
+    name == "//anon" || begins.iter().any(|begin| name.starts_with(begin))
 }
 
 /// The first thread of a core that has threads of one process only: its image holds for all of them. `user_only`: the

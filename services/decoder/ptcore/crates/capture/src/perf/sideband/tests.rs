@@ -439,3 +439,33 @@ fn a_perf_map_names_what_has_no_code() {
     assert_eq!(named(&capture, USER + 8), "LazyCompile:work app.js:1+0x400008");
     assert_eq!(named(&capture, USER + 0x18), "other+0x400018");
 }
+
+#[test]
+fn a_perf_map_names_memory_without_a_file_whatever_it_is_called() {
+    let folder = Folder::new("unnamed-maps");
+    folder.add("perf-7.map", b"400000 10 work\n");
+    let names = [
+        "[anon:v8]",
+        "[anon_shmem:code]",
+        "[heap]",
+        "/anon_hugepage (deleted)",
+        "/dev/zero (deleted)",
+        "/SYSV00000000",
+    ];
+    for name in names {
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), USER, 0x1000, 0, name);
+        pipe.enters((7, 7, 10, 0));
+        pipe.ran(0, &[(100, USER)]);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.warnings, Vec::<String>::new(), "{name}: no file is missing");
+        assert_eq!(named(&capture, USER + 8), "work+0x400008", "{name}");
+    }
+    // Programs run from memory files too: that one is missing is said.
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 0x1000, 0, "/memfd:doublemapper (deleted)");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!((capture.warnings.len(), named(&capture, USER + 8)), (1, "work+0x400008".to_owned()));
+}
