@@ -144,4 +144,77 @@ mod tests {
         let begin = format!("{}: at offset {:#x}: ", cut.display(), entered);
         assert!(capture.warnings[0].starts_with(&begin), "{:?}", capture.warnings);
     }
+
+    /// Records in one of perf's own (COMPRESSED), as a zstd stream of blocks: their kind (0 for bytes as they are, 1 for
+    /// one byte that is repeated), how many bytes they become, and their own (RFC 8878, section 3.1.1.2).
+    fn packed(pipe: &mut Pipe, blocks: impl IntoIterator<Item = (u32, usize, Vec<u8>)>) {
+        let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x58];
+        for (kind, size, bytes) in blocks {
+            stream.extend(&((size as u32) << 3 | kind << 1).to_le_bytes()[..3]);
+            stream.extend(bytes);
+        }
+        stream.chunks(60_000).for_each(|piece| pipe.record(81, 0, piece));
+    }
+
+    fn stored(bytes: Vec<u8>) -> (u32, usize, Vec<u8>) {
+        (0, bytes.len(), bytes)
+    }
+
+    /// Records of a kind that nobody knows, of 65,008 bytes.
+    fn large(count: usize) -> impl Iterator<Item = (u32, usize, Vec<u8>)> {
+        let head = [&63u32.to_le_bytes()[..], &[0, 0], &65_008u16.to_le_bytes()].concat();
+        (0..count).flat_map(move |_| [stored(head.clone()), (1, 65_000, vec![0])])
+    }
+
+    #[test]
+    fn a_thread_that_wrote_much_leaves_room_for_the_records_of_the_others() {
+        let folder = Folder::new("much");
+        program(&folder, "work", &NOP_RET);
+        let (mut head, mut first, mut last) = (Pipe::new(), Pipe(Vec::new()), Pipe(Vec::new()));
+        head.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        head.ran(0, &[(20, USER)]);
+        // More than what the little that the second one wrote may become.
+        let mut stored_too = Pipe(Vec::new());
+        stored_too.record(63, 0, &[0; 65_000]);
+        packed(&mut first, large(1_100).chain([stored(stored_too.0)]));
+        let mut enters = Pipe(Vec::new());
+        enters.enters((7, 7, 10, 0));
+        packed(&mut last, [stored(enters.0)]);
+        folder.add("data", &head.0);
+        folder.add("data.0", &first.0);
+        folder.add("data.1", &last.0);
+        let capture = open(&folder.0, &Options { symbols: vec![folder.0.clone()], ..Options::default() }).unwrap();
+        assert_eq!(capture.warnings, Vec::<String>::new());
+        assert_eq!(runs(&capture), [(7, vec![2])]);
+    }
+
+    #[test]
+    fn a_thread_whose_records_end_in_damage_leaves_those_of_the_others_whole() {
+        let folder = Folder::new("damaged");
+        program(&folder, "work", &NOP_RET);
+        let (mut head, mut first, mut last) = (Pipe::new(), Pipe(Vec::new()), Pipe(Vec::new()));
+        head.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        head.ran(0, &[(20, USER)]);
+        let reserved = (3, 0, Vec::new());
+        packed(&mut first, large(60).chain([reserved]));
+        let mut enters = Pipe(Vec::new());
+        enters.enters((7, 7, 10, 0));
+        packed(&mut last, [stored(enters.0)]);
+        folder.add("data", &head.0);
+        folder.add("data.0", &first.0);
+        folder.add("data.1", &last.0);
+        let capture = open(&folder.0, &Options { symbols: vec![folder.0.clone()], ..Options::default() }).unwrap();
+        assert!(capture.warnings[0].contains("compressed records cannot be unpacked"), "{:?}", capture.warnings);
+        assert_eq!(runs(&capture), [(7, vec![2])]);
+    }
+
+    #[test]
+    fn records_that_become_too_much_are_left_out_with_a_word() {
+        let folder = Folder::new("bomb");
+        let mut pipe = Pipe::new();
+        pipe.packets(0, 0, &[0; 8]);
+        packed(&mut pipe, large(1_100));
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.warnings, ["compressed records are left out from 67108864 unpacked bytes on"]);
+    }
 }

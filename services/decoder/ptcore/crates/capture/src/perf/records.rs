@@ -28,6 +28,8 @@ pub struct Records {
     packed: Vec<(usize, usize)>,
     /// Bytes of the last packets that the file ends before.
     missing: u64,
+    /// Bytes that were unpacked to `unpacked`, of all files.
+    packed_bytes: usize,
     pub warnings: Vec<String>,
 }
 
@@ -63,7 +65,9 @@ impl Records {
                 }
             }
         }
+        let begin = self.unpacked.len();
         self.unpack(data);
+        self.end_with_a_whole_record(begin);
         Ok(())
     }
 
@@ -127,7 +131,8 @@ impl Records {
         let packed = std::mem::take(&mut self.packed);
         let pieces: Vec<_> = packed.iter().map(|&(from, to)| &data[from..to]).collect();
         let mut left = pieces.iter().map(|piece| piece.len()).sum();
-        let limit = max_unpacked(left);
+        self.packed_bytes += left;
+        let limit = max_unpacked(self.packed_bytes);
         let mut reader = Pieces { pieces, at: 0 }.chain(STREAM_END);
         while left > 0 {
             let room = limit - self.unpacked.len() as u64;
@@ -142,11 +147,24 @@ impl Records {
                 return;
             }
             let still = reader.get_ref().0.left();
-            if still == left || self.unpacked.len() as u64 == limit {
+            if self.unpacked.len() as u64 == limit {
+                self.warnings.push(format!("compressed records are left out from {limit} unpacked bytes on"));
+                return;
+            }
+            if still == left {
                 return;
             }
             left = still;
         }
+    }
+
+    /// What another thread of perf wrote is to begin at a record, wherever this one's ends.
+    fn end_with_a_whole_record(&mut self, begin: usize) {
+        let mut at = begin;
+        while let Ok(Some(record)) = Record::at(&self.unpacked, at) {
+            at += HEAD + record.body.len();
+        }
+        self.unpacked.truncate(at);
     }
 
     /// The events of the kernel, those of the file first.
