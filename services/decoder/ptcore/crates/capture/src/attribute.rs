@@ -30,6 +30,8 @@ pub struct Placed {
     pub ambiguous: usize,
     /// Turns between two clock packets without a place that tells anything.
     pub coarse: usize,
+    /// The stream has no clock packet: nothing tells where its turns are.
+    pub timeless: bool,
 }
 
 /// Bit 12 of CR3 tells the user's from the kernel's page tables of one process (page table isolation), the bits below
@@ -67,7 +69,7 @@ struct Attribution<'t> {
 pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed {
     let mut attribution = Attribution {
         turns,
-        placed: Placed { epochs: vec![(0, first)], ..Placed::default() },
+        placed: Placed { epochs: vec![(0, first)], timeless: true, ..Placed::default() },
         gaps: Vec::new(),
         pips: Vec::new(),
         over: 0,
@@ -84,7 +86,10 @@ pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed
             Some(Seen::Gap(gap)) => attribution.gap(gap),
             Some(Seen::Pip { cr3, status: true, .. }) => attribution.process = cr3 & CR3_PROCESS,
             Some(Seen::Pip { offset, cr3, .. }) => attribution.pip(offset, cr3 & CR3_PROCESS),
-            Some(Seen::Tick { offset, tsc }) => attribution.tick(offset, tsc, scan.open_gap()),
+            Some(Seen::Tick { offset, tsc }) => {
+                attribution.placed.timeless = false;
+                attribution.tick(offset, tsc, scan.open_gap());
+            }
             None => {
                 attribution.end(scan.open_gap());
                 break;

@@ -68,7 +68,7 @@ pub fn divide(data: &[u8], config: &Config, switches: &[Switch], epochs: &Epochs
     if views[first as usize].tid == 0 && !turns.is_empty() {
         first = turns.remove(0).view;
     }
-    let Placed { epochs, ambiguous, coarse } = place(data, config, first, &turns);
+    let Placed { epochs, ambiguous, coarse, .. } = place(data, config, first, &turns);
     let turn = |(offset, view): (usize, u32)| (offset, views[view as usize]);
     Divided { turns: epochs.into_iter().map(turn).collect(), total: turns.len(), ambiguous, coarse }
 }

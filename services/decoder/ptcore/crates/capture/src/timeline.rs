@@ -1,6 +1,6 @@
 //! Who ran when, as views of the streams.
 
-use crate::attribute::place;
+use crate::attribute::{place, Turn};
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
 use crate::{Capture, Of, Switch, View};
@@ -79,15 +79,25 @@ impl Timeline<'_> {
             }
         };
         let placed = place(&data, &self.capture.config, first, &turns);
+        let last = if placed.timeless { self.last_of_one_thread(first, &turns) } else { None };
         let stream = &mut self.capture.streams[number];
-        stream.epochs = placed.epochs;
-        stream.image = self.capture.views[first as usize].image;
+        stream.epochs = last.map_or(placed.epochs, |view| vec![(0, view)]);
+        stream.image = self.capture.views[stream.epochs[0].1 as usize].image;
         let name = &stream.name;
         let told = [(placed.ambiguous, "several places fit"), (placed.coarse, "only the clock packets tell")];
         for (count, what) in told.into_iter().filter(|&(count, _)| count > 0) {
             let warning = format!("{name}: {count} of {} changes of thread or mappings: {what}", turns.len());
             self.capture.warnings.push(warning);
         }
+    }
+
+    /// What holds of a thread at last, if there is no other: without times that is likelier than what it began with, as
+    /// the program that started it and had it traced.
+    fn last_of_one_thread(&self, first: u32, turns: &[Turn]) -> Option<u32> {
+        let tid = |view: u32| self.capture.views[view as usize].tid;
+        let told = std::iter::once(first).chain(turns.iter().map(|turn| turn.view));
+        let told: Vec<_> = told.filter(|&view| tid(view) != 0).collect();
+        told.last().copied().filter(|_| told.windows(2).all(|pair| tid(pair[0]) == tid(pair[1])))
     }
 
     fn process(&mut self, pid: u32) -> &Process {

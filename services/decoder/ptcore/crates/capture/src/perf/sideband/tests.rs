@@ -151,6 +151,27 @@ fn a_thread_holds_from_the_beginning_where_packets_have_no_times() {
 }
 
 #[test]
+fn without_times_a_thread_runs_the_program_that_it_became() {
+    let folder = Folder::new("timeless-exec");
+    program(&folder, "perf", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/perf");
+    traced(&mut pipe, (7, 7, 10, 0));
+    pipe.event(3, 1 << 13, &[halves(&[7, 7]), text("two")].concat(), (7, 7, 20, 0));
+    pipe.maps((7, 7, 25, 0), USER, 4, 0x1000, "/two");
+    exits(&mut pipe, (7, 7, 90, 0));
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let mut data = Vec::new();
+    let run = [Packet::TipPge(full(USER)), Packet::TipPgd(full(0x77))];
+    for packet in [Packet::Psb, Packet::Psbend].into_iter().chain(run).chain(run) {
+        write(&mut data, packet);
+    }
+    pipe.packets(0, 0, &data);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![3, 3])]);
+}
+
+#[test]
 fn tracing_that_begins_for_several_threads_of_a_core_says_when_each_runs() {
     let folder = Folder::new("several");
     program(&folder, "one", &NOP_RET);
