@@ -132,9 +132,9 @@ fn without_any_sign_the_clock_tells() {
 #[test]
 fn a_turn_to_what_holds_already_needs_no_sign() {
     let status = [Packet::Psb, Packet::Tsc(1000), Packet::Fup(full(0x1000)), Packet::Psbend];
-    let stream = stream(&[&status[..], &[TAKEN, Packet::Tsc(1500), TAKEN]].concat());
-    let placed = place(&stream.data, &Config::default(), 3, &[turn(900, 900, 3)]);
-    assert_eq!((placed.coarse, placed.ambiguous, &placed.epochs[..]), (0, 0, &[(0, 3)][..]));
+    let stream = stream(&[&status[..], &[TAKEN, Packet::Tsc(1500), TAKEN, Packet::Tsc(2000), TAKEN]].concat());
+    let placed = place(&stream.data, &Config::default(), 1, &[turn(1400, 1450, 1)]);
+    assert_eq!((placed.coarse, placed.ambiguous, &placed.epochs[..]), (0, 0, &[(0, 1)][..]));
 }
 
 #[test]
