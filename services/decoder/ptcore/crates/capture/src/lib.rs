@@ -16,6 +16,7 @@ mod fields;
 mod files;
 mod gaps;
 mod griffin;
+mod guests;
 mod jit;
 mod json;
 mod listed;

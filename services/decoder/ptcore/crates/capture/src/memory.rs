@@ -1,5 +1,6 @@
 //! The code of all address spaces of a capture, by view.
 
+use crate::guests::GUEST;
 use crate::{Capture, View};
 use pt_flow::{CodeMemory, CodeSlice};
 use pt_image::{Binary, Description, Image, Place, Symbols};
@@ -43,6 +44,7 @@ impl<'c, I: Borrow<Image>> Memory<'c, I> {
     pub fn why_no_code(&self, epoch: u32, address: u64) -> String {
         match self.at(epoch, address) {
             Some((_, image, epoch)) => image.why_no_code(epoch, address),
+            None if self.views.get(epoch as usize).is_some() => "a virtual machine ran".to_owned(),
             None => "the recording does not say who ran".to_owned(),
         }
     }
@@ -67,7 +69,7 @@ impl<'c, I: Borrow<Image>> Memory<'c, I> {
     }
 
     fn at(&self, epoch: u32, address: u64) -> Option<(usize, &'c Image, u32)> {
-        let view = self.views.get(epoch as usize)?;
+        let view = self.views.get(epoch as usize).filter(|view| view.kernel != GUEST)?;
         if let (Some(kernel), true) = (self.kernel, address >= KERNEL_HALF) {
             return Some((kernel, self.images.get(kernel)?.borrow(), view.kernel));
         }

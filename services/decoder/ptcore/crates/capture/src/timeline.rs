@@ -1,9 +1,10 @@
 //! Who ran when, as views of the streams.
 
 use crate::attribute::{place, Turn};
+use crate::guests::{guests, with_guests, GUEST};
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{Capture, Of, Switch, View};
+use crate::{Capture, Of, Stream, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -80,8 +81,9 @@ impl Timeline<'_> {
         };
         let placed = place(&data, &self.capture.config, first, &turns);
         let last = if placed.timeless { self.last_of_one_thread(first, &turns) } else { None };
+        let epochs = self.beside_guests(number, last.map_or(placed.epochs, |view| vec![(0, view)]));
         let stream = &mut self.capture.streams[number];
-        stream.epochs = last.map_or(placed.epochs, |view| vec![(0, view)]);
+        stream.epochs = epochs;
         stream.image = self.capture.views[stream.epochs[0].1 as usize].image;
         let name = &stream.name;
         let told = [(placed.ambiguous, "several places fit"), (placed.coarse, "only the clock packets tell")];
@@ -89,6 +91,21 @@ impl Timeline<'_> {
             let warning = format!("{name}: {count} of {} changes of thread or mappings: {what}", turns.len());
             self.capture.warnings.push(warning);
         }
+    }
+
+    /// The views of a stream, and nobody's where a guest runs, of which nothing is known.
+    fn beside_guests(&mut self, number: usize, host: Vec<(usize, u32)>) -> Vec<(usize, u32)> {
+        let Stream { data, name, .. } = &self.capture.streams[number];
+        let guests = guests(data);
+        let ran = guests.iter().filter(|(_, inside)| *inside).count();
+        if ran == 0 {
+            return host;
+        }
+        let what = "what ran in them is not in the recording";
+        self.capture.warnings.push(format!("{name}: virtual machines ran {ran} times: {what}"));
+        let guest = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST };
+        let guest = runs::number(&mut self.capture.views, &mut self.views, guest);
+        with_guests(&host, &guests, guest)
     }
 
     /// What holds of a thread at last, if there is no other: without times that is likelier than what it began with, as

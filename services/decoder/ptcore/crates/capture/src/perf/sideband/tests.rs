@@ -490,3 +490,35 @@ fn a_perf_map_names_memory_without_a_file_whatever_it_is_called() {
     let capture = pipe.open(&folder, Options::default());
     assert_eq!((capture.warnings.len(), named(&capture, USER + 8)), (1, "work+0x400008".to_owned()));
 }
+
+#[test]
+fn what_a_virtual_machine_runs_is_not_taken_for_what_its_host_has_there() {
+    let folder = Folder::new("guest");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+    pipe.enters((7, 7, 10, 0));
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let pip = |non_root| Packet::Pip { cr3: 0x5000, non_root };
+    let mut data = Vec::new();
+    for packet in [
+        &[Packet::Psb, Packet::Tsc(1), Packet::Psbend, Packet::Tsc(100), Packet::TipPge(full(KERNEL))][..],
+        // The host's kernel enters the machine, whose program stands where one of the host does. It is left by an interrupt.
+        &[pip(true), Packet::Tip(full(USER)), Packet::Tip(full(KERNEL))],
+        &[Packet::Fup(full(USER)), pip(false), Packet::Tip(full(KERNEL))],
+        &[Packet::Tip(full(USER)), Packet::TipPgd(full(0x77))],
+    ]
+    .concat()
+    {
+        write(&mut data, packet);
+    }
+    pipe.packets(0, 0, &data);
+    let capture = pipe.open(&folder, kcore(&folder));
+    assert!(capture.warnings[0].ends_with("virtual machines ran 1 times: what ran in them is not in the recording"));
+    let told = runs(&capture);
+    let ran: Vec<_> = told.iter().map(|(tid, runs)| (*tid, runs.iter().sum::<u32>())).filter(|ran| ran.1 > 0).collect();
+    // What called the machine and what it was left for, and the program of the host that this returned to.
+    assert_eq!(ran, [(7, 2 + 2 + 2)]);
+    let guest = capture.views.iter().position(|view| view.tid == 0 && view.kernel == u32::MAX).unwrap() as u32;
+    assert_eq!(capture.memory().why_no_code(guest, USER), "a virtual machine ran");
+}
