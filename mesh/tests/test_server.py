@@ -10,7 +10,7 @@ import signal
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,38 @@ async def test_a_defect_is_logged_with_an_id_and_tells_the_client_the_id_alone(
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if error_id in line]
     assert lines
     assert "secret detail" in json.dumps(lines[0])
+
+
+async def calls_until_refused(channels: Channels, refused: list[PermilleError], stop: asyncio.Event) -> None:
+    stub = allocator_pb2_grpc.AllocatorServiceStub(await channels.to("allocator"))
+    while not stop.is_set():
+        try:
+            await stub.PlanBuffers(Request(), timeout=20)
+        except grpc.RpcError as error:
+            refused.append(from_rpc_error(error))
+            return
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_calls_that_arrive_while_a_server_drains_go_to_another_one(
+    mesh_config: MeshConfig, etcd: Etcd, channels: Channels, others: int
+) -> None:
+    refused: list[PermilleError] = []
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        for number in range(others):
+            await stack.enter_async_context(allocator(mesh_config, echo, instance=f"b{number}"))
+        async with allocator(mesh_config, echo, instance="a1"):
+            await wait_for(etcd, "allocator", instance="a1", timeout_s=60)
+            calls = [asyncio.create_task(calls_until_refused(channels, refused, stop)) for _ in range(50)]
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)
+        stop.set()
+        await asyncio.gather(*calls)
+    if others:
+        assert not refused
+    else:
+        assert {error.code for error in refused} == {Code.UNAVAILABLE}
 
 
 async def test_health_and_reflection_name_the_services(mesh_config: MeshConfig, etcd: Etcd) -> None:

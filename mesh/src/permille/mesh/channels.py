@@ -25,7 +25,8 @@ _STREAM_TIMEOUT_S = 3600.0
 # How long a channel to replicas that are gone stays open for the calls still on it.
 _RETIRED_S = 60.0
 
-# Starts are idempotent by request_id, so every method may be tried again (gRPC retry design, A6).
+# Starts are idempotent by request_id, so every method may be tried again (gRPC retry design, A6). CANCELLED is what a
+# server says that has begun to drain when a call arrives; what is given up here is not tried again.
 _SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
@@ -36,7 +37,7 @@ _SERVICE_CONFIG = {
                 "initialBackoff": "0.1s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ],
@@ -69,7 +70,8 @@ class Channels:
     async def to(self, service: str, instance: str | None = None) -> grpc.aio.Channel:
         """A channel to any replica of a service, or to one instance (a controller's instance is its node).
 
-        Calls without a deadline get `call_timeout_s`, streams an hour; UNAVAILABLE is tried up to five times.
+        Calls without a deadline get `call_timeout_s`, streams an hour; UNAVAILABLE is tried up to five times, as is
+        a call that a server which drains turns away.
         While etcd is away, the replicas known last are used. Raises `Unavailable` when nobody serves.
         """
         name = f"{service}/{instance or ''}"

@@ -108,7 +108,11 @@ def from_rpc_error(error: grpc.RpcError) -> PermilleError:
     for key, value in failure.trailing_metadata() or ():
         if key == _DETAILS_KEY:
             return from_status(status_pb2.Status.FromString(value))
-    return from_status(status_pb2.Status(code=failure.code().value[0], message=failure.details() or ""))
+    code = failure.code()
+    # Of a call that this side did not give up: the server ended in the middle of it.
+    if code == grpc.StatusCode.CANCELLED:
+        code = grpc.StatusCode.UNAVAILABLE
+    return from_status(status_pb2.Status(code=code.value[0], message=failure.details() or ""))
 
 
 _HELP = {
