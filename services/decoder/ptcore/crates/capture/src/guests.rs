@@ -26,12 +26,7 @@ pub fn guests(data: &[u8]) -> Vec<(usize, bool)> {
             }
             Ok(Some(_)) => {}
             Ok(None) => return turns,
-            Err(_) => {
-                reader.seek(offset + 1);
-                if reader.synchronize().is_none() {
-                    return turns;
-                }
-            }
+            Err(_) => drop(reader.resynchronize()),
         }
     }
 }

@@ -77,19 +77,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Whether an indirect jump into the middle of a function leads to a call of it that is open, as that of an unwinder does,
     /// and that of a `longjmp` which no symbol names.
     fn lands(&mut self, function: u32, target: u64) -> bool {
-        if self.stack.has_landings() && self.stack.land(target) {
+        if self.stack.land(target) {
             return self.stack.function() == Some(function);
         }
-        self.stack.does_not_land(target);
-        self.stack.unwind_to_open(function)
+        self.stack.unwind_to(function)
     }
 
     /// True when the jump left the function that jumps far.
     fn long_jump(&mut self, entered: Entered, target: u64) -> bool {
-        let landed = self.stack.has_landings() && self.stack.land(target);
-        if !landed {
-            self.stack.does_not_land(target);
-        }
+        let landed = self.stack.land(target);
         if landed && self.stack.function() == Some(entered.function) {
             return true;
         }

@@ -24,14 +24,13 @@ pub const MAX_LOCALS: usize = 1 << 12;
 impl<O: Output> Stack<O> {
     /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
     pub fn land(&mut self, address: u64) -> bool {
-        let Some(landing) = self.landings.iter().rfind(|landing| landing.address == address) else { return false };
+        let Some(landing) = self.landings.iter().rfind(|landing| landing.address == address) else {
+            self.does_not_land(address);
+            return false;
+        };
         let depth = landing.depth;
         self.unwind(depth);
         true
-    }
-
-    pub fn has_landings(&self) -> bool {
-        !self.landings.is_empty()
     }
 
     #[cold]

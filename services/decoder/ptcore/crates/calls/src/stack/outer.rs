@@ -105,7 +105,7 @@ impl<O: Output> Stack<O> {
         }
     }
 
-    pub fn does_not_land(&mut self, address: u64) {
+    pub(super) fn does_not_land(&mut self, address: u64) {
         if let Some(outer) = &mut self.outer {
             outer.no_landings.insert(address);
         }

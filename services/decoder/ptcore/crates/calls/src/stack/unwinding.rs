@@ -36,19 +36,8 @@ impl<O: Output> Stack<O> {
         true
     }
 
-    /// Unwinds to the innermost call of `function`. False when none is open.
-    pub fn unwind_to(&mut self, function: u32) -> bool {
-        if self.functions.sums[function as usize].open == 0 {
-            self.not_known_here();
-            return false;
-        }
-        let index = self.frames.iter().rposition(|frame| frame.function == function);
-        self.unwind(index.map_or(0, |index| index + 1));
-        index.is_some()
-    }
-
     /// Unwinds to the innermost call of `function`. False when none is open; nothing happened then.
-    pub fn unwind_to_open(&mut self, function: u32) -> bool {
+    pub fn unwind_to(&mut self, function: u32) -> bool {
         let open = self.functions.sums[function as usize].open != 0;
         let innermost = || self.frames.iter().rposition(|frame| frame.function == function);
         let Some(index) = open.then(innermost).flatten() else {

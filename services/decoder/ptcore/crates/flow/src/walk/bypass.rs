@@ -6,7 +6,7 @@
 use super::Walk;
 use crate::event::{Event, Fault};
 use crate::view::View;
-use crate::{CodeMemory, Loss, Notice, NoticeKind, Reason, Sink};
+use crate::{CodeMemory, Loss, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Whether the flow may go on behind the fault without a PSB: the packets are whole.
@@ -40,10 +40,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.bypassed = true;
         self.pending = Some(event);
         if let Event::AsyncBranch { from, .. } = event {
-            // Only that it was left there is of interest, not the code.
-            self.notice(Notice { kind: NoticeKind::Standing, ip: Some(from), status: true });
-            self.sink.enabled(from, false, self.events.time.now());
-            (self.enabled, self.ip, self.at) = (true, from, self.code.nowhere(from));
+            self.stand_nowhere(from);
         }
         true
     }

@@ -56,10 +56,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.stand_at(ip)?;
             }
             Event::AsyncBranch { from: ip, .. } | Event::AsyncDisable { at: ip, .. } => {
-                // Only what happens there is of interest, not the code.
-                self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
-                self.sink.enabled(ip, false, self.events.time.now());
-                (self.enabled, self.ip, self.at) = (true, ip, self.code.nowhere(ip));
+                self.stand_nowhere(ip);
                 self.pending = Some(event);
             }
             Event::Note => {

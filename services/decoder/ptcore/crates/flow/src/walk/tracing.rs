@@ -76,6 +76,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.enable(ip)
     }
 
+    /// Execution is known to be at `ip`, which it leaves at once: only what happens there is of interest, not the code.
+    pub(super) fn stand_nowhere(&mut self, ip: u64) {
+        self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
+        self.sink.enabled(ip, false, self.events.time.now());
+        (self.enabled, self.ip, self.at) = (true, ip, self.code.nowhere(ip));
+    }
+
     pub(super) fn overflow(&mut self, ip: Option<u64>, from: Option<u64>) -> Result<(), Fault> {
         self.sink.overflow(self.events.offset, from, self.events.time.now());
         self.returns.clear();
