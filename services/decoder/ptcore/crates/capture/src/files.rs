@@ -2,7 +2,7 @@
 
 use crate::unpacked;
 use object::{Object, ObjectSegment};
-use pt_image::{Binary, Bytes, Caches, Search};
+use pt_image::{Binary, BinaryError, Bytes, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,16 +63,14 @@ impl Files {
     }
 
     fn load(&mut self, path: &Path) -> Result<Binary, String> {
-        let file = Bytes::open(path).ok();
-        let loaded = match file.and_then(|file| unpacked::binary(&file, self.room.min(MAX_UNPACKED))) {
-            Some(unpacked) => {
-                let bytes = unpacked.map_err(|what| format!("{}: {what}", path.display()))?;
-                self.room -= bytes.len() as u64;
-                Binary::of(path, Bytes::Owned(bytes), &self.search)
-            }
-            None => Binary::load(path, &self.search),
-        };
-        loaded.map_err(|error| error.to_string())
+        let unreadable = |error| BinaryError::Unreadable { path: path.to_owned(), error }.to_string();
+        let mut file = Bytes::open(path).map_err(unreadable)?;
+        if let Some(unpacked) = unpacked::binary(&file, self.room.min(MAX_UNPACKED)) {
+            let bytes = unpacked.map_err(|what| format!("{}: {what}", path.display()))?;
+            self.room -= bytes.len() as u64;
+            file = Bytes::Owned(bytes);
+        }
+        Binary::of(path, file, &self.search).map_err(|error| error.to_string())
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
