@@ -34,8 +34,6 @@ pub struct Events<'a> {
     pub mode: Option<Mode>,
     /// What a `Note` event tells.
     pub note: Option<Placed>,
-    /// Offset from which on TNT packets are not joined with those before.
-    pub alone_from: usize,
     /// Events that came with one packet, each with its mode, and the notes of those that are `Note`.
     queue: VecDeque<(Event, Option<Mode>)>,
     notes: VecDeque<Placed>,
@@ -71,7 +69,6 @@ impl<'a> Events<'a> {
             passed_psb: None,
             mode: None,
             note: None,
-            alone_from: usize::MAX,
             queue: VecDeque::new(),
             notes: VecDeque::new(),
             system: System::default(),
@@ -138,15 +135,7 @@ impl<'a> Events<'a> {
         if self.count != 0 {
             return Err(self.unexpected("TNT"));
         }
-        self.bits = bits;
-        self.count = count.into();
-        // TNT packets one behind the other are as one.
-        while self.count < u64::BITS - 6 && self.reader.offset() < self.alone_from {
-            let Some((bits, count)) = self.reader.read_short_tnt() else { break };
-            self.packets += 1;
-            self.bits = self.bits << count | bits;
-            self.count += u32::from(count);
-        }
+        (self.bits, self.count) = (bits, count.into());
         self.tnt_bits += u64::from(self.count);
         Ok(Event::Branches)
     }

@@ -48,6 +48,8 @@ pub struct Walk<'w, 'd, M, S> {
     fresh: bool,
     /// Instructions that had run when one said so.
     mark: u64,
+    /// Where execution is by a PSB, and how many instructions had been told then.
+    proven: (u64, u64),
     enabled: bool,
     /// The block about to run, while enabled.
     at: u32,
@@ -105,6 +107,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             held: Vec::new(),
             fresh: false,
             mark: 0,
+            proven: (0, u64::MAX),
             enabled: false,
             at: SCRATCH,
             ip: 0,
@@ -131,7 +134,6 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             Clock::Known(time) => self.events.time.clone_from(time),
         }
         self.sink.paths(self.code.paths.generation);
-        self.events.alone_from = self.epochs.first().map_or(usize::MAX, |&(from, _)| from);
         self.stream(data, from);
         let events = &self.events;
         let (packets, psb, ovf) = match &self.stopped {
@@ -153,8 +155,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     fn run(&mut self) -> Result<(), Fault> {
         loop {
-            let more = if self.enabled { self.walk()? } else { self.idle()? };
-            if !more || self.stopped.is_some() {
+            let more = if self.enabled { self.walk() } else { self.idle() };
+            if more.is_err() {
+                self.tell_proven();
+            }
+            if !more? || self.stopped.is_some() {
                 return Ok(());
             }
         }

@@ -171,6 +171,57 @@ fn targets_may_stand_behind_later_branches() {
 }
 
 #[test]
+fn a_target_stands_behind_the_branches_of_one_packet_only() {
+    // 0: je 2; 2: nop; 3: jmp rax
+    let code = &[0x74, 0x00, 0x90, 0xff, 0xe0];
+    for apart in [&[][..], &[Packet::Pad]] {
+        let packets =
+            [&[branches(&[false, false])], apart, &[branches(&[false]), Packet::Tip(full(CODE)), end_at(CODE)[0]]]
+                .concat();
+        let told = run(code, &packets);
+        assert_eq!(told[..2], [block(0, 0, 1, CondNotTaken, 2), block(2, 2, 1, Interrupted, 3)]);
+        let [.., Told::Loss(loss)] = told[..] else { panic!("{told:x?}") };
+        let offset = stream(&psb_plus(Some(CODE))).len() + 1 + apart.len();
+        assert_eq!((loss.offset, loss.reason), (offset, Reason::UnexpectedPacket("TNT")));
+    }
+}
+
+#[test]
+fn an_overflow_may_take_the_targets_that_stand_behind_later_branches() {
+    // 0: je 2; 2: nop; 3: jmp rax
+    let code = &[0x74, 0x00, 0x90, 0xff, 0xe0];
+    let told = run(code, &[branches(&[false, false]), Packet::Ovf, Packet::Fup(full(CODE)), branches(&[false])]);
+    let offset = stream(&psb_plus(Some(CODE))).len() + 1;
+    let expected = [
+        block(0, 0, 1, CondNotTaken, 2),
+        block(2, 2, 1, Interrupted, 3),
+        Told::Overflow(offset, Some(CODE + 3)),
+        Told::Enabled(CODE),
+        block(0, 0, 1, CondNotTaken, 2),
+    ];
+    assert_eq!(told[..5], expected);
+}
+
+#[test]
+fn what_a_psb_says_has_run_also_in_front_of_damage() {
+    // 0: nop; 1: nop; 2: je 4
+    let packets = [psb_plus(Some(CODE)), psb_plus(Some(CODE + 1)), vec![Packet::Psbend]].concat();
+    let (told, _) = decode(&[0x90, 0x90, 0x74, 0x00, 0xf4], &packets);
+    let Told::Loss(loss) = told[2] else { panic!("{told:x?}") };
+    let first = Told::Block { start: CODE, last: CODE, instructions: 1, kind: Interrupted, target: 0 };
+    assert_eq!((&told[1], loss.address), (&first, CODE + 1));
+}
+
+#[test]
+fn no_return_is_compressed_over_a_psb_while_tracing_is_disabled() {
+    // 0: call 6; 5: ret; 6: ret
+    let mut packets = [psb_plus(Some(CODE)), end_at(CODE + 6).to_vec(), psb_plus(None)].concat();
+    packets.extend([Packet::TipPge(full(CODE + 6)), branches(&[true])]);
+    let (told, _) = decode(CALL, &packets);
+    let Some(Told::Loss(Loss { reason: Reason::EmptyReturnStack, .. })) = told.last() else { panic!("{told:x?}") };
+}
+
+#[test]
 fn a_call_of_the_next_instruction_is_not_returned_to() {
     // 0: call 5; 5: ret
     let told = run(&[0xe8, 0, 0, 0, 0, 0xc3], &[branches(&[true])]);

@@ -10,7 +10,7 @@ pub use psb::{find_psb, OVF, PSB};
 
 use crate::{Compression, Errata, Execution, Ip, Packet};
 use extended::extended;
-use frequent::{frequent, short_tnt, BRANCHES};
+use frequent::{frequent, short_tnt};
 
 /// Reads packets one after another; as an iterator it yields `(offset, packet)` and ends after the first error.
 #[derive(Clone, Debug)]
@@ -106,20 +106,6 @@ impl<'a> Reader<'a> {
             None => Ok(None),
         };
         (packet, self)
-    }
-
-    /// The branches of the next packet when that is a TNT of one byte; reads nothing else.
-    #[inline(always)]
-    pub fn read_short_tnt(&mut self) -> Option<(u64, u8)> {
-        match self.data.get(self.offset) {
-            Some(&first) if first & 1 == 0 && first > 2 && self.block_size == 0 => {
-                self.offset += 1;
-                self.enter_block(0);
-                let (bits, count) = BRANCHES[usize::from(first >> 1)];
-                Some((bits.into(), count))
-            }
-            _ => None,
-        }
     }
 
     fn read_other(&mut self, rest: &[u8], first: u8) -> Result<Packet, Error> {

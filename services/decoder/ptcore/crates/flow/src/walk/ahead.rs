@@ -36,15 +36,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Run)
             }
             Event::AsyncDisable { at, ip } if at == self.ip || self.runs_up_to(at, ip) => {
+                self.ip = at;
                 self.stop(DisableKind::Asynchronous, at, ip, at);
                 Ok(Ahead::Stopped)
             }
             Event::AsyncBranch { .. } | Event::AsyncDisable { .. } => Ok(Ahead::Run),
-            Event::Overflow { ip } => {
-                self.pending = None;
-                self.tell_held();
-                self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped)
-            }
+            Event::Overflow { ip } => self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped),
             Event::Status { ip } => self.status(ip),
             Event::Enable { .. } | Event::Branches => Err(self.unexpected(&event)),
         }

@@ -120,7 +120,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     /// What no epoch begins in.
     pub(super) fn hot_data(&self) -> &'d [u8] {
         let data = self.events.reader.data();
-        &data[..data.len().min(self.events.alone_from)]
+        &data[..self.epochs.first().map_or(data.len(), |&(from, _)| data.len().min(from))]
     }
 
     #[inline(always)]
@@ -179,7 +179,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         }
     }
 
-    /// Only so many leads were followed, and the next one up to what is left of it: goes back to there, and on by a target
+    /// Only so many leads were followed, and the next one up to what is left of it: goes back to there, and on by the one packet
     /// that needs more. False when that is left to others.
     #[cold]
     #[inline(never)]
@@ -193,12 +193,13 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         let (followed, left) = followed;
         let data = self.hot_data();
         leads.again::<S>(followed, data, taken);
-        let Taken { last_ip, used_at, .. } = *taken;
-        leads.again::<S>(1, data, taken);
         if left.told_target().is_none() {
-            (taken.bits, taken.count) = (left.0.into(), left.count());
+            let of_packet = leads.packet_of::<S>(left.count(), data, taken);
+            (taken.bits, taken.count) = (of_packet.0.into(), of_packet.count());
             return Ok(true);
         }
+        let Taken { last_ip, used_at, .. } = *taken;
+        leads.again::<S>(1, data, taken);
         (taken.at, taken.last_ip, taken.used_at) = (taken.used_at, last_ip, used_at);
         taken.packets -= 1;
         self.take_target(taken, sums)

@@ -28,7 +28,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.epochs = rest;
             self.epoch = epoch;
             self.view = self.view.of_epoch(epoch);
-            self.events.alone_from = rest.first().map_or(usize::MAX, |&(from, _)| from);
         }
     }
 }

@@ -14,6 +14,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn status(&mut self, ip: Option<u64>) -> Result<Ahead, Fault> {
         let Some(ip) = ip else {
             self.pending = None;
+            self.forget_calls();
             return Ok(Ahead::Moved);
         };
         let block = *self.code.block(self.at);
@@ -24,8 +25,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
             self.bypassed = false;
-            // No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
-            self.returns.clear();
+            self.forget_calls();
             self.hare.rest();
             if S::DIVIDED {
                 return self.divide(ip);
@@ -34,6 +34,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.runs_up_to(ip, None);
                 return Ok(Ahead::Stopped);
             }
+            self.proven = (ip, self.statistics.instructions);
             self.take_mode(Some(ip), true);
             self.tell_held();
             return Ok(Ahead::Moved);
@@ -41,6 +42,20 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         match block.exit {
             Exit::Linear | Exit::Jump | Exit::Call if mode_fits => Ok(Ahead::Run),
             _ => Err(self.fault(Reason::BadStatus)),
+        }
+    }
+
+    /// No return is compressed over a PSB (SDM section "Indirect Transfer Compression for Returns").
+    pub(super) fn forget_calls(&mut self) {
+        self.returns.clear();
+    }
+
+    /// Tells what ran up to a PSB that nothing followed.
+    #[cold]
+    pub(super) fn tell_proven(&mut self) {
+        let (ip, told) = self.proven;
+        if self.enabled && told == self.statistics.instructions && self.runs_up_to(ip, None) {
+            self.ip = ip;
         }
     }
 

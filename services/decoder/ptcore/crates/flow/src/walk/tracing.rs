@@ -16,6 +16,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.events.next()?
             }
         };
+        if let Event::Status { .. } = event {
+            self.forget_calls();
+        }
         match event {
             Event::Enable { ip: Some(ip) } => {
                 self.take_mode(Some(ip), false);
@@ -84,6 +87,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     pub(super) fn overflow(&mut self, ip: Option<u64>, from: Option<u64>) -> Result<(), Fault> {
+        self.pending = None;
+        if from.is_some() {
+            self.tell_held();
+        }
         self.sink.overflow(self.events.offset, from, self.events.time.now());
         self.returns.clear();
         (self.mode, self.interrupt_flag) = (None, None);

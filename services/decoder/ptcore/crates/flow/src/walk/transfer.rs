@@ -12,9 +12,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Some(event) => event,
             // Targets may stand behind branches that come after them (SDM section "Deferred TIPs").
             None => {
-                let event = self.events.next()?;
-                self.pending = Some(event);
-                event
+                let next = self.events.next();
+                if next.is_err() {
+                    self.tell_before_last(block);
+                }
+                *self.pending.insert(next?)
             }
         };
         let kind = match block.exit {
@@ -53,6 +55,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::End => {
                 self.tell_before_last(block);
                 Ok(Ahead::Stopped)
+            }
+            // Targets that were to come behind these branches were lost.
+            Event::Overflow { ip } => {
+                self.tell_before_last(block);
+                self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped)
             }
             Event::Note => self.late_note(),
             _ if block.exit == Exit::Cond && self.config.without_tnt => {

@@ -48,7 +48,7 @@ pub fn short_tnt(first: u8) -> Packet {
 }
 
 /// The branches of a TNT of one byte by all bits but its lowest.
-pub const BRANCHES: [(u8, u8); 128] = {
+const BRANCHES: [(u8, u8); 128] = {
     let mut branches = [(0, 0); 128];
     let mut bits = 2;
     while bits < 128 {

@@ -56,20 +56,44 @@ impl Leads {
     /// Reads the packets of as many leads as there is room for.
     #[inline(never)]
     pub fn read<S: Sink>(&mut self, code: &CodeCache, view: View, data: &[u8], taken: &mut Taken) -> Halt {
-        self.up_to::<S>(MOST, |ip| code.find_again(view, ip), data, taken)
+        self.up_to::<S>(MOST, true, |ip| code.find_again(view, ip), data, taken)
     }
 
     /// Takes up the packets of so many leads that were read before. Which blocks they lead to may not be known any more.
     #[cold]
     #[inline(never)]
     pub fn again<S: Sink>(&mut self, some: usize, data: &[u8], taken: &mut Taken) {
-        self.up_to::<S>(some, |_| Some(SCRATCH), data, taken);
+        self.up_to::<S>(some, true, |_| Some(SCRATCH), data, taken);
+    }
+
+    /// Takes up the packets of the lead ahead as far as branches of them are used when so many of all are left; returns those
+    /// that are left of the last one. What stands behind bits that wait for a target may be no more branches (SDM section
+    /// "Deferred TIPs"): whether that is so is for others to see.
+    #[cold]
+    #[inline(never)]
+    pub fn packet_of<S: Sink>(&mut self, left: u32, data: &[u8], taken: &mut Taken) -> Lead {
+        let begin = *taken;
+        self.again::<S>(1, data, taken);
+        let mut used = self.list[0].lead.count() - left;
+        *taken = begin;
+        while let Halt::Enough = self.up_to::<S>(1, false, |_| None, data, taken) {
+            let lead = self.list[0].lead;
+            if used < lead.count() {
+                return lead.behind((lead.count() - used) as u8);
+            }
+            used -= lead.count();
+            if used == 0 {
+                break;
+            }
+        }
+        Lead::NONE
     }
 
     #[inline(always)]
     fn up_to<S: Sink>(
         &mut self,
         most: usize,
+        joined: bool,
         find: impl Fn(u64) -> Option<u32>,
         data: &[u8],
         taken: &mut Taken,
@@ -114,7 +138,7 @@ impl Leads {
                 let mut bits = u32::from(first >> 1);
                 // TNT packets one behind the other are as one, as long as a path may use them; where nobody looks at times,
                 // so are those with times between.
-                while bits >> (WINDOW - SHORT + 1) == 0 && rest.len() >= ROOM {
+                while joined && bits >> (WINDOW - SHORT + 1) == 0 && rest.len() >= ROOM {
                     let first = rest[0];
                     if is_tnt(first) {
                         let more = first.ilog2() - 1;
