@@ -77,6 +77,7 @@ impl Blocks {
 
     /// Whatever ran; counts begin anew.
     pub fn take(&mut self) -> Vec<BlockCount> {
+        self.join();
         let ran = self.whole.iter_mut().filter(|known| known.count != 0);
         let mut taken: Vec<_> =
             ran.map(|known| BlockCount { count: std::mem::take(&mut known.count), ..*known }).collect();
@@ -87,7 +88,50 @@ impl Blocks {
         taken
     }
 
+    /// A block may have been interrupted behind its last instruction before it was known to be whole. What is taken away later is
+    /// taken from the whole one.
+    fn join(&mut self) {
+        for other in self.others.values_mut() {
+            let whole = self.whole.get_mut(other.id as usize);
+            if let Some(whole) = whole.filter(|whole| whole.instructions == other.instructions) {
+                whole.count = whole.count.wrapping_add(std::mem::take(&mut other.count));
+            }
+        }
+    }
+
     pub fn memory(&self) -> usize {
         self.whole.capacity() * size_of::<BlockCount>() + self.others.capacity() * (size_of::<BlockCount>() + 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(kind: BlockKind) -> Block<'static> {
+        Block {
+            id: 0,
+            start: 0x1000,
+            last: 0x1000,
+            end: 0x1001,
+            instructions: 1,
+            kind,
+            target: 0,
+            epoch: 0,
+            lengths: &[1],
+        }
+    }
+
+    #[test]
+    fn what_did_not_run_after_all_has_no_count_whatever_it_was_counted_as() {
+        let mut blocks = Blocks::default();
+        let (cut, whole) = (block(BlockKind::Interrupted), block(BlockKind::Return));
+        blocks.count(&cut);
+        blocks.count(&whole);
+        blocks.uncount(&cut);
+        assert_eq!(blocks.take().iter().map(|known| known.count).collect::<Vec<_>>(), [1]);
+        blocks.count(&whole);
+        blocks.uncount(&whole);
+        assert_eq!(blocks.take(), []);
     }
 }

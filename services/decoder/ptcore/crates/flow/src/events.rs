@@ -53,6 +53,8 @@ pub struct Events<'a> {
     pub endless_psb: usize,
     /// What the packets behind the last OVF say.
     overflow: overflow::Told,
+    /// Where the last PSB+ ended, until a FUP was seen behind it.
+    behind_psb: usize,
 }
 
 impl<'a> Events<'a> {
@@ -82,6 +84,7 @@ impl<'a> Events<'a> {
             time_before_psb: Time::new(config),
             endless_psb: 0,
             overflow: overflow::Told::default(),
+            behind_psb: usize::MAX,
         }
     }
 

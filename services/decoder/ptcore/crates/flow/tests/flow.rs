@@ -365,6 +365,19 @@ fn an_overflow_may_stand_behind_the_first_byte_of_cycles() {
 }
 
 #[test]
+fn a_psb_may_stand_between_an_overflow_and_its_fup() {
+    let behind = [Packet::Cbr { ratio: 20 }, Packet::Fup(full(CODE + 4)), end_at(CODE + 5)[0], end_at(0)[1]];
+    let block = Told::Block { start: CODE + 4, last: CODE + 4, instructions: 1, kind: Interrupted, target: 0 };
+    for status in [None, Some(CODE + 4)] {
+        let told = run(BRANCHES, &[&[Packet::Ovf][..], &psb_plus(status), &behind].concat());
+        assert_eq!(told[1..], [Told::Enabled(CODE + 4), block.clone(), stopped(5)]);
+        // So it does where the flow begins with the PSB.
+        let (told, _) = decode(BRANCHES, &[&psb_plus(status)[..], &behind].concat());
+        assert_eq!(told, [Told::Enabled(CODE + 4), block.clone(), stopped(5)]);
+    }
+}
+
+#[test]
 fn an_overflow_may_end_while_tracing_is_disabled() {
     let told = run(BRANCHES, &[Packet::Ovf, Packet::TipPge(full(CODE + 4)), end_at(CODE + 4)[0], end_at(0)[1]]);
     assert_eq!(told[1..], [Told::Enabled(CODE + 4), stopped(4)]);

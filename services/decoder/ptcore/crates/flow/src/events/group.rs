@@ -46,6 +46,9 @@ impl Events<'_> {
                 }
                 Packet::Fup(ip) => {
                     let Some(at) = self.resolve(ip) else { return Err(self.unexpected("FUP without IP")) };
+                    if self.resolves_overflow() {
+                        return Ok(self.settled(Event::Status { ip: Some(at) }));
+                    }
                     if let Some(event) = self.fup(at)? {
                         return Ok(event);
                     }

@@ -4,18 +4,22 @@ use super::Events;
 use pt_packet::{Packet, Reader};
 
 impl Events<'_> {
-    /// Whether a TIP or TIP.PGD is next.
-    pub(super) fn tip_ahead(&self) -> bool {
+    /// The next packet that says where the flow goes.
+    pub(super) fn deciding(&self) -> Option<Packet> {
         let mut ahead = self.reader.clone();
         while let Ok(Some(packet)) = ahead.read() {
             match packet {
-                Packet::Tip(_) | Packet::TipPgd(_) => return true,
                 Packet::ModeExec { .. } => {}
                 _ if passive(&packet) => {}
-                _ => return false,
+                _ => return Some(packet),
             }
         }
-        false
+        None
+    }
+
+    /// Whether that is a TIP or TIP.PGD.
+    pub(super) fn tip_ahead(&self) -> bool {
+        matches!(self.deciding(), Some(Packet::Tip(_) | Packet::TipPgd(_)))
     }
 }
 

@@ -54,6 +54,26 @@ impl Events<'_> {
         }
     }
 
+    /// Whether the FUP just read is that of an OVF with a PSB+ between them (SDM table "Compound Packet Event Summary"): it stands
+    /// right behind a PSB+ and belongs to nothing else.
+    pub(super) fn resolves_overflow(&mut self) -> bool {
+        let psbend = std::mem::replace(&mut self.behind_psb, usize::MAX);
+        if psbend > self.offset || self.system.waits() || self.system.mode.is_some() {
+            return false;
+        }
+        if matches!(self.deciding(), Some(Packet::Tip(_) | Packet::TipPgd(_)) | None) {
+            return false;
+        }
+        let mut between = self.reader.clone();
+        between.seek(psbend);
+        while between.offset() < self.offset {
+            if !matches!(between.read(), Ok(Some(packet)) if passive(&packet)) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// As `behind_overflow`, which looks at a row of OVFs once.
     fn told_behind_overflow(&mut self) -> Result<Behind, Fault> {
         let at = self.reader.offset();

@@ -6,6 +6,7 @@ use crate::code_block::{Exit, SCRATCH};
 use crate::event::Fault;
 use crate::part::Stopped;
 use crate::path::told;
+use crate::view::View;
 use crate::{CodeMemory, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -34,9 +35,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.runs_up_to(ip, None);
                 return Ok(Ahead::Stopped);
             }
+            // Behind an overflow the mode may have been another one than was taken for it.
+            let other_code = self.events.mode.is_some_and(|(mode, _)| View::new(self.epoch, mode) != self.view);
+            if other_code {
+                self.runs_up_to(ip, None);
+            }
             self.proven = (ip, self.statistics.instructions);
             self.take_mode(Some(ip), true);
             self.tell_held();
+            if other_code {
+                self.go(ip)?;
+            }
             return Ok(Ahead::Moved);
         }
         match block.exit {
