@@ -30,7 +30,7 @@ impl Blocks {
     #[inline(always)]
     pub fn count(&mut self, block: &Block<'_>) {
         match self.whole.get_mut(block.id as usize) {
-            Some(known) if known.instructions == block.instructions => known.count += 1,
+            Some(known) if known.instructions == block.instructions => known.count = known.count.wrapping_add(1),
             _ => self.count_other(block),
         }
     }
@@ -67,12 +67,14 @@ impl Blocks {
             }
             let before = std::mem::replace(&mut self.whole[index], counted);
             if before.count != 0 {
-                self.others.insert((id, before.start, before.instructions), before);
+                let key = (id, before.start, before.instructions);
+                let known = self.others.entry(key).or_insert(BlockCount { count: 0, ..before });
+                known.count = known.count.wrapping_add(before.count);
             }
             return;
         }
         let known = self.others.entry((id, start, instructions)).or_insert(BlockCount { count: 0, ..counted });
-        known.count += 1;
+        known.count = known.count.wrapping_add(1);
     }
 
     /// Whatever ran; counts begin anew.
@@ -120,6 +122,16 @@ mod tests {
             epoch: 0,
             lengths: &[1],
         }
+    }
+
+    #[test]
+    fn a_block_that_turns_out_to_be_longer_keeps_what_was_counted() {
+        let mut blocks = Blocks::default();
+        blocks.count(&block(BlockKind::Interrupted));
+        blocks.count(&block(BlockKind::Linear));
+        blocks.count(&Block { instructions: 2, ..block(BlockKind::Return) });
+        let counts: Vec<_> = blocks.take().iter().map(|known| (known.instructions, known.count)).collect();
+        assert_eq!(counts, [(2, 1), (1, 2)]);
     }
 
     #[test]
