@@ -216,14 +216,14 @@ fn compressed_records_tell_the_same() {
 fn a_stream_in_pieces_is_joined_and_says_where_a_piece_is_missing() {
     let Some(parts) = parts() else { return };
     let mut body = Vec::new();
-    for (offset, packets) in [(0u64, vec![2; 64]), (64, vec![3; 32]), (200, vec![4; 16])] {
+    for (offset, packets) in [(0u64, vec![2; 64]), (64, vec![3; 32]), (200, pt_packet::PSB.to_vec())] {
         let mut fields = [packets.len() as u64, offset, 0].map(u64::to_le_bytes).concat();
         fields.extend([5u32, 77, 5, 0].map(u32::to_le_bytes).concat());
         body.extend(record(71, &fields));
         body.extend(packets);
     }
     let capture = opened("pieces", &piped(&parts, &body));
-    assert_eq!(capture.streams[0].data[..], [vec![2; 64], vec![3; 32], vec![4; 16]].concat());
+    assert_eq!(capture.streams[0].data[..], [vec![2; 64], vec![3; 32], pt_packet::PSB.to_vec()].concat());
     assert_eq!((capture.streams[0].of, &capture.streams[0].lost), (Of::Core(5), &vec![96]));
     assert!(capture.warnings.contains(&"core 5: packets were lost at 1 places: 0x60".to_owned()));
 }

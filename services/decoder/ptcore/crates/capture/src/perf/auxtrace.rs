@@ -4,6 +4,7 @@ use super::attributes::SampleId;
 use super::overlap::overlap;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, CaptureError, Of};
+use pt_packet::find_psb;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -32,6 +33,8 @@ pub struct Joined {
     pub places: Vec<(u64, usize)>,
     /// Offsets of `data` at which pieces do not meet.
     pub broken: Vec<usize>,
+    /// Bytes behind those places that are left out: in front of the first PSB nothing says where packets begin.
+    pub undecodable: usize,
 }
 
 /// Neither a thread nor a core.
@@ -66,6 +69,8 @@ impl Streams {
 
 fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool) -> Result<Joined, CaptureError> {
     let (mut parts, mut places, mut broken, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    // Nothing says where packets begin until a PSB comes.
+    let (mut astray, mut undecodable) = (false, 0);
     let mut before: Option<(Bytes, Option<u64>)> = None;
     for piece in pieces {
         let (bytes, offset, may_overlap) = match piece {
@@ -79,12 +84,20 @@ fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool
             Some((before, expected)) if !meets(*expected) => {
                 let again = may_overlap.then(|| overlap(before, &bytes)).flatten();
                 broken.extend(again.is_none().then_some(at));
+                astray |= again.is_none();
                 again.unwrap_or(0)
             }
             _ => 0,
         };
-        let new = bytes.part(again..bytes.len());
-        places.extend(offset.map(|offset| (offset.wrapping_add(again as u64), at)));
+        let mut first = again;
+        if astray {
+            let psb = find_psb(&bytes, again);
+            first = psb.unwrap_or(bytes.len());
+            astray = psb.is_none();
+            undecodable += first - again;
+        }
+        let new = bytes.part(first..bytes.len());
+        places.extend(offset.map(|offset| (offset.wrapping_add(first as u64), at)));
         at += new.len();
         parts.push(new);
         let end = offset.map(|offset| offset.wrapping_add(bytes.len() as u64));
@@ -96,7 +109,7 @@ fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool
         (_, Some(tid)) => format!("thread {tid}"),
         _ => format!("queue {queue}"),
     };
-    Ok(Joined { name, tid, cpu, data: Bytes::join(&parts)?, places, broken })
+    Ok(Joined { name, tid, cpu, data: Bytes::join(&parts)?, places, broken, undecodable })
 }
 
 impl Joined {
@@ -141,6 +154,36 @@ mod tests {
         assert_eq!(capture.streams[0].lost, [8, 24]);
         let wanted = ["core 3: packets were lost at 2 places: 0x8, 0x18", "42 records of the kernel were lost"];
         assert_eq!(capture.warnings, wanted);
+    }
+
+    #[test]
+    fn behind_packets_that_are_missing_the_next_psb_is_waited_for() {
+        let folder = Folder::new("hole");
+        program(&folder, "work", &NOP_RET);
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+        pipe.enters((7, 7, 10, 0));
+        let full = |payload| Ip { compression: Compression::Full, payload };
+        let bytes = |packets: &[Packet]| {
+            let mut data = Vec::new();
+            packets.iter().for_each(|&packet| write(&mut data, packet));
+            data.resize(data.len().next_multiple_of(8), 0);
+            data
+        };
+        let begins = |tsc| [Packet::Psb, Packet::Tsc(tsc), Packet::Psbend, Packet::TipPge(full(USER))];
+        let first = bytes(&[&begins(20)[..], &[Packet::Tip(full(USER))]].concat());
+        // The middle of something: its returns are not those of what was there before.
+        let middle = bytes(&[Packet::Tip(full(USER)); 3]);
+        let last = bytes(&[&begins(40)[..], &[Packet::TipPgd(full(1))]].concat());
+        pipe.packets(0, 0, &first);
+        pipe.packets(0, 1 << 20, &middle);
+        pipe.packets(0, (1 << 20) + middle.len() as u64, &[&middle[..], &last].concat());
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.streams[0].lost, [first.len()]);
+        assert_eq!(runs(&capture), [(7, vec![2, 2])]);
+        let what = format!("{} bytes behind them, up to the next PSB, cannot be decoded", 2 * middle.len());
+        let warning = format!("core 0: packets were lost at 1 places: {:#x}; {what}", first.len());
+        assert_eq!(capture.warnings, [warning]);
     }
 
     #[test]

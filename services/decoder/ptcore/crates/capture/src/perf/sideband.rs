@@ -91,7 +91,11 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             let at: Vec<_> = lost.iter().take(8).map(|at| format!("{at:#x}")).collect();
             let more = if lost.len() > at.len() { ", ..." } else { "" };
             let text = format!("{}: packets were lost at {} places: {}{more}", joined.name, lost.len(), at.join(", "));
-            capture.warnings.push(text);
+            let behind = match joined.undecodable {
+                0 => String::new(),
+                bytes => format!("; {bytes} bytes behind them, up to the next PSB, cannot be decoded"),
+            };
+            capture.warnings.push(text + &behind);
         }
         let on_core = match of {
             Of::Core(cpu) => sideband.running.take(cpu),
