@@ -88,7 +88,7 @@ pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed
             Some(Seen::Pip { offset, cr3, .. }) => attribution.pip(offset, cr3 & CR3_PROCESS),
             Some(Seen::Tick { offset, tsc }) => {
                 attribution.placed.timeless = false;
-                attribution.tick(offset, tsc, scan.open_gap());
+                attribution.tick(offset, tsc, &scan);
             }
             None => {
                 attribution.end(scan.open_gap());
@@ -119,12 +119,12 @@ impl Attribution<'_> {
         }
     }
 
-    fn tick(&mut self, offset: usize, tsc: u64, open: Option<Gap>) {
+    fn tick(&mut self, offset: usize, tsc: u64, scan: &Scan<'_>) {
         let mut sure = true;
         while let Some(&turn) = self.turns.first().filter(|turn| turn.to <= tsc) {
             sure = false;
             let from = self.begun.unwrap_or(offset);
-            self.decide(turn, from, (tsc, offset), open);
+            self.decide(turn, from, (tsc, offset), scan);
         }
         let Some(turn) = self.turns.first() else { return };
         if tsc < turn.from {
@@ -154,7 +154,7 @@ impl Attribution<'_> {
         }
     }
 
-    fn decide(&mut self, turn: Turn, from: usize, (tsc, offset): (u64, usize), open: Option<Gap>) {
+    fn decide(&mut self, turn: Turn, from: usize, (tsc, offset): (u64, usize), scan: &Scan<'_>) {
         if self.placed.epochs.last().is_some_and(|&(_, view)| view == turn.view) {
             return self.enter(turn, self.at_least);
         }
@@ -171,9 +171,14 @@ impl Attribution<'_> {
         // the kernel switches.
         let lasts = |gap: &Gap, tsc: u64| gap.over.is_none_or(|over| over >= tsc);
         let whole = |number: usize, gap: &Gap| number >= self.over && gap.known <= turn.from && lasts(gap, turn.to);
+        let fits = |number, gap: &Gap| {
+            let whole = whole(number, gap);
+            (whole && gap.may_hold(turn.from, turn.to), whole)
+        };
+        let open = scan.open_gap();
         let gaps: Vec<_> = (self.gaps.iter().chain(&open).enumerate())
             .filter(|(_, gap)| gap.offset >= at_least && gap.known <= turn.to && lasts(gap, turn.from))
-            .map(|(number, gap)| ((whole(number, gap), gap.worth()), *gap))
+            .map(|(number, gap)| ((fits(number, gap), gap.worth()), *gap))
             .collect();
         let best = gaps.iter().map(|&(worth, _)| worth).max();
         let mut best = gaps.iter().filter(|&&(worth, _)| Some(worth) == best);

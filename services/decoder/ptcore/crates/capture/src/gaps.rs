@@ -13,6 +13,9 @@ pub struct Gap {
     pub known: u64,
     /// When it was over, where that is known at once: a PSB says that tracing goes on and what time it is.
     pub over: Option<u64>,
+    /// The earliest time of its begin and the latest of its end that core cycles allow, where they are counted.
+    begins: Option<u64>,
+    ends: Option<u64>,
     stopped_at: Option<u64>,
     resumed_at: Option<u64>,
 }
@@ -26,7 +29,15 @@ impl Gap {
             _ => 1,
         }
     }
+
+    /// Whether core cycles allow that it lasted from one time to another.
+    pub fn may_hold(&self, from: u64, to: u64) -> bool {
+        self.begins.is_none_or(|begins| begins <= from) && self.ends.is_none_or(|ends| to <= ends)
+    }
 }
+
+/// Packets up to where tracing goes on are looked at up to this many.
+const MAX_AHEAD: usize = 64;
 
 /// In the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +85,19 @@ impl<'d> Scan<'d> {
         scan
     }
 
-    /// The gap in which the stream is now.
+    /// The gap in which the stream is now, with what the packets ahead say of its end.
     pub fn open_gap(&self) -> Option<Gap> {
-        self.open
+        let gap = self.open?;
+        let (mut reader, mut last_ip) = (self.reader.clone(), self.last_ip);
+        for _ in 0..MAX_AHEAD {
+            match reader.read() {
+                Ok(Some(Packet::Psb)) => last_ip = 0,
+                Ok(Some(Packet::TipPge(ip))) => return Some(Gap { resumed_at: ip.resolve(last_ip), ..gap }),
+                Ok(Some(Packet::Fup(_) | Packet::Ovf) | None) | Err(_) => break,
+                Ok(Some(_)) => {}
+            }
+        }
+        Some(gap)
     }
 
     fn synchronize(&mut self, from: usize) {
@@ -89,12 +110,15 @@ impl<'d> Scan<'d> {
 
     fn stop(&mut self, offset: usize, stopped_at: Option<u64>) {
         if self.open.is_none() {
-            self.open = Some(Gap { offset, known: self.ticks.now(), over: None, stopped_at, resumed_at: None });
+            let begins = self.ticks.about().map(|(earliest, _)| earliest);
+            let known = self.ticks.now();
+            self.open = Some(Gap { offset, known, over: None, begins, ends: None, stopped_at, resumed_at: None });
         }
     }
 
     fn go(&mut self, resumed_at: Option<u64>) -> Option<Seen> {
-        self.open.take().map(|gap| Seen::Gap(Gap { resumed_at, ..gap }))
+        let ends = self.ticks.about().map(|(_, latest)| latest);
+        self.open.take().map(|gap| Seen::Gap(Gap { resumed_at, ends, ..gap }))
     }
 
     fn resolve(&mut self, ip: Ip) -> Option<u64> {
@@ -158,7 +182,7 @@ impl<'d> Scan<'d> {
                 None
             }
             Packet::Pip { cr3, .. } => Some(Seen::Pip { offset, cr3, status: self.psb_plus }),
-            Packet::Tsc(_) | Packet::Mtc(_) | Packet::Tma { .. } => {
+            Packet::Tsc(_) | Packet::Mtc(_) | Packet::Tma { .. } | Packet::Cbr { .. } | Packet::Cyc(_) => {
                 self.ticks.take(&packet).map(|tsc| Seen::Tick { offset, tsc })
             }
             _ => None,

@@ -13,7 +13,15 @@ pub struct Ticks {
     now: u64,
     tsc: Option<u64>,
     crystal: Option<Crystal>,
+    /// Core to bus clock ratio at which core cycles and TSC ticks are the same, and that of now; 0 when unknown.
+    nominal_ratio: u8,
+    core_ratio: u8,
+    /// Core cycles since the last time; `None` where no packet counts them.
+    cycles: Option<u64>,
 }
+
+/// Part of what is reckoned from core cycles that it may be wrong by: CBR tells whole ratios alone, which are at least 4.
+const CYCLES_ARE_RIGHT_TO: u64 = 8;
 
 /// SDM section "Tracking Time": TMA ties TSC and crystal clock, MTC carries 8 bits of the latter.
 struct Crystal {
@@ -33,6 +41,9 @@ impl Ticks {
             now: 0,
             tsc: None,
             crystal: None,
+            nominal_ratio: config.nominal_ratio,
+            core_ratio: 0,
+            cycles: None,
         }
     }
 
@@ -41,9 +52,19 @@ impl Ticks {
         self.now
     }
 
+    /// The earliest and the latest time that it may be by the core cycles since the last one; `None` where nothing counts
+    /// them.
+    pub fn about(&self) -> Option<(u64, u64)> {
+        let cycles = self.cycles.filter(|_| self.core_ratio != 0 && self.nominal_ratio != 0)?;
+        let since = u128::from(cycles) * u128::from(self.nominal_ratio) / u128::from(self.core_ratio);
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
+        let wrong = since / CYCLES_ARE_RIGHT_TO;
+        Some((self.now.saturating_add(since - wrong), self.now.saturating_add(since.saturating_add(wrong))))
+    }
+
     /// Packets were lost: MTC counts no further.
     pub fn forget(&mut self) {
-        (self.tsc, self.crystal) = (None, None);
+        (self.tsc, self.crystal, self.cycles) = (None, None, None);
     }
 
     /// The time that the packet tells.
@@ -71,11 +92,20 @@ impl Ticks {
                 let tsc = crystal.tsc.saturating_add((since / u128::from(self.ratio.1)) as u64);
                 Some(self.advance(tsc))
             }
+            Packet::Cbr { ratio } => {
+                self.core_ratio = ratio;
+                None
+            }
+            Packet::Cyc(cycles) => {
+                self.cycles = Some(self.cycles.unwrap_or(0).saturating_add(cycles));
+                None
+            }
             _ => None,
         }
     }
 
     fn advance(&mut self, tsc: u64) -> u64 {
+        self.cycles = self.cycles.map(|_| 0);
         self.now = self.now.max(tsc);
         self.now
     }

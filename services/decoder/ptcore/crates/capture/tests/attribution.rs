@@ -100,6 +100,65 @@ fn between_gaps_that_are_alike_the_nearest_in_time_is_taken_and_counted() {
 }
 
 #[test]
+fn a_gap_that_a_clock_packet_is_in_is_known_by_where_it_ends() {
+    let stream = stream(&[
+        Packet::Tsc(1000),
+        go(0x1000),
+        TAKEN,
+        stop(),
+        go(0x1010),
+        TAKEN,
+        Packet::Fup(full(0x1020)),
+        stop(),
+        Packet::Tsc(2000),
+        go(0x2000),
+        TAKEN,
+    ]);
+    let placed = place(&stream.data, &Config::default(), 0, &[turn(1100, 1900, 1)]);
+    assert_eq!((placed.epochs, placed.ambiguous), (vec![(0, 0), (stream.at[8], 1)], 0));
+}
+
+#[test]
+fn core_cycles_tell_gaps_between_two_clock_packets_apart() {
+    let stream = |ratio| {
+        stream(&[
+            Packet::Cbr { ratio },
+            Packet::Tsc(1000),
+            Packet::Cyc(0),
+            go(0x1000),
+            Packet::Cyc(50),
+            stop(),
+            Packet::Cyc(25),
+            go(0x1010),
+            Packet::Cyc(50),
+            stop(),
+            Packet::Cyc(2500),
+            go(0x1020),
+            Packet::Cyc(50),
+            stop(),
+            Packet::Cyc(25),
+            go(0x1030),
+            TAKEN,
+            Packet::Tsc(8000),
+        ])
+    };
+    let config = Config { nominal_ratio: 20, ..Config::default() };
+    let of = |ratio, from, to| {
+        let stream = stream(ratio);
+        let placed = place(&stream.data, &config, 0, &[turn(from, to, 1)]);
+        let number = stream.at.iter().position(|&at| at == placed.epochs[1].0);
+        (number, placed.ambiguous)
+    };
+    // A core cycle is two ticks: tracing is off from 1100 to 1150, from 1250 to 6250, from 6350 to 6400.
+    assert_eq!(of(10, 1110, 1140), (Some(6), 0));
+    assert_eq!(of(10, 1400, 6000), (Some(10), 0));
+    // Far behind the last clock packet cycles are right to some part of them: the long gap may have lasted longer.
+    assert_eq!(of(10, 6360, 6390), (Some(14), 1));
+    // A ratio that is not known tells nothing: of gaps that are alike the nearest in bytes is taken.
+    assert_eq!(of(0, 1400, 6000), (Some(6), 1));
+}
+
+#[test]
 fn the_kernel_changes_address_spaces_by_writing_cr3() {
     let pip = |cr3| Packet::Pip { cr3, non_root: false };
     let (one, two) = (0x10_0000, 0x20_0000);
