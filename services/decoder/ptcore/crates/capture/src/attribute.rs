@@ -182,7 +182,8 @@ impl Attribution<'_> {
             .collect();
         let best = gaps.iter().map(|&(worth, _)| worth).max();
         let mut best = gaps.iter().filter(|&&(worth, _)| Some(worth) == best);
-        match best.clone().min_by_key(|(_, gap)| gap.offset.abs_diff(guess)) {
+        let far = |gap: &Gap| gap.ticks_from(turn.from).unwrap_or(gap.offset.abs_diff(guess) as u64);
+        match best.clone().min_by_key(|(_, gap)| far(gap)) {
             Some((_, gap)) => {
                 self.placed.ambiguous += usize::from(best.nth(1).is_some());
                 self.enter(turn, gap.offset);

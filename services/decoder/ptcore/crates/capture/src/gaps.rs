@@ -1,6 +1,6 @@
 //! What a stream says about when and why the thread may have changed.
 
-use crate::ticks::Ticks;
+use crate::ticks::{Reckoned, Ticks};
 use pt_flow::Config;
 use pt_packet::{Ip, Packet, Reader};
 
@@ -13,9 +13,9 @@ pub struct Gap {
     pub known: u64,
     /// When it was over, where that is known at once: a PSB says that tracing goes on and what time it is.
     pub over: Option<u64>,
-    /// The earliest time of its begin and the latest of its end that core cycles allow, where they are counted.
-    begins: Option<u64>,
-    ends: Option<u64>,
+    /// By core cycles.
+    begins: Option<Reckoned>,
+    ends: Option<Reckoned>,
     stopped_at: Option<u64>,
     resumed_at: Option<u64>,
 }
@@ -32,7 +32,15 @@ impl Gap {
 
     /// Whether core cycles allow that it lasted from one time to another.
     pub fn may_hold(&self, from: u64, to: u64) -> bool {
-        self.begins.is_none_or(|begins| begins <= from) && self.ends.is_none_or(|ends| to <= ends)
+        let begun = self.begins.is_none_or(|begins| begins.earliest() <= from);
+        let ended = self.ends.is_some_and(|ends| ends.latest() < to);
+        let short = self.begins.zip(self.ends).is_some_and(|(begins, ends)| begins.at_most_to(ends) < to - from);
+        begun && !ended && !short
+    }
+
+    /// How far its begin is from a time, by core cycles.
+    pub fn ticks_from(&self, tsc: u64) -> Option<u64> {
+        self.begins.map(|begins| begins.tsc.abs_diff(tsc))
     }
 }
 
@@ -110,15 +118,14 @@ impl<'d> Scan<'d> {
 
     fn stop(&mut self, offset: usize, stopped_at: Option<u64>) {
         if self.open.is_none() {
-            let begins = self.ticks.about().map(|(earliest, _)| earliest);
-            let known = self.ticks.now();
+            let (known, begins) = (self.ticks.now(), self.ticks.reckoned());
             self.open = Some(Gap { offset, known, over: None, begins, ends: None, stopped_at, resumed_at: None });
         }
     }
 
     fn go(&mut self, resumed_at: Option<u64>) -> Option<Seen> {
-        let ends = self.ticks.about().map(|(_, latest)| latest);
-        self.open.take().map(|gap| Seen::Gap(Gap { resumed_at, ends, ..gap }))
+        let ends = self.ticks.reckoned();
+        self.open.take().map(|gap| Seen::Gap(Gap { ends, resumed_at, ..gap }))
     }
 
     fn resolve(&mut self, ip: Ip) -> Option<u64> {

@@ -20,8 +20,32 @@ pub struct Ticks {
     cycles: Option<u64>,
 }
 
-/// Part of what is reckoned from core cycles that it may be wrong by: CBR tells whole ratios alone, which are at least 4.
-const CYCLES_ARE_RIGHT_TO: u64 = 8;
+/// What core cycles say of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reckoned {
+    pub tsc: u64,
+    /// Ticks that were reckoned from core cycles, since the last time that a packet told.
+    since: u64,
+}
+
+impl Reckoned {
+    /// CBR tells whole ratios alone, which are at least 4.
+    const RIGHT_TO: u64 = 8;
+
+    pub fn earliest(self) -> u64 {
+        self.tsc - self.since / Self::RIGHT_TO
+    }
+
+    pub fn latest(self) -> u64 {
+        self.tsc.saturating_add(self.since / Self::RIGHT_TO)
+    }
+
+    /// Ticks from then to another time, at most.
+    pub fn at_most_to(self, end: Reckoned) -> u64 {
+        let ticks = end.tsc.saturating_sub(self.tsc);
+        ticks.saturating_add(ticks / Self::RIGHT_TO)
+    }
+}
 
 /// SDM section "Tracking Time": TMA ties TSC and crystal clock, MTC carries 8 bits of the latter.
 struct Crystal {
@@ -52,14 +76,12 @@ impl Ticks {
         self.now
     }
 
-    /// The earliest and the latest time that it may be by the core cycles since the last one; `None` where nothing counts
-    /// them.
-    pub fn about(&self) -> Option<(u64, u64)> {
+    /// The time by the core cycles since the last one; `None` where nothing counts them.
+    pub fn reckoned(&self) -> Option<Reckoned> {
         let cycles = self.cycles.filter(|_| self.core_ratio != 0 && self.nominal_ratio != 0)?;
         let since = u128::from(cycles) * u128::from(self.nominal_ratio) / u128::from(self.core_ratio);
-        let since = u64::try_from(since).unwrap_or(u64::MAX);
-        let wrong = since / CYCLES_ARE_RIGHT_TO;
-        Some((self.now.saturating_add(since - wrong), self.now.saturating_add(since.saturating_add(wrong))))
+        let tsc = self.now.saturating_add(u64::try_from(since).unwrap_or(u64::MAX));
+        Some(Reckoned { tsc, since: tsc - self.now })
     }
 
     /// Packets were lost: MTC counts no further.

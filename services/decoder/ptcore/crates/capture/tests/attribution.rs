@@ -154,6 +154,8 @@ fn core_cycles_tell_gaps_between_two_clock_packets_apart() {
     assert_eq!(of(10, 1400, 6000), (Some(10), 0));
     // Far behind the last clock packet cycles are right to some part of them: the long gap may have lasted longer.
     assert_eq!(of(10, 6360, 6390), (Some(14), 1));
+    // Too long for the others, however wrong the time of their begin may be.
+    assert_eq!(of(10, 1300, 1400), (Some(10), 0));
     // A ratio that is not known tells nothing: of gaps that are alike the nearest in bytes is taken.
     assert_eq!(of(0, 1400, 6000), (Some(6), 1));
 }
