@@ -1,9 +1,9 @@
 //! Where in a stream a thread takes over from another, or an address space changes.
 //!
 //! Times of the operating system meet the stream only at its clock packets (TSC, MTC). Between two of them packets say
-//! more: when only user code is traced, a switch happens while tracing is off (TIP.PGD to TIP.PGE); when the kernel is
-//! traced too, a switch to another address space writes CR3 (PIP). SDM, sections "Packet Enable (PacketEn)" and
-//! "Paging Information (PIP) Packet".
+//! more: when only user code is traced, a switch happens while tracing is off (TIP.PGD to TIP.PGE), and core cycles (CYC)
+//! say about when that was; when the kernel is traced too, a switch to another address space writes CR3 (PIP). SDM,
+//! sections "Packet Enable (PacketEn)", "Cycle Count (CYC) Packet" and "Paging Information (PIP) Packet".
 
 use crate::gaps::{Gap, Scan, Seen};
 use pt_flow::Config;
