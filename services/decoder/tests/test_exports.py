@@ -141,6 +141,45 @@ async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
     assert sum(value[0] for value in samples.values()) == 8
 
 
+HOSTILE = (
+    "=cmd|'/c calc'!A0",
+    'a"b,c;d</script><!--',
+    "one\r\ntwo\u2028three\x85four\x0bfive 7",
+    "\u202egnp\x00\x1b[31m" + "x" * 5000,
+)
+
+
+@pytest.fixture
+async def hostile(decoded: Tables, new_row: Callable[..., dict[str, Any]]) -> Tables:
+    """The functions have the names HOSTILE."""
+    names = [*HOSTILE, *("plain" for _ in range(4))]
+    rows = [new_row("functions", function=number, name=name) for number, name in enumerate(names)]
+    batch = pa.RecordBatch.from_pylist([row | {"session_id": SESSION} for row in rows], schema=SCHEMAS["functions"])
+    await decoded.replace_session("functions", SESSION, [batch])
+    return decoded
+
+
+async def test_a_name_cannot_end_a_folded_stack(hostile: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(hostile, tmp_path, ExportWish(SESSION, ExportFormat.FOLDED))
+    lines = data.decode().splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("app;t") and line.rsplit(" ", 1)[1].isdigit() for line in lines)
+    assert any("one two three four five 7" in line for line in lines)
+
+
+async def test_formats_that_can_hold_any_name_hold_it_as_it_is(hostile: Tables, tmp_path: Path) -> None:
+    data, _ = await exported(hostile, tmp_path, ExportWish(SESSION, ExportFormat.SPEEDSCOPE))
+    assert {frame["name"] for frame in json.loads(data)["shared"]["frames"]} >= set(HOSTILE)
+    data, _ = await exported(hostile, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
+    assert set(profile_pb2.Profile.FromString(gzip.decompress(data)).string_table) >= set(HOSTILE)
+    data, _ = await exported(hostile, tmp_path, ExportWish(SESSION, ExportFormat.PERFETTO))
+    trace = perfetto_trace_pb2.Trace.FromString(data)
+    assert {one.name for packet in trace.packet for one in packet.interned_data.event_names} >= set(HOSTILE)
+    # A spreadsheet may take `=` for a formula; other readers would take a mark in front of it for a part of the name.
+    data, _ = await exported(hostile, tmp_path, ExportWish(SESSION, ExportFormat.CSV, table="functions"))
+    assert {row["name"] for row in csv.DictReader(io.StringIO(data.decode(), newline=""))} >= set(HOSTILE)
+
+
 @pytest.fixture
 async def with_inlined(decoded: Tables, new_row: Callable[..., dict[str, Any]]) -> Tables:
     """Of the 50 instructions of FIND in the first thread 10 are of `probe` and 20 of `hash`, inlined in that."""

@@ -28,5 +28,5 @@ def folded(rows: SessionRows) -> Iterator[bytes]:
 
 
 def _frame(name: str) -> str:
-    # A semicolon separates frames, a line end stacks.
-    return name.replace(";", ":").replace("\n", " ") or "?"
+    # A semicolon separates frames, a line end stacks: what readers take for one is more than a line feed.
+    return " ".join(name.replace(";", ":").splitlines()) or "?"
