@@ -1,7 +1,7 @@
 //! An ELF file: its code and its functions.
 
 mod bounds;
-mod cold;
+pub(crate) mod cold;
 mod error;
 mod files;
 mod functions;

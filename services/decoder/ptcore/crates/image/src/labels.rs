@@ -1,5 +1,6 @@
 //! Code that a symbol names without saying that it is a function, as assemblers leave it where the source states no type.
 
+use crate::binary::cold::whole_name;
 use crate::symbols::{symbol, Binding, Source, Symbol};
 use object::elf::{SHF_EXECINSTR, STT_NOTYPE};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
@@ -9,6 +10,8 @@ use std::ops::Range;
 pub struct Label {
     symbol: Symbol,
     section: Range<u64>,
+    /// Part of a function that clang moved away, which it gives no type but a size.
+    part: bool,
 }
 
 /// The labels among the symbols of the static symbol table of `file`, whose bytes are `data`.
@@ -35,11 +38,12 @@ fn label<'d>(file: &object::File<'_>, one: &impl ObjectSymbol<'d>, data: &[u8], 
     let section = section.address()..section.address().saturating_add(section.size());
     // What stands behind the last byte marks the end of the section.
     section.contains(&one.address()).then_some(())?;
-    Some(Label { symbol: symbol(one, data, source)?, section })
+    let part = one.size() > 0 && whole_name(name).is_some();
+    Some(Label { symbol: symbol(one, data, source)?, section, part })
 }
 
 /// The labels that are functions: those outside of the `functions` that other files of the program may see. The others
-/// are places inside of them, but where a section has nothing else.
+/// are places inside of them, but for parts of functions, and where a section has nothing else.
 pub fn functions_of(labels: Vec<Label>, functions: &[Symbol]) -> Vec<Symbol> {
     if labels.is_empty() {
         return Vec::new();
@@ -52,7 +56,7 @@ pub fn functions_of(labels: Vec<Label>, functions: &[Symbol]) -> Vec<Symbol> {
         .flat_map(|labels| {
             let seen = |label: &Label| label.symbol.binding != Binding::Local;
             let alone = !labels.iter().any(seen) && !known.begin_in(&labels[0].section);
-            labels.iter().filter(move |label| alone || seen(label)).map(|label| label.symbol)
+            labels.iter().filter(move |label| alone || label.part || seen(label)).map(|label| label.symbol)
         })
         .collect()
 }

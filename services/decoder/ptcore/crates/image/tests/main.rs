@@ -4,6 +4,7 @@ mod assembly;
 mod debug_info;
 mod go;
 mod mutations;
+mod parts;
 mod patched;
 mod stripped;
 mod stubs;

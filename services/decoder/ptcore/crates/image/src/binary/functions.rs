@@ -1,7 +1,7 @@
 //! From symbols, stubs and the unwind table to the functions of a binary.
 
 use super::bounds::{close_sizes, ranges};
-use super::cold::unnamed_parts;
+use super::cold::other_parts;
 use super::names::Name;
 use super::segments::code_sections;
 use super::Binary;
@@ -31,11 +31,12 @@ impl Binary {
         let bounds = function_bounds(file);
         close_sizes(&mut functions, &code_sections(file), &bounds);
         self.add_unwind_bounds(&mut functions, file, &bounds);
-        let mut cold = unnamed_parts(file, &functions);
-        cold.extend(self.cold_parts(bytes, &functions));
+        let named = self.named_parts(bytes, &functions);
+        let mut whole = other_parts(file, &functions, &named);
+        whole.extend(named.into_iter().filter_map(|(part, function)| Some((part, function?))));
         self.ranges = flatten(&ranges(&functions));
         for range in &mut self.ranges {
-            range.function = *cold.get(&range.function).unwrap_or(&range.function);
+            range.function = *whole.get(&range.function).unwrap_or(&range.function);
         }
         self.functions = functions;
     }
