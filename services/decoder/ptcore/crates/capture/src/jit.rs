@@ -29,22 +29,22 @@ pub fn is_dump(name: &str) -> Option<&str> {
     (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(file)
 }
 
-/// The code of a jitdump by the time (TSC ticks) at which it was there. The file is looked for in the folders, then at
-/// `path`.
-pub fn read(
-    path: &str,
-    file: &str,
-    folders: &[PathBuf],
-    conversion: Option<Conversion>,
-) -> Result<Vec<(u64, Mapping)>, String> {
+/// The code of a jitdump by the time (TSC ticks) at which it was there.
+pub struct Dump {
+    pub code: Vec<(u64, Mapping)>,
+    /// Why the dump was not read to its end.
+    pub damage: Option<String>,
+}
+
+/// The file is looked for in the folders, then at `path`.
+pub fn read(path: &str, file: &str, folders: &[PathBuf], conversion: Option<Conversion>) -> Result<Dump, String> {
     let inside = folders.iter().map(|folder| folder.join(file)).chain([PathBuf::from(path)]);
     let found = inside.into_iter().find(|path| path.is_file()).ok_or("the jitdump file is not there")?;
     let bytes = Bytes::open(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-    let code = parse(&bytes, conversion).map_err(|error| format!("{}: {error}", found.display()))?;
-    Ok(code)
+    parse(&bytes, conversion).map_err(|error| format!("{}: {error}", found.display()))
 }
 
-fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Vec<(u64, Mapping)>, String> {
+fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
     let text = |short: Short| format!("at offset {:#x}: {short}", short.at);
     let mut head = Fields::new(data, 0);
     match head.u32().map_err(text)? {
@@ -84,13 +84,22 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Vec<(u64, Mappin
             _ => {}
         }
     }
-    Ok(written.finish())
+    Ok(Dump { code: written.finish(), damage: damage(data, at) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
     let mut fields = Fields::new(data, at);
     let (kind, size, time) = (fields.u32().ok()?, fields.u32().ok()?, fields.u64().ok()?);
     Some((kind, time, fields.bytes((size as u64).checked_sub(HEAD as u64)?).ok()?))
+}
+
+/// A record that is smaller than its head does not say where the next one begins: perf ends there, too
+/// (tools/perf/util/jitdump.c of Linux, jit_get_next_entry).
+fn damage(data: &[u8], at: usize) -> Option<String> {
+    let mut fields = Fields::new(data, at);
+    let (_kind, size, _time) = (fields.u32().ok()?, fields.u32().ok()?, fields.u64().ok()?);
+    let what = format!("the record at offset {at:#x} says that it has {size} bytes, its head alone has {HEAD}");
+    ((size as usize) < HEAD).then(|| what + ": what follows is left out")
 }
 
 /// Name and code of a function.
@@ -152,7 +161,8 @@ mod tests {
         let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
         load.extend(b"made\0\x90\xc3");
         let file = dump(&[(0, 100, load.clone()), (1, 200, numbers(&[0x6000, 0x5000, 0x6000, 2, 1])), (9, 0, vec![])]);
-        let code = parse(&file, None).unwrap();
+        let Dump { code, damage } = parse(&file, None).unwrap();
+        assert_eq!(damage, None);
         let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address, mapping.size)).collect();
         assert_eq!(places, [(100, 0x5000, 2), (200, 0x6000, 2)]);
         for end in 0..file.len() {
@@ -168,9 +178,22 @@ mod tests {
             (0, address, body)
         };
         let records = [load(0x5000, 2, b"one"), load(0x6000, 9, b"short"), (0, 0, vec![1; 5]), load(0x7000, 2, b"two")];
-        let code = parse(&dump(&records), None).unwrap();
+        let code = parse(&dump(&records), None).unwrap().code;
         let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address)).collect();
         assert_eq!(places, [(0x5000, 0x5000), (0x7000, 0x7000)]);
+    }
+
+    #[test]
+    fn a_record_smaller_than_its_head_ends_the_dump_and_is_told() {
+        let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
+        load.extend(b"made\0\x90\xc3");
+        let mut file = dump(&[(0, 100, load.clone()), (0, 200, load)]);
+        let second = 40 + (file.len() - 40) / 2;
+        file[second + 4..second + 8].copy_from_slice(&15u32.to_le_bytes());
+        let Dump { code, damage } = parse(&file, None).unwrap();
+        assert_eq!(code.len(), 1);
+        let what = "says that it has 15 bytes, its head alone has 16: what follows is left out";
+        assert_eq!(damage, Some(format!("the record at offset {second:#x} {what}")));
     }
 
     #[test]

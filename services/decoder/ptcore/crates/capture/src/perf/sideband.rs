@@ -276,9 +276,12 @@ impl<'o> Sideband<'o> {
     fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
         if let Some(dump) = jit::is_dump(name) {
             match jit::read(name, dump, &self.options.symbols, self.conversion) {
-                Ok(code) => {
-                    for (tsc, mapping) in code {
+                Ok(dump) => {
+                    for (tsc, mapping) in dump.code {
                         self.spaces.map(pid, tsc, mapping);
+                    }
+                    if let Some(damage) = dump.damage {
+                        self.miss(name, &damage);
                     }
                 }
                 Err(reason) => self.miss(name, &reason),
