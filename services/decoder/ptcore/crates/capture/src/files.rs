@@ -16,7 +16,8 @@ const MAX_ALL_UNPACKED: u64 = 1 << 30;
 pub struct Files {
     folders: Vec<PathBuf>,
     search: Search,
-    opened: HashMap<PathBuf, Result<Arc<Binary>, String>>,
+    /// By path, and whether the paths in it are looked at.
+    opened: HashMap<(PathBuf, bool), Result<Arc<Binary>, String>>,
     /// How many bytes may still be unpacked.
     room: u64,
 }
@@ -34,7 +35,9 @@ impl Files {
             if !candidate.is_file() {
                 continue;
             }
-            match self.open(&candidate) {
+            // What stands where it ran was installed here, and may say where it was built.
+            let recorded_paths = candidate == Path::new(path);
+            match self.opened(&candidate, recorded_paths) {
                 Ok(binary) if build_id.is_empty() || same_id(binary.build_id(), build_id) => return Ok(binary),
                 Ok(binary) => {
                     let other = if binary.build_id().is_empty() { "none" } else { binary.build_id() };
@@ -54,15 +57,20 @@ impl Files {
 
     /// The ELF file at exactly this path, also when it is packed.
     pub fn open(&mut self, path: &Path) -> Result<Arc<Binary>, String> {
-        if let Some(known) = self.opened.get(path) {
+        self.opened(path, false)
+    }
+
+    fn opened(&mut self, path: &Path, recorded_paths: bool) -> Result<Arc<Binary>, String> {
+        let key = (path.to_owned(), recorded_paths);
+        if let Some(known) = self.opened.get(&key) {
             return known.clone();
         }
-        let opened = self.load(path).map(Arc::new);
-        self.opened.insert(path.to_owned(), opened.clone());
+        let opened = self.load(path, recorded_paths).map(Arc::new);
+        self.opened.insert(key, opened.clone());
         opened
     }
 
-    fn load(&mut self, path: &Path) -> Result<Binary, String> {
+    fn load(&mut self, path: &Path, recorded_paths: bool) -> Result<Binary, String> {
         let unreadable = |error| BinaryError::Unreadable { path: path.to_owned(), error }.to_string();
         let mut file = Bytes::open(path).map_err(unreadable)?;
         if let Some(unpacked) = unpacked::binary(&file, self.room.min(MAX_UNPACKED)) {
@@ -70,7 +78,8 @@ impl Files {
             self.room -= bytes.len() as u64;
             file = Bytes::Owned(bytes);
         }
-        Binary::of(path, file, &self.search).map_err(|error| error.to_string())
+        let search = Search { recorded_paths, ..self.search.clone() };
+        Binary::of(path, file, &search).map_err(|error| error.to_string())
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
@@ -136,6 +145,7 @@ pub fn loaded(bytes: &[u8]) -> Result<Vec<Loaded>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_binary_that_is_gone_is_found_where_tools_keep_copies() {
@@ -175,6 +185,39 @@ mod tests {
         assert_eq!(files.open(&one).unwrap().code(0), shell);
         let refused = format!("{}: more than 5 bytes when unpacked", two.display());
         assert_eq!(files.open(&two).err(), Some(refused));
+    }
+
+    const PROGRAM: &[u8] = b"\
+static inline __attribute__((always_inline)) int inner(volatile int *x) { return *x += 3; }
+int main(int count, char **all) { volatile int x = count; return inner(&x); }
+";
+
+    #[test]
+    fn split_debug_information_is_where_a_program_of_this_machine_was_built() {
+        let home = Home::with("split", "build/program.c", PROGRAM);
+        std::fs::create_dir(home.0.join("bin")).unwrap();
+        let gcc = |arguments: &[&str]| {
+            let built = Command::new("gcc").args(arguments).current_dir(home.0.join("build")).status();
+            built.is_ok_and(|status| status.success())
+        };
+        if !gcc(&["-g", "-gsplit-dwarf", "-O1", "-c", "program.c"]) || !gcc(&["-o", "../bin/program", "program.o"]) {
+            eprintln!("skipped: gcc is not installed (package gcc)");
+            return;
+        }
+        let program = home.0.join("bin/program").display().to_string();
+        let inlined = |binary: Arc<Binary>| {
+            let main = binary.functions().iter().find(|one| binary.name(one).as_deref() == Some("main")).unwrap();
+            (main.address..main.address + main.size).any(|address| binary.frames(address).len() > 1)
+        };
+        assert!(inlined(Files::new(&[]).find(&program, "").unwrap()));
+        // A stranger's file does not say what is opened here.
+        let mut given = Files::new(&[home.0.join("bin")]);
+        assert!(!inlined(given.find("/gone/program", "").unwrap()));
+        // A pipe would wait for its writer.
+        let recorded = home.0.join("build/program.dwo");
+        std::fs::remove_file(&recorded).unwrap();
+        assert!(Command::new("mkfifo").arg(&recorded).status().unwrap().success());
+        assert!(!inlined(Files::new(&[]).find(&program, "").unwrap()));
     }
 
     struct Home(PathBuf);

@@ -20,19 +20,13 @@ pub struct Search {
     /// Laid out like `/usr/lib/debug`; `.dwo` and `.dwp` files and what debug files have in common may stand in them
     /// directly.
     pub folders: Vec<PathBuf>,
-    /// Paths that the binary names are looked at, wherever they lead. Right for programs built here, not for files of
-    /// strangers.
+    /// Paths that the binary names are looked at, wherever they lead. Right for programs of this machine, not for files
+    /// of strangers. Only regular files of the wanted identity are taken.
     pub recorded_paths: bool,
     pub caches: Caches,
 }
 
 impl Search {
-    /// As debuggers do on the machine that built or installed the program.
-    pub fn here() -> Search {
-        let folders = vec![PathBuf::from("/usr/lib/debug")];
-        Search { folders, recorded_paths: true, caches: Caches::of_user(), ..Search::default() }
-    }
-
     /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
     pub(crate) fn debug_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
         if self.debug.is_some() {
@@ -87,7 +81,7 @@ impl Search {
         let recorded = Path::new(OsStr::from_bytes(folder)).join(name);
         let Some(base) = name.file_name() else { return Vec::new() };
         let mut found = self.beside_and_in_folders(path, base);
-        found.extend(Some(recorded).filter(|path| self.recorded_paths && path.is_file()));
+        found.extend(Some(recorded).filter(|path| self.recorded_paths && path.is_absolute() && path.is_file()));
         found
     }
 
