@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import date
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def new_row() -> Callable[..., dict[str, Any]]:
     return row
 
 
+def below(calls: Sequence[tuple[int, ...]], number: int) -> Iterator[tuple[int, ...]]:
+    """What one of the calls led to."""
+    return takewhile(lambda call: call[0] > calls[number][0], calls[number + 1 :])
+
+
 @pytest.fixture
 async def decoded(store: ObjectStore, new_row: Callable[..., dict[str, Any]]) -> Tables:
     """Tables with the session SESSION, and another one that must not be seen."""
@@ -94,6 +100,7 @@ async def decoded(store: ObjectStore, new_row: Callable[..., dict[str, Any]]) ->
                         start_ns=START_NS + start,
                         end_ns=START_NS + end,
                         self_instructions=instructions,
+                        total_instructions=instructions + sum(one[4] for one in below(calls, call)),
                     )
                 )
         for name, listed in rows.items():

@@ -128,6 +128,18 @@ async def test_the_longest_calls_are_kept_and_the_others_counted(decoded: Tables
     assert omitted == 0
 
 
+async def test_what_a_call_that_is_left_out_did_is_its_callers_own(decoded: Tables, tmp_path: Path) -> None:
+    data, omitted = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF, max_calls=3))
+    assert omitted == 5
+    profile = profile_pb2.Profile.FromString(gzip.decompress(data))
+    text = list(profile.string_table)
+    names = {function.id: text[function.name] for function in profile.function}
+    where = {location.id: names[location.line[0].function_id] for location in profile.location}
+    samples = {tuple(where[number] for number in sample.location_id): list(sample.value) for sample in profile.sample}
+    # The other FIND, and the two that it called, are main's; the one below the FIND that is kept is that one's.
+    assert samples == {("main",): [1, 36, 500], (FIND, "main"): [1, 35, 500], ("strlen",): [1, 7, 500]}
+
+
 async def test_pprof_sums_equal_stacks(decoded: Tables, tmp_path: Path) -> None:
     data, _ = await exported(decoded, tmp_path, ExportWish(SESSION, ExportFormat.PPROF))
     profile = profile_pb2.Profile.FromString(gzip.decompress(data))
@@ -298,30 +310,39 @@ async def test_a_wish_that_cannot_be_is_told(decoded: Tables, tmp_path: Path, wi
 
 @st.composite
 def threads(draw: st.DrawFn) -> list[Call]:
-    """Calls as a decoder tells them: nested, in the order in which they began; then some are left out."""
+    """Calls as a decoder tells them: nested, in the order in which they began."""
     calls: list[Call] = []
 
-    def fill(depth: int, start: int, end: int) -> None:
-        at = start
+    def fill(depth: int, start: int, end: int) -> int:
+        at, instructions = start, 0
         while at < end and draw(st.booleans()) and len(calls) < 40:
             begun = draw(st.integers(at, end))
             ended = draw(st.integers(begun, end))
-            calls.append(Call(depth, draw(st.integers(0, 3)), begun, ended, draw(st.integers(0, 9))))
-            fill(depth + 1, begun, ended)
+            number, own = len(calls), draw(st.integers(0, 9))
+            calls.append(Call(depth, draw(st.integers(0, 3)), begun, ended, own))
+            total = own + fill(depth + 1, begun, ended)
+            calls[number] = calls[number]._replace(total_instructions=total)
+            instructions += total
             at = ended
+        return instructions
 
     fill(0, 0, 1000)
-    return [call for call in calls if draw(st.integers(0, 5))]
+    return calls
 
 
-@given(threads())
-def test_any_calls_nest(calls: list[Call]) -> None:
+@given(threads(), st.data())
+def test_any_calls_nest(whole: list[Call], data: st.DataObject) -> None:
+    calls = [call for call in whole if data.draw(st.integers(0, 5))]
     events = [{"type": "O" if e.begins else "C", "at": e.at_ns, "frame": e.function} for e in nested_events(calls)]
     assert require_nested(events, 0, 1000) == len(calls)
 
 
-@given(threads())
-def test_a_call_tree_loses_nothing(calls: list[Call]) -> None:
-    nodes = [node for _, node in call_tree(calls).stacks()]
-    assert sum(node.calls for node in nodes) == len(calls)
-    assert sum(node.self_instructions for node in nodes) == sum(call.self_instructions for call in calls)
+@given(threads(), st.integers(0, 40))
+def test_a_call_tree_loses_nothing_of_the_longest_calls(whole: list[Call], most: int) -> None:
+    kept = set(sorted(range(len(whole)), key=lambda at: whole[at].start_ns - whole[at].end_ns)[:most])
+    nodes = [node for _, node in call_tree(call for at, call in enumerate(whole) if at in kept).stacks()]
+    outermost = [call for at, call in enumerate(whole) if at in kept and call.depth == 0]
+    assert sum(node.calls for node in nodes) == len(kept)
+    assert all(node.self_instructions >= 0 and node.self_ns >= 0 for node in nodes)
+    assert sum(node.self_instructions for node in nodes) == sum(call.total_instructions for call in outermost)
+    assert sum(node.self_ns for node in nodes) == sum(call.end_ns - call.start_ns for call in outermost)

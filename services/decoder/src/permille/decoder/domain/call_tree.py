@@ -30,7 +30,10 @@ class CallNode:
 
 
 def call_tree(calls: Iterable[Call]) -> CallNode:
-    """The root (which is no function) over one thread's calls, given as they began, callers first."""
+    """The root (which is no function) over one thread's calls, given as they began, callers first.
+
+    What a call that is left out did is its caller's own: instructions and time alike.
+    """
     root = CallNode(-1)
     open_calls = [(root, -1)]
     for call in calls:
@@ -42,9 +45,10 @@ def call_tree(calls: Iterable[Call]) -> CallNode:
             node = caller.children[call.function] = CallNode(call.function)
         duration = call.end_ns - call.start_ns
         node.calls += 1
-        node.self_instructions += call.self_instructions
+        node.self_instructions += call.total_instructions
         node.self_ns += duration
         if caller is not root:
             caller.self_ns -= duration
+            caller.self_instructions -= call.total_instructions
         open_calls.append((node, call.depth))
     return root

@@ -27,7 +27,7 @@ class Call(NamedTuple):
     function: int
     start_ns: int
     end_ns: int
-    self_instructions: int
+    total_instructions: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SessionRows:
     def calls(self, segment: int) -> Iterator[Call]:
         """In the order in which they began, callers before what they call."""
         rows = self._connection.sql(
-            f"SELECT depth, function, start_ns, end_ns, self_instructions FROM calls {self._kept}"  # noqa: S608
+            f"SELECT depth, function, start_ns, end_ns, total_instructions FROM calls {self._kept}"  # noqa: S608
             " WHERE segment = ? ORDER BY call",
             params=[segment],
         )
