@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from permille.decoder.domain import part_decoder
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
+from permille.decoder.domain.part_rows import Part
 from permille.decoder.domain.segment_pool import SegmentPool
-from permille.mesh.errors import Unavailable
+from permille.mesh.errors import Aborted, Unavailable
 from permille.mesh.store import ObjectStore
+from permille.mesh.tables import TableFile
 
 from .decode_bench import Bench, StoreSession
 
@@ -20,9 +25,11 @@ class Interrupted(SegmentPool[PartTask, bytes]):
 
     most = 1000
     parts = 0
+    tasks: tuple[PartTask, ...] = ()
 
     async def run(self, task: PartTask, *, priority: int = 0, alone: bool = False) -> bytes:
         self.parts += 1
+        self.tasks += (task,)
         if self.parts > self.most:
             raise Unavailable("the store is away", reason="STORE_UNAVAILABLE", help="wait")
         return await super().run(task, priority=priority, alone=alone)
@@ -73,5 +80,28 @@ async def test_what_a_decode_without_a_result_left_is_removed(
         await bench.decoder.forget("s1", "operations/d1")
     finally:
         pool.close()
+    assert [info.key async for info in store.list("decodes/")] == []
+    assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []
+
+
+async def test_a_part_that_is_stored_as_its_decode_ends_is_removed(
+    store: ObjectStore, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session()
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    pool.most = 0
+    bench = Bench(store, pool, tmp_path)
+    with pytest.raises(Unavailable):
+        await bench.decode(decode_id="operations/d1")
+    pool.close()
+    storing = part_decoder.stored_part
+
+    async def ended_before(store: ObjectStore, part: Part, day: date, task: PartTask) -> TableFile:
+        await bench.decoder.forget("s1", "operations/d1")
+        return await storing(store, part, day, task)
+
+    monkeypatch.setattr(part_decoder, "stored_part", ended_before)
+    with pytest.raises(Aborted, match="over"):
+        await asyncio.to_thread(decode_part, pool.tasks[0])
     assert [info.key async for info in store.list("decodes/")] == []
     assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []

@@ -128,6 +128,11 @@ async def _part(task: PartTask) -> bytes:
     await _require_wanted(store, task)
     manifest = context.archive.manifest
     files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts if part.rows}
+    # A decode that ended meanwhile has removed what was there then. Without a record nobody has taken these up.
+    if not await store.exists(task.begun_key):
+        for table, (file,) in files.items():
+            await store.delete(TableFile.key(table, manifest.day, task.session_id, file.name))
+        raise _over()
     record = PartRecord(
         context.archive.sha256, tuple(decoded), tuple(lost), (*context.notes, *notes), files, rows.function_totals()
     ).to_bytes()
@@ -289,7 +294,11 @@ async def stored_part(store: ObjectStore, part: Part, day: date, task: PartTask)
 async def _require_wanted(store: ObjectStore, task: PartTask) -> None:
     # What is stored for a decode that is over nobody would ever remove.
     if not await store.exists(task.begun_key):
-        raise Aborted("the decode is over", reason="DECODE_OVER", help="nothing to do")
+        raise _over()
+
+
+def _over() -> Aborted:
+    return Aborted("the decode is over", reason="DECODE_OVER", help="nothing to do")
 
 
 async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
