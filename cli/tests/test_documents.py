@@ -11,6 +11,7 @@ import pytest
 import typer
 import typer.main
 from permille.cli.application import app
+from permille.mesh.table_schemas import SCHEMAS
 from typer.core import TyperGroup
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +51,10 @@ def test_an_option_that_is_none_is_found() -> None:
         parsed(["certs", "service", "--node", "n1"])
     with pytest.raises(ValueError, match="too much"):
         parsed(["doctor", "n1"])
+
+
+@pytest.mark.parametrize("name", ["query", "export"])
+def test_the_help_of_what_reads_tables_names_each_of_them(name: str) -> None:
+    command = parsed([name, *(["SELECT 1"] if name == "query" else ["--format", "csv"])])
+    told = " ".join([command.help, *(getattr(option, "help", None) or "" for option in command.params)])
+    assert set(SCHEMAS) <= set(re.findall(r"\w+", told))

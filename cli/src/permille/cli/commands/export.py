@@ -56,7 +56,8 @@ def export(
         str,
         typer.Option(
             metavar="TABLE",
-            help="For csv, parquet and json: calls, functions, edges, losses, segments or sessions. Default: calls.",
+            help="For csv, parquet and json: calls, functions, edges, accesses, inlined, losses, segments or sessions."
+            " Default: calls.",
         ),
     ] = "",
     max_calls: Annotated[

@@ -24,8 +24,9 @@ def query(
 ) -> None:
     """Ask the tables with SQL (DuckDB's dialect), reading only.
 
-    The tables are sessions, segments, functions, calls, edges and losses: `permille query "DESCRIBE calls"` shows the
-    columns of one. Times are unix nanoseconds. Files and settings are out of reach; memory and time are limited.
+    The tables are sessions, segments, functions, calls, edges, accesses, inlined and losses: `permille query "DESCRIBE
+    calls"` shows the columns of one. Times are unix nanoseconds. Files and settings are out of reach; memory and time
+    are limited.
 
     [bold]Example[/bold]
 
