@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from permille.mesh.errors import Code, PermilleError
+from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore, open_store
+from permille.mesh.store.folder import FolderStore
 from permille.mesh.store.s3 import S3Store
 from permille.mesh.store.s3_connection import S3Connection, S3Request
 
@@ -391,3 +392,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[S3Request]:
 def _no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     yield
+
+
+async def test_a_folder_that_was_there_and_is_gone_is_no_empty_store(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "mounted")
+    assert not await store.exists("raw/s/a")
+    await store.put_stream("raw/s/a", b"a")
+    assert await store.exists("raw/s/a")
+    (tmp_path / "mounted").rename(tmp_path / "elsewhere")
+    for ask in (store.exists, store.get, store.head, lambda key: store.put_stream(key, b"b")):
+        with pytest.raises(Unavailable, match="away"):
+            await ask("raw/s/a")
+    with pytest.raises(Unavailable, match="away"):
+        assert [info async for info in store.list("raw/")] == []
+    assert not (tmp_path / "mounted").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "mounted")
+    assert await store.get("raw/s/a") == b"a"

@@ -30,12 +30,16 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FolderStore:
-    """Objects as files below `root`, which is made when something is put."""
+    """Objects as files below `root`, which is made when something is put.
+
+    A root that was there and is gone, as that of a disk that is not mounted any more, is no empty store: it is away.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._checksums = root / ".checksums"
         self._partial = root / ".partial"
+        self._seen = False
 
     @property
     def url(self) -> str:
@@ -100,7 +104,7 @@ class FolderStore:
         """See `ObjectStore`."""
         valid_key(key)
         with self._errors(key):
-            return await asyncio.to_thread((self._root / key).is_file)
+            return await asyncio.to_thread(self._exists, key)
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`."""
@@ -135,6 +139,7 @@ class FolderStore:
         return str(self._root / "tables" / valid_key(name)), {}
 
     def _put_whole(self, key: str, data: bytes) -> ObjectInfo:
+        self._require_root()
         partial = self._new_partial()
         try:
             partial.write(data)
@@ -143,6 +148,7 @@ class FolderStore:
             _discard(partial)
 
     def _new_partial(self) -> BinaryIO:
+        self._require_root()
         self._partial.mkdir(parents=True, exist_ok=True)
         return (self._partial / secrets.token_hex(8)).open("xb")
 
@@ -184,6 +190,7 @@ class FolderStore:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent)) from None
 
     def _open(self, key: str) -> tuple[BinaryIO, Sequence[str], int]:
+        self._require_root()
         for _ in range(100):
             before = self._sums(key)
             file = (self._root / key).open("rb")
@@ -198,12 +205,14 @@ class FolderStore:
         return file, allowed, os.fstat(file.fileno()).st_size
 
     def _read(self, key: str) -> tuple[bytes, str, Sequence[str]]:
+        self._require_root()
         file, allowed, _ = self._open(key)
         with file:
             data = file.read()
         return data, hashlib.sha256(data).hexdigest(), allowed
 
     def _head(self, key: str) -> ObjectInfo:
+        self._require_root()
         status = (self._root / key).stat()
         if not (self._root / key).is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
@@ -217,6 +226,7 @@ class FolderStore:
         return ObjectInfo(key, status.st_size, sums[-1], status.st_mtime_ns)
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._require_root()
         start = self._root / prefix.rpartition("/")[0]
         found = []
         for folder, folders, files in os.walk(start):
@@ -229,6 +239,22 @@ class FolderStore:
             with suppress(FileNotFoundError):
                 status = (self._root / key).stat()
                 yield ObjectInfo(key, status.st_size, "", status.st_mtime_ns)
+
+    def _exists(self, key: str) -> bool:
+        self._require_root()
+        return (self._root / key).is_file()
+
+    def _require_root(self) -> None:
+        if self._root.is_dir():
+            self._seen = True
+        elif self._seen:
+            raise Unavailable(
+                f"the object store {self.url} is away: there is no folder {self._root} any more",
+                reason="STORE_UNAVAILABLE",
+                help="mount it again, or put the folder back to its place",
+                metadata={"store": self.url},
+                retry_after_s=1,
+            )
 
     def _delete(self, key: str) -> bool:
         target = self._root / key
@@ -269,6 +295,7 @@ class FolderStore:
         try:
             yield
         except FileNotFoundError:
+            self._require_root()
             raise no_object(key, self.url) from None
         except OSError as error:
             raise self._told(key, error) from error
