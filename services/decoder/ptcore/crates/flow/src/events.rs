@@ -53,8 +53,8 @@ pub struct Events<'a> {
     pub endless_psb: usize,
     /// What the packets behind the last OVF say.
     overflow: overflow::Told,
-    /// Where the last PSB+ ended, until a FUP was seen behind it.
-    behind_psb: usize,
+    /// Where the last PSB+ ended and the address that it told, until a FUP was seen behind it.
+    behind_psb: (usize, Option<u64>),
 }
 
 impl<'a> Events<'a> {
@@ -84,7 +84,7 @@ impl<'a> Events<'a> {
             time_before_psb: Time::new(config),
             endless_psb: 0,
             overflow: overflow::Told::default(),
-            behind_psb: usize::MAX,
+            behind_psb: (usize::MAX, None),
         }
     }
 

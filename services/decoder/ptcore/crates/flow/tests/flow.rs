@@ -461,6 +461,18 @@ fn a_psb_passed_on_the_way_to_the_failing_packet_is_where_it_goes_on() {
 }
 
 #[test]
+fn what_runs_behind_a_psb_up_to_code_that_is_not_known_runs_once() {
+    // 0: jmp rax; 2: nop; 3: jmp 1008, unknown
+    let code = [0xff, 0xe0, 0x90, 0xe9, 0x00, 0x10, 0x00, 0x00];
+    let unknown = [Packet::Tip(full(CODE + 0x2000)), Packet::TipPgd(Ip::SUPPRESSED)];
+    let told = run(&code, &[&[Packet::Tip(full(CODE + 2))], &psb_plus(Some(CODE + 2))[..], &unknown].concat());
+    let losses = told.iter().filter(|told| matches!(told, Told::Loss(_))).count();
+    let blocks: Vec<_> = told.into_iter().filter(|told| matches!(told, Told::Block { .. })).collect();
+    assert_eq!(blocks, [block(0, 0, 1, IndirectJump, 2), block(2, 3, 2, Jump, 0x1008)]);
+    assert_eq!(losses, 1);
+}
+
+#[test]
 fn an_instruction_may_stand_in_two_sections() {
     // call +5 over the border, in two sections of different content
     let mut memory = Sections::default();

@@ -52,6 +52,10 @@ pub struct Habits {
     pub clock: bool,
     pub times: bool,
     pub compressed: bool,
+    /// Targets stand behind branches that follow them (SDM section "Deferred TIPs").
+    pub deferred: bool,
+    /// Packets that tell what happened at an instruction.
+    pub notes: usize,
     /// Bytes from one PSB to the next.
     pub psb_bytes: usize,
 }
@@ -67,6 +71,8 @@ pub struct Machine {
     compressible: Vec<u64>,
     bits: u64,
     count: u8,
+    /// Targets behind the branches that are held back.
+    targets: Vec<u64>,
     ip: u64,
     tsc: u64,
     cycles: u64,
@@ -91,6 +97,7 @@ impl Machine {
             compressible: Vec::new(),
             bits: 0,
             count: 0,
+            targets: Vec::new(),
             ip: CODE,
             tsc: 1 << 20,
             cycles: 0,
@@ -175,6 +182,7 @@ impl Machine {
         let habits = self.habits;
         if self.random.once_in(habits.overflows) {
             self.count = 0;
+            self.targets.clear();
             self.packet(Packet::Ovf);
             self.ip = self.anywhere();
             self.compressible.clear();
@@ -185,7 +193,11 @@ impl Machine {
             self.flush();
             self.packet(Packet::Fup(ip(self.ip)));
             self.stack.push(self.ip);
-            return self.target(to);
+            self.target(to);
+            return self.flush();
+        }
+        if self.random.once_in(habits.notes) {
+            return self.note();
         }
         if self.random.once_in(habits.signals) {
             self.flush();
@@ -263,7 +275,11 @@ impl Machine {
                 self.bit(true);
                 self.ip = to;
             }
-            _ => self.target(to),
+            // A bit behind it would be taken for the return.
+            _ => {
+                self.target(to);
+                self.flush();
+            }
         }
     }
 
@@ -281,12 +297,37 @@ impl Machine {
             (self.bits, self.count) = (0, 0);
             self.packet(Packet::Tnt { bits, count });
         }
+        for target in std::mem::take(&mut self.targets) {
+            self.packet(Packet::Tip(ip(target)));
+        }
     }
 
     fn target(&mut self, to: u64) {
-        self.flush();
         self.ip = to;
-        self.packet(Packet::Tip(ip(to)));
+        self.targets.push(to);
+        if !self.habits.deferred || self.count == 0 {
+            self.flush();
+        }
+    }
+
+    /// What happens in front of the next instruction.
+    fn note(&mut self) {
+        self.flush();
+        let at = Packet::Fup(ip(self.ip));
+        let aborted = Packet::ModeTsx { in_transaction: false, aborted: true };
+        match self.random.below(5) {
+            0 => [Packet::Exstop { fup: true }, at].map(|packet| self.packet(packet)).len(),
+            1 => [Packet::ModeTsx { in_transaction: true, aborted: false }, at].map(|packet| self.packet(packet)).len(),
+            2 => [Packet::Exstop { fup: false }].map(|packet| self.packet(packet)).len(),
+            3 => [Packet::Cbr { ratio: 20 }].map(|packet| self.packet(packet)).len(),
+            _ => {
+                [aborted, at].into_iter().for_each(|packet| self.packet(packet));
+                let to = self.any_entry();
+                self.target(to);
+                self.flush();
+                0
+            }
+        };
     }
 
     fn packet(&mut self, packet: Packet) {

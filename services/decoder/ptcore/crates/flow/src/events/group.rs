@@ -46,8 +46,10 @@ impl Events<'_> {
                 }
                 Packet::Fup(ip) => {
                     let Some(at) = self.resolve(ip) else { return Err(self.unexpected("FUP without IP")) };
-                    if self.resolves_overflow() {
-                        return Ok(self.settled(Event::Status { ip: Some(at) }));
+                    match self.resolves_overflow() {
+                        Some(None) => return Ok(self.settled(Event::Status { ip: Some(at) })),
+                        Some(Some(told)) if told == at => continue,
+                        _ => {}
                     }
                     if let Some(event) = self.fup(at)? {
                         return Ok(event);

@@ -54,24 +54,22 @@ impl Events<'_> {
         }
     }
 
-    /// Whether the FUP just read is that of an OVF with a PSB+ between them (SDM table "Compound Packet Event Summary"): it stands
-    /// right behind a PSB+ and belongs to nothing else.
-    pub(super) fn resolves_overflow(&mut self) -> bool {
-        let psbend = std::mem::replace(&mut self.behind_psb, usize::MAX);
+    /// Where the FUP just read is that of an OVF with a PSB+ between them (SDM table "Compound Packet Event Summary"), the address
+    /// that the PSB+ told: it stands right behind one and belongs to nothing else.
+    pub(super) fn resolves_overflow(&mut self) -> Option<Option<u64>> {
+        let (psbend, told) = std::mem::replace(&mut self.behind_psb, (usize::MAX, None));
         if psbend > self.offset || self.system.waits() || self.system.mode.is_some() {
-            return false;
+            return None;
         }
         if matches!(self.deciding(), Some(Packet::Tip(_) | Packet::TipPgd(_)) | None) {
-            return false;
+            return None;
         }
         let mut between = self.reader.clone();
         between.seek(psbend);
         while between.offset() < self.offset {
-            if !matches!(between.read(), Ok(Some(packet)) if passive(&packet)) {
-                return false;
-            }
+            between.read().ok().flatten().filter(passive)?;
         }
-        true
+        Some(told)
     }
 
     /// As `behind_overflow`, which looks at a row of OVFs once.

@@ -59,7 +59,7 @@ impl Events<'_> {
         if self.config.errata.bdm70 && enabled_at.is_some() && disabled_at(self.reader.clone()) {
             enabled_at = None;
         }
-        self.behind_psb = self.reader.offset();
+        self.behind_psb = (self.reader.offset(), enabled_at);
         self.queue.push_back((Event::Status { ip: enabled_at }, mode));
         Ok(self.queued())
     }

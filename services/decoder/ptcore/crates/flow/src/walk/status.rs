@@ -26,6 +26,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
             self.bypassed = false;
+            // What runs from here on would run again.
+            self.events.passed_psb = None;
             self.forget_calls();
             self.hare.rest();
             if S::DIVIDED {

@@ -29,14 +29,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.take_mode(Some(ip), true);
                 self.enter_epoch(self.events.last_offset);
                 if S::DIVIDED && self.joins == Some(self.events.offset) {
-                    self.events.passed_psb = self.joins;
                     self.join(ip)?;
                     return Ok(true);
                 }
                 self.stand_at(ip)?;
-                if self.joins == Some(self.events.offset) {
-                    self.events.passed_psb = self.joins;
-                }
             }
             Event::Overflow { ip } => self.overflow(ip, None)?,
             Event::Note => {
