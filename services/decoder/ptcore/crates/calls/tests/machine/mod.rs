@@ -314,20 +314,22 @@ impl Machine {
     fn note(&mut self) {
         self.flush();
         let at = Packet::Fup(ip(self.ip));
-        let aborted = Packet::ModeTsx { in_transaction: false, aborted: true };
-        match self.random.below(5) {
-            0 => [Packet::Exstop { fup: true }, at].map(|packet| self.packet(packet)).len(),
-            1 => [Packet::ModeTsx { in_transaction: true, aborted: false }, at].map(|packet| self.packet(packet)).len(),
-            2 => [Packet::Exstop { fup: false }].map(|packet| self.packet(packet)).len(),
-            3 => [Packet::Cbr { ratio: 20 }].map(|packet| self.packet(packet)).len(),
-            _ => {
-                [aborted, at].into_iter().for_each(|packet| self.packet(packet));
-                let to = self.any_entry();
-                self.target(to);
-                self.flush();
-                0
-            }
+        let what = self.random.below(4);
+        let (packet, bound) = match what {
+            0 => (Packet::Exstop { fup: true }, true),
+            1 => (Packet::ModeTsx { in_transaction: true, aborted: false }, true),
+            2 => (Packet::Exstop { fup: false }, false),
+            _ => (Packet::ModeTsx { in_transaction: false, aborted: true }, true),
         };
+        self.packet(packet);
+        if bound {
+            self.packet(at);
+        }
+        if what == 3 {
+            let to = self.any_entry();
+            self.target(to);
+            self.flush();
+        }
     }
 
     fn packet(&mut self, packet: Packet) {
