@@ -67,14 +67,17 @@ impl Blocks {
             }
             let before = std::mem::replace(&mut self.whole[index], counted);
             if before.count != 0 {
-                let key = (id, before.start, before.instructions);
-                let known = self.others.entry(key).or_insert(BlockCount { count: 0, ..before });
-                known.count = known.count.wrapping_add(before.count);
+                self.add_other(before);
             }
             return;
         }
-        let known = self.others.entry((id, start, instructions)).or_insert(BlockCount { count: 0, ..counted });
-        known.count = known.count.wrapping_add(1);
+        self.add_other(counted);
+    }
+
+    fn add_other(&mut self, counted: BlockCount) {
+        let key = (counted.id, counted.start, counted.instructions);
+        let known = self.others.entry(key).or_insert(BlockCount { count: 0, ..counted });
+        known.count = known.count.wrapping_add(counted.count);
     }
 
     /// Whatever ran; counts begin anew.
