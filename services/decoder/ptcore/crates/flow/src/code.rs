@@ -21,6 +21,8 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 const FRONT: usize = 1 << 12;
+/// There is room for so many from the outset.
+const FEWEST_BLOCKS: usize = 3 << 10;
 
 /// Blocks by number. Numbers grow from 1; block 0 is the scratch block.
 pub struct CodeCache {
@@ -43,7 +45,7 @@ impl CodeCache {
         CodeCache {
             blocks: vec![unknown(0)],
             lengths: vec![0],
-            by_content: HashMap::default(),
+            by_content: HashMap::with_capacity_and_hasher(FEWEST_BLOCKS, BuildHasherDefault::default()),
             front: vec![(0, View::NONE, 0); FRONT],
             paths: Paths::new(),
             accesses: HashMap::new(),

@@ -39,13 +39,17 @@ impl<'a> Path<'a> {
     }
 
     /// The blocks in the order in which they run.
-    pub fn blocks(&self) -> impl ExactSizeIterator<Item = Block<'a>> + 'a {
+    #[inline(always)]
+    pub fn blocks(&self) -> impl Iterator<Item = Block<'a>> + 'a {
         let (code, epoch) = (self.code, self.epoch);
-        let end = self.returns_to.unwrap_or_else(|| code.block(self.entry.end.block()).start);
-        let steps = code.paths.steps(self.entry);
-        steps.iter().enumerate().map(move |(index, step)| {
-            let target = steps.get(index + 1).map_or(end, |next| code.block(next.block).start);
-            told(code, code.block(step.block), step.kind, target, epoch)
+        let behind = self.returns_to.unwrap_or_else(|| code.block(self.entry.end.block()).start);
+        let mut steps = code.paths.steps(self.entry).iter();
+        let mut ahead = steps.next().map(|step| (step.kind, code.block(step.block)));
+        std::iter::from_fn(move || {
+            let (kind, block) = ahead?;
+            ahead = steps.next().map(|step| (step.kind, code.block(step.block)));
+            let target = ahead.map_or(behind, |(_, next)| next.start);
+            Some(told(code, block, kind, target, epoch))
         })
     }
 }

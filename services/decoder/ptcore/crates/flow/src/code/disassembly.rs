@@ -29,34 +29,59 @@ pub fn decode_some(
     let is_64 = view.bitness() == 64;
     let mut at = 0;
     while usize::from(block.instructions) < most && block.exit == Exit::Linear {
-        let start = block.end;
-        let known = if is_64 { predecode(&bytes[at..]) } else { None };
-        let length = if let Some(known) = known {
-            block.exit = known.exit;
-            if matches!(block.exit, Exit::Cond | Exit::Jump | Exit::Call) {
-                block.target = start.wrapping_add(known.length.into()).wrapping_add_signed(known.displacement.into());
+        if is_64 {
+            at = decode_known(bytes, at, most, &mut block, lengths);
+            if usize::from(block.instructions) == most || block.exit != Exit::Linear {
+                break;
             }
-            known.length
-        } else {
-            let decoder =
-                slow.get_or_insert_with(|| Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE));
-            match decode_wholly(decoder, at, &mut block) {
-                Ok(length) => length,
-                Err(_) if is_64 && is_jmpabs(&bytes[at..]) => {
-                    block.exit = Exit::IndirectJump;
-                    JMPABS_LENGTH as u8
-                }
-                Err(error) if block.instructions == 0 => return Err(error),
-                Err(_) => break,
+        }
+        let decoder =
+            slow.get_or_insert_with(|| Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE));
+        let length = match decode_wholly(decoder, at, &mut block) {
+            Ok(length) => length,
+            Err(_) if is_64 && is_jmpabs(&bytes[at..]) => {
+                block.exit = Exit::IndirectJump;
+                JMPABS_LENGTH as u8
             }
+            Err(error) if block.instructions == 0 => return Err(error),
+            Err(_) => break,
         };
-        block.last = start;
-        block.end = start.wrapping_add(length.into());
+        block.last = block.end;
+        block.end = block.end.wrapping_add(length.into());
         block.instructions += 1;
         lengths.push(length);
         at += usize::from(length);
     }
     Ok(block)
+}
+
+/// Goes on in the block with instructions that are told by tables; returns behind which byte.
+#[inline(always)]
+fn decode_known(bytes: &[u8], from: usize, most: usize, block: &mut CodeBlock, lengths: &mut Vec<u8>) -> usize {
+    let first = block.end;
+    let (mut at, mut last) = (from, from);
+    let mut room = most - usize::from(block.instructions);
+    let before = room;
+    while room > 0 {
+        let Some(known) = bytes.get(at..).and_then(predecode) else { break };
+        last = at;
+        at += usize::from(known.length);
+        lengths.push(known.length);
+        room -= 1;
+        if known.exit != Exit::Linear {
+            block.exit = known.exit;
+            if matches!(known.exit, Exit::Cond | Exit::Jump | Exit::Call) {
+                block.target = first.wrapping_add((at - from) as u64).wrapping_add_signed(known.displacement.into());
+            }
+            break;
+        }
+    }
+    if room != before {
+        block.last = first.wrapping_add((last - from) as u64);
+        block.end = first.wrapping_add((at - from) as u64);
+        block.instructions += (before - room) as u16;
+    }
+    at
 }
 
 /// The length of the instruction at the end of the block; what else the block needs is told to it.

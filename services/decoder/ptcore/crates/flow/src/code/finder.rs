@@ -2,7 +2,7 @@
 
 use super::CodeCache;
 use crate::block::BlockKind;
-use crate::code_block::{Exit, Way, SCRATCH};
+use crate::code_block::{Exit, Link, Way, SCRATCH};
 use crate::lead::{Key, Lead, Mixed};
 use crate::memory::CodeMemory;
 use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES, RETURNED};
@@ -77,6 +77,7 @@ impl CodeCache {
         let mut at = first;
         let mut end = None;
         let stop = loop {
+            (at, left) = self.along_conditions(at, lead, left, from_step + MOST_STEPS, view, &mut path);
             // Without any branch it leads up to where one is needed.
             if left == 0 && count != 0 {
                 break Stop::Used;
@@ -162,6 +163,36 @@ impl CodeCache {
         };
         let steps = (self.paths.steps.len() - from_step) as u8;
         Some((entry, Rest { first: from_step as u32, steps, pushes }))
+    }
+
+    /// Goes on over conditional branches, which most are, as long as the next blocks are linked.
+    #[inline(always)]
+    fn along_conditions(
+        &mut self,
+        mut at: u32,
+        lead: Lead,
+        branches: u32,
+        most: usize,
+        view: View,
+        path: &mut Finder,
+    ) -> (u32, u32) {
+        const KINDS: [BlockKind; 2] = [BlockKind::CondNotTaken, BlockKind::CondTaken];
+        let Self { blocks, paths, .. } = self;
+        let (mut left, mut instructions) = (branches, 0);
+        while left != 0 && paths.steps.len() < most {
+            let block = &blocks[at as usize];
+            let taken = usize::from(lead.taken(left));
+            let Link { number, view: known } = block.links[taken];
+            if block.exit != Exit::Cond || known != view || number == SCRATCH {
+                break;
+            }
+            paths.steps.push(Step { block: at, kind: KINDS[taken] });
+            instructions += u32::from(block.instructions);
+            (at, left) = (number, left - 1);
+        }
+        path.conditional += branches - left;
+        path.instructions += instructions;
+        (at, left)
     }
 
     /// The block that follows on `way`; `None` when it cannot be read.

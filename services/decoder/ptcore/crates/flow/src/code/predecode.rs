@@ -37,23 +37,22 @@ pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
         OperandSize::Bits32
     };
 
+    // What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
     let first = prefixes + usize::from(has_rex);
-    let two_bytes = byte(first) == TWO_BYTES;
-    let last = first + usize::from(two_bytes);
-    let map = if two_bytes { 1 + mandatory as usize } else { 0 };
+    let two_bytes = usize::from(byte(first) == TWO_BYTES);
+    let last = first + two_bytes;
+    let map = two_bytes * (1 + mandatory as usize);
     let opcode = byte(last);
     let form = FORMS[map][usize::from(opcode)];
 
     let modrm = byte(last + 1);
     let reg = modrm >> 3 & 7;
-    if form.valid >> (reg | if modrm >= 0xc0 { 8 } else { 0 }) & 1 == 0 {
+    if form.valid >> (reg | u8::from(modrm >= 0xc0) << 3) & 1 == 0 {
         return None;
     }
-    let operands = if form.modrm { operands(modrm, byte(last + 2)) } else { 0 };
-    let mut immediate = form.immediate(size);
-    if opcode & 0xfe == GROUP3 && map == 0 && reg > 1 {
-        immediate = 0;
-    }
+    let operands = usize::from(form.modrm) * operands(modrm, byte(last + 2));
+    let has_none = (opcode & 0xfe == GROUP3) & (map == 0) & (reg > 1);
+    let immediate = usize::from(!has_none) * form.immediate(size);
     let length = last + 1 + operands + immediate;
     if length > LONGEST {
         return None;
@@ -106,17 +105,37 @@ fn prefixes(window: &[u8; WINDOW]) -> Option<(usize, Mandatory)> {
 }
 
 /// Bytes of ModRM, SIB and displacement.
+#[inline(always)]
 fn operands(modrm: u8, sib: u8) -> usize {
-    let (mode, rm) = (modrm >> 6, modrm & 7);
-    let has_sib = mode != 3 && rm == 4;
-    let displacement = match mode {
-        0 if rm == 5 || has_sib && sib & 7 == 5 => 4,
-        1 => 1,
-        2 => 4,
-        _ => 0,
-    };
-    1 + usize::from(has_sib) + displacement
+    let known = OPERANDS[usize::from(modrm)];
+    let wide = (known / BASELESS) & u8::from(sib & 7 == 5);
+    usize::from(known % BASELESS + 4 * wide)
 }
+
+/// In [`OPERANDS`]: a SIB without a base has a displacement.
+const BASELESS: u8 = 1 << 4;
+
+/// By ModRM: how many bytes with SIB and displacement (SDM table 2-2).
+static OPERANDS: [u8; 256] = {
+    let mut known = [0; 256];
+    let mut modrm = 0;
+    while modrm < 256 {
+        let (mode, rm) = (modrm >> 6, modrm & 7);
+        let has_sib = mode != 3 && rm == 4;
+        let displacement = match mode {
+            0 if rm == 5 => 4,
+            1 => 1,
+            2 => 4,
+            _ => 0,
+        };
+        known[modrm] = 1 + has_sib as u8 + displacement;
+        if mode == 0 && has_sib {
+            known[modrm] += BASELESS;
+        }
+        modrm += 1;
+    }
+    known
+};
 
 #[cfg(test)]
 mod tests;
