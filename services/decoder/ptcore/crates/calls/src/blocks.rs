@@ -31,7 +31,11 @@ impl Blocks {
     pub fn count(&mut self, block: &Block<'_>) {
         match self.whole.get_mut(block.id as usize) {
             Some(known) if known.instructions == block.instructions => known.count = known.count.wrapping_add(1),
-            _ => self.count_other(block),
+            _ => {
+                let Block { id, start, instructions, epoch, kind, .. } = *block;
+                let counted = BlockCount { id, start, instructions, epoch, count: 1 };
+                self.count_other(counted, id != u32::MAX && kind != BlockKind::Interrupted);
+            }
         }
     }
 
@@ -56,12 +60,9 @@ impl Blocks {
 
     #[cold]
     #[inline(never)]
-    fn count_other(&mut self, block: &Block<'_>) {
-        let Block { id, start, instructions, epoch, .. } = *block;
-        let index = id as usize;
-        let counted = BlockCount { id, start, instructions, epoch, count: 1 };
-        let is_whole = id != u32::MAX && block.kind != BlockKind::Interrupted;
-        if is_whole && self.whole.get(index).is_none_or(|known| known.instructions < instructions) {
+    fn count_other(&mut self, counted: BlockCount, is_whole: bool) {
+        let index = counted.id as usize;
+        if is_whole && self.whole.get(index).is_none_or(|known| known.instructions < counted.instructions) {
             if self.whole.len() <= index {
                 self.whole.resize(index + 1, UNKNOWN);
             }

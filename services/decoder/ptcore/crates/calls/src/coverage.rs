@@ -57,7 +57,7 @@ impl Coverage {
         let from = self.slots.len() as u32;
         let mut last = 0;
         for block in path.blocks() {
-            self.slots.extend(self.edges.slot(&block));
+            self.slots.extend(self.edges.slot_on_path(&block));
             last = block.last;
         }
         if path.returns_to.is_some() {

@@ -67,6 +67,17 @@ impl Hasher for EdgeHasher {
     }
 }
 
+/// Which of the two slots of its block a direct branch has, by kind of block; others have none of them. A table, as jumps by the kind
+/// of a block are seldom foretold.
+const WAYS: [u8; 10] = {
+    let mut ways = [u8::MAX; 10];
+    ways[BlockKind::CondTaken as usize] = 0;
+    ways[BlockKind::CondNotTaken as usize] = 1;
+    ways[BlockKind::Jump as usize] = 0;
+    ways[BlockKind::Call as usize] = 0;
+    ways
+};
+
 /// The slot of no edge.
 const NONE: u32 = u32::MAX;
 /// Places in front of the map for branches with many targets.
@@ -84,11 +95,12 @@ pub struct Edges {
     edges: Vec<Edge>,
     counts: Vec<u64>,
     slots: HashMap<Edge, u32, BuildHasherDefault<EdgeHasher>>,
-    /// By cached block: the slots of its direct branch when it is taken and when it is not.
+    /// By cached block: the slots of its direct branch when it is taken and when it is not, as it went on a path. The same edge may
+    /// have other slots.
     direct: Vec<[u32; 2]>,
     front: Vec<Front>,
-    /// Slots by edge.
-    order: Vec<u32>,
+    /// Slots by edge, and whether each is the last one of its edge.
+    order: Vec<(u32, bool)>,
 }
 
 impl Default for Edges {
@@ -108,31 +120,46 @@ impl Edges {
     /// The slot of the branch at the end of a block; `None` when it has none.
     #[inline(always)]
     pub fn slot(&mut self, block: &Block<'_>) -> Option<u32> {
-        let way = match block.kind {
-            BlockKind::CondTaken | BlockKind::Jump | BlockKind::Call => 0,
-            BlockKind::CondNotTaken => 1,
-            BlockKind::Linear | BlockKind::Interrupted => return None,
-            _ => return self.slot_of_many(block),
-        };
-        if let Some(&slot) = self.direct.get(block.id as usize).map(|slots| &slots[way]) {
-            // Where a disabled trace does not say where a branch went, its target is not the usual one.
-            if self.edges.get(slot as usize).is_some_and(|known| known.to == block.target) {
-                return Some(slot);
-            }
+        // Where a disabled trace does not say where a branch went, its target is not the usual one.
+        match self.direct_slot(block) {
+            Some(slot) if self.edges.get(slot as usize).is_some_and(|known| known.to == block.target) => Some(slot),
+            _ => self.slot_of_many(block),
         }
-        self.new_direct(block, way)
     }
 
-    #[cold]
-    fn new_direct(&mut self, block: &Block<'_>, way: usize) -> Option<u32> {
-        let slot = self.look_up(Edge { from: block.last, to: block.target, kind: EdgeKind::of(block.kind)? });
-        let index = block.id as usize;
-        if block.id != u32::MAX {
-            if self.direct.len() <= index {
-                self.direct.resize(index + 1, [NONE; 2]);
-            }
-            self.direct[index][way] = slot;
+    /// The same for a block of a path: there direct branches always go to their own targets.
+    #[inline(always)]
+    pub fn slot_on_path(&mut self, block: &Block<'_>) -> Option<u32> {
+        match self.direct_slot(block) {
+            Some(slot) if slot != NONE => Some(slot),
+            Some(_) => self.new_direct(block.id, block.last, block.target, block.kind),
+            None => self.slot_of_many(block),
         }
+    }
+
+    /// The slot of a direct branch, or `NONE` where there is none yet.
+    #[inline(always)]
+    fn direct_slot(&self, block: &Block<'_>) -> Option<u32> {
+        let way = usize::from(WAYS[block.kind as usize]);
+        (way <= 1).then(|| self.direct.get(block.id as usize).map_or(NONE, |slots| slots[way]))
+    }
+
+    /// Without a look at whether another block that ends with the same branch has a slot for it: that is for `take` to see.
+    #[cold]
+    #[inline(never)]
+    fn new_direct(&mut self, id: u32, from: u64, to: u64, kind: BlockKind) -> Option<u32> {
+        let edge = Edge { from, to, kind: EdgeKind::of(kind)? };
+        let index = id as usize;
+        if id == u32::MAX {
+            return Some(self.look_up(edge));
+        }
+        if self.direct.len() <= index {
+            self.direct.resize(index + 1, [NONE; 2]);
+        }
+        let slot = self.edges.len() as u32;
+        self.direct[index][usize::from(WAYS[kind as usize])] = slot;
+        self.edges.push(edge);
+        self.counts.push(0);
         Some(slot)
     }
 
@@ -191,6 +218,14 @@ impl Edges {
         }
     }
 
+    /// Counts the branch at the end of a block of a path.
+    #[inline(always)]
+    pub fn count_on_path(&mut self, block: &Block<'_>) {
+        if let Some(slot) = self.slot_on_path(block) {
+            self.add(slot, 1);
+        }
+    }
+
     /// Counts the branch at the end of a block once less.
     pub fn uncount(&mut self, block: &Block<'_>) {
         if let Some(slot) = self.slot(block) {
@@ -201,24 +236,84 @@ impl Edges {
     /// All edges with their counts, in order; counts begin anew.
     pub fn take(&mut self) -> Vec<(Edge, u64)> {
         if self.order.len() != self.edges.len() {
-            self.order = (0..self.edges.len() as u32).collect();
-            let edges = &self.edges;
-            self.order.sort_unstable_by_key(|&slot| edges[slot as usize]);
+            self.put_in_order();
         }
         let mut taken = Vec::with_capacity(self.order.len());
-        for &slot in &self.order {
-            let count = std::mem::take(&mut self.counts[slot as usize]);
-            if count > 0 {
-                taken.push((self.edges[slot as usize], count));
+        let mut sum = 0u64;
+        for &(slot, is_last) in &self.order {
+            sum = sum.wrapping_add(std::mem::take(&mut self.counts[slot as usize]));
+            if is_last {
+                if sum != 0 {
+                    taken.push((self.edges[slot as usize], sum));
+                }
+                sum = 0;
             }
         }
         taken
     }
 
+    /// By one number first: comparing all of an edge is a branch that is seldom foretold.
+    fn put_in_order(&mut self) {
+        let edges = &self.edges;
+        let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
+        order.sort_unstable_by_key(|&(from, _)| from);
+        for same in order.chunk_by_mut(|one, other| one.0 == other.0).filter(|same| same.len() > 1) {
+            same.sort_unstable_by_key(|&(_, slot)| edges[slot as usize]);
+        }
+        self.order = order.iter().map(|&(_, slot)| (slot, true)).collect();
+        for at in 1..self.order.len() {
+            let is_same = edges[self.order[at - 1].0 as usize] == edges[self.order[at].0 as usize];
+            self.order[at - 1].1 = !is_same;
+        }
+    }
+
     pub fn memory(&self) -> usize {
-        self.edges.capacity() * (size_of::<Edge>() + 8 + 4)
+        self.edges.capacity() * (size_of::<Edge>() + 8 + 8)
             + self.slots.capacity() * size_of::<(Edge, u64)>()
             + self.direct.capacity() * 8
             + self.front.capacity() * size_of::<Front>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(id: u32, kind: BlockKind, target: u64) -> Block<'static> {
+        let (start, last, end) = (0x1000 + u64::from(id), 0x1010, 0x1012);
+        Block { id, start, last, end, instructions: 1, kind, target, epoch: 0, lengths: &[] }
+    }
+
+    fn edge(to: u64) -> Edge {
+        Edge { from: 0x1010, to, kind: EdgeKind::CondTaken }
+    }
+
+    #[test]
+    fn blocks_that_end_with_one_branch_have_one_edge() {
+        let mut edges = Edges::default();
+        edges.count_on_path(&block(0, BlockKind::CondTaken, 0x2000));
+        edges.count_on_path(&block(1, BlockKind::CondTaken, 0x2000));
+        edges.count(&block(2, BlockKind::CondTaken, 0x2000));
+        assert_eq!(edges.take(), [(edge(0x2000), 3)]);
+        assert_eq!(edges.take(), []);
+    }
+
+    #[test]
+    fn a_branch_that_nobody_knows_the_target_of_is_another_edge() {
+        let mut edges = Edges::default();
+        edges.count(&block(0, BlockKind::CondTaken, 0));
+        edges.count_on_path(&block(0, BlockKind::CondTaken, 0x2000));
+        edges.count(&block(0, BlockKind::CondTaken, 0));
+        assert_eq!(edges.take(), [(edge(0), 2), (edge(0x2000), 1)]);
+    }
+
+    #[test]
+    fn what_is_taken_away_elsewhere_than_where_it_was_counted_is_away() {
+        let mut edges = Edges::default();
+        edges.count(&block(1, BlockKind::CondTaken, 0x2000));
+        edges.count_on_path(&block(0, BlockKind::CondTaken, 0x2000));
+        edges.uncount(&block(0, BlockKind::CondTaken, 0x2000));
+        edges.uncount(&block(0, BlockKind::CondTaken, 0x2000));
+        assert_eq!(edges.take(), []);
     }
 }

@@ -86,8 +86,8 @@ pub struct Functions {
     pub changed: Option<(u32, u64)>,
     known: Vec<FunctionKey>,
     named: HashMap<(u32, u32), u32>,
-    /// Functions in code that nothing divides, by space and the space's own address.
-    found: BTreeMap<(u32, u64), Found>,
+    /// Functions in code that nothing divides, by space (an index), then by the space's own address.
+    found: Vec<BTreeMap<u64, Found>>,
     /// Numbers that such functions ever had.
     numbers: HashMap<(u32, u64), u32>,
     /// What became known of such code, in order.
@@ -157,8 +157,8 @@ impl Functions {
             return Entered { function: number, entry: place.entry };
         }
         let first = place.start.wrapping_sub(place.bias);
-        let nearest = match self.found.range((place.space, first.min(own))..=(place.space, own)).next_back() {
-            Some((&(_, start), &found)) if start == own || !called => Some((start, found)),
+        let nearest = match self.nearest(place.space, first.min(own), own) {
+            Some((start, found)) if start == own || !called => Some((start, found)),
             _ => None,
         };
         let news = News {
@@ -188,8 +188,7 @@ impl Functions {
     /// Whoever keeps what `at` answered has to look at `changed` then.
     pub fn learn(&mut self, news: &News) -> Option<u32> {
         let News { space, start, first, called, address, role, .. } = *news;
-        let before = self.found.range((space, first)..=(space, start)).next_back();
-        let before = before.map(|(&(_, start), &found)| (start, found));
+        let before = self.nearest(space, first, start);
         let (number, divided) = match before {
             Some((at, found)) if at == start => {
                 if found.called || !called {
@@ -207,7 +206,11 @@ impl Functions {
                 (number, before.map_or(u32::MAX, |(_, found)| found.number))
             }
         };
-        self.found.insert((space, start), Found { number, called });
+        let index = space as usize;
+        if self.found.len() <= index {
+            self.found.resize_with(index + 1, BTreeMap::new);
+        }
+        self.found[index].insert(start, Found { number, called });
         self.news.push(News { divided: before.map(|(start, _)| start), ..*news });
         self.change(divided, address);
         Some(number)
@@ -215,7 +218,15 @@ impl Functions {
 
     /// Where functions begin in the same undivided code before this one, the nearest first.
     pub fn before(&self, news: &News) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.found.range((news.space, news.first)..(news.space, news.start)).rev().map(|(&begin, _)| begin)
+        let &News { space, first, start, .. } = news;
+        let found = self.found.get(space as usize).map(|found| found.range(first..start));
+        found.into_iter().flatten().rev().map(move |(&begin, _)| (space, begin))
+    }
+
+    /// The last one that begins from `first` up to `own`.
+    fn nearest(&self, space: u32, first: u64, own: u64) -> Option<(u64, Found)> {
+        let (&start, &found) = self.found.get(space as usize)?.range(..=own).next_back()?;
+        (first <= start).then_some((start, found))
     }
 
     /// Forgets what is known of code that nothing divides.
@@ -228,7 +239,7 @@ impl Functions {
     /// The number of a function, of which one that no symbol names is known.
     pub fn number(&mut self, key: FunctionKey, role: Role) -> Option<u32> {
         let Some(function) = key.function else {
-            return self.found.get(&(key.space, key.address)).map(|found| found.number);
+            return self.found.get(key.space as usize)?.get(&key.address).map(|found| found.number);
         };
         let known = self.named.get(&(key.space, function)).copied();
         Some(known.unwrap_or_else(|| {

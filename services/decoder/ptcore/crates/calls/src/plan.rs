@@ -58,6 +58,19 @@ pub struct Lists {
     pub moves: Vec<Move>,
     pub edges: Vec<u32>,
     pub blocks: Vec<u32>,
+    /// The calls that are open: functions, and where they return to.
+    pub open: Vec<(u32, u64)>,
+}
+
+impl Lists {
+    /// A block runs, and so does its edge when it has one.
+    #[inline(always)]
+    pub fn push(&mut self, block: u32, edge: Option<u32>) {
+        self.blocks.push(block);
+        if let Some(slot) = edge {
+            self.edges.push(slot);
+        }
+    }
 }
 
 impl Plan {
@@ -66,6 +79,7 @@ impl Plan {
         lists.moves.clear();
         lists.edges.clear();
         lists.blocks.clear();
+        lists.open.clear();
         let (start, last, end) = (first.start, first.last, first.end);
         Plan { known, start, lists, run: 0, last, end, arrival: Arrival::Jump, returned: (0, 0) }
     }

@@ -51,13 +51,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     #[cold]
     #[inline(never)]
-    fn get_to_know(&mut self, block: &Block<'_>) -> Known {
+    fn get_to_know(&mut self, id: u32, start: u64) -> Known {
         let called = self.arrival == Arrival::Call;
-        let (entered, divided) = self.look_up(block.start, called);
+        let (entered, divided) = self.look_up(start, called);
         let named = if called || divided { entered.function } else { u32::MAX };
         let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
-        if let Some(index) = kept(block) {
+        if id != u32::MAX {
+            let index = id as usize;
             if self.known.len() <= index {
                 self.known.resize(index + 1, UNKNOWN);
             }
@@ -67,7 +68,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 if self.members.len() <= function {
                     self.members.resize_with(function + 1, Vec::new);
                 }
-                self.members[function].push((block.id, block.start));
+                self.members[function].push((id, start));
             }
         }
         known
@@ -75,14 +76,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     #[inline(always)]
     pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
-        match kept(block).and_then(|index| self.known.get(index)) {
+        match self.known.get(block.id as usize) {
             Some(&known) if known.function != u32::MAX => known,
-            _ => self.get_to_know(block),
+            _ => self.get_to_know(block.id, block.start),
         }
     }
-}
-
-#[inline(always)]
-fn kept(block: &Block<'_>) -> Option<usize> {
-    (block.id != u32::MAX).then_some(block.id as usize)
 }

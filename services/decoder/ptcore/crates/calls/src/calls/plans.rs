@@ -9,22 +9,41 @@ use crate::output::Output;
 use crate::plan::{Move, Plan};
 use crate::records::TAIL_CALL;
 use crate::stack::Entry;
-use pt_flow::{Block, BlockKind, Path};
+use pt_flow::{Block, BlockKind, Path, Sink};
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
-    /// Runs a path for which there is no plan, or whose plan does not fit. `reached` when its first block was.
+    /// Runs a path for which there is no plan of this version.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_anew(&mut self, path: Path<'_>) {
+        let is_worth_it = self.plans.is_worth_it(path.id, self.stack.functions.version);
+        if is_worth_it && self.make_plan(&path) {
+            return self.path(&path, self.tsc);
+        }
+        self.replay(path, false);
+        // What was not known of its blocks before may be known now.
+        if is_worth_it {
+            self.make_plan(&path);
+        }
+    }
+
+    /// Runs a path block by block. `reached` when its first block was.
     #[cold]
     #[inline(never)]
     pub(super) fn replay(&mut self, path: Path<'_>, mut reached: bool) {
         for block in path.blocks() {
             let reached = std::mem::take(&mut reached) || self.reach(&block);
             self.ran(&block, reached);
+            self.edges.count_on_path(&block);
         }
-        if self.plans.is_worth_it(path.id, self.stack.functions.version) {
-            let plan = self.plan(&path);
-            self.plans.keep(path.id, self.stack.functions.version, plan);
-        }
+    }
+
+    fn make_plan(&mut self, path: &Path<'_>) -> bool {
+        let plan = self.plan(path);
+        let is_made = plan.is_some();
+        self.plans.keep(path.id, self.stack.functions.version, plan);
+        is_made
     }
 
     /// What the path does to the stack, when that can be said beforehand.
@@ -35,7 +54,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let first = path.blocks().next()?;
         let mut plan = Plan::of(known(self, &first)?, &first, std::mem::take(&mut self.plans.spare));
         let mut arrival = None;
-        let mut open = vec![(known(self, &first)?.function, 0)];
+        let mut open = std::mem::take(&mut plan.lists.open);
+        open.push((plan.known.function, 0));
         let mut run = 0;
         for block in path.blocks() {
             let known = known(self, &block)?;
@@ -44,8 +64,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     return None;
                 }
                 run += block.instructions;
-                plan.lists.edges.extend(self.edges.slot(&block));
-                plan.lists.blocks.push(block.id);
+                plan.lists.push(block.id, self.edges.slot_on_path(&block));
                 continue;
             }
             let &(function, returns_to) = open.last()?;
@@ -76,14 +95,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             run += block.instructions;
             (plan.last, plan.end) = (block.last, block.end);
             arrival = Some(Arrival::behind(&block));
-            plan.lists.edges.extend(self.edges.slot(&block));
-            plan.lists.blocks.push(block.id);
+            plan.lists.push(block.id, self.edges.slot_on_path(&block));
         }
         if let Some(target) = path.returns_to {
             // It goes elsewhere every time.
             plan.returned = (target, plan.lists.edges.pop()?);
         }
         (plan.run, plan.arrival) = (run, arrival?);
+        plan.lists.open = open;
         Some(plan)
     }
 }

@@ -30,7 +30,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         } else {
             self.pass_through(block);
         }
-        self.edges.count(block);
         self.blocks.count(block);
     }
 

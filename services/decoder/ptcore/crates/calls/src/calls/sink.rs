@@ -16,6 +16,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.pass(tsc);
         let reached = self.reach(block);
         self.ran(block, reached);
+        self.edges.count(block);
     }
 
     #[inline(always)]
@@ -24,7 +25,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.pass(tsc);
         let version = self.stack.functions.version;
         let Some(plan) = self.plans.fitting(path.id, version) else {
-            return self.replay(*path, false);
+            return self.run_anew(*path);
         };
         let function = plan.function;
         let plan = if self.arrival.is_jump() && self.stack.function() == Some(function) {
