@@ -26,6 +26,10 @@ impl Symbols for Shared {
     fn place(&self, epoch: u32, address: u64) -> Place {
         self.0.place(epoch, address)
     }
+
+    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        self.0.catches(epoch, pad, returns_to)
+    }
 }
 
 impl Code for Shared {

@@ -6,6 +6,8 @@ use pt_image::{Place, Role, Symbols};
 
 const MAIN: u64 = 0x1000;
 const WORK: u64 = 0x2000;
+/// Where exceptions go on that come out of the call that stands first in it.
+const WORK_PAD: u64 = WORK + 50;
 const LEAF: u64 = 0x3000;
 const SETJMP: u64 = 0x4000;
 const LONGJMP: u64 = 0x5000;
@@ -38,6 +40,10 @@ impl Symbols for Pages {
                 _ => Role::Plain,
             },
         }
+    }
+
+    fn catches(&self, _epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        (pad == WORK_PAD).then_some(returns_to == WORK + 4)
     }
 }
 
@@ -201,6 +207,22 @@ fn an_exception_returns_into_the_call_that_catches() {
     let rows = rows(&script.end());
     assert_eq!([rows[1].flags, rows[2].flags], [UNWOUND, UNWOUND]);
     assert_eq!((rows[3].function, rows[3].parent), (LEAF, 0));
+}
+
+#[test]
+fn an_exception_goes_on_in_the_call_that_catches_what_comes_out_of_the_one_that_it_made() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, WORK).call(WORK, WORK).jump(WORK, WORK + 20);
+    script.call(WORK + 20, LEAF).ret(LEAF, WORK_PAD);
+    // Clears up, and lets the exception go on, which comes out of a call that nothing catches for.
+    script.call(WORK_PAD, LEAF).jump(LEAF, WORK_PAD).ret(WORK_PAD, MAIN + 4).jump(MAIN + 4, MAIN);
+    let trace = script.end();
+    let flags: Vec<_> = rows(&trace).iter().map(|row| (row.function, row.depth, row.flags)).collect();
+    let [begin, unwound] = [BEGIN_TRUNCATED | END_TRUNCATED, UNWOUND];
+    let until_first = [(MAIN, 0, begin), (WORK, 1, 0), (WORK, 2, unwound), (WORK, 3, unwound), (LEAF, 4, unwound)];
+    assert_eq!(flags, [&until_first[..], &[(LEAF, 3, unwound)]].concat());
+    let totals: Vec<_> = rows(&trace).iter().map(|row| row.total).collect();
+    assert_eq!(totals, [33, 26, 20, 9, 2, 3]);
 }
 
 #[test]

@@ -98,4 +98,9 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
         };
         Place { space, ..place }
     }
+
+    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        let (_, image, epoch) = self.at(epoch, pad)?;
+        image.catches(epoch, pad, returns_to)
+    }
 }

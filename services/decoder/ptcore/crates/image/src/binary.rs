@@ -15,6 +15,7 @@ pub use functions::Function;
 use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::Range;
+use crate::landing::Catches;
 use crate::pclntab;
 use crate::separate::{hex, Search};
 use crate::xz;
@@ -22,7 +23,7 @@ use files::{elf, mini_debug_info, usable};
 use object::Object;
 use segments::Segments;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use symbols::status;
 
 /// Unpacks the xz data of `.gnu_debugdata`; `None` when they are damaged or too large.
@@ -40,6 +41,8 @@ pub struct Binary {
     ranges: Vec<Range>,
     dwarf: Dwarf,
     go: Option<pclntab::Place>,
+    /// Read where an exception is caught.
+    catches: OnceLock<Option<Catches>>,
 }
 
 impl Binary {
@@ -91,6 +94,7 @@ impl Binary {
             ranges: Vec::new(),
             dwarf: Dwarf::new(files, search),
             go: pclntab::Place::find(&file, &bytes),
+            catches: OnceLock::new(),
             debug,
             mini,
             bytes: Arc::clone(&bytes),
@@ -145,6 +149,12 @@ impl Binary {
             }
         }
         frames
+    }
+
+    /// As [`crate::Symbols::catches`], in the binary's own addresses.
+    pub fn catches(&self, pad: u64, returns_to: u64) -> Option<bool> {
+        let read = || elf(&self.bytes).ok().map(|file| Catches::of(&file));
+        self.catches.get_or_init(read).as_ref()?.leads(pad, returns_to)
     }
 
     /// The file's bytes from `offset` on.

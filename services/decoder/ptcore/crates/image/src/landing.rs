@@ -1,11 +1,50 @@
-//! Where exceptions that pass through a function are caught or cleaned up after.
+//! Where exceptions that pass through a function are caught or cleaned up after: at landing pads.
 //!
 //! The table of `.gcc_except_table`: "Exception Handling Tables" of the Itanium C++ ABI's working papers, as GCC's
 //! `unwind-c.c` reads it; pointer encodings from the Linux Standard Base, "DWARF Extensions".
 
+use crate::unwind::each;
 use gimli::constants::{self, DwEhPe};
 use gimli::{EndianSlice, LittleEndian, Reader};
 use object::{Object, ObjectSection};
+
+/// A stretch of code, and where exceptions go on that come out of calls in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Catch {
+    pub pad: u64,
+    start: u64,
+    end: u64,
+}
+
+/// All landing pads of a file.
+pub struct Catches(Vec<Catch>);
+
+impl Catches {
+    pub fn of(file: &object::File<'_>) -> Catches {
+        let mut all = Vec::new();
+        if let Some(mut tables) = Tables::open(file) {
+            each(file, |description| {
+                if let Some(table) = description.handlers() {
+                    all.append(&mut tables.catches(table, description.bounds().0));
+                }
+            });
+        }
+        all.sort_unstable();
+        all.dedup();
+        all.shrink_to_fit();
+        Catches(all)
+    }
+
+    /// Whether an exception that comes out of the call that returns to `returns_to` goes on at `pad`. `None` where that is no
+    /// landing pad.
+    pub fn leads(&self, pad: u64, returns_to: u64) -> Option<bool> {
+        let first = self.0.partition_point(|one| one.pad < pad);
+        let mut of_pad = self.0[first..].iter().take_while(|one| one.pad == pad).peekable();
+        of_pad.peek()?;
+        // The call that an unwinder looks for is the instruction before, also where it is the last one of its stretch.
+        Some(of_pad.any(|one| (one.start..one.end).contains(&returns_to.wrapping_sub(1))))
+    }
+}
 
 /// The tables of a file.
 pub struct Tables<'f> {
@@ -22,14 +61,14 @@ impl<'f> Tables<'f> {
         Some(Tables { address: section.address(), data, left: data.len() })
     }
 
-    /// The landing pads of the code from `start` on, whose table is at `address`, as far as it can be read.
-    pub fn pads(&mut self, address: u64, start: u64) -> Vec<u64> {
-        let mut pads = Vec::new();
-        self.read(address, start, &mut pads);
-        pads
+    /// What the table at `address` says of the code from `start` on, as far as it can be read.
+    pub fn catches(&mut self, address: u64, start: u64) -> Vec<Catch> {
+        let mut catches = Vec::new();
+        self.read(address, start, &mut catches);
+        catches
     }
 
-    fn read(&mut self, address: u64, start: u64, pads: &mut Vec<u64>) -> Option<()> {
+    fn read(&mut self, address: u64, start: u64, catches: &mut Vec<Catch>) -> Option<()> {
         let offset = usize::try_from(address.checked_sub(self.address)?).ok()?;
         let mut table = Table { address: self.address, whole: self.data, rest: slice(self.data.get(offset..)?) };
         let base = match table.encoding()? {
@@ -46,10 +85,11 @@ impl<'f> Tables<'f> {
         table.rest = table.rest.split(size).ok()?;
         while !table.rest.is_empty() {
             // Start and length of the stretch that the pad is for; 0 is no pad.
-            let [_, _, pad] = [table.value(encoding)?, table.value(encoding)?, table.value(encoding)?];
+            let [from, length, pad] = [table.value(encoding)?, table.value(encoding)?, table.value(encoding)?];
             table.rest.read_uleb128().ok()?;
             if pad != 0 {
-                pads.push(base.wrapping_add(pad));
+                let from = start.wrapping_add(from);
+                catches.push(Catch { pad: base.wrapping_add(pad), start: from, end: from.saturating_add(length) });
             }
         }
         Some(())

@@ -22,10 +22,20 @@ pub struct Place {
 /// Divides code into functions.
 pub trait Symbols {
     fn place(&self, epoch: u32, address: u64) -> Place;
+
+    /// Whether an exception that comes out of the call that returns to `returns_to` goes on at `pad`. `None` where nothing
+    /// says that `pad` is a landing pad.
+    fn catches(&self, _epoch: u32, _pad: u64, _returns_to: u64) -> Option<bool> {
+        None
+    }
 }
 
 impl<S: Symbols + ?Sized> Symbols for &S {
     fn place(&self, epoch: u32, address: u64) -> Place {
         (**self).place(epoch, address)
+    }
+
+    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        (**self).catches(epoch, pad, returns_to)
     }
 }

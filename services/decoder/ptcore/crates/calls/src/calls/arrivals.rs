@@ -80,7 +80,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.stack.land(target) {
             return self.stack.function() == Some(function);
         }
-        self.stack.unwind_to(function)
+        self.unwinds_to(function, target)
     }
 
     /// True when the jump left the function that jumps far.
@@ -96,9 +96,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         true
     }
 
+    /// Whether a call of the function is open in which what was thrown may go on at `target`.
+    fn unwinds_to(&mut self, function: u32, target: u64) -> bool {
+        let (symbols, epoch) = (&self.symbols, self.stack.epoch);
+        self.stack.unwind_to(function, |returns_to| symbols.catches(epoch, target, returns_to))
+    }
+
     /// To the innermost call of the function, else to a new beginning.
     fn unwind_to(&mut self, entered: Entered, target: u64) {
-        if !self.stack.unwind_to(entered.function) {
+        if !self.unwinds_to(entered.function, target) {
             self.stack.end();
             self.stack.begin();
             self.root(entered, target);

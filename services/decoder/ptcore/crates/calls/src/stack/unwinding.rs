@@ -36,15 +36,25 @@ impl<O: Output> Stack<O> {
         true
     }
 
-    /// Unwinds to the innermost call of `function`. False when none is open; nothing happened then.
-    pub fn unwind_to(&mut self, function: u32) -> bool {
-        let open = self.functions.sums[function as usize].open != 0;
-        let innermost = || self.frames.iter().rposition(|frame| frame.function == function);
-        let Some(index) = open.then(innermost).flatten() else {
+    /// Unwinds to the innermost call of `function` that can go on where it does: that it cannot is what `leads` says of where
+    /// the call returns to that it made last. False when none is open; nothing happened then.
+    pub fn unwind_to(&mut self, function: u32, leads: impl Fn(u64) -> Option<bool>) -> bool {
+        let is_open = self.functions.sums[function as usize].open != 0;
+        let innermost = |below: usize| self.frames[..below].iter().rposition(|frame| frame.function == function);
+        let Some(first) = is_open.then(|| innermost(self.frames.len())).flatten() else {
             self.is_not_open(function);
             return false;
         };
-        self.unwind(index + 1);
+        let leaves = |&index: &usize| {
+            let made = self.frames.get(index + 1).map(|frame| frame.returns_to);
+            made.is_some_and(|address| address != NO_ADDRESS && leads(address) == Some(false))
+        };
+        let mut calls = std::iter::successors(Some(first), |&index| innermost(index));
+        let found = calls.find(|index| !leaves(index));
+        if found.is_none() {
+            self.not_known_here();
+        }
+        self.unwind(found.unwrap_or(first) + 1);
         true
     }
 

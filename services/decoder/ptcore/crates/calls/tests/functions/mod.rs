@@ -27,4 +27,9 @@ impl Symbols for Functions {
             },
         }
     }
+
+    /// Half of the places are landing pads, each of them for half of the calls.
+    fn catches(&self, _epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        (self.divided && pad >> 3 & 1 == 0).then_some((pad ^ returns_to) >> 4 & 1 == 0)
+    }
 }

@@ -45,6 +45,15 @@ impl Symbols for Image {
             role: function.map_or(Role::Plain, |function| function.role),
         }
     }
+
+    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        let (section, ..) = self.section_at(epoch, pad)?;
+        let Section { space, content } = &self.sections[section as usize];
+        let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
+        let binary = self.binary(*space)?;
+        let own = binary.address_of(pad.wrapping_sub(*delta))?;
+        binary.catches(own, returns_to.wrapping_sub(pad.wrapping_sub(own)))
+    }
 }
 
 impl Image {

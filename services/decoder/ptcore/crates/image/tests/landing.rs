@@ -1,0 +1,62 @@
+//! Where exceptions go on that come out of calls.
+
+use crate::support::{have, Folder, GCC};
+use pt_image::{Binary, Image, Search, Symbols};
+use std::sync::Arc;
+
+/// Calls of five bytes each; what the first and the third throw goes on at the pad.
+const PROGRAM: &str = "\
+    .text
+    .globl _start
+    .type _start, @function
+_start:
+    .cfi_startproc
+    .cfi_lsda 0x1b, .Ltable
+from:
+    call thrower
+to:
+    call thrower
+again:
+    call thrower
+pad:
+    call thrower
+    .cfi_endproc
+    .size _start, . - _start
+    .type thrower, @function
+thrower:
+    ret
+    .size thrower, . - thrower
+    .section .gcc_except_table, \"a\", @progbits
+.Ltable:
+    .byte 0xff, 0xff, 0x01
+    .uleb128 .Lend - .Lbegin
+.Lbegin:
+    .uleb128 from - _start, to - from, pad - _start, 0
+    .uleb128 to - _start, again - to, 0, 0
+    .uleb128 again - _start, pad - again, pad - _start, 0
+.Lend:
+";
+
+#[test]
+fn a_landing_pad_is_for_the_calls_that_its_table_names() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("program.s", PROGRAM);
+    folder.run("gcc", &["-nostdlib", "-static", "-o", "program", "program.s"]);
+    let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
+    let start = binary.functions().iter().find(|one| binary.name(one).as_deref() == Some("_start")).unwrap().address;
+    let pad = start + 15;
+    let behind = [5, 10, 15, 20].map(|end| binary.catches(pad, start + end));
+    assert_eq!(behind, [Some(true), Some(false), Some(true), Some(false)]);
+    assert_eq!(binary.catches(start + 10, start + 5), None, "no landing pad");
+
+    let mut image = Image::new();
+    let offset = binary.functions()[0].address & 0xfff;
+    image.map(3, 0x5000_0000, 0x2000, 0x1000, &Arc::new(binary), "program").unwrap();
+    let start = 0x5000_0000 + offset;
+    assert_eq!(image.catches(3, start + 15, start + 5), Some(true));
+    assert_eq!(image.catches(3, start + 15, start + 10), Some(false));
+    assert_eq!(image.catches(2, start + 15, start + 5), None, "not mapped yet");
+}
