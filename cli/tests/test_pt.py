@@ -463,10 +463,14 @@ def inlining(tmp_path: Path) -> list[str | Path]:
     """A run of a program with inlined functions, with its code."""
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
-    source, program, packets = tmp_path / "inlining.c", tmp_path / "inlining", tmp_path / "inlining.pt"
+    return inlining_program(tmp_path)
+
+
+def inlining_program(folder: Path, *options: str) -> list[str | Path]:
+    source, program, packets = folder / "inlining.c", folder / "inlining", folder / "inlining.pt"
     source.write_text(INLINING)
-    options = ["-g", "-O1", "-nostdlib", "-static", "-no-pie", "-fcf-protection=none"]
-    subprocess.run(["gcc", *options, "-o", str(program), str(source)], check=True)
+    options = (*options, "-g", "-O1", "-nostdlib", "-static", "-no-pie", "-fcf-protection=none")
+    subprocess.run(["gcc", *options, "-o", str(program), str(source)], check=True, cwd=folder)
     with program.open("rb") as file:
         elf = ELFFile(file)
         (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
@@ -494,6 +498,25 @@ def test_inlined_functions_are_told_where_they_call_and_how_much_of_a_function_t
     assert 0 < sum(inside.values()) < own["_start"]
     assert "inlined: middle > innermost" in pt("calls", *inlining, "--inlined", "--table").stdout
     assert all("inlined" not in row for row in rows("calls", *inlining))
+
+
+def test_a_file_with_inlined_functions_that_is_missing_is_named(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    program = inlining_program(tmp_path, "-gsplit-dwarf")
+    (split,) = tmp_path.glob("*.dwo")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    split.rename(elsewhere / split.name)
+    for form in ([], ["--table"]):
+        told = pt("calls", *program, "--inlined", *form)
+        (warning,) = (line for line in told.stderr.splitlines() if line.startswith("warning: "))
+        assert f"inlining: debug information refers to {split.resolve()}: it is not there" in warning
+        assert "--symbols" in told.stderr
+        assert "middle" not in told.stdout
+        assert pt("calls", *program, *form).stderr == ""
+        found = pt("calls", *program, "--inlined", *form, "--symbols", elsewhere)
+        assert (found.stderr, "middle" in found.stdout) == ("", True)
 
 
 def test_the_layers_of_a_real_trace_agree() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import subprocess
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,34 +168,47 @@ void _start(void) {
 """
 
 
+@pytest.fixture
+def store_inlining(store_session: StoreSession, program: Any, tmp_path: Path) -> Callable[..., Awaitable[None]]:
+    """Stores a session of a program with inlined functions, which is built with the given options too."""
+
+    async def stored(*options: str) -> None:
+        source, path = tmp_path / "inlining.c", tmp_path / "inlining"
+        source.write_text(INLINING)
+        options = (*options, "-g", "-O1", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1")
+        subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True, cwd=tmp_path)
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
+            start = elf["e_entry"]
+        change = {
+            "epoch": 1,
+            "tsc": 0,
+            "event": "map",
+            "address": code["p_vaddr"],
+            "size_bytes": code["p_memsz"],
+            "offset": code["p_offset"],
+            "path": "/usr/bin/inlining",
+            "build_id": program.build_id,
+            "binary": f"binaries/{program.build_id}",
+            "code_offset": 0,
+        }
+        run = program.packets()
+        begin = run.index(program.symbols["_start"].to_bytes(8, "little"))
+        # Up to the system call without a branch.
+        run = run[:begin] + start.to_bytes(8, "little") + b"\x01"
+        await store_session(binary=path, runs=[run, run], changes=[change])
+
+    return stored
+
+
 async def test_what_is_inlined_is_told_when_it_is_asked_for(
-    store: ObjectStore, pool: SegmentPool[PartTask, bytes], store_session: StoreSession, program: Any, tmp_path: Path
+    store: ObjectStore,
+    pool: SegmentPool[PartTask, bytes],
+    store_inlining: Callable[..., Awaitable[None]],
+    tmp_path: Path,
 ) -> None:
-    source, path = tmp_path / "inlining.c", tmp_path / "inlining"
-    source.write_text(INLINING)
-    options = ["-g", "-O1", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=sha1"]
-    subprocess.run(["gcc", *options, "-o", str(path), str(source)], check=True)
-    with path.open("rb") as file:
-        elf = ELFFile(file)
-        (code,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
-        start = elf["e_entry"]
-    change = {
-        "epoch": 1,
-        "tsc": 0,
-        "event": "map",
-        "address": code["p_vaddr"],
-        "size_bytes": code["p_memsz"],
-        "offset": code["p_offset"],
-        "path": "/usr/bin/inlining",
-        "build_id": program.build_id,
-        "binary": f"binaries/{program.build_id}",
-        "code_offset": 0,
-    }
-    run = program.packets()
-    begin = run.index(program.symbols["_start"].to_bytes(8, "little"))
-    # Up to the system call without a branch.
-    run = run[:begin] + start.to_bytes(8, "little") + b"\x01"
-    await store_session(binary=path, runs=[run, run], changes=[change])
+    await store_inlining()
     bench = Bench(store, pool, tmp_path, inlined=True)
     await bench.decode()
     (function,) = await bench.rows("functions")
@@ -205,9 +219,33 @@ async def test_what_is_inlined_is_told_when_it_is_asked_for(
     }
     assert {row["function"] for row in rows} == {function["function"]}
     assert 0 < 2 * sum(row["instructions"] for row in rows) < function["self_instructions"]
+    assert await bench.rows("losses") == []
     silent = Bench(store, pool, tmp_path / "silent")
     await silent.decode()
     assert await silent.rows("inlined") == []
+
+
+async def test_debug_information_that_is_not_there_is_told_until_it_is(
+    store: ObjectStore,
+    pool: SegmentPool[PartTask, bytes],
+    store_inlining: Callable[..., Awaitable[None]],
+    tmp_path: Path,
+) -> None:
+    await store_inlining("-gsplit-dwarf")
+    (split,) = tmp_path.glob("*.dwo")
+    bench = Bench(store, pool, tmp_path, inlined=True)
+    await bench.decode()
+    assert await bench.rows("inlined") == []
+    (note,) = await bench.rows("losses")
+    assert note["reason"].startswith(
+        f"/usr/bin/inlining: debug information refers to {split.resolve()}: it is not there"
+    )
+    assert str(bench.debug_folder) in note["reason"]
+    bench.debug_folder.mkdir(exist_ok=True)
+    split.rename(bench.debug_folder / split.name)
+    await bench.decode()
+    assert {row["name"] for row in await bench.rows("inlined")} == {"middle", "innermost"}
+    assert await bench.rows("losses") == []
 
 
 def test_a_line_that_is_no_rule_is_refused_with_file_and_line(tmp_path: Path) -> None:

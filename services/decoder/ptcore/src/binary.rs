@@ -14,9 +14,15 @@ pub struct Binary(pub Arc<pt_image::Binary>);
 #[pymethods]
 impl Binary {
     #[new]
-    #[pyo3(signature = (path, debug_path=None))]
-    fn new(py: Python<'_>, path: PathBuf, debug_path: Option<PathBuf>) -> PyResult<Self> {
-        let search = Search { debug: debug_path, ..Search::default() };
+    #[pyo3(signature = (path, debug_path=None, *, mapped_as=None, folders=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        debug_path: Option<PathBuf>,
+        mapped_as: Option<PathBuf>,
+        folders: Vec<PathBuf>,
+    ) -> PyResult<Self> {
+        let search = Search { debug: debug_path, mapped: mapped_as, folders, ..Search::default() };
         let read = || pt_image::Binary::load(&path, &search);
         let binary = py.detach(read).map_err(|error| match &error {
             BinaryError::Unreadable { error: cause, .. } => match cause.raw_os_error() {

@@ -90,6 +90,10 @@ impl Capture {
         self.0.warnings.clone()
     }
 
+    fn absent(&self, py: Python<'_>) -> BTreeSet<String> {
+        py.detach(|| self.0.images.iter().flat_map(pt_image::Image::absent).collect())
+    }
+
     fn streams(&self) -> Vec<Stream> {
         (0..self.0.streams.len()).map(|index| stream(&self.0, index)).collect()
     }

@@ -97,6 +97,11 @@ impl Image {
         self.change(py, |image| image.code(epoch, address, data))
     }
 
+    fn absent(&self, py: Python<'_>) -> Vec<String> {
+        let image = self.share();
+        py.detach(|| image.0.absent())
+    }
+
     fn missing(&self, py: Python<'_>, epoch: u32, address: u64, size: u64, name: &str, reason: &str) -> PyResult<()> {
         self.change(py, |image| image.missing(epoch, address, size, name, reason))
     }

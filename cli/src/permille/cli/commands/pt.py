@@ -187,17 +187,21 @@ def calls(
     """
     rules = read_categories(categories)
     capture, streams = _with_code(invocation, file, given, stream or (), thread)
-    _write(
-        capture.calls(
-            streams,
-            table=table,
-            categories=rules,
-            inlined=inlined,
-            max_depth=depth,
-            thread=thread,
-            json=invocation.as_json,
+    try:
+        _write(
+            capture.calls(
+                streams,
+                table=table,
+                categories=rules,
+                inlined=inlined,
+                max_depth=depth,
+                thread=thread,
+                json=invocation.as_json,
+            )
         )
-    )
+    finally:
+        # Which debug information is wanted, the flow tells.
+        _tell_absent(invocation, capture)
 
 
 def _with_code(
@@ -245,6 +249,18 @@ def _no_code(file: Path) -> str:
 def _tell_warnings(invocation: Invocation, capture: Capture) -> None:
     for warning in capture.warnings:
         invocation.notes.print(f"warning: {escaped(warning)}", markup=False)
+
+
+def _tell_absent(invocation: Invocation, capture: Capture) -> None:
+    absent = sorted(capture.absent())
+    for line in absent:
+        invocation.notes.print(f"warning: {escaped(line)}", markup=False)
+    if absent:
+        invocation.notes.print(
+            "name the folder of these files with --symbols FOLDER; a .dwp file with the binary's name is as good as"
+            " its .dwo files",
+            markup=False,
+        )
 
 
 def _write(batches: Iterable[bytes]) -> None:

@@ -12,6 +12,7 @@ mod symbols;
 pub use error::BinaryError;
 pub use functions::Function;
 
+use crate::absent::Absent;
 use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
 use crate::flatten::Range;
@@ -155,6 +156,12 @@ impl Binary {
     pub fn catches(&self, pad: u64, returns_to: u64) -> Option<bool> {
         let read = || elf(&self.bytes).ok().map(|file| Catches::of(&file));
         self.catches.get_or_init(read).as_ref()?.leads(pad, returns_to)
+    }
+
+    /// Files that the debug information refers to, and that were not there when [`Binary::frames`] wanted them; and how
+    /// many more of them there are than are named.
+    pub fn absent(&self) -> (Vec<Absent>, usize) {
+        self.dwarf.absent()
     }
 
     /// The file's bytes from `offset` on.

@@ -1,5 +1,6 @@
 //! Source lines and inlined functions from DWARF, read unit by unit as they are asked for.
 
+use crate::absent::{Absent, Absents};
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
 use crate::separate::Search;
@@ -9,6 +10,7 @@ use gimli::{DwarfPackage, EndianSlice, LittleEndian, SectionId};
 use object::{Object, ObjectSection};
 use self_cell::self_cell;
 use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -55,6 +57,13 @@ impl Dwarf {
         opened.with_dependent(|files, units| units.frames(files, address)).unwrap_or_default()
     }
 
+    /// Files that were looked for so far and are not there, and how many more than are named.
+    pub fn absent(&self) -> (Vec<Absent>, usize) {
+        let Some(opened) = self.opened.get().and_then(Option::as_ref) else { return Default::default() };
+        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.borrow_owner().absent.all()
+    }
+
     fn opened(&self) -> Option<&Mutex<Opened>> {
         let open = || {
             let main = self.files.iter().find(|(_, bytes)| has_units(bytes))?;
@@ -85,12 +94,13 @@ struct Files {
     others: FrozenVec<Box<Bytes>>,
     sections: FrozenVec<Vec<u8>>,
     room: Cell<u64>,
+    absent: Absents,
 }
 
 impl Files {
     fn new(main: Located, paths: Vec<PathBuf>, search: Search) -> Files {
         let (others, sections) = (FrozenVec::new(), FrozenVec::new());
-        Files { main, paths, search, others, sections, room: Cell::new(MAX_UNPACKED) }
+        Files { main, paths, search, others, sections, room: Cell::new(MAX_UNPACKED), absent: Absents::default() }
     }
 
     fn add(&self, path: &Path) -> Option<&[u8]> {
@@ -159,8 +169,13 @@ impl<'f> Units<'f> {
         let file = little_endian(bytes)?;
         let mut dwarf = files.dwarf(&file);
         let common = files.search.common_file(path, &file).and_then(|path| files.add(&path));
-        if let Some(common) = common.and_then(little_endian) {
-            dwarf.set_sup(files.dwarf(&common));
+        match (common.and_then(little_endian), file.gnu_debugaltlink()) {
+            (Some(common), _) => dwarf.set_sup(files.dwarf(&common)),
+            (None, Ok(Some((name, _)))) => {
+                let folder = path.parent().map_or(&[][..], |folder| folder.as_os_str().as_bytes());
+                files.absent.add(folder, name, None);
+            }
+            _ => {}
         }
         let packages = files.paths.iter().flat_map(|path| files.search.packages(path)).filter_map(|path| {
             let file = little_endian(files.add(&path)?)?;
@@ -206,15 +221,30 @@ impl<'f> Units<'f> {
         }
         let folder = load.comp_dir.map_or(&[][..], |folder| folder.slice());
         let name = load.path?.slice();
-        files.paths.iter().flat_map(|path| files.search.split(path, folder, name)).find_map(|path| {
-            let file = little_endian(files.add(&path)?)?;
-            let mut dwarf = gimli::Dwarf::load::<_, ()>(|id| Ok(files.split_section(&file, id))).ok()?;
-            let unit = dwarf.unit(dwarf.units().next().ok()??).ok()?;
-            if unit.dwo_id != Some(load.dwo_id) {
-                return None;
+        let mut refused = None;
+        for path in files.paths.iter().flat_map(|path| files.search.split(path, folder, name)) {
+            match self.split_file(files, &path, load) {
+                Some(dwarf) => return Some(dwarf),
+                None => refused = refused.or(Some(path)),
             }
-            dwarf.make_dwo(&load.parent);
-            Some(Arc::new(dwarf))
-        })
+        }
+        files.absent.add(folder, name, refused);
+        None
+    }
+
+    fn split_file(
+        &self,
+        files: &'f Files,
+        path: &Path,
+        load: &SplitDwarfLoad<Slice<'f>>,
+    ) -> Option<Arc<gimli::Dwarf<Slice<'f>>>> {
+        let file = little_endian(files.add(path)?)?;
+        let mut dwarf = gimli::Dwarf::load::<_, ()>(|id| Ok(files.split_section(&file, id))).ok()?;
+        let unit = dwarf.unit(dwarf.units().next().ok()??).ok()?;
+        if unit.dwo_id != Some(load.dwo_id) {
+            return None;
+        }
+        dwarf.make_dwo(&load.parent);
+        Some(Arc::new(dwarf))
     }
 }

@@ -168,4 +168,18 @@ impl Image {
             _ => None,
         }
     }
+
+    /// A line for each file with debug information that frames were looked for in, and that is not there.
+    pub fn absent(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for space in &self.spaces {
+            let Space::Binary { name, binary } = space else { continue };
+            let (named, more) = binary.absent();
+            lines.extend(named.iter().map(|absent| absent.told(name)));
+            if more > 0 {
+                lines.push(format!("{name}: debug information refers to {more} other files that are not there"));
+            }
+        }
+        lines
+    }
 }

@@ -4,6 +4,7 @@
 //! written at run time. It answers what the flow layer asks ([`pt_flow::CodeMemory`]) and what the call layer asks
 //! ([`Symbols`]). ELF files are taken as they come: whatever is damaged in them is left out.
 
+mod absent;
 mod binary;
 mod bytes;
 mod caches;
@@ -25,6 +26,7 @@ mod symbols;
 mod unwind;
 mod xz;
 
+pub use absent::Absent;
 pub use binary::{Binary, BinaryError, Function, Unpack};
 pub use bytes::Bytes;
 pub use caches::Caches;

@@ -1,7 +1,7 @@
 //! Lines, inlined functions and names, wherever compilers and distributions put the debug information.
 
 use crate::support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
-use pt_image::{Binary, Caches, Frame, Search};
+use pt_image::{Absent, Binary, Caches, Frame, Search};
 use std::path::Path;
 
 const PROGRAM: &str = "\
@@ -136,7 +136,9 @@ fn split_debug_information_beside_the_program_and_in_a_folder() {
     let moved = folder.join("elsewhere/program.dwo");
     std::fs::rename(folder.join("program.dwo"), &moved).unwrap();
     let search = Search { folders: vec![folder.join("elsewhere")], ..Search::default() };
-    has_everything(&load(&folder, &search));
+    let binary = load(&folder, &search);
+    has_everything(&binary);
+    assert_eq!(binary.absent(), (vec![], 0));
     // One of another build is refused: the lines, which the program itself has, stay.
     let other = built(&["-g", "-gsplit-dwarf", "-DOTHER", "-O2"]);
     std::fs::copy(other.join("program.dwo"), &moved).unwrap();
@@ -144,6 +146,22 @@ fn split_debug_information_beside_the_program_and_in_a_folder() {
     let outer = extent(&binary, "outer");
     assert!(outer.clone().all(|address| binary.frames(address).len() < 2));
     assert!(outer.into_iter().any(|address| binary.lines(&[address])[0].is_some()));
+    assert_eq!(absent(&binary), [("program.dwo".to_owned(), Some(moved.clone()))]);
+    // Nothing is known to be missing before somebody wants it.
+    std::fs::remove_file(moved).unwrap();
+    let binary = load(&folder, &search);
+    assert_eq!(binary.absent(), (vec![], 0));
+    let outer = extent(&binary, "outer");
+    outer.for_each(|address| assert!(binary.frames(address).len() < 2));
+    assert_eq!(absent(&binary), [("program.dwo".to_owned(), None)]);
+    assert_eq!(binary.absent().0[0].file, folder.path().canonicalize().unwrap().join("program.dwo"));
+}
+
+fn absent(binary: &Binary) -> Vec<(String, Option<std::path::PathBuf>)> {
+    let (named, more) = binary.absent();
+    assert_eq!(more, 0);
+    let name = |absent: &Absent| absent.file.file_name().unwrap().to_str().unwrap().to_owned();
+    named.iter().map(|one| (name(one), one.refused.clone())).collect()
 }
 
 #[test]
@@ -290,7 +308,13 @@ fn what_debug_files_have_in_common() {
     let search = Search { folders: vec![folder.join("root")], ..Search::default() };
     has_everything(&load(&folder, &search));
     std::fs::rename(folder.join("root/.dwz/common.debug"), folder.join("root/common.debug")).unwrap();
-    has_everything(&load(&folder, &search));
+    let binary = load(&folder, &search);
+    has_everything(&binary);
+    assert_eq!(absent(&binary), []);
+    std::fs::remove_file(folder.join("root/common.debug")).unwrap();
+    let binary = load(&folder, &search);
+    binary.frames(extent(&binary, "outer").start);
+    assert_eq!(absent(&binary), [("common.debug".to_owned(), None)]);
 }
 
 #[test]

@@ -21,7 +21,16 @@ class Binary:
     Raises OSError for a file that cannot be read, ValueError for one that is no ELF file.
     """
 
-    def __init__(self, path: str | Path, debug_path: str | Path | None = None) -> None: ...
+    def __init__(
+        self,
+        path: str | Path,
+        debug_path: str | Path | None = None,
+        *,
+        mapped_as: str | Path | None = None,
+        folders: Sequence[str | Path] = (),
+    ) -> None:
+        """`mapped_as`: what the file was called where it ran, of a copy; `folders`: laid out like /usr/lib/debug."""
+
     @property
     def build_id(self) -> str: ...
     @property
@@ -37,6 +46,8 @@ class Image:
     def unmap(self, epoch: int, address: int, size: int) -> None: ...
     def code(self, epoch: int, address: int, data: bytes) -> None: ...
     def missing(self, epoch: int, address: int, size: int, name: str, reason: str) -> None: ...
+    def absent(self) -> list[str]:
+        """A line for each file that debug information refers to and that a decode with `inlined` did not find."""
 
 INSTRUCTION_CLASSES: list[str]
 
@@ -330,6 +341,9 @@ class Capture:
     def cpu(self) -> tuple[int, int, int] | None: ...
     @property
     def warnings(self) -> list[str]: ...
+    def absent(self) -> set[str]:
+        """A line for each file that debug information refers to and that `calls` with `inlined` did not find."""
+
     @property
     def timing(self) -> tuple[int, tuple[int, int], int]:
         """MTC frequency, TSC ticks per crystal tick (numerator, denominator), nominal ratio; zeros where unknown."""

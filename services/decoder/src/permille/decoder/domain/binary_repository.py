@@ -45,7 +45,7 @@ class BinaryRepository:
     def __init__(self, store: ObjectStore, folder: Path, *, debug_folder: Path = DEBUG_FOLDER) -> None:
         self._store = store
         self._folder = folder
-        self._debug_folder = debug_folder
+        self.debug_folder = debug_folder
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def fetch(self, key: str, mapped_as: str) -> LocalBinary:
@@ -122,7 +122,7 @@ class BinaryRepository:
             identity = _identified(path)
         except InvalidArgument:
             return None
-        for candidate in _debug_candidates(identity, Path(mapped_as), self._debug_folder):
+        for candidate in _debug_candidates(identity, Path(mapped_as), self.debug_folder):
             if candidate.is_file() and _belongs(candidate, identity):
                 return candidate
         return None

@@ -133,8 +133,9 @@ async def _part(task: PartTask) -> bytes:
         for table, (file,) in files.items():
             await store.delete(TableFile.key(table, manifest.day, task.session_id, file.name))
         raise _over()
+    notes = [*context.notes, *notes, *await asyncio.to_thread(context.absent)]
     record = PartRecord(
-        context.archive.sha256, tuple(decoded), tuple(lost), (*context.notes, *notes), files, rows.function_totals()
+        context.archive.sha256, tuple(decoded), tuple(lost), tuple(notes), files, rows.function_totals()
     ).to_bytes()
     await store.put_stream(task.record_key, record)
     return record

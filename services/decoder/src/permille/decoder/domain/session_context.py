@@ -38,6 +38,8 @@ class SessionContext:
     code: mmap.mmap | bytes = b""
     missing: str = ""
     notes: list[str] = field(default_factory=list)
+    # Laid out like /usr/lib/debug, on this machine.
+    debug_folder: str = ""
     # By key the binaries as they were found, and the paths that they were mapped from.
     found: dict[str, LocalBinary] = field(default_factory=dict)
     mapped_as: dict[str, str] = field(default_factory=dict)
@@ -68,9 +70,17 @@ class SessionContext:
 
     async def is_current(self, binaries: BinaryRepository) -> bool:
         """Whether it would be the same if it were opened now: binaries come later, and what is damaged is restored."""
-        if self.missing or self.notes:
+        if self.missing or self.notes or self.absent():
             return False
         return await _fetched(binaries, self.mapped_as) == self.found
+
+    def absent(self) -> list[str]:
+        """A line for each file that debug information refers to and that was wanted and not found."""
+        lines = sorted({line for image in self._images.values() for line in image.absent()})
+        if lines:
+            # Files that come later are looked for again.
+            _binary.cache_clear()
+        return [f"{line}; lay the file into {self.debug_folder} of the decoder's machine" for line in lines]
 
     def timeline(self, segment: Segment) -> CoreTimeline:
         """On which cores the segment's thread was."""
@@ -95,12 +105,15 @@ class SessionContext:
     def _map(self, image: Image, step: ImageStep) -> None:
         try:
             inside = step.kind == StepKind.INSIDE
-            binary = self._binary_inside(step.inside) if inside else _binary(step.path, step.debug_path)
+            binary = self._binary_inside(step.inside) if inside else self._binary(step)
         except (ValueError, OSError) as error:
             # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not.
             image.missing(step.epoch, step.address, step.size, step.name, f"the binary cannot be read: {error}")
             return
         image.map(step.epoch, step.address, step.size, step.offset, binary, step.name)
+
+    def _binary(self, step: ImageStep) -> Binary:
+        return _binary(step.path, step.debug_path, step.name, self.debug_folder)
 
     def _binary_inside(self, inside: tuple[int, int]) -> Binary:
         if inside not in self._inside:
@@ -121,7 +134,7 @@ def _unknown(pid: int) -> Image:
 
 async def open_context(archive: SessionArchive, binaries: BinaryRepository, folder: Path) -> SessionContext:
     """`folder`: for a temporary file. What is damaged or gone is told in the context; raises when the store is away."""
-    context = SessionContext(archive, _config(archive))
+    context = SessionContext(archive, _config(archive), debug_folder=str(binaries.debug_folder))
     try:
         processes = await archive.maps()
     except PermilleError as error:
@@ -187,5 +200,5 @@ def _config(archive: SessionArchive) -> PtConfig:
 
 
 @lru_cache(maxsize=256)
-def _binary(path: str, debug_path: str) -> Binary:
-    return Binary(path, debug_path or None)
+def _binary(path: str, debug_path: str, mapped_as: str, debug_folder: str) -> Binary:
+    return Binary(path, debug_path or None, mapped_as=mapped_as, folders=[debug_folder])
