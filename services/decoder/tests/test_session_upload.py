@@ -102,6 +102,12 @@ async def test_an_upload_is_a_session_that_is_listed(store: ObjectStore, etcd: E
     assert (listed["state"], listed["backend"], listed["raw_bytes"]) == ("STORED", "imported", 700)
 
 
+async def test_an_upload_names_no_object_of_others(store: ObjectStore, etcd: Etcd) -> None:
+    jit = [{"pid": 7, "kind": "perf-map", "key": "raw/other/jit-1.zst", "sha256": sha256(b"")}]
+    await SessionUpload(store, etcd).receive(requests(files(jit=jit)))
+    assert (await SessionArchive.open(store, NAME.rpartition("/")[2])).manifest.jit == ()
+
+
 async def test_the_same_session_is_answered_without_reading_on(store: ObjectStore, etcd: Etcd) -> None:
     upload = SessionUpload(store, etcd)
     first = await upload.receive(requests(files()))

@@ -1,6 +1,7 @@
 //! `Image`: the address space of a process.
 
 use crate::binary::Binary;
+use crate::generated::Generated;
 use pt_flow::{CodeMemory, CodeSlice};
 use pt_image::{Description, ImageError, Place, Symbols};
 use pt_listing::Code;
@@ -95,6 +96,21 @@ impl Image {
 
     fn code(&self, py: Python<'_>, epoch: u32, address: u64, data: Vec<u8>) -> PyResult<()> {
         self.change(py, |image| image.code(epoch, address, data))
+    }
+
+    fn name_generated(&self, py: Python<'_>, generated: &Generated) -> PyResult<()> {
+        self.change(py, |image| {
+            generated.0.name(image);
+            Ok(())
+        })
+    }
+
+    fn load(&self, py: Python<'_>, epoch: u32, generated: &Generated, number: usize, exact: bool) -> PyResult<()> {
+        self.change(py, |image| {
+            // What cannot be there is no function.
+            let _ = generated.0.load(image, epoch, number, exact);
+            Ok(())
+        })
     }
 
     fn absent(&self, py: Python<'_>) -> Vec<String> {

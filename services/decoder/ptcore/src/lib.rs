@@ -11,6 +11,7 @@ mod column;
 mod counted;
 mod decode;
 mod delivery;
+mod generated;
 mod image;
 mod listed;
 mod listing;
@@ -34,6 +35,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<decode::Decoded>()?;
     module.add_class::<decode::Decoder>()?;
     module.add_class::<decode::PtConfig>()?;
+    module.add_class::<generated::Generated>()?;
     module.add_class::<image::Image>()?;
     module.add_class::<listed::Listed>()?;
     module.add_class::<listed::ListedBinary>()?;

@@ -27,6 +27,8 @@ MANIFEST = "manifest.json"
 MAPS = "maps.json"
 CODE = "code.bin.zst"
 SWITCHES = "switches.bin"
+# How names of perf maps and jitdumps begin.
+JIT = "jit"
 # Not part of the archive: where the binaries are on this machine, and the manifest before its segments are packed.
 BINARIES = "binaries.json"
 SPOOLED = "spooled.json"
@@ -75,6 +77,34 @@ class MappedBinary:
     debug: SourceBinary | None
 
 
+@dataclass(frozen=True)
+class PackedFile:
+    """A file of the archive that is named by its content; size and SHA-256 before compression."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class JitFile:
+    """What a process told of the code that it wrote: kind `perf-map` or `jitdump`; what it is called there."""
+
+    pid: int
+    kind: str
+    name: str
+    file: PackedFile
+
+
+@dataclass(frozen=True)
+class JitFilesOfSession:
+    """Those of all processes, and what was left out, for people."""
+
+    files: tuple[JitFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+NO_JIT_FILES = JitFilesOfSession()
 # By pid, path and the build id that was mapped ("" unknown); None when the file cannot be had any more.
 FindBinary = Callable[[int, str, str], MappedBinary | None]
 
@@ -86,10 +116,11 @@ def write_archive(
     switches: SwitchesOfSession,
     find_binary: FindBinary,
     *,
+    jit: JitFilesOfSession = NO_JIT_FILES,
     pace: Pace = AT_ONCE,
 ) -> dict[str, Any]:
     """Writes everything, the manifest last; returns the manifest. Raises OSError, for example when the disk is full."""
-    spool(folder, session, recordings, switches, find_binary)
+    spool(folder, session, recordings, switches, find_binary, jit=jit)
     return pack(folder, pace=pace)
 
 
@@ -99,6 +130,8 @@ def spool(
     recordings: Sequence[Recording],
     switches: SwitchesOfSession,
     find_binary: FindBinary,
+    *,
+    jit: JitFilesOfSession = NO_JIT_FILES,
 ) -> None:
     """Writes all that the recorder has, packets as they are: afterwards it is not needed any more. Raises OSError."""
     streams = [(recording, stream) for recording in recordings for stream in recording.streams()]
@@ -128,10 +161,12 @@ def spool(
         "plan": [asdict(buffer) for buffer in session.plan],
         "segments": [segment(session, index, *stream) for index, stream in enumerate(streams)],
         "switches": write_switches(folder, session, switches),
-        "notes": [*switches.notes],
+        "notes": [*switches.notes, *jit.notes],
         "threads": [{"tid": tid, "name": name} for tid, name in switches.thread_names.items()],
         "maps": maps,
         "code": code,
+        "jit": [jit_entry(session, file) for file in jit.files],
+        "monotonic": asdict(recordings[0].monotonic()),
     }
     write_whole(folder / BINARIES, json.dumps(binaries).encode())
     write_whole(folder / SPOOLED, json.dumps(manifest).encode())
@@ -218,6 +253,17 @@ def change_entry(
                 if source is not None:
                     binaries[source.key] = source.path
     return entry
+
+
+def jit_entry(session: Session, jit: JitFile) -> dict[str, Any]:
+    return {
+        "pid": jit.pid,
+        "kind": jit.kind,
+        "name": jit.name,
+        "key": raw_key(session, jit.file.name),
+        "size_bytes": jit.file.size_bytes,
+        "sha256": jit.file.sha256,
+    }
 
 
 def write_switches(folder: Path, session: Session, switches: SwitchesOfSession) -> dict[str, Any]:
@@ -325,6 +371,15 @@ def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
         return Written(file.tell(), stored.hexdigest(), size, digest.hexdigest())
 
 
+def write_packed(folder: Path, prefix: str, pieces: Iterable[bytes]) -> PackedFile:
+    """A file `<prefix>-<SHA-256>.zst` with the pieces. Raises OSError."""
+    partial = folder / f"{prefix}.partial"
+    written = write_compressed(partial, pieces)
+    packed = PackedFile(f"{prefix}-{written.sha256}.zst", written.size_bytes, written.sha256)
+    partial.replace(folder / packed.name)
+    return packed
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """The file has its whole content or is not there, also after a power cut."""
     partial = path.with_name(f"{path.name}.partial")
@@ -350,4 +405,8 @@ def raw_key(session: Session, file: str) -> str:
 def archive_files(folder: Path) -> list[Path]:
     """What to upload, the manifest last."""
     segments = sorted(folder.glob("segment-*.pt.zst"))
-    return [*segments, *(folder / name for name in (SWITCHES, MAPS, CODE, MANIFEST))]
+    return [
+        *segments,
+        *sorted(folder.glob(f"{JIT}-*.zst")),
+        *(folder / name for name in (SWITCHES, MAPS, CODE, MANIFEST)),
+    ]

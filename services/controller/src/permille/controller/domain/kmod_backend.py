@@ -180,8 +180,8 @@ class KmodRecording:
         return Anchors(status.start_tsc, status.start_ns, status.now_tsc, status.now_ns)
 
     def monotonic(self) -> Anchors:
-        """Nobody asks: its switch records have the TSC."""
-        return self.realtime()
+        """For jitdumps: its switch records have the TSC."""
+        return self.realtime().monotonic()
 
     def streams(self) -> list[Stream]:
         return [

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+class NotRegularError(FileNotFoundError):
+    """A link, a pipe, a device or a folder."""
+
+
 @contextmanager
 def mapped_file(root: Path, path: str) -> Iterator[Path]:
     """The file at an absolute path below a root, as a path of this process that stays the same file.
@@ -16,18 +20,27 @@ def mapped_file(root: Path, path: str) -> Iterator[Path]:
     No part of it may be a symbolic link: the kernel's name of a mapping has none, so one that is there now leads to
     what was not mapped. Raises OSError, also for what is no regular file.
     """
-    *folders, name = path.strip("/").split("/")
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        file = regular_below(folder, path)
+    finally:
+        os.close(folder)
+    with _as_path(file) as same:
+        yield same
+
+
+def regular_below(root: int, path: str) -> int:
+    """A descriptor of the file at an absolute path below an open folder; see `mapped_file`."""
+    *folders, name = path.strip("/").split("/")
+    folder = os.dup(root)
     try:
         for part in folders:
             below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = below
-        file = _regular(name, os.O_NOFOLLOW, folder)
+        return _regular(name, os.O_NOFOLLOW, folder)
     finally:
         os.close(folder)
-    with _as_path(file) as same:
-        yield same
 
 
 @contextmanager
@@ -38,12 +51,14 @@ def opened_file(path: Path) -> Iterator[Path]:
 
 
 def _regular(name: str, flags: int = 0, folder: int | None = None) -> int:
-    # Whoever opens a pipe waits for its other end.
-    file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise FileNotFoundError(f"{name} is no regular file")
-    return file
+    # Whoever opens a pipe waits for its other end, and opening a device does something: it is looked at first.
+    place = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise NotRegularError(f"{name} is no regular file")
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
 
 
 @contextmanager

@@ -171,8 +171,8 @@ class PerfRecording:
         return Anchors(*self._begun, *(self._ended or self._clock.now()))
 
     def monotonic(self) -> Anchors:
-        """Nobody asks: its switch records have the TSC."""
-        return self.realtime()
+        """For jitdumps: its switch records have the TSC."""
+        return self.realtime().monotonic()
 
     def streams(self) -> list[Stream]:
         return [

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from permille.controller.domain.archive import SWITCHES, SwitchesOfSession, pack, spool
+from permille.controller.domain.archive import NO_JIT_FILES, SWITCHES, SwitchesOfSession, pack, spool
 from permille.controller.domain.backends import Backends
+from permille.controller.domain.jit_files import JitFiles
 from permille.controller.domain.journal import Entry, Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.node_use.core_observations import CoreObservation
@@ -93,6 +94,7 @@ class SessionRunner:
         self._binary = ""
         # Those of the switch recorder, which a back end that records its own does not need.
         self._counts = SwitchCounts(0, 0, 0)
+        self._jit: JitFiles | None = None
 
     def stop(self) -> None:
         """Ends the recording before its period is over."""
@@ -122,6 +124,8 @@ class SessionRunner:
             _log.exception("a session met an unexpected error", session=self._session.name)
             await self._fail(entry, Internal(f"unexpected error: {error!r}", reason="UNEXPECTED", help="see the log"))
         session_metrics.count(self._session)
+        if self._jit is not None:
+            self._jit.close()
         await self._parts.registry.settled(self._session.id)
         entry.remove()
         await asyncio.to_thread(give_back)
@@ -148,6 +152,7 @@ class SessionRunner:
         await self._upload(entry)
 
     async def _record(self, entry: Entry) -> Sequence[Recording]:
+        self._jit = JitFiles(entry.folder)
         if self._resumed:
             return await self._take_over(entry)
         backend = self._backend
@@ -206,6 +211,7 @@ class SessionRunner:
                 for recording in recordings:
                     recording.stop()
             await self._collect(entry, recordings)
+            await self._look(recordings)
             await self._tell_watchers(recordings)
             await self._pause(min(recording.pause_s for recording in recordings))
         await self._collect(entry, recordings)
@@ -224,6 +230,13 @@ class SessionRunner:
         if self._backend.by_core:
             for recording in recordings:
                 await asyncio.to_thread(recording.collect, entry.raw_switches)
+
+    async def _look(self, recordings: Sequence[Recording]) -> None:
+        pids = [pid for recording in recordings for pid in recording.pids]
+        if self._jit is not None and self._jit.due(pids):
+            # What found no room now is taken at the end.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._jit.look, pids)
 
     async def _tell_watchers(self, recordings: Sequence[Recording]) -> None:
         registry, now = self._parts.registry, time.monotonic()
@@ -278,7 +291,8 @@ class SessionRunner:
 
     def _spool(self, entry: Entry, recordings: Sequence[Recording]) -> None:
         switches = self._switches(entry, recordings)
-        spool(entry.folder, self._session, recordings, switches, self._parts.binaries.find)
+        jit = self._jit.take() if self._jit is not None else NO_JIT_FILES
+        spool(entry.folder, self._session, recordings, switches, self._parts.binaries.find, jit=jit)
 
     def _switches(self, entry: Entry, recordings: Sequence[Recording]) -> SwitchesOfSession:
         recording = recordings[0]

@@ -16,6 +16,8 @@ pub struct Function {
 const HEAD: usize = 64;
 const PROGRAM: usize = 56;
 const SECTION: usize = 64;
+/// User code is below (Documentation/arch/x86/x86_64/mm.rst of Linux).
+const USER_END: u64 = 1 << 47;
 /// The section that functions are in that are in no section.
 const NOWHERE: u16 = 0xfff1;
 
@@ -34,6 +36,16 @@ pub fn mapping(name: &str, address: u64, code: &[u8], functions: &[&Function]) -
 pub fn binary(name: &str, parts: &[(u64, &[u8])], functions: &[&Function]) -> Result<Arc<Binary>, String> {
     let file = Bytes::Owned(of_parts(parts, functions, code_at(parts.len()) as usize));
     Binary::of(Path::new(name), file, &Search::default()).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// Names alone, of code at their addresses: offsets are addresses, and none is in the file.
+pub fn names(name: &str, functions: &[Function]) -> Result<Arc<Binary>, String> {
+    let mut file = of_parts(&[(0, &[])], &functions.iter().collect::<Vec<_>>(), code_at(1) as usize);
+    // p_offset, and p_filesz with p_memsz: all of user code.
+    file[HEAD + 8..HEAD + 16].fill(0);
+    file[HEAD + 32..HEAD + 40].copy_from_slice(&USER_END.to_le_bytes());
+    file[HEAD + 40..HEAD + 48].copy_from_slice(&USER_END.to_le_bytes());
+    Binary::of(Path::new(name), Bytes::Owned(file), &Search::default()).map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// Where the code begins in a file of so many parts; one part comes behind the other.

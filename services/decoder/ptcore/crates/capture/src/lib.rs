@@ -44,6 +44,7 @@ pub use capture::{Capture, Kind, Of, Stream, Switch, View};
 pub use conversion::Conversion;
 pub use core_stream::{divide, switches_of, Divided, Epochs};
 pub use error::CaptureError;
+pub use jit::{Generated, Timeline, Told, What};
 pub use listed::{list, Code, Listed, ListedChange};
 pub use memory::Memory;
 pub use open::open;

@@ -1,7 +1,10 @@
 //! A session of permille as its archive holds it (docs/design/0002): the folder of one session in an object store of
 //! files, with the binaries beside it.
 
+mod generated;
+
 use crate::files::search;
+use crate::jit::{Generated, Timeline, What};
 use crate::json::Node;
 use crate::temporary::TemporaryFile;
 use crate::unpacked::content;
@@ -32,6 +35,10 @@ struct Archive<'o> {
     /// Those that stand in the code file, by offset and size.
     inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
     warnings: Vec<String>,
+    /// What processes told of the code that they wrote, by pid.
+    generated: HashMap<u32, Generated>,
+    /// Cores were recorded: times tell which change holds from where on.
+    by_time: bool,
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
@@ -44,7 +51,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
     let (binaries, inside) = (HashMap::new(), HashMap::new());
-    let mut archive = Archive { folder, root, options, binaries, inside, warnings: Vec::new() };
+    let (warnings, generated) = (Vec::new(), HashMap::new());
+    let mut archive = Archive { folder, root, options, binaries, inside, warnings, generated, by_time: false };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -55,6 +63,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         capture.config.reference_tsc = clock.get("tsc0")?.address()?;
     }
 
+    let kinds: Result<Vec<_>, _> = manifest.elements("segments")?.iter().map(kind_of).collect();
+    archive.by_time = kinds?.contains(&"core");
+    let (generated, missing) = generated::read(&manifest, |key| archive.file(key))?;
+    (archive.generated, archive.warnings) = (generated, missing);
     let code = archive.file(&manifest.get("code")?.get("key")?)?;
     let maps = archive.path(&manifest.get("maps")?.get("key")?)?;
     let text = content(&maps)?;
@@ -62,9 +74,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let (mut images, mut changes) = (HashMap::new(), Epochs::new());
     for process in Node::root(&maps, &value).elements("processes")? {
         let pid = process.get("pid")?.integer(PIDS)? as u32;
-        capture.images.push(archive.image(&process, &code)?);
+        let (image, epochs) = archive.image(pid, &process, &code)?;
+        capture.images.push(image);
         images.insert(pid, capture.images.len() - 1);
-        changes.insert(pid, times_of_epochs(&process)?);
+        changes.insert(pid, epochs);
     }
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
@@ -84,7 +97,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             capture.streams.push(core(&segment, &turns, data, &images, nobody, &mut capture.views)?);
             continue;
         }
-        if segment.find("kind")?.map_or(Ok(""), |kind| kind.text())? == "core" {
+        if kind_of(&segment)? == "core" {
             let records = archive.file(&manifest.get("switches")?.get("key")?)?;
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.file(&segment.get("key")?)?;
@@ -114,6 +127,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     capture.warnings = archive.warnings;
     Ok(capture)
+}
+
+fn kind_of<'j>(segment: &Node<'j>) -> Result<&'j str, CaptureError> {
+    segment.find("kind")?.map_or(Ok(""), |kind| kind.text())
 }
 
 /// From which TSC on which epoch of a process's image holds; those that hold from the beginning are left out.
@@ -256,19 +273,39 @@ impl Archive<'_> {
         content(&self.path(key)?)
     }
 
-    /// All changes of a process, in the order of their epochs.
-    fn image(&mut self, process: &Node, code: &Bytes) -> Result<Image, CaptureError> {
+    /// All changes of a process, in the order of their epochs, and from which TSC on which of them holds.
+    fn image(&mut self, pid: u32, process: &Node, code: &Bytes) -> Result<(Image, Vec<(u64, u32)>), CaptureError> {
         let mut changes = Vec::new();
         for change in process.elements("changes")? {
             changes.push((change.get("epoch")?.integer(1 << 31)? as u32, change));
         }
         changes.sort_by_key(|&(epoch, _)| epoch);
         let mut image = Image::new();
-        for (epoch, change) in changes {
-            let changed = self.change(&mut image, epoch, &change, code)?;
-            changed.map_err(|error| change.error(error.to_string()))?;
+        let Some(generated) = self.generated.remove(&pid) else {
+            for (epoch, change) in changes {
+                let changed = self.change(&mut image, epoch, &change, code, None)?;
+                changed.map_err(|error| change.error(error.to_string()))?;
+            }
+            return Ok((image, times_of_epochs(process)?));
+        };
+        let told: Result<Vec<_>, _> = changes.iter().map(|(epoch, change)| generated::told(*epoch, change)).collect();
+        let Timeline { steps, epochs } =
+            if self.by_time { generated.by_time(&told?) } else { generated.by_epochs(&told?) };
+        generated.name(&mut image);
+        for (epoch, what) in steps {
+            match what {
+                What::Change { number, address, size } => {
+                    let change = &changes[number].1;
+                    let changed = self.change(&mut image, epoch, change, code, Some((address, size)))?;
+                    changed.map_err(|error| change.error(error.to_string()))?;
+                }
+                What::Load { number } => {
+                    // What cannot be there is no function.
+                    let _ = generated.load(&mut image, epoch, number, !self.by_time);
+                }
+            }
         }
-        Ok(image)
+        Ok((image, epochs))
     }
 
     fn change(
@@ -277,13 +314,19 @@ impl Archive<'_> {
         epoch: u32,
         change: &Node,
         code: &Bytes,
+        part: Option<(u64, u64)>,
     ) -> Result<Result<(), ImageError>, CaptureError> {
         let (address, size) = (change.get("address")?.address()?, change.get("size_bytes")?.address()?);
         let number = |name: &str| change.find(name)?.map_or(Ok(0), |node| node.address());
         let name = change.find("path")?.map_or(Ok(""), |node| node.text())?;
         Ok(match change.get("event")?.text()? {
             "unmap" => image.unmap(epoch, address, size),
-            "code" => image.code(epoch, address, inside(change, code, size)?.to_vec()),
+            "code" => {
+                let bytes = inside(change, code, size)?;
+                let (from, size) = part.unwrap_or((address, size));
+                let at = (from - address) as usize;
+                image.code(epoch, from, bytes[at..at + size as usize].to_vec())
+            }
             _ if number("code_size")? > 0 => {
                 let bytes = inside(change, code, number("code_size")?)?;
                 let place = (number("code_offset")?, number("code_size")?);

@@ -185,3 +185,47 @@ fn a_package_of_debug_information_is_found_in_a_folder_of_symbols() {
     };
     assert_eq!([inlined(vec![]), inlined(vec![folder.clone()])], [false, true]);
 }
+
+/// A record of a jitdump that loads two bytes of code (tools/perf/Documentation/jitdump-specification.txt of Linux).
+fn loaded(ns: u64, address: u64, name: &str) -> Vec<u8> {
+    let mut record = [0u32.to_le_bytes(), (16 + 40 + name.len() as u32 + 3).to_le_bytes()].concat();
+    record.extend(ns.to_le_bytes());
+    record.extend([7u32.to_le_bytes(), 8u32.to_le_bytes()].concat());
+    record.extend([address, address, 2, 1].iter().flat_map(|number| number.to_le_bytes()));
+    record.extend([name.as_bytes(), b"\0\x90\xc3"].concat());
+    record
+}
+
+#[test]
+fn code_written_at_run_time_has_the_names_that_its_process_told() {
+    let maps = MAPS.replace("\"epoch\": 2,", "\"epoch\": 2, \"tsc\": 2000,");
+    let Some(store) = store("named-session", &maps) else { return };
+    let session = store.0.join("raw/s1");
+    let manifest = std::fs::read_to_string(session.join("manifest.json")).unwrap();
+    let keep = |name: &str, bytes: &[u8]| {
+        std::fs::write(session.join(name), compress_to_vec(bytes, CompressionLevel::Fastest)).unwrap();
+    };
+    let name = |jit: &str| {
+        let jit = format!(r#""jit": [{jit}], "monotonic": {{"tsc0": 1000, "ns0": 500, "tsc1": 3000, "ns1": 1500}}, "#);
+        let with = manifest.replacen("\"segments\"", &format!("{jit}\"segments\""), 1);
+        std::fs::write(session.join("manifest.json"), with).unwrap();
+        let capture = open(&session, &Options::default()).unwrap();
+        let place = capture.memory().place(1, 8192);
+        (capture.memory().describe(place.space, place.function, 8192).name, capture.warnings)
+    };
+    keep("jit-1.zst", b"2000 2 mapped\n");
+    let map = r#"{"pid": 7, "kind": "perf-map", "name": "perf-7.map", "key": "raw/s1/jit-1.zst"}"#;
+    assert_eq!(name(map), ("mapped".to_owned(), vec![]));
+    let mut dump: Vec<u8> = [0x4a69_5444u32, 1, 40, 62, 0, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
+    dump.extend([0; 16]);
+    // Before what ran at 2000, and behind it.
+    dump.extend([loaded(900, 8192, "dumped"), loaded(1100, 8192, "later")].concat());
+    keep("jit-2.zst", &dump);
+    let dump = r#"{"pid": 7, "kind": "jitdump", "name": "jit-7.dump", "key": "raw/s1/jit-2.zst"}"#;
+    assert_eq!(name(&format!("{map}, {dump}")).0, "dumped");
+    // What a newer recorder tells, and what is gone, costs nothing else.
+    let (other, gone) = (map.replace("perf-map", "new"), map.replace("jit-1", "jit-3"));
+    let (nameless, warnings) = name(&format!("{other}, {gone}"));
+    assert_eq!(nameless, "[generated]+0x2000");
+    assert!(warnings[0].starts_with("names of code that was written at run time are missing: "), "{warnings:?}");
+}

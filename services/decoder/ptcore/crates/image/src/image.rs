@@ -62,6 +62,8 @@ pub struct Image {
     by_missing: HashMap<(String, String), u32>,
     by_file: HashMap<(u32, u64), u32>,
     by_code: HashMap<u64, Vec<u32>>,
+    /// Whose code of no file is.
+    generated: Owner,
     epoch: u32,
     changes: usize,
 }
@@ -82,9 +84,35 @@ impl Image {
             by_missing: HashMap::new(),
             by_file: HashMap::new(),
             by_code: HashMap::new(),
+            generated: Owner { space: CODE, delta: None },
             epoch: 0,
             changes: 0,
         }
+    }
+
+    /// Code of no file has the names of this binary's functions, whose addresses and offsets are those of memory. To be
+    /// told before any code.
+    pub fn name_generated(&mut self, binary: &Arc<Binary>, name: &str) {
+        self.spaces.push(Space::Binary { name: name.to_owned(), binary: Arc::clone(binary) });
+        let space = (self.spaces.len() - 1) as u32;
+        self.sections.push(Section { space, content: Content::File { delta: 0 } });
+        self.by_file.insert((space, 0), (self.sections.len() - 1) as u32);
+        self.generated = Owner { space, delta: Some(0) };
+    }
+
+    /// As [`Image::map`], but code that is known there already stays, and is the file's from `epoch` on.
+    pub fn claim(
+        &mut self,
+        epoch: u32,
+        address: u64,
+        size: u64,
+        offset: u64,
+        binary: &Arc<Binary>,
+        name: &str,
+    ) -> Result<(), ImageError> {
+        let known = self.known_code(address, address.saturating_add(size));
+        self.map(epoch, address, size, offset, binary, name)?;
+        known.into_iter().try_for_each(|(start, bytes)| self.code(epoch, start, bytes))
     }
 
     /// From `epoch` on `size` bytes of the file from `offset` stand at `address`; `name` is what it was mapped as.
@@ -128,6 +156,19 @@ impl Image {
             self.change(epoch, start, end - start, section)?;
         }
         Ok(())
+    }
+
+    /// The code of no file from `start` to `end`.
+    fn known_code(&self, start: u64, end: u64) -> Vec<(u64, Vec<u8>)> {
+        let first = self.pieces.range(..=start).next_back().map_or(start, |(&first, _)| first);
+        let known = self.pieces.range(first..end.max(first)).filter_map(|(&from, piece)| {
+            let &(_, section) = piece.history.last()?;
+            let Content::Code { address, bytes, .. } = &self.sections[section as usize].content else { return None };
+            let (from, to) = (from.max(start), piece.end.min(end));
+            let part = bytes.get((from - address) as usize..to.checked_sub(*address)? as usize)?;
+            (!part.is_empty()).then(|| (from, part.to_vec()))
+        });
+        known.collect()
     }
 
     fn code_section(&mut self, address: u64, bytes: &[u8], Owner { space, delta }: Owner) -> u32 {

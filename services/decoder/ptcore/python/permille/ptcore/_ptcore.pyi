@@ -46,8 +46,39 @@ class Image:
     def unmap(self, epoch: int, address: int, size: int) -> None: ...
     def code(self, epoch: int, address: int, data: bytes) -> None: ...
     def missing(self, epoch: int, address: int, size: int, name: str, reason: str) -> None: ...
+    def name_generated(self, generated: Generated) -> None:
+        """Code of no file has the names of the perf map; before any change."""
+
+    def load(self, epoch: int, generated: Generated, number: int, exact: bool) -> None:
+        """What a jitdump loaded. `exact`: code that is known there stays, and gets the name."""
+
     def absent(self) -> list[str]:
         """A line for each file that debug information refers to and that a decode with `inlined` did not find."""
+
+class Generated:
+    """What a process told of the code that it wrote: its perf map, and jitdumps by name. Raises OSError.
+
+    `clock`: two moments, each as TSC ticks and as ns of CLOCK_MONOTONIC.
+    """
+
+    def __init__(
+        self,
+        perf_map: str | Path | None = None,
+        dumps: Sequence[tuple[str, str | Path]] = (),
+        clock: tuple[tuple[int, int], tuple[int, int]] | None = None,
+    ) -> None: ...
+    @property
+    def notes(self) -> list[str]:
+        """What of the files cannot be used."""
+
+    def placed(
+        self, changes: Sequence[tuple[int, int, int, int, bool]], by_time: bool
+    ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int]]]:
+        """Changes (epoch, TSC, address, size, whether it is code of no file) and loads as an image takes them.
+
+        Each (epoch, number of the change, address, size), or for a load -1 - its number; and (TSC, epoch) of those that
+        hold from a time on. `by_time`: the recorder looked now and then; otherwise its epochs say exactly what ran.
+        """
 
 INSTRUCTION_CLASSES: list[str]
 

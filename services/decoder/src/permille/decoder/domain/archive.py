@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 from permille.decoder.domain.core_segments import divided, to_divide
-from permille.decoder.domain.manifest import Manifest, Segment, StoredFile, manifest_key, read_manifest
+from permille.decoder.domain.manifest import JitFile, Manifest, Segment, StoredFile, manifest_key, read_manifest
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
 
@@ -82,6 +82,10 @@ class SessionArchive:
     async def fetch_code(self, to: BinaryIO) -> None:
         """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
         await self._fetch(self.manifest.code.key, self.manifest.code.sha256, to)
+
+    async def fetch_jit(self, file: JitFile, to: BinaryIO) -> None:
+        """Writes a perf map or a jitdump. Raises as `fetch_segment`."""
+        await self._fetch(file.key, file.sha256, to)
 
     async def switches(self) -> bytes:
         """The 24-byte switch records. Raises `DataLoss` when they are damaged."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from permille.decoder.domain.archive import MapChange
 from permille.decoder.domain.binary_repository import LocalBinary
+from permille.ptcore import Generated
 
 
 class StepKind(StrEnum):
@@ -18,6 +19,7 @@ class StepKind(StrEnum):
     CODE = "code"
     INSIDE = "inside"
     MISSING = "missing"
+    LOAD = "load"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class ImageStep:
 
     INSIDE: from `offset` the ELF file that stands in the code file at `inside` (offset, size).
     MISSING: memory whose content is not known, for the `reason`.
+    LOAD: a function that a jitdump tells, by its number there: `offset`.
     """
 
     kind: StepKind
@@ -45,6 +48,29 @@ def image_steps(
 ) -> list[ImageStep]:
     """The steps of one process. `binaries` by key; `code_missing`: why there is no code file, "" when there is one."""
     return [_step(change, binaries, code_missing) for change in changes]
+
+
+def with_loads(
+    generated: Generated, changes: Sequence[MapChange], steps: Sequence[ImageStep], *, by_time: bool
+) -> tuple[list[ImageStep], list[tuple[int, int]]]:
+    """The steps of one process with what its jitdump tells, and from which TSC on which epoch holds.
+
+    `by_time`: see `Generated.placed`.
+    """
+    told = [
+        (change.epoch, change.tsc, change.address, change.size_bytes, step.kind == StepKind.CODE)
+        for change, step in zip(changes, steps, strict=True)
+    ]
+    placed, epochs = generated.placed(told, by_time)
+    return [_placed(steps, *place) for place in placed], epochs
+
+
+def _placed(steps: Sequence[ImageStep], epoch: int, number: int, address: int, size: int) -> ImageStep:
+    if number < 0:
+        return ImageStep(StepKind.LOAD, epoch, 0, 0, offset=-1 - number)
+    step = steps[number]
+    offset = step.offset + (address - step.address if step.kind == StepKind.CODE else 0)
+    return replace(step, epoch=epoch, address=address, size=size, offset=offset)
 
 
 def _step(change: MapChange, binaries: Mapping[str, LocalBinary], code_missing: str) -> ImageStep:

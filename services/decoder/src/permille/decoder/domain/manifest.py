@@ -94,6 +94,15 @@ class StoredFile(_Part):
     size_bytes: int = 0
 
 
+class JitFile(StoredFile):
+    """What a process told of the code that it wrote: kind `perf-map` or `jitdump`, or one of a newer recorder."""
+
+    pid: int
+    kind: str
+    # As it was called there.
+    name: str = ""
+
+
 class Switches(StoredFile):
     """The switch records, or why there are none."""
 
@@ -134,6 +143,9 @@ class Manifest(_Part):
     switches: Switches
     maps: StoredFile
     code: StoredFile
+    jit: tuple[JitFile, ...] = ()
+    # TSC ticks and CLOCK_MONOTONIC, in which jitdumps have their times.
+    monotonic: Clock | None = None
     # Of the threads of cores' segments.
     threads: tuple[ThreadName, ...] = ()
     # What is to be known about the recording as a whole.

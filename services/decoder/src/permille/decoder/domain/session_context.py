@@ -12,11 +12,13 @@ from pathlib import Path
 
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.binary_repository import BinaryRepository, LocalBinary
+from permille.decoder.domain.core_segments import by_switches
 from permille.decoder.domain.core_timeline import CoreTimeline, core_timelines
-from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps
+from permille.decoder.domain.generated_code import read_generated
+from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps, with_loads
 from permille.decoder.domain.manifest import Segment
 from permille.mesh.errors import PermilleError
-from permille.ptcore import Binary, Decoder, Image, PtConfig
+from permille.ptcore import Binary, Decoder, Generated, Image, PtConfig
 
 # The half of the address space that all processes share, as perf writes its pid: -1.
 KERNEL = 2**32 - 1
@@ -37,6 +39,8 @@ class SessionContext:
     epochs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     code: mmap.mmap | bytes = b""
     missing: str = ""
+    # What processes told of the code that they wrote.
+    generated: dict[int, Generated] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     # Laid out like /usr/lib/debug, on this machine.
     debug_folder: str = ""
@@ -56,7 +60,7 @@ class SessionContext:
     def image(self, pid: int) -> Image:
         """The image of a process in `steps`, made once."""
         if pid not in self._images:
-            self._images[pid] = self._image(self.steps[pid])
+            self._images[pid] = self._image(pid, self.steps[pid])
         return self._images[pid]
 
     def images(self, pids: Iterable[int]) -> dict[int, Image]:
@@ -88,8 +92,15 @@ class SessionContext:
             return CoreTimeline((), (segment.core,))
         return self.timelines.get(segment.tid, CoreTimeline())
 
-    def _image(self, steps: tuple[ImageStep, ...]) -> Image:
-        image = Image()
+    @property
+    def by_time(self) -> bool:
+        """Whether times tell which changes of an image hold from where on, not the segments."""
+        return any(by_switches(segment) for segment in self.archive.manifest.segments)
+
+    def _image(self, pid: int, steps: tuple[ImageStep, ...]) -> Image:
+        image, generated = Image(), self.generated.get(pid)
+        if generated is not None:
+            image.name_generated(generated)
         for step in steps:
             where = (step.epoch, step.address, step.size)
             if step.kind == StepKind.UNMAP:
@@ -98,6 +109,8 @@ class SessionContext:
                 image.code(step.epoch, step.address, bytes(self.code[step.offset : step.offset + step.size]))
             elif step.kind == StepKind.MISSING:
                 image.missing(*where, step.name, step.reason)
+            elif step.kind == StepKind.LOAD and generated is not None:
+                image.load(step.epoch, generated, step.offset, not self.by_time)
             else:
                 self._map(image, step)
         return image
@@ -149,9 +162,14 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
         code_missing = await _read_code(context, folder)
     context.mapped_as = {change.binary: change.path for change in changes if change.binary}
     context.found = await _fetched(binaries, context.mapped_as)
+    context.generated, notes = await read_generated(archive, folder)
+    context.notes += notes
     for pid, listed in processes.items():
-        context.steps[pid] = tuple(image_steps(listed, context.found, code_missing=code_missing))
-        context.epochs[pid] = sorted({(change.tsc, change.epoch) for change in listed if change.tsc})
+        steps = image_steps(listed, context.found, code_missing=code_missing)
+        epochs = sorted({(change.tsc, change.epoch) for change in listed if change.tsc})
+        if pid in context.generated:
+            steps, epochs = with_loads(context.generated[pid], listed, steps, by_time=context.by_time)
+        context.steps[pid], context.epochs[pid] = tuple(steps), epochs
     context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
     return context
 

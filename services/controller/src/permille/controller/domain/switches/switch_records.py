@@ -13,9 +13,10 @@ not matter.
 from __future__ import annotations
 
 import struct
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, starmap
 from operator import itemgetter
 from pathlib import Path
@@ -53,6 +54,11 @@ class Anchors:
     def ns_per_tick(self) -> float:
         """Needs tsc1 > tsc0."""
         return (self.ns1 - self.ns0) / (self.tsc1 - self.tsc0)
+
+    def monotonic(self) -> Anchors:
+        """Of unix ns, those of CLOCK_MONOTONIC, as far as nobody has set the wall clock since."""
+        ahead = time.time_ns() - time.monotonic_ns()
+        return replace(self, ns0=self.ns0 - ahead, ns1=self.ns1 - ahead)
 
     def tsc_at(self, ns: int) -> int:
         """The TSC at a moment, on the line through both anchors; needs ns1 > ns0."""

@@ -1,9 +1,9 @@
 //! Which file a stretch of addresses is of, also where other bytes were written over it: a function that was patched is
 //! the function that it was.
 
-use super::{Content, Image, Section, CODE, NOTHING};
+use super::{Content, Image, Section, NOTHING};
 
-/// A file's space, and by how much its addresses are off; none of it for code of no file.
+/// A file's space, and by how much its addresses are off; none of it for code of no file that nothing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub space: u32,
@@ -43,7 +43,7 @@ impl Image {
         match self.sections[section as usize] {
             Section { space, content: Content::File { delta } } => Owner { space, delta: Some(delta) },
             Section { space, content: Content::Code { delta, .. } } => Owner { space, delta },
-            _ => Owner { space: CODE, delta: None },
+            _ => self.generated,
         }
     }
 }

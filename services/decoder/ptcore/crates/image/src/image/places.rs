@@ -35,11 +35,17 @@ impl Symbols for Image {
         let bias = address.wrapping_sub(own);
         let found = binary.find(own);
         let function = found.function.map(|number| binary.function(number));
+        let (mut first, mut last) = (found.start.wrapping_add(bias), found.end.wrapping_add(bias));
+        // Names of generated code say nothing of what else stands around it.
+        if let (true, None, Content::Code { address, bytes, .. }) = (*space == self.generated.space, function, content)
+        {
+            (first, last) = (first.max(*address), last.min(*address + bytes.len() as u64));
+        }
         Place {
             space: *space,
             function: found.function,
-            start: found.start.wrapping_add(bias),
-            end: found.end.wrapping_add(bias),
+            start: first,
+            end: last,
             bias,
             entry: function.is_some_and(|function| function.address == own),
             role: function.map_or(Role::Plain, |function| function.role),
