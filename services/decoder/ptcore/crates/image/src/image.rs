@@ -12,7 +12,7 @@ pub use error::ImageError;
 pub use places::Description;
 
 use crate::Binary;
-use owners::{Owner, Stretch};
+use owners::{Owner, Stretch, NOBODY};
 use pieces::Piece;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Image {
             by_missing: HashMap::new(),
             by_file: HashMap::new(),
             by_code: HashMap::new(),
-            generated: Owner { space: CODE, delta: None },
+            generated: NOBODY,
             epoch: 0,
             changes: 0,
         }
@@ -112,6 +112,13 @@ impl Image {
     ) -> Result<(), ImageError> {
         let known = self.known_code(address, address.saturating_add(size));
         self.map(epoch, address, size, offset, binary, name)?;
+        known.into_iter().try_for_each(|(start, bytes)| self.code(epoch, start, bytes))
+    }
+
+    /// Code that is known there stays, and is no file's from `epoch` on.
+    pub fn disown(&mut self, epoch: u32, address: u64, size: u64) -> Result<(), ImageError> {
+        let known = self.known_code(address, address.saturating_add(size));
+        self.unmap(epoch, address, size)?;
         known.into_iter().try_for_each(|(start, bytes)| self.code(epoch, start, bytes))
     }
 

@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// What generated code without a jitdump is called, with its names or without.
 const GENERATED: &str = "[generated]";
 
+/// Functions of the jitdumps of a process are taken up to this many, the first ones.
+const MAX_LOADS: usize = 1 << 20;
+
 /// The perf map and the jitdumps of one process.
 #[derive(Default)]
 pub struct Generated {
@@ -65,6 +68,11 @@ impl Generated {
             }
         }
         generated.loads.sort_by_key(|&(tsc, _)| tsc);
+        if generated.loads.len() > MAX_LOADS {
+            let more = generated.loads.len() - MAX_LOADS;
+            generated.notes.push(format!("{more} functions of its jitdump behind the first {MAX_LOADS} are left out"));
+            generated.loads.truncate(MAX_LOADS);
+        }
         generated
     }
 
@@ -81,9 +89,13 @@ impl Generated {
         match content {
             Content::File { binary, offset } if exact => image.claim(epoch, *address, *size, *offset, binary, name),
             Content::File { binary, offset } => image.map(epoch, *address, *size, *offset, binary, name),
-            Content::Code(bytes) if !exact => image.code(epoch, *address, bytes.to_vec()),
-            Content::Missing { reason } if !exact => image.missing(epoch, *address, *size, name, reason),
-            _ => Ok(()),
+            // Without a name: that of what it is written over is not its own.
+            _ if exact => image.disown(epoch, *address, *size),
+            Content::Code(bytes) => {
+                image.unmap(epoch, *address, *size)?;
+                image.code(epoch, *address, bytes.to_vec())
+            }
+            Content::Missing { reason } => image.missing(epoch, *address, *size, name, reason),
         }
     }
 
@@ -219,7 +231,7 @@ impl Taken {
 mod tests {
     use super::*;
     use pt_flow::CodeMemory;
-    use pt_image::Symbols;
+    use pt_image::{Change, Standing, Symbols};
 
     const OLD: [u8; 4] = [0x90, 0x90, 0x90, 0xc3];
     const NEW: [u8; 4] = [0xcc, 0xcc, 0xcc, 0xc3];
@@ -288,6 +300,19 @@ mod tests {
         assert_eq!(at(&image, 3, 0x8000), named("[generated]+0x8000", 0x90));
         // It has no code of its own.
         assert_eq!(image.read(4, 0x500a).map(|code| code.bytes.len()), None);
+        let mut again = Image::new();
+        for Change { epoch, address, size, what } in image.changes() {
+            match what {
+                Standing::Nothing => again.unmap(epoch, address, size),
+                Standing::Code(bytes) => again.code(epoch, address, bytes.to_vec()),
+                Standing::Missing { name, reason } => again.missing(epoch, address, size, name, reason),
+                Standing::File { binary, offset, name } => again.map(epoch, address, size, offset, binary, name),
+            }
+            .unwrap();
+        }
+        for (epoch, address) in [(1, 0x5003), (4, 0x5007), (2, 0x6000), (3, 0x8000)] {
+            assert_eq!(at(&image, epoch, address), at(&again, epoch, address));
+        }
     }
 
     #[test]
@@ -300,6 +325,22 @@ mod tests {
         assert_eq!(at(&image, 1, 0x5000), named("first", 0x66));
         assert_eq!(at(&image, 2, 0x5000), named("first", 0x66));
         assert_eq!(at(&image, 3, 0x5000), named("second", 0xcc));
+    }
+
+    #[test]
+    fn code_without_a_name_has_not_that_of_the_code_before() {
+        let mut generated = generated("", &[(15, 0x5000, "first", OLD)]);
+        let mapping =
+            Mapping { address: 0x5000, size: 4, name: "[jit]".to_owned(), content: Content::Code(NEW.into()) };
+        generated.loads.push((25, mapping));
+        let told = [code(1, 10, 0x5000), code(2, 20, 0x5000), code(3, 30, 0x5000)];
+        let exact = image(&generated, &generated.by_epochs(&told), &[&OLD, &OLD, &NEW], true);
+        assert_eq!(at(&exact, 2, 0x5000), named("first", 0x90));
+        assert_eq!(at(&exact, 3, 0x5000), named("[generated]+0x5000", 0xcc));
+        let timeline = generated.by_time(&[]);
+        let timed = image(&generated, &timeline, &[], false);
+        assert_eq!(at(&timed, 0, 0x5000), named("first", 0x90));
+        assert_eq!(at(&timed, 1, 0x5000), named("[generated]+0x5000", 0xcc));
     }
 
     #[test]

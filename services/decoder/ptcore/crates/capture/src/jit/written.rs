@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// A file takes up to this many: the number of its loaded parts has 16 bits.
 const MAX_FUNCTIONS: usize = 1 << 15;
+/// Each takes some 2 KiB beside its code: of a program that writes over its code as often, what comes later has no names.
+const MAX_FILES: usize = 1 << 17;
 /// Functions that are moved are there once more: up to this many bytes of a jitdump.
 const MAX_MOVED: usize = 1 << 28;
 
@@ -19,6 +21,8 @@ pub struct Written<'d> {
     mappings: Vec<(u64, Mapping)>,
     /// Bytes that may still be moved.
     room: usize,
+    /// Files that may still be made.
+    files: usize,
 }
 
 struct New<'d> {
@@ -30,7 +34,7 @@ struct New<'d> {
 
 impl<'d> Written<'d> {
     pub fn new() -> Self {
-        Written { next: Vec::new(), taken: BTreeMap::new(), mappings: Vec::new(), room: MAX_MOVED }
+        Written { next: Vec::new(), taken: BTreeMap::new(), mappings: Vec::new(), room: MAX_MOVED, files: MAX_FILES }
     }
 
     pub fn load(&mut self, tsc: u64, address: u64, (name, code): Loaded<'d>) {
@@ -73,7 +77,9 @@ impl<'d> Written<'d> {
         by_address.sort_unstable_by_key(|new| new.address);
         let parts: Vec<_> = by_address.iter().map(|new| (new.address, new.code)).collect();
         let functions: Vec<_> = by_address.iter().map(|new| new.function()).collect();
-        let file = elf::binary("[jit]", &parts, &functions.iter().collect::<Vec<_>>());
+        let left = self.files.checked_sub(1);
+        self.files = left.unwrap_or(0);
+        let file = left.and_then(|_| elf::binary("[jit]", &parts, &functions.iter().collect::<Vec<_>>()).ok());
         let mut offset = elf::code_at(parts.len());
         let mut offsets = BTreeMap::new();
         for (address, code) in parts {
@@ -82,8 +88,8 @@ impl<'d> Written<'d> {
         }
         self.mappings.extend(next.iter().map(|new| {
             let content = match &file {
-                Ok(binary) => Content::File { binary: binary.clone(), offset: offsets[&new.address] },
-                Err(_) => Content::Code(new.code.into()),
+                Some(binary) => Content::File { binary: binary.clone(), offset: offsets[&new.address] },
+                None => Content::Code(new.code.into()),
             };
             (new.tsc, mapping(new.address, new.code, content))
         }));
@@ -183,6 +189,20 @@ mod tests {
         written.load(40, 0x2000, (b"behind", &CODE));
         let (image, _) = image(written.finish());
         assert_eq!((at(&image, 0, 0x1000).0, at(&image, 0, 0x2000).0), ("before".to_owned(), "behind".to_owned()));
+    }
+
+    #[test]
+    fn code_that_takes_the_place_of_other_code_too_often_has_no_names_any_more() {
+        let mut written = Written::new();
+        written.files = 2;
+        let code = [[1, 0xc3], [2, 0xc3], [3, 0xc3], [4, 0xc3]];
+        for (tsc, code) in (1..).zip(&code) {
+            written.load(tsc, 0x1000, (b"made", code));
+        }
+        let (image, _) = image(written.finish());
+        let names: Vec<_> = (0..4).map(|epoch| at(&image, epoch, 0x1000)).collect();
+        assert_eq!(names[1], ("made".to_owned(), 0x1000, 2, vec![2, 0xc3]));
+        assert_eq!(names[3].3, [4, 0xc3]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Image {
         let mut runs: Vec<(u32, u64, u64, u32)> = Vec::new();
         let mut open: HashMap<(u32, u32), usize> = HashMap::new();
         for (&start, piece) in &self.pieces {
-            let mut before = self.owner(NOTHING);
+            let mut before = self.mapped_owner(NOTHING);
             for &(epoch, section) in &piece.history {
                 for section in self.below(section, before).into_iter().chain([section]) {
                     match open.get(&(epoch, section)).map(|&number| &mut runs[number]).filter(|run| run.2 == start) {
@@ -49,7 +49,7 @@ impl Image {
                         }
                     }
                 }
-                before = self.owner(section);
+                before = self.mapped_owner(section);
             }
         }
         let is_code = |section: u32| matches!(self.sections[section as usize].content, Content::Code { .. });
@@ -69,7 +69,7 @@ impl Image {
         let Section { content: Content::Code { delta, .. }, space } = &self.sections[section as usize] else {
             return None;
         };
-        let changed = self.owner(section) != before;
+        let changed = self.mapped_owner(section) != before;
         changed.then(|| delta.map_or(Some(NOTHING), |delta| self.by_file.get(&(*space, delta)).copied()))?
     }
 

@@ -1,7 +1,7 @@
 //! Which file a stretch of addresses is of, also where other bytes were written over it: a function that was patched is
 //! the function that it was.
 
-use super::{Content, Image, Section, NOTHING};
+use super::{Content, Image, Section, CODE, NOTHING};
 
 /// A file's space, and by how much its addresses are off; none of it for code of no file that nothing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Owner {
     pub space: u32,
     pub delta: Option<u64>,
 }
+
+pub const NOBODY: Owner = Owner { space: CODE, delta: None };
 
 /// Addresses of one owner.
 pub struct Stretch {
@@ -39,11 +41,20 @@ impl Image {
         stretches
     }
 
+    /// Whose code is that is written there.
     pub(super) fn owner(&self, section: u32) -> Owner {
+        match self.mapped_owner(section) {
+            NOBODY => self.generated,
+            owner => owner,
+        }
+    }
+
+    /// As what was mapped alone says it.
+    pub(super) fn mapped_owner(&self, section: u32) -> Owner {
         match self.sections[section as usize] {
             Section { space, content: Content::File { delta } } => Owner { space, delta: Some(delta) },
             Section { space, content: Content::Code { delta, .. } } => Owner { space, delta },
-            _ => self.generated,
+            _ => NOBODY,
         }
     }
 }
