@@ -117,6 +117,36 @@ async def test_a_session_keeps_how_its_memory_was_divided_and_why(node: Any, tar
     assert not (await controller.ListSessions(pb.ListSessionsRequest())).sessions[0].plan
 
 
+@pytest.mark.parametrize("when", ["before", "while it is planned"])
+async def test_of_processes_that_a_name_has_some_may_end_before_the_recording_begins(
+    node: Any, target: Target, target_program: Path, when: str
+) -> None:
+    with node.running(target_program) as other:
+        await node.recordable(other)
+        pids = [other.pid]
+        if when == "before":
+            other.kill()
+            other.wait()
+            with pytest.raises(NotFound, match=f"no process {other.pid}"):
+                await node.begin(target.pid, pids=pids)
+        # With one buffer for each thread, their use is looked at for 100 ms first.
+        session = await node.begin(target.pid, pids=pids, found=True, request_id="r1")
+        other.kill()
+        other.wait()
+        session = await node.end_of(session.name)
+        assert (session.state, list(session.pids)) == (STORED, [target.pid])
+        assert manifest_of(node, session)["target"]["pids"] == [target.pid]
+        # A repetition finds it.
+        assert (await node.begin(target.pid, pids=pids, found=True, request_id="r1")).name == session.name
+
+
+async def test_where_none_is_left_of_a_name_its_processes_are_gone(node: Any, target: Target) -> None:
+    target.kill()
+    target.wait()
+    with pytest.raises(NotFound, match=f"no process {target.pid}"):
+        await node.begin(target.pid, found=True)
+
+
 async def test_switch_records_are_of_the_target_and_lie_in_the_session(node: Any, target: Target) -> None:
     session = await node.trace(target.pid)
     manifest = manifest_of(node, session)

@@ -69,7 +69,9 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
     ) -> controller_pb2.StartSessionResponse:
         known = self.by_request.get(request.request_id)
         if known is None:
-            for pid in request.pids:
+            pids = [pid for pid in request.pids if pid in self.processes] if request.found else []
+            pids = pids or list(request.pids)
+            for pid in pids:
                 if pid not in self.processes:
                     raise NotFound(f"no process {pid}", reason="NO_SUCH_PROCESS", metadata={"pid": str(pid)})
             self.starts += 1
@@ -80,11 +82,11 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
             session = Session(
                 name=known,
                 state=Session.STATE_RECORDING,
-                pids=request.pids,
+                pids=pids,
                 period_ms=request.period_ms,
                 purpose=request.purpose,
                 backend=self.backend,
-                target_name=self.processes[request.pids[0]],
+                target_name=self.processes[pids[0]],
             )
             session.start_time.GetCurrentTime()
             self.sessions[known] = session

@@ -161,6 +161,23 @@ async def test_a_process_that_ended_meanwhile_says_so(
     assert (error.code, error.reason) == (Code.NOT_FOUND, "TARGET_ENDED")
 
 
+async def test_of_a_name_the_processes_that_have_ended_meanwhile_are_left_out(
+    coverage: Coverage, controller: Controller, decoder: Decoder, mesh_config: MeshConfig
+) -> None:
+    controller.go_on.set()
+    controller.ends_after_plan = 11
+    other = Controller("n2")  # type: ignore[abstract]
+    other.processes = {21: "redis-server"}
+    other.ends_after_plan = 21
+    async with controller_serving(mesh_config, other):
+        operation = await coverage.wait((await coverage.begin(name="redis-server")).name)
+    result = result_of(operation)
+    assert list(result.sessions) == list(controller.sessions)
+    assert [list(session.pids) for session in controller.sessions.values()] == [[12]]
+    assert [(failure.node, failure.reason) for failure in result.failures] == [("nodes/n2", "TARGET_ENDED")]
+    assert controller.stops == []
+
+
 async def test_without_any_controller_the_way_out_is_named(coverage: Coverage) -> None:
     with pytest.raises(Unavailable, match="no controller is running") as caught:
         await coverage.plan(pids=(13,))

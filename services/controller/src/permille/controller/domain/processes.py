@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
@@ -31,6 +32,11 @@ def named(name: str) -> list[RecordableProcess]:
     """All processes of an exact name, as in /proc/<pid>/comm."""
     pids = [process.pid for process in psutil.process_iter(["name"]) if process.info["name"] == name]
     return [process for process in map(describe, pids) if process is not None]
+
+
+def left_of(pids: Sequence[int]) -> tuple[int, ...]:
+    """Those that have not ended."""
+    return tuple(pid for pid in pids if describe(pid) is not None)
 
 
 def not_recordable(pid: int) -> PermilleError:

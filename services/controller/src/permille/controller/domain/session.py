@@ -107,6 +107,8 @@ class Session:
     retention_s: int = 0
     # Processes of the target for which there was no place in `pids`.
     left_out: int = 0
+    # Its processes were found by a name or a group: those that end before it begins are left out.
+    found: bool = False
     error_reason: str = ""
     error_message: str = ""
     error_help: str = ""

@@ -35,6 +35,8 @@ class SessionRequest:
     group: Group = NO_GROUP
     retention_s: int = 0
     left_out: int = 0
+    # By a name or a group: some may have ended since.
+    found: bool = False
 
 
 def check(request: SessionRequest, *, max_period_ms: int) -> None:
@@ -122,8 +124,9 @@ def check_spool(spooled_bytes: int, budget_bytes: int, waiting: Sequence[Session
 
 def check_repeated(request: SessionRequest, session: Session) -> None:
     """Raises AlreadyExists when a request_id comes again with another wish."""
-    wanted = (tuple(request.pids), request.period_ms, request.backend or session.backend)
-    if wanted != (session.pids, session.period_ms, session.backend):
+    wanted = (request.period_ms, request.backend or session.backend)
+    same = set(session.pids) <= set(request.pids) if request.found else session.pids == tuple(request.pids)
+    if not same or wanted != (session.period_ms, session.backend):
         raise AlreadyExists(
             f"request_id {request.request_id!r} already started {session.name} with other pids, another period or"
             " another back end",

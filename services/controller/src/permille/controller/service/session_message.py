@@ -126,6 +126,7 @@ def from_message(request: pb.StartSessionRequest) -> SessionRequest:
         group=Group(request.group.cgroup, request.group.container_id, request.group.pod, request.group.selector),
         retention_s=request.retention_s,
         left_out=request.left_out,
+        found=request.found,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
+from permille.controller.domain import processes
 from permille.controller.domain.archive import NO_JIT_FILES, SWITCHES, SwitchesOfSession, pack, spool
 from permille.controller.domain.backends import Backends
 from permille.controller.domain.jit_files import JitFiles
@@ -21,8 +22,10 @@ from permille.controller.domain.pace import Pace
 from permille.controller.domain.progress import Progress
 from permille.controller.domain.recording import (
     Backend,
+    CoreBuffers,
     Recording,
     RecordingConfig,
+    ThreadBuffers,
     counters_of,
 )
 from permille.controller.domain.session import NO_ERROR, Session, State, StopReason
@@ -36,7 +39,7 @@ from permille.controller.service.core_rates import CoreRates
 from permille.controller.service.session_planner import SessionPlanner
 from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
-from permille.mesh.errors import FailedPrecondition, Internal, PermilleError, ResourceExhausted, Unavailable
+from permille.mesh.errors import FailedPrecondition, Internal, NotFound, PermilleError, ResourceExhausted, Unavailable
 from permille.mesh.memory import give_back
 
 if TYPE_CHECKING:
@@ -170,15 +173,7 @@ class SessionRunner:
         try:
             # Before the recorder begins: whoever finds the journal has to look for data.
             entry.save(self._session.changed(state=State.RECORDING))
-            config = RecordingConfig(
-                self._session.id,
-                self._session.pids,
-                self._session.period_ms,
-                self._session.options,
-                plan.buffers,
-                self._session.group,
-            )
-            self._recordings = await asyncio.to_thread(backend.begin, config)
+            self._recordings = await self._begun(entry, plan.buffers)
             self._ends = time.monotonic() + self._session.period_ms / 1e3
             self._publish(self._session.advanced(State.RECORDING, start_ns=time.time_ns()))
             await self._until_finished(entry, self._recordings)
@@ -188,6 +183,23 @@ class SessionRunner:
                 self._counts = await self._parts.switches.end(self._session.id)
         self._storing(entry, self._recordings, self._stop_reason(self._recordings))
         return self._recordings
+
+    async def _begun(self, entry: Entry, buffers: ThreadBuffers | CoreBuffers) -> Sequence[Recording]:
+        """The recordings of the processes, where they were found by a name of those that are left."""
+        while True:
+            session = self._session
+            config = RecordingConfig(
+                session.id, session.pids, session.period_ms, session.options, buffers, session.group
+            )
+            try:
+                return await asyncio.to_thread(self._backend.begin, config)
+            except NotFound:
+                left = processes.left_of(session.pids) if session.found else ()
+                if not left or left == session.pids:
+                    raise
+            # What has begun with one that is gone begins anew.
+            await self._release(entry)
+            self._publish(session.changed(pids=left))
 
     async def _take_over(self, entry: Entry) -> Sequence[Recording]:
         self._recordings = self._backend.find(self._session.pids, self._session.id)

@@ -110,9 +110,11 @@ class Sessions:
     def _new(self, request: SessionRequest, request_id: str) -> Session:
         waiting = [session for session in self.registry.active() if session.state == State.STORING]
         session_request.check_spool(self._parts.journal.size_bytes(), self._spool_budget_bytes, waiting)
-        backend = self._parts.backends.choose(request.backend, request.pids)
+        # Of none that is left the first is told to be gone.
+        pids = (processes.left_of(request.pids) if request.found else ()) or tuple(request.pids)
+        backend = self._parts.backends.choose(request.backend, pids)
         session_request.check_snapshot(request.options, backend)
-        targets = self._targets(backend, request.pids)
+        targets = self._targets(backend, pids)
         free = backend.free_bytes()
         budget = request.budget_bytes or self._budget.of(backend)
         session_request.check_memory(budget, free, by_core=backend.by_core)
@@ -122,7 +124,7 @@ class Sessions:
             # Sorts by time, which is how sessions are listed.
             id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(4)}",
             request_id=request_id,
-            pids=tuple(request.pids),
+            pids=pids,
             purpose=request.purpose or "ON_DEMAND",
             period_ms=request.period_ms,
             budget_bytes=budget,
@@ -134,6 +136,7 @@ class Sessions:
             group=request.group,
             retention_s=request.retention_s,
             left_out=request.left_out,
+            found=request.found,
         )
 
     def _targets(self, backend: Backend, pids: Sequence[int]) -> list[RecordableProcess]:

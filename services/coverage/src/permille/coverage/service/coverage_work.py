@@ -148,8 +148,8 @@ class CoverageWork:
     async def _begin(self, job: CoverageJob, state: coverage_pb2.CoverageState) -> dict[int, PermilleError]:
         """Starts every session of the round, or none: what has begun when one refuses is stopped.
 
-        A node that is away, or on which others still record the process, refuses nothing: where others have begun, its
-        error is returned.
+        A node that is away, on which others still record the process, or where it has ended, refuses nothing: where
+        others have begun, its error is returned.
         """
         saving = GroupCommit(lambda: _save(job, state), len(state.plan.nodes) * _SAVE_PART_S)
 
@@ -293,7 +293,8 @@ def _open(
 
 
 def _refuses_nothing(error: BaseException) -> TypeGuard[PermilleError]:
-    return isinstance(error, PermilleError) and (error.code in _AWAY or error.reason == "ALREADY_TRACED")
+    passes = ("ALREADY_TRACED", "TARGET_ENDED")
+    return isinstance(error, PermilleError) and (error.code in _AWAY or error.reason in passes)
 
 
 def _recording_them(errors: Mapping[int, PermilleError]) -> dict[int, str]:

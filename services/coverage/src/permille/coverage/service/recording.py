@@ -34,7 +34,8 @@ class Recordings:
     ) -> Session:
         """Starts a session, or finds the one that this request_id started.
 
-        Raises the controller's error; `NotFound` (TARGET_ENDED) when the process ended since the plan was made.
+        Raises the controller's error; `NotFound` (TARGET_ENDED) when the process ended since the plan was made, or all
+        that a name or a group had.
         """
         request = controller_pb2.StartSessionRequest(
             request_id=request_id,
@@ -47,6 +48,7 @@ class Recordings:
             group=_group(coverage.target),
             retention_s=coverage.retention_s,
             left_out=plan.left_out,
+            found=not coverage.target.pids,
         )
 
         async def start() -> controller_pb2.StartSessionResponse:
