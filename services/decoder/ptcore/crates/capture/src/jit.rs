@@ -3,16 +3,17 @@
 //! Format: tools/perf/Documentation/jitdump-specification.txt of Linux.
 
 mod generated;
+mod perf_map;
 mod written;
 
 pub use generated::{Generated, Timeline, Told, What};
+pub use perf_map::PerfMap;
 
-use crate::elf::Function;
 use crate::fields::{Fields, Short};
 use crate::spaces::Mapping;
 use crate::{Bytes, Conversion};
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 use written::Written;
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -119,42 +120,6 @@ fn load<'d>(fields: &mut Fields<'d>) -> Result<(u64, u64, Loaded<'d>), Short> {
 fn moved(fields: &mut Fields<'_>) -> Result<(u64, u64), Short> {
     let (_old, new, _size, index) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
     Ok((new, index))
-}
-
-/// Functions of a perf map are taken up to this many, the last ones.
-const MAX_NAMED: usize = 1 << 20;
-
-/// Functions of a perf map (`/tmp/perf-PID.map`).
-pub fn perf_map(path: &Path) -> Result<Vec<Function>, String> {
-    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(functions_of(&text))
-}
-
-/// Functions of lines of address, size (both hexadecimal) and name, by address
-/// (tools/perf/Documentation/jit-interface.txt of Linux). Programs add lines as they write code: what a later line
-/// overlaps is gone.
-fn functions_of(text: &[u8]) -> Vec<Function> {
-    let function = |line: &[u8]| {
-        let line = String::from_utf8_lossy(line);
-        let (address, rest) = line.split_once(' ')?;
-        let (size, name) = rest.split_once(' ')?;
-        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-        let (address, size, name) = (number(address)?, number(size)?, name.trim().to_owned());
-        let sound = size > 0 && address.checked_add(size).is_some() && !name.is_empty();
-        sound.then_some(Function { address, size, name })
-    };
-    let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
-    for found in text.rsplit(|&byte| byte == b'\n').filter_map(function) {
-        let end = found.address + found.size;
-        let before = functions.range(..end).next_back();
-        if before.is_none_or(|(_, later)| later.address + later.size <= found.address) {
-            functions.insert(found.address, found);
-        }
-        if functions.len() >= MAX_NAMED {
-            break;
-        }
-    }
-    functions.into_values().collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod running;
 mod samples;
 mod sched_switch;
 mod sideband;
+mod written;
 
 pub use file::{is_file, read};
 pub use sideband::attach_loose;

@@ -1,8 +1,12 @@
 //! Address spaces of processes over time, from what was mapped when.
 
+mod stretches;
+
+use crate::jit::PerfMap;
 use pt_image::{Binary, Image, ImageError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
+use stretches::Stretches;
 
 /// What stands at the addresses of a mapping.
 #[derive(Clone)]
@@ -16,7 +20,15 @@ pub enum Content {
     Missing {
         reason: String,
     },
+    /// Memory without a file, in which code is written at run time: it has names at most.
+    Unnamed {
+        names: Arc<PerfMap>,
+        reason: String,
+    },
 }
+
+/// The name of code that was told in a jitdump.
+pub const JIT: &str = "[jit]";
 
 #[derive(Clone)]
 pub struct Mapping {
@@ -64,6 +76,8 @@ pub struct Built {
 const MAX_ANCESTORS: usize = 64;
 /// Changes of one address space are taken up to about this many.
 const MAX_LINE: usize = 1 << 20;
+/// So many functions of perf maps are named in one image.
+const MAX_NAMED: usize = 1 << 20;
 
 impl Spaces {
     pub fn map(&mut self, pid: u32, tsc: u64, mapping: Mapping) {
@@ -102,6 +116,9 @@ impl Spaces {
         let mut line = Vec::new();
         self.line(pid, u64::MAX, &mut Vec::new(), &mut line);
         let changes = line.len();
+        if changes >= MAX_LINE {
+            builder.refused.push(format!("more than {MAX_LINE} changes of its memory: later ones are left out"));
+        }
         for (tsc, change) in line {
             if let Err(error) = builder.take(tsc, change) {
                 builder.refused.push(error);
@@ -127,6 +144,9 @@ impl Spaces {
         let forks = |change: &&(u64, Change)| matches!(change.1, Change::Fork(_) | Change::Exec);
         let since = if descendants.len() == 1 { 0 } else { own.iter().rposition(forks).unwrap_or(0) };
         for (tsc, change) in &own[since..] {
+            if line.len() >= MAX_LINE {
+                break;
+            }
             match change {
                 Change::Fork(parent) => {
                     line.push((*tsc, Change::Exec));
@@ -146,8 +166,14 @@ struct Builder {
     image: Image,
     epoch: u32,
     epochs: Vec<(u64, u32)>,
-    /// Stretches with known code: start to end.
-    mapped: BTreeMap<u64, u64>,
+    /// Stretches with known code.
+    mapped: Stretches,
+    /// Stretches of what jitdumps told.
+    told: Stretches,
+    /// Stretches of memory without a file, whatever was told of it.
+    unnamed: Stretches,
+    /// How many functions of perf maps are named.
+    named: usize,
     refused: Vec<String>,
 }
 
@@ -156,7 +182,8 @@ impl Builder {
         match change {
             Change::Exec | Change::Fork(_) => {
                 self.next_epoch(tsc);
-                for (start, end) in std::mem::take(&mut self.mapped) {
+                (self.told, self.unnamed) = Default::default();
+                for (start, end) in self.mapped.take() {
                     self.image.unmap(self.epoch, start, end - start).map_err(|error| error.to_string())?;
                 }
                 Ok(())
@@ -168,23 +195,74 @@ impl Builder {
         }
     }
 
+    fn map(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
+        let Mapping { address, size, ref name, .. } = mapping;
+        let bad = ImageError::BadRange { address, size };
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
+        if let Content::Unnamed { names, reason } = mapping.content {
+            return self.unnamed(tsc, (address, end), name, &names, &reason);
+        }
+        if name == JIT {
+            self.told.add(address, end);
+        } else {
+            self.told.remove(address, end);
+            self.unnamed.remove(address, end);
+        }
+        self.place(tsc, mapping)
+    }
+
+    /// A program that writes code tells anew where its memory is whenever that gets or loses the right to be written: what
+    /// is known of the code stays, as in perf (tools/perf/util/jitdump.c of Linux, jit_process).
+    fn unnamed(
+        &mut self,
+        tsc: u64,
+        (start, end): (u64, u64),
+        name: &str,
+        names: &PerfMap,
+        reason: &str,
+    ) -> Result<(), ImageError> {
+        if self.unnamed.hold(start, end) {
+            return Ok(());
+        }
+        self.unnamed.add(start, end);
+        let (first, last) = self.told.bounds(start, end).unwrap_or((end, end));
+        for (from, to) in [(start, first), (last, end)].into_iter().filter(|(from, to)| from < to) {
+            let missing = |address, size, name: &str, reason: String| Mapping {
+                address,
+                size,
+                name: name.to_owned(),
+                content: Content::Missing { reason },
+            };
+            self.place(tsc, missing(from, to - from, name, reason.to_owned()))?;
+            let within = names.within(from..to);
+            for function in within.into_iter().take(MAX_NAMED - self.named) {
+                self.named += 1;
+                let size = function.size.min(to - function.address);
+                self.place(tsc, missing(function.address, size, &function.name, names.why_no_code()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where nothing stood nothing ran, and what is missing can wait for what turns up: only what takes the place of
     /// known code begins an epoch.
-    fn map(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
+    fn place(&mut self, tsc: u64, mapping: Mapping) -> Result<(), ImageError> {
         let Mapping { address, size, name, content } = mapping;
         let bad = ImageError::BadRange { address, size };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
-        if self.overlaps(address, end) {
+        if self.mapped.overlap(address, end) {
             self.next_epoch(tsc);
         }
         let known = !matches!(content, Content::Missing { .. });
         match content {
             Content::File { binary, offset } => self.image.map(self.epoch, address, size, offset, &binary, &name)?,
             Content::Code(bytes) => self.image.code(self.epoch, address, bytes.to_vec())?,
-            Content::Missing { reason } => self.image.missing(self.epoch, address, size, &name, &reason)?,
+            Content::Missing { reason } | Content::Unnamed { reason, .. } => {
+                self.image.missing(self.epoch, address, size, &name, &reason)?
+            }
         }
         if known {
-            self.occupy(address, end);
+            self.mapped.add(address, end);
         }
         Ok(())
     }
@@ -201,18 +279,6 @@ impl Builder {
                 self.epochs.push((tsc, self.epoch));
             }
         }
-    }
-
-    fn overlaps(&self, start: u64, end: u64) -> bool {
-        self.mapped.range(..end).next_back().is_some_and(|(_, &known)| known > start)
-    }
-
-    fn occupy(&mut self, mut start: u64, mut end: u64) {
-        while let Some((&from, &to)) = self.mapped.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
-            (start, end) = (start.min(from), end.max(to));
-            self.mapped.remove(&from);
-        }
-        self.mapped.insert(start, end);
     }
 }
 

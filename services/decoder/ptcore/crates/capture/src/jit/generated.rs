@@ -1,6 +1,7 @@
 //! What a recorded process told of the code that it wrote at run time, and what of it holds when.
 
-use super::{functions_of, parse, Dump};
+use super::perf_map::last_functions;
+use super::{parse, Dump};
 use crate::spaces::{Content, Mapping};
 use crate::{elf, Conversion};
 use pt_image::{Binary, Image, ImageError};
@@ -54,7 +55,7 @@ impl Generated {
     /// they were found.
     pub fn read(map: &[u8], dumps: &[(&str, &[u8])], conversion: Option<Conversion>) -> Generated {
         let mut generated = Generated::default();
-        let functions = functions_of(map);
+        let functions = last_functions(map);
         if !functions.is_empty() {
             generated.names = elf::names(GENERATED, &functions).ok();
         }
@@ -96,6 +97,8 @@ impl Generated {
                 image.code(epoch, *address, bytes.to_vec())
             }
             Content::Missing { reason } => image.missing(epoch, *address, *size, name, reason),
+            // Of a perf map alone.
+            Content::Unnamed { .. } => Ok(()),
         }
     }
 

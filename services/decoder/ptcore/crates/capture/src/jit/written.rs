@@ -2,7 +2,7 @@
 
 use super::Loaded;
 use crate::elf::{self, Function};
-use crate::spaces::{Content, Mapping};
+use crate::spaces::{Content, Mapping, JIT};
 use std::collections::BTreeMap;
 
 /// A file takes up to this many: the number of its loaded parts has 16 bits.
@@ -79,7 +79,7 @@ impl<'d> Written<'d> {
         let functions: Vec<_> = by_address.iter().map(|new| new.function()).collect();
         let left = self.files.checked_sub(1);
         self.files = left.unwrap_or(0);
-        let file = left.and_then(|_| elf::binary("[jit]", &parts, &functions.iter().collect::<Vec<_>>()).ok());
+        let file = left.and_then(|_| elf::binary(JIT, &parts, &functions.iter().collect::<Vec<_>>()).ok());
         let mut offset = elf::code_at(parts.len());
         let mut offsets = BTreeMap::new();
         for (address, code) in parts {
@@ -104,7 +104,7 @@ impl New<'_> {
 }
 
 fn mapping(address: u64, code: &[u8], content: Content) -> Mapping {
-    Mapping { address, size: code.len() as u64, name: "[jit]".to_owned(), content }
+    Mapping { address, size: code.len() as u64, name: JIT.to_owned(), content }
 }
 
 #[cfg(test)]

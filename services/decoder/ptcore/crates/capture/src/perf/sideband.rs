@@ -5,8 +5,8 @@ use super::pt_info::Switches;
 use super::record::{Event, Record};
 use super::records::Records;
 use super::running::Running;
+use super::written::Written;
 use super::{bpf, kernel};
-use crate::elf::Function;
 use crate::files::{same_id, Files};
 use crate::jit;
 use crate::on_core::{OnCore, Sign};
@@ -16,7 +16,6 @@ use crate::unpacked::content;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 /// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
@@ -45,8 +44,7 @@ struct Sideband<'o> {
     poked: HashSet<u64>,
     /// It was recorded under the kernel that runs here.
     same_kernel: bool,
-    /// Functions of the perf maps, by pid.
-    perf_maps: HashMap<u32, Vec<Function>>,
+    written: Written<'o>,
     /// Process and thread for which tracing began last.
     traced: Option<(u32, u32)>,
 }
@@ -164,7 +162,7 @@ impl<'o> Sideband<'o> {
             kernel: kernel::Recorded::default(),
             poked: HashSet::new(),
             same_kernel: false,
-            perf_maps: HashMap::new(),
+            written: Written::new(&options.symbols),
             traced: None,
         }
     }
@@ -274,8 +272,8 @@ impl<'o> Sideband<'o> {
     }
 
     fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
-        if let Some(dump) = jit::is_dump(name) {
-            match jit::read(name, dump, &self.options.symbols, self.conversion) {
+        if let Some(file) = jit::is_dump(name) {
+            match self.written.dump(pid, name, file, self.conversion) {
                 Ok(dump) => {
                     for (tsc, mapping) in dump.code {
                         self.spaces.map(pid, tsc, mapping);
@@ -289,7 +287,8 @@ impl<'o> Sideband<'o> {
             return;
         }
         let content = if has_no_file(name) {
-            Content::Missing { reason: "code written at run time: only a jitdump file tells it".to_owned() }
+            let reason = "code written at run time: only a jitdump file tells it".to_owned();
+            Content::Unnamed { names: self.written.names(pid), reason }
         } else {
             let found = self.files.find(name, build_id).or_else(|reason| match name {
                 "[vdso]" if self.same_kernel => vdso::own()
@@ -302,32 +301,15 @@ impl<'o> Sideband<'o> {
                 Ok(binary) => Content::File { binary, offset },
                 Err(reason) => {
                     self.miss(name, &reason);
-                    Content::Missing { reason }
+                    if name.starts_with("/memfd:") {
+                        Content::Unnamed { names: self.written.names(pid), reason }
+                    } else {
+                        Content::Missing { reason }
+                    }
                 }
             }
         };
-        let missing = matches!(content, Content::Missing { .. });
         self.spaces.map(pid, tsc, Mapping { address, size, name: name.to_owned(), content });
-        if missing && (has_no_file(name) || name.starts_with("/memfd:")) {
-            self.name_unnamed(pid, tsc, address..address.saturating_add(size));
-        }
-    }
-
-    /// Code whose bytes nobody has may at least have names, by the perf map of its process.
-    fn name_unnamed(&mut self, pid: u32, tsc: u64, range: std::ops::Range<u64>) {
-        let file = format!("perf-{pid}.map");
-        let folders = &self.options.symbols;
-        let functions = self.perf_maps.entry(pid).or_insert_with(|| {
-            let inside = folders.iter().map(|folder| folder.join(&file)).chain([Path::new("/tmp").join(&file)]);
-            let found = inside.into_iter().find(|path| path.is_file());
-            found.and_then(|path| jit::perf_map(&path).ok()).unwrap_or_default()
-        });
-        for function in functions.iter().filter(|function| range.contains(&function.address)) {
-            let reason = format!("{file} names code that was written at run time: only a jitdump file has its bytes");
-            let content = Content::Missing { reason };
-            let (address, size, name) = (function.address, function.size, function.name.clone());
-            self.spaces.map(pid, tsc, Mapping { address, size, name, content });
-        }
     }
 
     fn miss(&mut self, name: &str, reason: &str) {
@@ -339,6 +321,7 @@ impl<'o> Sideband<'o> {
         capture.config.reference_tsc = self.first;
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
+        capture.warnings.append(&mut self.written.warnings);
         for ((name, reason), times) in &self.missing {
             capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));
         }

@@ -444,6 +444,54 @@ fn code_of_a_jitdump_runs_from_its_time_on_and_has_its_name() {
 }
 
 #[test]
+fn memory_that_is_made_executable_again_keeps_the_code_that_a_jitdump_told() {
+    let folder = Folder::new("protected");
+    let mut dump = [halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[0, 1])].concat();
+    for (number, (tsc, address)) in [(20, USER), (220, USER + 0x800)].into_iter().enumerate() {
+        let head = [halves(&[7, 7]), words(&[address, address, 4, number as u64]), b"made\0".to_vec()].concat();
+        dump.extend([halves(&[0, 16 + head.len() as u32 + 4]), words(&[tsc]), head, NOP_RET.to_vec()].concat());
+    }
+    folder.add("jit-7.dump", &dump);
+    folder.add("perf-7.map", b"400000 10 old\n400f00 10 other\n");
+    for name in ["//anon", "[anon:js-executable-memory]", "/memfd:doublemapper (deleted)"] {
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+        pipe.enters((7, 7, 10, 0));
+        // mprotect(2): the kernel tells of the mapping each time that it becomes executable.
+        for tsc in [15, 150, 250] {
+            pipe.maps((7, 7, tsc, 0), USER, 0x1000, 0, name);
+        }
+        // More of it, which was not told before.
+        pipe.maps((7, 7, 350, 0), USER - 0x1000, 0x2000, 0, name);
+        pipe.ran(0, &[(100, USER), (200, USER), (300, USER + 0x800), (400, USER)]);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(runs(&capture), [(7, vec![2, 2, 2, 2])], "{name}");
+        assert_eq!(named(&capture, USER), "made", "{name}");
+        assert_eq!(named(&capture, USER + 0xf08), "other+0x400f08", "{name}");
+    }
+}
+
+#[test]
+fn a_program_that_takes_the_place_of_written_code_runs_there() {
+    let folder = Folder::new("replaced");
+    program(&folder, "two", &TWO_NOPS_RET);
+    let head = [halves(&[7, 7]), words(&[USER, USER, 4, 1]), b"made\0".to_vec()].concat();
+    let load = [halves(&[0, 16 + head.len() as u32 + 4]), words(&[20]), head, NOP_RET.to_vec()].concat();
+    folder.add("jit-7.dump", &[halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[0, 1]), load].concat());
+    let mut pipe = Pipe::new();
+    // The dump is mapped twice, and read once.
+    pipe.maps((7, 7, 5, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+    pipe.maps((7, 7, 6, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+    pipe.enters((7, 7, 10, 0));
+    pipe.maps((7, 7, 15, 0), USER, 0x1000, 0, "//anon");
+    pipe.maps((7, 7, 150, 0), USER, 4, 0x1000, "/two");
+    pipe.maps((7, 7, 250, 0), USER, 0x1000, 0, "//anon");
+    pipe.ran(0, &[(100, USER), (200, USER), (300, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(runs(&capture), [(7, vec![2, 3, 0])]);
+}
+
+#[test]
 fn a_perf_map_names_what_has_no_code() {
     let folder = Folder::new("map");
     folder.add("perf-7.map", b"400000 10 LazyCompile:work app.js:1\n400010 20 other\n");
