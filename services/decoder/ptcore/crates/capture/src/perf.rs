@@ -8,6 +8,7 @@ mod file;
 mod kernel;
 mod modules;
 mod overlap;
+mod pokes;
 mod pt_info;
 mod record;
 #[cfg(test)]

@@ -6,7 +6,8 @@ use crate::jit::PerfMap;
 use pt_image::{Binary, Image, ImageError};
 use std::collections::HashMap;
 use std::sync::Arc;
-use stretches::Stretches;
+
+pub use stretches::Stretches;
 
 /// What stands at the addresses of a mapping.
 #[derive(Clone)]

@@ -47,6 +47,9 @@ impl Features {
 
     /// A build id in a record of its own.
     pub fn build_id(&mut self, record: &Record<'_>) {
+        if record.is_of_guest() {
+            return;
+        }
         let mut fields = Fields::new(record.body, 4);
         let Ok(id) = fields.bytes(24) else { return };
         let size = if record.misc & MISC_BUILD_ID_SIZE != 0 { usize::from(id[20]).min(20) } else { 20 };

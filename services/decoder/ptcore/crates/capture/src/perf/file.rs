@@ -160,9 +160,9 @@ mod tests {
         (0, bytes.len(), bytes)
     }
 
-    /// Records of a kind that nobody knows, of 65,008 bytes.
+    /// Records that tell nothing (BPF_EVENT), of 65,008 bytes.
     fn large(count: usize) -> impl Iterator<Item = (u32, usize, Vec<u8>)> {
-        let head = [&63u32.to_le_bytes()[..], &[0, 0], &65_008u16.to_le_bytes()].concat();
+        let head = [&18u32.to_le_bytes()[..], &[0, 0], &65_008u16.to_le_bytes()].concat();
         (0..count).flat_map(move |_| [stored(head.clone()), (1, 65_000, vec![0])])
     }
 
@@ -175,7 +175,7 @@ mod tests {
         head.ran(0, &[(20, USER)]);
         // More than what the little that the second one wrote may become.
         let mut stored_too = Pipe(Vec::new());
-        stored_too.record(63, 0, &[0; 65_000]);
+        stored_too.record(18, 0, &[0; 65_000]);
         packed(&mut first, large(1_100).chain([stored(stored_too.0)]));
         let mut enters = Pipe(Vec::new());
         enters.enters((7, 7, 10, 0));

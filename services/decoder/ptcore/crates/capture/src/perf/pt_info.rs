@@ -83,5 +83,8 @@ impl PtInfo {
 pub fn time_conversion(body: &[u8]) -> Option<Conversion> {
     let mut fields = Fields::new(body, 0);
     let (shift, mult, zero) = (fields.u64().ok()?, fields.u64().ok()?, fields.u64().ok()?);
-    Conversion::new(mult, shift, zero)
+    let _cycles_and_mask = fields.bytes(16);
+    // cap_user_time_zero: the others say something. Older ones end before it.
+    let known = fields.bytes(1).is_ok_and(|known| known == [0]);
+    Conversion::new(mult, shift, zero).filter(|_| !known)
 }

@@ -30,6 +30,8 @@ pub mod kind {
     pub const SWITCH_CPU_WIDE: u32 = 15;
     pub const KSYMBOL: u32 = 17;
     pub const TEXT_POKE: u32 = 20;
+    /// The last one of the kernel that is known: CALLCHAIN_DEFERRED of Linux 6.19, which like others tells nothing of code.
+    pub const LAST_OF_KERNEL: u32 = 22;
     pub const HEADER_ATTR: u32 = 64;
     pub const TRACING_DATA: u32 = 66;
     pub const BUILD_ID: u32 = 67;
@@ -40,13 +42,19 @@ pub mod kind {
     pub const HEADER_FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
+    /// The last one of perf that is known: BPF_METADATA.
+    pub const LAST: u32 = 84;
     /// Records from here on are perf's own: no sample id stands behind them.
     pub const USER: u32 = 64;
 }
 
 const MISC_MODE: u16 = 7;
 const MODE_KERNEL: u16 = 1;
-/// MMAP_DATA, COMM_EXEC, SWITCH_OUT: one bit, by kind.
+const MODE_GUEST_KERNEL: u16 = 4;
+const MODE_GUEST_USER: u16 = 5;
+/// perf did not read the mappings of a process to their end.
+const MISC_PROC_MAP_PARSE_TIMEOUT: u16 = 1 << 12;
+/// MMAP_DATA, COMM_EXEC, FORK_EXEC, SWITCH_OUT: one bit, by kind.
 const MISC_13: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 
@@ -73,6 +81,9 @@ pub enum Event {
         pid: u32,
         parent: u32,
         tid: u32,
+        parent_tid: u32,
+        /// It begins with the memory of its parent; otherwise its own is told.
+        inherits: bool,
     },
     Exit {
         pid: u32,
@@ -138,6 +149,9 @@ impl<'d> Record<'d> {
             kind if kind < kind::USER => attributes.sample_id(self.body),
             _ => SampleId::default(),
         };
+        if self.is_of_guest() {
+            return Ok((Event::Other, id));
+        }
         let mut fields = Fields::new(self.body, 0);
         let flag = self.misc & MISC_13 != 0;
         let event = match self.kind {
@@ -146,7 +160,10 @@ impl<'d> Record<'d> {
                 let (pid, tid) = (fields.u32()?, fields.u32()?);
                 Event::Comm { pid, tid, exec: flag, name: fields.text() }
             }
-            kind::FORK => Event::Fork { pid: fields.u32()?, parent: fields.u32()?, tid: fields.u32()? },
+            kind::FORK => {
+                let (pid, parent, tid, parent_tid) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+                Event::Fork { pid, parent, tid, parent_tid, inherits: !flag }
+            }
             kind::EXIT => {
                 let (pid, _parent) = (fields.u32()?, fields.u32()?);
                 Event::Exit { pid, tid: fields.u32()? }
@@ -173,9 +190,20 @@ impl<'d> Record<'d> {
         Ok((event, id))
     }
 
+    /// It tells of a virtual machine, whose pids and addresses are not those of its host: `perf kvm`, `perf inject
+    /// --guest-data`.
+    pub fn is_of_guest(&self) -> bool {
+        matches!(self.misc & MISC_MODE, MODE_GUEST_KERNEL | MODE_GUEST_USER)
+    }
+
+    /// Further mappings of its process were not recorded.
+    pub fn ends_early(&self) -> bool {
+        matches!(self.kind, kind::MMAP | kind::MMAP2) && self.misc & MISC_PROC_MAP_PARSE_TIMEOUT != 0
+    }
+
     fn sample(&self, attributes: &Attributes) -> Result<(Event, SampleId), Short> {
         let Sample { id, tracepoint, raw, .. } = Sample::read(self.body, attributes)?;
-        let switch = attributes.sched_switch.filter(|event| tracepoint == Some(event.id));
+        let switch = attributes.sched_switch.filter(|event| tracepoint == Some(event.id) && !self.is_of_guest());
         let event = switch.and_then(|event| event.read(&self.body[raw]));
         let event = event.map(|(leaves, enters)| Event::SchedSwitch { leaves, enters });
         Ok((event.unwrap_or(Event::Other), id))

@@ -9,6 +9,7 @@ use super::samples::Sample;
 use crate::fields::Fields;
 use crate::unpacked::max_unpacked;
 use crate::{Bytes, CaptureError, Conversion};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct Records {
     missing: u64,
     /// Bytes that were unpacked to `unpacked`, of all files.
     packed_bytes: usize,
+    /// Records of perf of kinds that are not known, by kind.
+    pub unknown: BTreeMap<u32, u64>,
     pub warnings: Vec<String>,
 }
 
@@ -121,6 +124,7 @@ impl Records {
                 self.warnings.push(format!("perf says: {}", Fields::new(rest, 0).text()));
             }
             _ if record.kind < kind::USER => self.events.push(at),
+            unknown if unknown > kind::LAST => *self.unknown.entry(unknown).or_default() += 1,
             _ => {}
         }
         Ok(behind)

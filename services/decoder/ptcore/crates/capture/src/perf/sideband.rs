@@ -1,8 +1,9 @@
 //! Records of the kernel to address spaces, switches and streams.
 
 use super::attributes::{Attributes, SampleId};
+use super::pokes::{poke, Pokes};
 use super::pt_info::Switches;
-use super::record::{Event, Record};
+use super::record::{kind, Event, Record};
 use super::records::Records;
 use super::running::Running;
 use super::written::Written;
@@ -15,7 +16,7 @@ use crate::timeline::attach;
 use crate::unpacked::content;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
@@ -40,8 +41,13 @@ struct Sideband<'o> {
     missing: BTreeMap<(String, String), u64>,
     damaged: u64,
     kernel: kernel::Recorded,
-    /// Where the kernel changed its own code.
-    poked: HashSet<u64>,
+    pokes: Pokes,
+    /// Functions that the kernel had before the recording began, without their code.
+    symbols: Vec<Mapping>,
+    /// Records of kinds that are not known, by kind.
+    unknown: BTreeMap<u32, u64>,
+    /// Processes whose mappings perf did not read to their end.
+    unread: u64,
     /// It was recorded under the kernel that runs here.
     same_kernel: bool,
     written: Written<'o>,
@@ -63,6 +69,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     sideband.bpf = std::mem::take(&mut records.features.bpf);
+    sideband.unknown = std::mem::take(&mut records.unknown);
     let switches = info.map_or(Switches::Untold, |info| info.switches);
     if switches == Switches::Samples {
         records.attributes.sched_switch = records.features.sched_switch;
@@ -160,7 +167,10 @@ impl<'o> Sideband<'o> {
             missing: BTreeMap::new(),
             damaged: 0,
             kernel: kernel::Recorded::default(),
-            poked: HashSet::new(),
+            pokes: Pokes::default(),
+            symbols: Vec::new(),
+            unknown: BTreeMap::new(),
+            unread: 0,
             same_kernel: false,
             written: Written::new(&options.symbols),
             traced: None,
@@ -175,6 +185,10 @@ impl<'o> Sideband<'o> {
     }
 
     fn record(&mut self, record: &Record<'_>, attributes: &Attributes) {
+        if record.kind > kind::LAST_OF_KERNEL {
+            *self.unknown.entry(record.kind).or_default() += 1;
+        }
+        self.unread += u64::from(record.ends_early());
         match record.event(attributes) {
             Ok((event, id)) => self.event(event, id),
             Err(_) => self.damaged += 1,
@@ -216,11 +230,14 @@ impl<'o> Sideband<'o> {
                     self.names.insert(tid, (tsc, name));
                 }
             }
-            Event::Fork { pid, parent, tid } => {
-                if pid != parent {
+            Event::Fork { pid, parent, tid, parent_tid, inherits } => {
+                if pid != parent && inherits {
                     self.spaces.fork(parent, pid, tsc);
                 }
                 self.running.pids.insert(tid, pid);
+                if let Some((_, name)) = self.names.get(&parent_tid).filter(|&&(since, _)| since <= tsc).cloned() {
+                    self.names.entry(tid).or_insert((tsc, name));
+                }
             }
             Event::ItraceStart { pid, tid } => {
                 self.traced = Some((pid, tid));
@@ -246,21 +263,20 @@ impl<'o> Sideband<'o> {
                         },
                     },
                 };
-                self.spaces.map(KERNEL, tsc, Mapping { address, size: size.into(), name, content });
+                let mapping = Mapping { address, size: size.into(), name, content };
+                self.pokes.came(tsc, address, size.into());
+                match mapping.content {
+                    // A copy of the kernel may have it.
+                    Content::Missing { .. } if tsc == 0 => self.symbols.push(mapping),
+                    _ => self.spaces.map(KERNEL, tsc, mapping),
+                }
             }
             Event::TextPoke { address, old, new } => {
-                let poke = |bytes: Vec<u8>| Mapping {
-                    address,
-                    size: bytes.len() as u64,
-                    name: "[kernel]".to_owned(),
-                    content: Content::Code(bytes.into()),
-                };
-                // What stood there before, when a copy was made later.
-                if !old.is_empty() && self.poked.insert(address) {
-                    self.spaces.map(KERNEL, 0, poke(old));
+                if !old.is_empty() {
+                    self.pokes.replaced(tsc, address, old);
                 }
                 if !new.is_empty() {
-                    self.spaces.map(KERNEL, tsc, poke(new));
+                    self.spaces.map(KERNEL, tsc, poke(address, &new));
                 }
             }
             Event::Exit { pid, tid } => {
@@ -319,7 +335,11 @@ impl<'o> Sideband<'o> {
     fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
         capture.config.reference_tsc = self.first;
+        for (tsc, mapping) in std::mem::take(&mut self.pokes).before() {
+            self.spaces.map(KERNEL, tsc, mapping);
+        }
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
+        self.spaces.first(KERNEL, std::mem::take(&mut self.symbols));
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
         capture.warnings.append(&mut self.written.warnings);
         for ((name, reason), times) in &self.missing {
@@ -327,6 +347,14 @@ impl<'o> Sideband<'o> {
         }
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
+        }
+        for (kind, count) in &self.unknown {
+            let what = "what they say is left out";
+            capture.warnings.push(format!("{count} records are of kind {kind}, which is not known here: {what}"));
+        }
+        if self.unread > 0 {
+            let what = "record with a larger --proc-map-timeout";
+            capture.warnings.push(format!("perf gave up to read what {} processes had mapped: {what}", self.unread));
         }
         if self.damaged > 0 {
             capture.warnings.push(format!("{} records are shorter than what they should hold", self.damaged));

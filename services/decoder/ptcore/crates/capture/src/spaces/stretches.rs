@@ -48,6 +48,23 @@ impl Stretches {
         }
     }
 
+    /// The parts of a stretch that are not there.
+    pub fn holes(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let before = self.0.range(..=start).next_back().filter(|(_, &known)| known > start);
+        let inside = self.0.range(start..end).filter(|(&from, _)| from > start);
+        let (mut holes, mut at) = (Vec::new(), start);
+        for (&from, &to) in before.into_iter().chain(inside) {
+            if at < from {
+                holes.push((at, from));
+            }
+            at = to;
+        }
+        if at < end {
+            holes.push((at, end));
+        }
+        holes
+    }
+
     pub fn take(&mut self) -> impl Iterator<Item = (u64, u64)> {
         std::mem::take(&mut self.0).into_iter()
     }
@@ -76,6 +93,13 @@ mod tests {
             let last = inside.iter().rposition(|&there| there);
             let bounds = first.zip(last).map(|(first, last)| (start + first as u64, start + last as u64 + 1));
             assert_eq!(stretches.bounds(start, end), bounds);
+            let mut filled = inside.to_vec();
+            for (from, to) in stretches.holes(start, end) {
+                let hole = &mut filled[(from - start) as usize..(to - start) as usize];
+                assert!(!hole.contains(&true));
+                hole.fill(true);
+            }
+            assert!(!filled.contains(&false));
             let add = random(2) == 0;
             model[range].fill(add);
             if add {

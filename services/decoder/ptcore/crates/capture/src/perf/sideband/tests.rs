@@ -59,13 +59,139 @@ fn records_that_say_nothing_of_code_or_threads_change_nothing() {
     pipe.enters((7, 7, 10, 0));
     let namespaces = [halves(&[7, 7]), words(&[2, 3, 0xeffffffe, 3, 0xefffffff])].concat();
     pipe.event(16, 0, &namespaces, (7, 7, 20, 0));
-    // CGROUP, and a kind that nobody knows yet.
+    // CGROUP, AUX_OUTPUT_HW_ID, CALLCHAIN_DEFERRED.
     pipe.event(19, 0, &[words(&[1]), text("/user.slice")].concat(), (7, 7, 20, 0));
-    pipe.event(63, 0, &[1, 2, 3, 4, 5, 6, 7, 8], (7, 7, 20, 0));
+    pipe.event(21, 0, &words(&[1]), (7, 7, 20, 0));
+    pipe.event(22, 2, &words(&[1, 2, 0x1000, 0x1001]), (7, 7, 20, 0));
     pipe.ran(0, &[(100, USER)]);
     let capture = pipe.open(&folder, Options::default());
     assert_eq!(capture.warnings, Vec::<String>::new());
     assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
+fn records_of_kinds_that_nobody_knows_yet_are_counted() {
+    let folder = Folder::new("unknown");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+    pipe.enters((7, 7, 10, 0));
+    for kind in [63, 99, 63] {
+        pipe.event(kind, 0, &words(&[1]), (7, 7, 20, 0));
+    }
+    pipe.ran(0, &[(100, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    let warning =
+        |count, kind| format!("{count} records are of kind {kind}, which is not known here: what they say is left out");
+    assert_eq!(capture.warnings, [warning(2, 63), warning(1, 99)]);
+    assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
+fn what_a_guest_maps_is_not_that_of_the_host_process_with_its_pid() {
+    let folder = Folder::new("guest-pid");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/one");
+    pipe.enters((7, 7, 10, 0));
+    // `perf inject --guest-data` puts records of guests among those of the host, and says so in each (GUEST_USER).
+    let place = [words(&[USER, 4, 0x1000]), vec![0; 24], halves(&[5, 2])].concat();
+    pipe.event(10, 5, &[halves(&[7, 7]), place, text("/two")].concat(), (7, 7, 20, 0));
+    pipe.event(15, 1 << 13 | 4, &halves(&[0, 0]), (7, 7, 30, 0));
+    pipe.event(15, 4, &halves(&[0, 0]), (8, 8, 40, 0));
+    pipe.ran(0, &[(100, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
+fn a_process_that_was_there_before_has_its_own_mappings_alone() {
+    let folder = Folder::new("synthesized");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 0, 0), USER, 4, 0x1000, "/one");
+    // perf tells of the processes that it finds with FORK_EXEC.
+    pipe.event(7, 1 << 13, &[halves(&[8, 7, 8, 7]), words(&[0])].concat(), (7, 7, 0, 0));
+    pipe.maps((8, 8, 0, 0), USER + 0x1000, 4, 0x1000, "/two");
+    pipe.enters((8, 8, 10, 0));
+    pipe.ran(0, &[(100, USER + 0x1000), (200, USER)]);
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(8, vec![3, 0])]);
+}
+
+#[test]
+fn a_function_that_was_there_before_runs_where_a_copy_of_the_kernel_has_it() {
+    let folder = Folder::new("trampoline");
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    // perf tells of what it finds in /proc/kallsyms (KSYMBOL): of a trampoline it has no code.
+    let body = |address| [words(&[address]), halves(&[4, 1]), text("bpf_trampoline_6442464573")].concat();
+    pipe.event(17, 1, &body(KERNEL), (0, 0, 0, 0));
+    pipe.event(17, 1, &body(KERNEL + 0x1000), (0, 0, 0, 0));
+    pipe.ran(0, &[(100, KERNEL), (200, KERNEL + 0x1000)]);
+    let capture = pipe.open(&folder, kcore(&folder));
+    assert_eq!(runs(&capture), [(7, vec![2, 0])]);
+    let why = capture.memory().why_no_code(0, KERNEL + 0x1000);
+    assert!(why.starts_with("bpf_trampoline_6442464573: "), "{why}");
+}
+
+#[test]
+fn what_stood_in_the_kernel_is_told_by_the_first_change_on_whichever_core() {
+    let folder = Folder::new("poked-cores");
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    let poke = |old, new| [words(&[KERNEL]), vec![1, 0, 1, 0, old, new], vec![0; 6]].concat();
+    pipe.event(20, 1, &poke(0xc3, 0x90), (7, 7, 250, 0));
+    // Of another core, whose records come behind.
+    pipe.event(20, 1, &poke(0x90, 0xc3), (7, 7, 150, 1));
+    pipe.ran(0, &[(100, KERNEL), (200, KERNEL), (300, KERNEL)]);
+    assert_eq!(runs(&pipe.open(&folder, kcore(&folder))), [(7, vec![2, 1, 2])]);
+}
+
+#[test]
+fn processes_whose_mappings_perf_did_not_read_are_told() {
+    let folder = Folder::new("unread");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    let place = [words(&[USER, 4, 0x1000]), vec![0; 24], halves(&[5, 2])].concat();
+    pipe.event(10, 1 << 12 | 2, &[halves(&[7, 7]), place, text("/work")].concat(), (7, 7, 0, 0));
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER)]);
+    let warnings = pipe.open(&folder, Options::default()).warnings;
+    let what = "perf gave up to read what 1 processes had mapped: record with a larger --proc-map-timeout";
+    assert_eq!(warnings, [what]);
+}
+
+#[test]
+fn a_clock_that_perf_does_not_vouch_for_is_none() {
+    // AUXTRACE_INFO knows of no conversion; TIME_CONV: shift, mult, zero, cycles, mask, cap_user_time_zero.
+    const UNKNOWN: [u64; 11] = [1, 8, 0, 0, 0, 0, 0x400, 0x800, 3, 0, 1];
+    let folder = Folder::new("time-conv");
+    for (known, conversion) in [(0, None), (1, Some(1))] {
+        let mut pipe = Pipe::with(&UNKNOWN);
+        pipe.record(79, 0, &words(&[0, 1, 0, 0, 0, known]));
+        pipe.packets(0, 0, &[0; 8]);
+        let told = pipe.open(&folder, Options::default()).conversion;
+        assert_eq!(told.map(|told| told.mult), conversion);
+    }
+}
+
+#[test]
+fn a_new_thread_has_the_name_of_whoever_made_it_until_it_has_its_own() {
+    let folder = Folder::new("names");
+    let mut pipe = Pipe::new();
+    let comm =
+        |pipe: &mut Pipe, tid, name, tsc| pipe.event(3, 0, &[halves(&[7, tid]), text(name)].concat(), (7, tid, tsc, 0));
+    comm(&mut pipe, 7, "server", 5);
+    for tid in [8, 9] {
+        pipe.event(7, 0, &[halves(&[7, 7, tid, 7]), words(&[20])].concat(), (7, 7, 20, 0));
+    }
+    comm(&mut pipe, 9, "worker", 30);
+    pipe.packets(0, 0, &[0; 8]);
+    let names: Vec<_> = pipe.open(&folder, Options::default()).names.into_iter().collect();
+    assert_eq!(names, [(7, "server".to_owned()), (8, "server".to_owned()), (9, "worker".to_owned())]);
 }
 
 #[test]
