@@ -1,5 +1,9 @@
 //! What the fuzz targets share: inputs that hold code and a stream, and files in memory.
 
+mod beside;
+
+pub use beside::{Folder, FILE, NAMES};
+
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

@@ -1,5 +1,7 @@
 //! Writes the inputs that fuzzing begins with: `cargo run --example seeds`. What it found worth keeping stands beside them.
 
+mod beside;
+
 use pt_fuzz::CODE;
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
@@ -29,7 +31,8 @@ fn main() -> std::io::Result<()> {
     save("capture", streams.len() + 1, &griffin(&streams[1]))?;
     save("capture", streams.len() + 2, &perf_data(&streams[1], false))?;
     save("capture", streams.len() + 3, LLDB)?;
-    save("capture", streams.len() + 4, &perf_data(&streams[1], true))
+    save("capture", streams.len() + 4, &perf_data(&streams[1], true))?;
+    beside::inputs().iter().enumerate().try_for_each(|(number, input)| save("beside", number, input))
 }
 
 fn save(layer: &str, number: usize, bytes: &[u8]) -> std::io::Result<()> {

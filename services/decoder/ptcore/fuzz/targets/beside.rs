@@ -1,0 +1,31 @@
+//! Whatever stands beside a recording, it is one with streams that can be decoded, or an error.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pt_calls::Calls;
+use pt_capture::{list, open, Options};
+use pt_flow::Flow;
+use pt_fuzz::Folder;
+use std::cell::RefCell;
+
+thread_local! {
+    static FOLDER: RefCell<Folder> = RefCell::default();
+}
+
+fuzz_target!(|input: &[u8]| {
+    FOLDER.with_borrow_mut(|folder| {
+        let path = folder.hold(input);
+        let options =
+            Options { symbols: vec![folder.path().to_owned()], vmlinux: folder.found("vmlinux"), ..Options::default() };
+        let Ok(capture) = open(&path, &options) else { return };
+        let memory = capture.memory();
+        for stream in &capture.streams {
+            let mut calls = Calls::new(&memory);
+            Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
+            for function in &calls.finish().functions {
+                memory.describe(function.space, function.function, function.address);
+            }
+        }
+        list(&capture, &mut std::io::sink()).expect("a sink takes all");
+    });
+});
