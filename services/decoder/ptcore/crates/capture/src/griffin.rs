@@ -5,7 +5,7 @@
 use crate::fields::{Fields, Short};
 use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
 use pt_image::{Image, ImageError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub const MAGIC: &[u8] = &[0xee, 0xff, 0xc0, 0x51];
@@ -20,6 +20,11 @@ const IMAGE: u32 = 3;
 const XPAGE: u32 = 4;
 const UNMAP: u32 = 5;
 const FORK: u32 = 6;
+
+/// Forks of forks are followed this far.
+const MAX_ANCESTORS: usize = 64;
+/// Pages of all processes, with those of the processes that they were forked from, are taken up to this many bytes.
+const MAX_PAGES: usize = 1 << 30;
 
 /// Pages that touch become one section of at most this size.
 const MAX_SECTION: usize = 1 << 28;
@@ -36,17 +41,21 @@ struct Records<'d> {
 }
 
 pub fn read(path: &Path, data: &Bytes, _options: &Options) -> Result<Capture, CaptureError> {
-    let records = records(path, data)?;
+    let mut records = records(path, data)?;
     let mut capture = Capture::new(Kind::Griffin);
-    capture.warnings = records.warnings;
-    capture.names = records.names;
+    capture.warnings = std::mem::take(&mut records.warnings);
+    capture.names = std::mem::take(&mut records.names);
+    if records.inherited() > MAX_PAGES {
+        let what = format!("the pages of all processes have more than {MAX_PAGES} bytes, with those that they inherit");
+        return Err(CaptureError::damaged(path, 0, what));
+    }
     let mut images = BTreeMap::new();
     for (&tid, buffers) in &records.buffers {
         let pid = buffers.values().next().map_or(tid, |&(pid, _)| pid);
         let image = match images.get(&pid) {
             Some(&image) => image,
             None => {
-                let own = image_of(pid, &records.pages, &records.parents);
+                let own = image_of(records.line(pid), &records.pages);
                 capture.images.push(own.map_err(|error| CaptureError::damaged(path, 0, error.to_string()))?);
                 let number = capture.images.len() - 1;
                 images.insert(pid, number);
@@ -127,18 +136,32 @@ impl<'d> Records<'d> {
         }
         Ok(())
     }
+
+    /// A process and those that it was forked from.
+    fn line(&self, pid: u32) -> Vec<u32> {
+        let mut line = vec![pid];
+        while let Some(&parent) = self.parents.get(&line[line.len() - 1]).filter(|parent| !line.contains(parent)) {
+            if line.len() > MAX_ANCESTORS {
+                break;
+            }
+            line.push(parent);
+        }
+        line
+    }
+
+    /// Bytes of all processes that ran, with what they inherit.
+    fn inherited(&self) -> usize {
+        let of = |(&tid, buffers): (&u32, &BTreeMap<u64, (u32, &[u8])>)| {
+            buffers.values().next().map_or(tid, |first| first.0)
+        };
+        let pids: BTreeSet<u32> = self.buffers.iter().map(of).collect();
+        let pages = pids.into_iter().flat_map(|pid| self.line(pid)).filter_map(|pid| self.pages.get(&pid));
+        pages.flat_map(BTreeMap::values).map(|bytes| bytes.len()).sum()
+    }
 }
 
 /// The pages of a process over those of the processes it was forked from.
-fn image_of(
-    pid: u32,
-    pages: &BTreeMap<u32, BTreeMap<u64, &[u8]>>,
-    parents: &BTreeMap<u32, u32>,
-) -> Result<Image, ImageError> {
-    let mut line = vec![pid];
-    while let Some(&parent) = parents.get(&line[line.len() - 1]).filter(|parent| !line.contains(parent)) {
-        line.push(parent);
-    }
+fn image_of(line: Vec<u32>, pages: &BTreeMap<u32, BTreeMap<u64, &[u8]>>) -> Result<Image, ImageError> {
     let mut image = Image::new();
     for pid in line.into_iter().rev() {
         let Some(pages) = pages.get(&pid) else { continue };

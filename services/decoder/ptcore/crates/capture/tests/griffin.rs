@@ -38,3 +38,27 @@ fn a_record_that_is_too_long_is_named_by_its_offset() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(error.to_string().contains("at offset 0x8: a record of kind 4 says its size is 2147483647"), "{error}");
 }
+
+#[test]
+fn pages_that_are_inherited_far_too_often_are_refused() {
+    let folder = std::env::temp_dir().join(format!("pt-capture-griffin-forks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("forks.griffin");
+    let mut bytes = vec![0xee, 0xff, 0xc0, 0x51, 1, 0, 0, 0];
+    let mut record = |kind: u32, words: &[u64], rest: &[u8]| {
+        bytes.extend([kind, 8 + words.len() as u32 * 8 + rest.len() as u32].map(u32::to_le_bytes).concat());
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(rest);
+    };
+    const SIZE: u64 = 1 << 22;
+    record(4, &[1, 0x1000, SIZE], &vec![0x90; SIZE as usize]);
+    for pid in 2..300 {
+        record(6, &[1, 1, pid, pid], b"");
+        record(0, &[pid, pid, 0, 0], b"");
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let Err(error) = open(&path, &Options::default()) else { panic!("it must not be taken") };
+    std::fs::remove_dir_all(&folder).unwrap();
+    let what = "the pages of all processes have more than 1073741824 bytes, with those that they inherit";
+    assert!(error.to_string().ends_with(what), "{error}");
+}

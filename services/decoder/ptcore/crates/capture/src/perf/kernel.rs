@@ -4,11 +4,11 @@ use super::modules;
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
 use crate::files::{loaded, same_id, search, Files, Loaded};
-use crate::spaces::{Content, Mapping, Spaces, KERNEL};
+use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol};
 use pt_image::Binary;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +19,10 @@ const TEXT: u64 = 0xffff_ffff_8000_0000;
 const HALF: u64 = 1 << 63;
 /// A kcore's part is taken up to this size: text and modules have far less.
 const MAX_PART: u64 = 1 << 30;
+/// So many bytes of a kcore stand in several parts: what system calls enter by is mapped for each core.
+const MAX_SHARED: usize = 1 << 26;
+/// Code of modules is taken up to this size, of all together: a kernel has some tens of megabytes.
+const MAX_MODULES: u64 = 1 << 28;
 const OTHER: &str = "it is of another machine, or of another boot";
 
 /// What a recording says of the kernel that it was made under.
@@ -83,21 +87,25 @@ fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Ve
         Some(path) => functions(path, recorded)?,
         None => Vec::new(),
     };
-    let mapped = |part: &&Loaded| {
-        let ranges = recorded.mapped.iter().filter(|one| one.address >= HALF);
-        let mut ranges = ranges.map(|one| (one.address, one.address.saturating_add(one.size)));
-        ranges.any(|(start, end)| start < part.address.saturating_add(part.size) && part.address < end)
-    };
+    let mut mapped = Stretches::default();
+    for one in recorded.mapped.iter().filter(|one| one.address >= HALF && one.size > 0) {
+        mapped.add(one.address, one.address.saturating_add(one.size));
+    }
+    let mapped = |part: &Loaded| mapped.overlap(part.address, part.address.saturating_add(part.size));
     let code = parts.iter().filter(|part| part.size > 0 && part.size <= MAX_PART);
     let mut mappings = Vec::new();
+    let mut room = bytes.len() + MAX_SHARED;
     for part in code.filter(|part| part.address >= TEXT || mapped(part)) {
         let from = usize::try_from(part.offset).unwrap_or(usize::MAX);
         let code = bytes.part(from..from.saturating_add(part.size as usize));
         if code.is_empty() {
             continue;
         }
+        let overlap = || refuse("its parts have far more bytes than the file: it is no kcore".to_owned());
+        room = room.checked_sub(code.len()).ok_or_else(overlap)?;
         let end = part.address.saturating_add(code.len() as u64);
-        let inside: Vec<_> = functions.iter().filter(|one| (part.address..end).contains(&one.address)).collect();
+        let place = |address| functions.partition_point(|one| one.address < address);
+        let inside: Vec<_> = functions[place(part.address)..place(end)].iter().collect();
         mappings.push(elf::mapping("[kernel]", part.address, &code, &inside).map_err(refuse)?);
     }
     if mappings.is_empty() {
@@ -151,9 +159,18 @@ fn loaded_modules(
     warnings: &mut Vec<String>,
 ) -> Vec<Mapping> {
     let mut files = Files::new(&options.symbols);
-    let mut found = Vec::new();
+    let (mut found, mut refused, mut taken) = (Vec::new(), HashMap::new(), HashSet::new());
+    let mut room = MAX_MODULES;
     for module in recorded.mapped.iter().filter(|mapping| modules::is_module(&mapping.name)) {
         let name = &module.name;
+        if !taken.insert((name, module.address)) {
+            continue;
+        }
+        let refusal = (room == 0).then(|| format!("the modules before it have {MAX_MODULES} bytes of code"));
+        if let Some(reason) = refused.get(name).cloned().or(refusal) {
+            found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
+            continue;
+        }
         let build_id = recorded.build_ids.get(name).map_or("", String::as_str);
         let file = files
             .find(name, build_id)
@@ -165,11 +182,13 @@ fn loaded_modules(
                     warnings
                         .push(format!("{name}: {unknown} branches to functions that no symbol of the kernel names"));
                 }
+                room = room.saturating_sub(mapping.size);
                 found.push(mapping);
             }
             Err(reason) => {
                 let reason = format!("{reason}; a kcore would have its code");
                 warnings.push(format!("{name}: {reason}"));
+                refused.insert(name, reason.clone());
                 found.push(Mapping { content: Content::Missing { reason }, ..module.clone() });
             }
         }

@@ -11,6 +11,8 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTar
 use std::collections::HashMap;
 
 const CODE: u64 = object::elf::SHF_ALLOC.0 | object::elf::SHF_EXECINSTR.0;
+/// Bytes between sections, which are at multiples of up to a page: of all together.
+const MAX_GAPS: usize = 1 << 22;
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// Whether perf's name of a mapping is that of a module's file.
@@ -37,11 +39,19 @@ pub fn mapping(
     for section in &sections {
         code.resize(code.len().next_multiple_of(section.align().clamp(1, 4096) as usize), 0xcc);
         places.insert(section.index(), code.len() as u64);
-        code.extend(section.data().map_err(|error| error.to_string())?);
+        let data = section.data().map_err(|error| error.to_string())?;
+        if code.len() + data.len() > bytes.len() + MAX_GAPS {
+            return Err("its sections have more bytes than the file".to_owned());
+        }
+        code.extend(data);
     }
-    let mut unknown = 0;
+    let (mut unknown, mut relocations) = (0, 0);
     for section in &sections {
         for (offset, relocation) in section.relocations() {
+            relocations += 1;
+            if relocations > bytes.len() {
+                return Err("its relocations have more bytes than the file".to_owned());
+            }
             let RelocationFlags::Elf { r_type: R_X86_64_PC32 | R_X86_64_PLT32 } = relocation.flags() else { continue };
             let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
             let symbol = file.symbol_by_index(symbol).map_err(|error| error.to_string())?;

@@ -60,6 +60,24 @@ fn a_file_that_is_no_kcore_is_refused() {
     assert!(error.to_string().ends_with("it is no kcore"), "{error}");
 }
 
+#[test]
+fn a_kcore_whose_parts_are_the_same_bytes_over_and_over_is_refused() {
+    const SIZE: usize = 1 << 21;
+    let code = vec![0x90; SIZE];
+    let parts: Vec<_> = (0..40).map(|number| (BOOTED + SIZE as u64 * number, &code[..])).collect();
+    let mut file = kcore_of(&parts);
+    for number in 0..parts.len() {
+        // Where the bytes of the part stand in the file.
+        let offset = 64 + 56 * (2 + number) + 8;
+        file[offset..offset + 8].copy_from_slice(&0x1000u64.to_le_bytes());
+    }
+    file.truncate(0x1000 + SIZE);
+    let file = TemporaryFile::new(&file).unwrap();
+    let options = Options { kcore: Some(file.0.clone()), ..Options::default() };
+    let error = map(&mut Spaces::default(), &Recorded::default(), &options, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().ends_with("its parts have far more bytes than the file: it is no kcore"), "{error}");
+}
+
 /// A small kernel: its text is moved at boot (address space randomisation).
 const SOURCE: &str = "
     .text
