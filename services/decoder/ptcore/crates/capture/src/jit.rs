@@ -26,6 +26,12 @@ const CODE_MOVE: u32 = 1;
 /// Times are TSC ticks rather than nanoseconds.
 const FLAG_TSC: u64 = 1;
 
+/// Such a clock runs beside that of perf: where nothing took the place of other code that is no matter. The agent of perf for
+/// Java has the variable (tools/perf/jvmti/jvmti_agent.c of Linux).
+const DOUBT: &str =
+    "its times are not those of the TSC: when code took the place of other code is a guess; have them be \
+                     TSC times (JITDUMP_USE_ARCH_TIMESTAMP=1)";
+
 /// The file's name when it is a jitdump, which a program maps so that perf knows of it: `jit-PID.dump`.
 pub fn is_dump(name: &str) -> Option<&str> {
     let file = name.rsplit('/').next()?;
@@ -36,7 +42,7 @@ pub fn is_dump(name: &str) -> Option<&str> {
 /// The code of a jitdump by the time (TSC ticks) at which it was there.
 pub struct Dump {
     pub code: Vec<(u64, Mapping)>,
-    /// Why the dump was not read to its end.
+    /// Why the dump was not read to its end, or what of it is in doubt.
     pub damage: Option<String>,
 }
 
@@ -58,37 +64,36 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
     }
     let (_version, size) = (head.u32().map_err(text)?, head.u32().map_err(text)?);
     head.bytes(20).map_err(text)?;
-    let ticks = match (head.u64().map_err(text)? & FLAG_TSC, conversion) {
-        (0, Some(conversion)) => Some(conversion),
-        _ => None,
-    };
+    let tsc = head.u64().map_err(text)? & FLAG_TSC != 0;
+    let ticks = conversion.filter(|_| !tsc);
     let mut by_index = HashMap::new();
     let mut written = Written::new();
     let mut at = size as usize;
     // The program may have been stopped while it wrote: the last record need not be whole.
     while let Some((kind, time, body)) = record(data, at) {
         at += HEAD + body.len();
-        let tsc = ticks.map_or(time, |conversion| conversion.ticks(time));
+        let time = ticks.map_or(time, |conversion| conversion.ticks(time));
         let mut fields = Fields::new(body, 16);
         // A record that is damaged costs itself alone.
         match kind {
             CODE_LOAD => {
                 if let Ok((address, index, loaded)) = load(&mut fields) {
                     by_index.insert(index, loaded);
-                    written.load(tsc, address, loaded);
+                    written.load(time, address, loaded);
                 }
             }
             CODE_MOVE => {
                 if let Ok((address, index)) = moved(&mut fields) {
                     if let Some(&loaded) = by_index.get(&index) {
-                        written.again(tsc, address, loaded);
+                        written.again(time, address, loaded);
                     }
                 }
             }
             _ => {}
         }
     }
-    Ok(Dump { code: written.finish(), damage: damage(data, at) })
+    let doubt = (!tsc && written.replaced).then(|| DOUBT.to_owned());
+    Ok(Dump { code: written.finish(), damage: damage(data, at).or(doubt) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
@@ -186,6 +191,23 @@ mod tests {
         assert_eq!(code.len(), 1);
         let what = "says that it has 15 bytes, its head alone has 16: what follows is left out";
         assert_eq!(damage, Some(format!("the record at offset {second:#x} {what}")));
+    }
+
+    #[test]
+    fn times_of_another_clock_are_in_doubt_where_code_took_the_place_of_other_code() {
+        let load = |address, index| {
+            let mut body = numbers(&[address, address, 2, index]);
+            body.extend(b"made\0\x90\xc3");
+            (0, 100 * index, body)
+        };
+        let doubt = |ticks: bool, addresses: [u64; 2]| {
+            let mut file = dump(&[load(addresses[0], 1), load(addresses[1], 2)]);
+            file[32] = u8::from(ticks);
+            parse(&file, Conversion::new(1, 0, 0)).unwrap().damage
+        };
+        assert_eq!(doubt(false, [0x5000, 0x5001]).as_deref(), Some(DOUBT));
+        assert_eq!(doubt(false, [0x5000, 0x5002]), None);
+        assert_eq!(doubt(true, [0x5000, 0x5001]), None);
     }
 
     #[test]

@@ -34,6 +34,8 @@ struct Archive<'o> {
     binaries: HashMap<String, Result<Arc<Binary>, String>>,
     /// Those that stand in the code file, by offset and size.
     inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
+    /// What was read: several segments may name one object.
+    contents: HashMap<PathBuf, Bytes>,
     warnings: Vec<String>,
     /// What processes told of the code that they wrote, by pid.
     generated: HashMap<u32, Generated>,
@@ -50,9 +52,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
-    let (binaries, inside) = (HashMap::new(), HashMap::new());
+    let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), HashMap::new());
     let (warnings, generated) = (Vec::new(), HashMap::new());
-    let mut archive = Archive { folder, root, options, binaries, inside, warnings, generated, by_time: false };
+    let mut archive =
+        Archive { folder, root, options, binaries, inside, contents, warnings, generated, by_time: false };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -269,8 +272,14 @@ impl Archive<'_> {
         Ok(if path.starts_with("raw") && own.is_file() { own } else { self.root.join(path) })
     }
 
-    fn file(&self, key: &Node) -> Result<Bytes, CaptureError> {
-        content(&self.path(key)?)
+    fn file(&mut self, key: &Node) -> Result<Bytes, CaptureError> {
+        let path = self.path(key)?;
+        if let Some(known) = self.contents.get(&path) {
+            return Ok(known.clone());
+        }
+        let read = content(&path)?;
+        self.contents.insert(path, read.clone());
+        Ok(read)
     }
 
     /// All changes of a process, in the order of their epochs, and from which TSC on which of them holds.

@@ -23,6 +23,8 @@ pub struct Written<'d> {
     room: usize,
     /// Files that may still be made.
     files: usize,
+    /// Code took the place of other code.
+    pub replaced: bool,
 }
 
 struct New<'d> {
@@ -34,13 +36,21 @@ struct New<'d> {
 
 impl<'d> Written<'d> {
     pub fn new() -> Self {
-        Written { next: Vec::new(), taken: BTreeMap::new(), mappings: Vec::new(), room: MAX_MOVED, files: MAX_FILES }
+        Written {
+            next: Vec::new(),
+            taken: BTreeMap::new(),
+            mappings: Vec::new(),
+            room: MAX_MOVED,
+            files: MAX_FILES,
+            replaced: false,
+        }
     }
 
     pub fn load(&mut self, tsc: u64, address: u64, (name, code): Loaded<'d>) {
         let Some(end) = address.checked_add(code.len() as u64).filter(|&end| end > address) else { return };
         // In one file an address has one content.
         let overlaps = self.taken.range(..end).next_back().is_some_and(|(_, &taken)| taken > address);
+        self.replaced |= overlaps;
         if overlaps || self.next.len() >= MAX_FUNCTIONS {
             self.close();
         }

@@ -27,6 +27,8 @@ pub struct Records {
     /// Records that were compressed, unpacked.
     pub unpacked: Vec<u8>,
     packed: Vec<(usize, usize)>,
+    /// It has hardware traces of another kind.
+    foreign: bool,
     /// Bytes of the last packets that the file ends before.
     missing: u64,
     /// Bytes that were unpacked to `unpacked`, of all files.
@@ -90,7 +92,10 @@ impl Records {
                     self.conversion = info.conversion.or(self.conversion);
                     self.info = Some(info);
                 }
-                Err(kind) => self.warnings.push(format!("hardware trace of type {kind} is no Intel PT: left out")),
+                Err(kind) => {
+                    self.foreign = true;
+                    self.warnings.push(format!("hardware trace of type {kind} is no Intel PT: left out"));
+                }
             },
             kind::TIME_CONV => self.conversion = time_conversion(record.body).or(self.conversion),
             kind::HEADER_ATTR => {
@@ -194,6 +199,9 @@ impl Records {
     /// All packet streams.
     pub fn join(&mut self, file: &Bytes) -> Result<Vec<Joined>, CaptureError> {
         let mut streams = std::mem::take(&mut self.streams);
+        if self.foreign && self.info.is_none() {
+            return Ok(Vec::new());
+        }
         if self.attributes.sample_packets() {
             let sample = |record: &Record<'_>| {
                 let sample = (record.kind == kind::SAMPLE).then(|| Sample::read(record.body, &self.attributes).ok());

@@ -17,7 +17,7 @@ struct Files {
 /// By pid; and what of them is missing or cannot be used. `file`: the content of an object.
 pub fn read(
     manifest: &Node,
-    file: impl Fn(&Node) -> Result<Bytes, CaptureError>,
+    mut file: impl FnMut(&Node) -> Result<Bytes, CaptureError>,
 ) -> Result<(HashMap<u32, Generated>, Vec<String>), CaptureError> {
     let (mut files, mut warnings) = (BTreeMap::<u32, Files>::new(), Vec::new());
     for told in manifest.elements("jit")? {

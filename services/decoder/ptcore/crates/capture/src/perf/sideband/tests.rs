@@ -165,6 +165,18 @@ fn processes_whose_mappings_perf_did_not_read_are_told() {
 }
 
 #[test]
+fn hardware_traces_of_another_kind_are_no_packets() {
+    let folder = Folder::new("spe");
+    // Arm SPE.
+    let mut pipe = Pipe::with(&[4, 8, 0]);
+    pipe.packets(0, 0, &[0; 64]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.streams.len(), 0);
+    assert_eq!(capture.warnings[0], "hardware trace of type 4 is no Intel PT: left out");
+    assert!(capture.warnings[1].starts_with("perf recorded no Processor Trace"), "{:?}", capture.warnings);
+}
+
+#[test]
 fn a_clock_that_perf_does_not_vouch_for_is_none() {
     // AUXTRACE_INFO knows of no conversion; TIME_CONV: shift, mult, zero, cycles, mask, cap_user_time_zero.
     const UNKNOWN: [u64; 11] = [1, 8, 0, 0, 0, 0, 0x400, 0x800, 3, 0, 1];
