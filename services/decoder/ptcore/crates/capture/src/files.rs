@@ -18,18 +18,36 @@ pub struct Files {
     search: Search,
     /// By path, and whether the paths in it are looked at.
     opened: HashMap<(PathBuf, bool), Result<Arc<Binary>, String>>,
+    /// By path and build id: recordings map the same files over and over.
+    found: HashMap<(String, String), Result<Arc<Binary>, String>>,
     /// How many bytes may still be unpacked.
     room: u64,
 }
 
 impl Files {
     pub fn new(folders: &[PathBuf]) -> Self {
-        Files { folders: folders.to_vec(), search: search(folders), opened: HashMap::new(), room: MAX_ALL_UNPACKED }
+        Files {
+            folders: folders.to_vec(),
+            search: search(folders),
+            opened: HashMap::new(),
+            found: HashMap::new(),
+            room: MAX_ALL_UNPACKED,
+        }
     }
 
     /// The binary that was at `path` on the recorded machine; the build id in hex, empty when it is not known. The
     /// error says why there is none.
     pub fn find(&mut self, path: &str, build_id: &str) -> Result<Arc<Binary>, String> {
+        let key = (path.to_owned(), build_id.to_owned());
+        if let Some(known) = self.found.get(&key) {
+            return known.clone();
+        }
+        let found = self.look_for(path, build_id);
+        self.found.insert(key, found.clone());
+        found
+    }
+
+    fn look_for(&mut self, path: &str, build_id: &str) -> Result<Arc<Binary>, String> {
         let mut refusal = None;
         for candidate in self.candidates(path, build_id) {
             if !candidate.is_file() {

@@ -2,7 +2,7 @@
 
 use crate::jit::{self, Dump, PerfMap};
 use crate::Conversion;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,10 +11,8 @@ const MAX_FUNCTIONS: usize = 1 << 21;
 
 pub struct Written<'o> {
     folders: &'o [PathBuf],
-    /// By the name under which they were mapped.
-    dumps: HashMap<String, Result<Arc<Dump>, String>>,
-    /// Pids, and the dumps that are theirs.
-    taken: HashSet<(u32, String)>,
+    /// Whose they are.
+    taken: HashMap<String, u32>,
     functions: usize,
     /// By pid.
     names: HashMap<u32, Arc<PerfMap>>,
@@ -26,8 +24,7 @@ impl<'o> Written<'o> {
     pub fn new(folders: &'o [PathBuf]) -> Self {
         Written {
             folders,
-            dumps: HashMap::new(),
-            taken: HashSet::new(),
+            taken: HashMap::new(),
             functions: 0,
             names: HashMap::new(),
             warnings: Vec::new(),
@@ -36,17 +33,24 @@ impl<'o> Written<'o> {
 
     /// The jitdump `file`, which the process mapped as `name`; without code where that is told already.
     pub fn dump(&mut self, pid: u32, name: &str, file: &str, conversion: Option<Conversion>) -> Result<Dump, String> {
-        if !self.taken.insert((pid, name.to_owned())) {
-            return Ok(Dump { code: Vec::new(), damage: None });
+        match self.taken.insert(name.to_owned(), pid) {
+            Some(owner) if owner == pid => return Ok(Dump { code: Vec::new(), damage: None }),
+            // Each writes its own. Processes of several containers have the same pids, and files of the same name.
+            Some(owner) => {
+                self.taken.insert(name.to_owned(), owner);
+                return Err(format!("it is taken for that of process {owner}, others have another of this name"));
+            }
+            None => {}
         }
-        let read = || jit::read(name, file, self.folders, conversion).map(Arc::new);
-        let dump = Arc::clone(self.dumps.entry(name.to_owned()).or_insert_with(read).as_ref().map_err(Clone::clone)?);
+        let mut dump = jit::read(name, file, self.folders, conversion)?;
         let room = MAX_FUNCTIONS - self.functions;
-        let code = dump.code.iter().take(room).cloned().collect::<Vec<_>>();
-        self.functions += code.len();
-        let too_many = || format!("functions behind the first {MAX_FUNCTIONS} of all jitdumps are left out");
-        let left_out = (code.len() < dump.code.len()).then(too_many);
-        Ok(Dump { code, damage: left_out.or_else(|| dump.damage.clone()) })
+        if dump.code.len() > room {
+            let what = format!("functions behind the first {MAX_FUNCTIONS} of all jitdumps are left out");
+            dump.damage.get_or_insert(what);
+            dump.code.truncate(room);
+        }
+        self.functions += dump.code.len();
+        Ok(dump)
     }
 
     /// The perf map of a process, empty where there is none.

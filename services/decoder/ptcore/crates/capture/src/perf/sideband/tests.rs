@@ -610,6 +610,27 @@ fn memory_that_is_made_executable_again_keeps_the_code_that_a_jitdump_told() {
 }
 
 #[test]
+fn a_jitdump_is_that_of_the_first_process_that_maps_it() {
+    let folder = Folder::new("owner");
+    let head = [halves(&[7, 7]), words(&[USER, USER, 4, 1]), b"made\0".to_vec()].concat();
+    let load = [halves(&[0, 16 + head.len() as u32 + 4]), words(&[20]), head, NOP_RET.to_vec()].concat();
+    folder.add("jit-1.dump", &[halves(&[0x4a69_5444, 1, 40, 62, 0, 1]), words(&[0, 1]), load].concat());
+    let mut pipe = Pipe::new();
+    // In containers they are both 1.
+    for pid in [7, 8] {
+        pipe.maps((pid, pid, 5, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-1.dump");
+    }
+    pipe.enters((8, 8, 10, 0));
+    pipe.leaves((8, 8, 150, 0));
+    pipe.enters((7, 7, 160, 0));
+    pipe.ran(0, &[(200, USER), (300, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    let what = "it is taken for that of process 7, others have another of this name";
+    assert_eq!(capture.warnings, [format!("/tmp/jit-1.dump, mapped 1 times: {what}")]);
+    assert_eq!(runs(&capture), [(7, vec![2, 2])]);
+}
+
+#[test]
 fn a_program_that_takes_the_place_of_written_code_runs_there() {
     let folder = Folder::new("replaced");
     program(&folder, "two", &TWO_NOPS_RET);
