@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pt_calls::Calls;
-use pt_capture::{list, open, Options};
+use pt_capture::{list, open, pieces, Options};
 use pt_flow::Flow;
 use pt_fuzz::Folder;
 use std::cell::RefCell;
@@ -20,6 +20,7 @@ fuzz_target!(|input: &[u8]| {
         let Ok(capture) = open(&path, &options) else { return };
         let memory = capture.memory();
         for stream in &capture.streams {
+            pieces(stream, &capture.config, 64);
             let mut calls = Calls::new(&memory);
             Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
             for function in &calls.finish().functions {

@@ -20,22 +20,26 @@ pub fn inputs() -> Vec<Vec<u8>> {
     let names = format!("{KERNEL:x} T _text\n{:x} t second\t[net]\n", KERNEL + 8);
     let kallsyms = ("kcore_dir/kallsyms", names.into_bytes());
     let vmlinux = ("vmlinux", elf(0xffff_ffff_8100_0000, MIXED));
-    let module = ("net.ko", elf(0, MIXED));
+    let module = ("net.ko", module());
     let [mut whole, mut head] = [Records::new(), Records::new()];
     whole.kernel();
     whole.program();
     head.kernel();
     head.program();
-    let rest = Records(whole.0[head.0.len()..].to_vec()).ran();
+    let rest = Records(Vec::new()).ran();
+    let packed = Records::new().packed(&Records(head.0[Records::new().0.len()..].to_vec())).ran();
     let whole = whole.ran();
     let loose = Records::new().0[16..].to_vec();
     vec![
         input(&whole.0, &[&program, &jitted, &mapped, &kcore, &kallsyms]),
         input(&whole.0, &[&program, &vmlinux, &module]),
         input(&head.0, &[&("data.0", rest.0), &program, &kcore]),
+        input(&packed.0, &[&program]),
+        input(&Records::sampled().0, &[&program]),
         input(&packets(&[CODE]), &[&("loose.sideband.pevent", loose), &program]),
         input(BUNDLE, &[&program, &("switches", switches()), &("data.0", packets(&[CODE]))]),
         input(MANIFEST, &[&("maps", MAPS.to_vec()), &("code", padded(MIXED)), &("data.0", packets(&[CODE]))]),
+        input(CORE, &[&("maps", MAPS.to_vec()), &("data.0", packets(&[CODE, CODE])), &("switches", turns())]),
     ]
 }
 
@@ -78,6 +82,40 @@ impl Records {
         self.0.extend(body);
     }
 
+    /// Samples of sched:sched_switch, and those that packets lead up to (`perf record --aux-sample`).
+    fn sampled() -> Self {
+        // IDENTIFIER TID TIME CPU, with AUX or RAW.
+        const USUAL: u64 = 1 << 16 | 0x86;
+        const FORMAT: &str = "name: sched_switch\nID: 314\nformat:\n\tfield:pid_t prev_pid;\toffset:8;\n\
+                              \tfield:pid_t next_pid;\toffset:16;\nprint fmt: \"\"\n";
+        let mut records = Records([&b"PERFILE2"[..], &words(&[16])].concat());
+        for (kind, config, has, id) in [(8, 0, 1 << 20, 77), (2, 314, 1 << 10, 78)] {
+            let attribute = words(&[config, 0, USUAL | has, 0, 1 << 18, 0, 0, id]);
+            records.add(64, 0, &[halves(&[kind, 64]), attribute].concat());
+        }
+        records.add(70, 0, &words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 1, 0, 1]));
+        records.add(66, 0, &halves(&[FORMAT.len() as u32, 0]));
+        records.0.extend(FORMAT.bytes());
+        records.0.resize(records.0.len().next_multiple_of(8), 0);
+        let place = [words(&[7 | 7 << 32, CODE, 0x1000, CODE_AT]), vec![0; 24], halves(&[5, 2])].concat();
+        records.add(10, 2, &[place, text("/work"), words(&[7 | 7 << 32, 5, 0, 77])].concat());
+        for (time, leaves, enters) in [(50, 0, 7), (150, 7, 8)] {
+            let raw = [halves(&[20]), words(&[0, leaves, enters])].concat();
+            records.add(9, 0, &[words(&[78, 7 | 7 << 32, time, 0]), raw, vec![0; 4]].concat());
+        }
+        let packets = packets(&[CODE]);
+        records.add(9, 0, &[words(&[77, 7 | 7 << 32, 400, 0, packets.len() as u64]), packets].concat());
+        records
+    }
+
+    /// Records in one of perf's own (COMPRESSED): a zstd stream of one block of bytes as they are (RFC 8878).
+    fn packed(mut self, records: &Records) -> Self {
+        let block = (records.0.len() as u32) << 3;
+        let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x58][..], &block.to_le_bytes()[..3]].concat();
+        self.add(81, 0, &[&head[..], &records.0].concat());
+        self
+    }
+
     /// A record of the kernel, with its sample id.
     fn event(&mut self, kind: u32, misc: u16, body: &[u8], pid: u32, tsc: u64) {
         let id = [halves(&[pid, pid]), words(&[tsc, 0])].concat();
@@ -94,6 +132,12 @@ impl Records {
             let place = [halves(&[u32::MAX, 0]), words(&[address, 0x1000, offset])].concat();
             self.event(1, 1, &[place, text(name)].concat(), u32::MAX, 0);
         }
+        // BPF_PROG_INFO: one program of one function (`struct perf_bpil`, `struct bpf_prog_info`).
+        let mut info = vec![0; 224];
+        info[104..128].copy_from_slice(&words(&[1 | 1 << 32, 24, 32]));
+        let arrays = [padded(MIXED), vec![0; 4], words(&[KERNEL + 0x2000, MIXED.len() as u64])].concat();
+        let head = [words(&[25]), halves(&[1, 224, arrays.len() as u32]), words(&[0b11001])].concat();
+        self.add(80, 0, &[head, info, arrays, vec![0; 4]].concat());
         // KSYMBOL, TEXT_POKE.
         self.event(17, 1, &[words(&[KERNEL + 0x2000, 4 | 1 << 32]), text("bpf_prog_1")].concat(), 7, 20);
         self.event(20, 1, &[words(&[KERNEL]), vec![1, 0, 1, 0, 0x90, 0xc3, 0, 0, 0, 0, 0, 0]].concat(), 7, 150);
@@ -169,6 +213,35 @@ fn elf(address: u64, code: &[u8]) -> Vec<u8> {
     file
 }
 
+/// A kernel module that calls a function of the kernel (System V ABI, chapter 4, and the relocations of x86-64).
+fn module() -> Vec<u8> {
+    const CALL: [u8; 8] = [0xe8, 0, 0, 0, 0, 0xc3, 0xcc, 0xcc];
+    const NAMES: &[u8] = b"\0.text\0.rela\0_text\0work\0\0\0\0\0\0\0\0\0";
+    let symbols = [words(&[0; 3]), words(&[1 << 36 | 13, 0, 0]), words(&[0x1_0012 << 32 | 19, 0, 6])].concat();
+    let relocation = words(&[1, 1 << 32 | 4, u64::MAX - 3]);
+    let parts: [&[u8]; 4] = [&CALL, &relocation, &symbols, NAMES];
+    let table = 64 + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend(words(&[1 | 62 << 16 | 1 << 32, 0, 0, table, 64 << 32, 64 << 16 | 5 << 32 | 4 << 48]));
+    file.extend(parts.concat());
+    let kinds =
+        [[1 | 1 << 32, 6, 0, 0], [7 | 4 << 32, 0, 3 | 1 << 32, 24], [2 << 32, 0, 4 | 1 << 32, 24], [3 << 32, 0, 0, 0]];
+    file.extend([0; 64]);
+    let mut at = 64;
+    for (part, [kind, flags, link, entry]) in parts.iter().zip(kinds) {
+        file.extend(words(&[kind, flags, 0, at, part.len() as u64, link, 8, entry]));
+        at += part.len() as u64;
+    }
+    file
+}
+
+/// Records of a core in a session: TSC, core, pid, tid, whether it arrives (`struct permille_switch`).
+fn turns() -> Vec<u8> {
+    [(50, 7, 1), (150, 7, 0), (160, 8, 1)]
+        .map(|(tsc, pid, enters)| [words(&[tsc]), halves(&[0, pid, pid, enters])].concat())
+        .concat()
+}
+
 /// Records of a core in a bundle of LLDB.
 fn switches() -> Vec<u8> {
     let mut records = Records(Vec::new());
@@ -187,6 +260,10 @@ const BUNDLE: &[u8] = br#"{"type":"intel-pt","cpuInfo":{"vendor":"GenuineIntel",
 const MANIFEST: &[u8] = br#"{"version":1,"session_id":"x","backend":"pt","pt":{"family":6,"model":79,"stepping":1},
 "code":{"key":"raw/x/code"},"maps":{"key":"raw/x/maps"},"threads":[{"tid":7,"name":"work"}],
 "segments":[{"key":"raw/x/data.0","pid":7,"tid":7,"epochs":[[0,0],[40,1]],"turns":[]}]}"#;
+
+const CORE: &[u8] = br#"{"version":1,"session_id":"x","backend":"pt","pt":{"family":6,"model":79,"stepping":1},
+"code":{"key":"raw/x/maps"},"maps":{"key":"raw/x/maps"},"switches":{"key":"raw/x/switches"},"clock":{"tsc0":1},
+"segments":[{"key":"raw/x/data.0","kind":"core","core":0,"pid":0,"tid":0}]}"#;
 
 const MAPS: &[u8] = br#"{"processes":[{"pid":7,"changes":[
 {"event":"code","epoch":0,"address":4198400,"size_bytes":20},{"event":"unmap","epoch":1,"address":4198400,"size_bytes":8},
