@@ -125,7 +125,7 @@ apiserver:
 store-server:
 	deploy/images/store/build
 
-fuzz: | $(VENV)/.system ## One million mutated inputs into the layers that read bytes of others
+fuzz: | $(VENV)/.system ## More than a million mutated inputs into the layers that read bytes of others
 	services/decoder/ptcore/fuzz/run all 200000
 
 kmod: ## The kernel module, against the kernel headers that are installed

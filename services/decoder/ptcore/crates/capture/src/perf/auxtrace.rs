@@ -149,6 +149,7 @@ mod tests {
         // LOST and LOST_SAMPLES: records that found no room.
         pipe.event(2, 0, &words(&[1, 40]), (7, 7, 20, 3));
         pipe.event(13, 0, &words(&[2]), (7, 7, 20, 3));
+        pipe.event(13, 1 << 15, &words(&[1000]), (7, 7, 20, 3));
         pipe.packets(3, 0, &[0; 32]);
         let capture = pipe.open(&folder, Options::default());
         assert_eq!(capture.streams[0].lost, [8, 24]);

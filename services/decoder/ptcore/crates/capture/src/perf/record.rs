@@ -42,8 +42,8 @@ pub mod kind {
     pub const HEADER_FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
-    /// The last one of perf that is known: BPF_METADATA.
-    pub const LAST: u32 = 84;
+    /// The last one of perf that is known: SCHEDSTAT_DOMAIN.
+    pub const LAST: u32 = 86;
     /// Records from here on are perf's own: no sample id stands behind them.
     pub const USER: u32 = 64;
 }
@@ -57,6 +57,8 @@ const MISC_PROC_MAP_PARSE_TIMEOUT: u16 = 1 << 12;
 /// MMAP_DATA, COMM_EXEC, FORK_EXEC, SWITCH_OUT: one bit, by kind.
 const MISC_13: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+/// A BPF filter left them out: they were not wanted (tools/lib/perf/include/perf/event.h of Linux).
+const MISC_LOST_SAMPLES_BPF: u16 = 1 << 15;
 
 /// What the kernel tells about processes, in the order and with the names of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +177,7 @@ impl<'d> Record<'d> {
                 fields.u64()?;
                 Event::Lost { count: fields.u64()? }
             }
+            kind::LOST_SAMPLES if self.misc & MISC_LOST_SAMPLES_BPF != 0 => Event::Other,
             kind::LOST_SAMPLES => Event::Lost { count: fields.u64()? },
             kind::KSYMBOL => {
                 let (address, size, _) = (fields.u64()?, fields.u32()?, fields.u16()?);

@@ -22,13 +22,7 @@ pub struct Written<'o> {
 
 impl<'o> Written<'o> {
     pub fn new(folders: &'o [PathBuf]) -> Self {
-        Written {
-            folders,
-            taken: HashMap::new(),
-            functions: 0,
-            names: HashMap::new(),
-            warnings: Vec::new(),
-        }
+        Written { folders, taken: HashMap::new(), functions: 0, names: HashMap::new(), warnings: Vec::new() }
     }
 
     /// The jitdump `file`, which the process mapped as `name`; without code where that is told already.
