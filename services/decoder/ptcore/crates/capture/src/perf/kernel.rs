@@ -30,6 +30,8 @@ const OTHER: &str = "it is of another machine, or of another boot";
 pub struct Recorded {
     /// What perf says is mapped where: the kernel itself, and its modules.
     pub mapped: Vec<Mapping>,
+    /// Functions that came to the kernel before the recording began, without their code: a copy of the kernel may have it.
+    pub symbols: Vec<Mapping>,
     /// Where a symbol of the kernel was.
     pub symbol: Option<(String, u64)>,
     /// Of the kernel, in hex; empty where it is not known.
@@ -50,7 +52,10 @@ pub fn map(
         content: Content::Missing { reason: reason.to_owned() },
         ..mapping.clone()
     };
-    let all_missing = |reason: &str| recorded.mapped.iter().map(|mapping| missing(mapping, reason)).collect();
+    let all_missing = |reason: &str| {
+        let mapped = recorded.mapped.iter().map(|mapping| missing(mapping, reason));
+        mapped.chain(recorded.symbols.iter().cloned()).collect()
+    };
     let mappings: Vec<Mapping> = if let Some(path) = &options.kcore {
         let mut mappings: Vec<_> = all_missing(&format!("{} has no code there", path.display()));
         mappings.extend(kcore(path, recorded, options.kallsyms.as_deref())?);

@@ -42,8 +42,6 @@ struct Sideband<'o> {
     damaged: u64,
     kernel: kernel::Recorded,
     pokes: Pokes,
-    /// Functions that the kernel had before the recording began, without their code.
-    symbols: Vec<Mapping>,
     /// Records of kinds that are not known, by kind.
     unknown: BTreeMap<u32, u64>,
     /// Processes whose mappings perf did not read to their end.
@@ -168,7 +166,6 @@ impl<'o> Sideband<'o> {
             damaged: 0,
             kernel: kernel::Recorded::default(),
             pokes: Pokes::default(),
-            symbols: Vec::new(),
             unknown: BTreeMap::new(),
             unread: 0,
             same_kernel: false,
@@ -266,8 +263,7 @@ impl<'o> Sideband<'o> {
                 let mapping = Mapping { address, size: size.into(), name, content };
                 self.pokes.came(tsc, address, size.into());
                 match mapping.content {
-                    // A copy of the kernel may have it.
-                    Content::Missing { .. } if tsc == 0 => self.symbols.push(mapping),
+                    Content::Missing { .. } if tsc == 0 => self.kernel.symbols.push(mapping),
                     _ => self.spaces.map(KERNEL, tsc, mapping),
                 }
             }
@@ -339,7 +335,6 @@ impl<'o> Sideband<'o> {
             self.spaces.map(KERNEL, tsc, mapping);
         }
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
-        self.spaces.first(KERNEL, std::mem::take(&mut self.symbols));
         capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
         capture.warnings.append(&mut self.written.warnings);
         for ((name, reason), times) in &self.missing {

@@ -126,6 +126,8 @@ fn a_function_that_was_there_before_runs_where_a_copy_of_the_kernel_has_it() {
     let folder = Folder::new("trampoline");
     let mut pipe = Pipe::new();
     pipe.enters((7, 7, 10, 0));
+    let place = [halves(&[u32::MAX, 0]), words(&[KERNEL, 1 << 28, KERNEL])].concat();
+    pipe.event(1, 1, &[place, text("[kernel.kallsyms]_text")].concat(), (u32::MAX, 0, 0, 0));
     // perf tells of what it finds in /proc/kallsyms (KSYMBOL): of a trampoline it has no code.
     let body = |address| [words(&[address]), halves(&[4, 1]), text("bpf_trampoline_6442464573")].concat();
     pipe.event(17, 1, &body(KERNEL), (0, 0, 0, 0));
