@@ -43,6 +43,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         self.changed = asyncio.Condition()
         self.go_on = asyncio.Event()
         self.period_s = 0.0
+        self.raw_bytes = RAW_BYTES
         self.fail_with: tuple[str, str, str] | None = None
         self.ends_after_plan = 0
         self.plans = 0
@@ -122,7 +123,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
         await self.go_on.wait()
         await asyncio.sleep(self.period_s)
         session.end_time.GetCurrentTime()
-        session.raw_bytes = RAW_BYTES
+        session.raw_bytes = self.raw_bytes
         await self._become(session, Session.STATE_STORING)
         session.stored_bytes = 1 << 20
         if self.fail_with is not None:

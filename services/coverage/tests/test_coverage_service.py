@@ -142,6 +142,7 @@ async def test_fifty_starts_at_once_all_come_to_their_end(
 ) -> None:
     await known_as_light(etcd, "worker")
     controller.processes = dict.fromkeys(range(1000, 1050), "worker")
+    controller.raw_bytes = 1 << 10
     controller.go_on.set()
     begun = await asyncio.gather(*(coverage.begin(f"r{pid}", pids=(pid,)) for pid in controller.processes))
     results = [result_of(operation) for operation in await asyncio.gather(*(coverage.wait(o.name) for o in begun))]

@@ -203,12 +203,22 @@ def test_whatever_was_seen_an_estimate_is_finite_and_within_the_budget(
     assert rates.decoding_ms(expected) >= 0
 
 
-@given(st.integers(1, 60_000), st.integers(1 << 20, 1 << 36))
+@given(st.integers(100, 60_000), st.integers(1 << 20, 1 << 36))
 def test_a_steady_target_is_estimated_exactly(recorded_ms: int, raw_bytes: int) -> None:
     rates = Rates()
     for _ in range(3):
         rates = rates.after(Observation(1, recorded_ms, raw_bytes, 0, 5000))
     assert abs(rates.expected_bytes(1, recorded_ms, 0) - raw_bytes) <= 1
+
+
+def test_a_burst_of_a_millisecond_is_no_rate_but_many_of_them_are() -> None:
+    steady = Rates().after(Observation(1, 1000, 1_000_000, 0, 600))
+    assert steady.after(Observation(1, 1, 5_000_000, 0, 600)).bytes_per_second < 25e6
+    assert steady.after(Observation(1, 50, 5_000_000, 0, 600)).bytes_per_second == pytest.approx(20.8e6)
+    bursts = Rates()
+    for _ in range(2000):
+        bursts = bursts.after(Observation(1, 1, 5_000, 0, 600))
+    assert bursts.bytes_per_second == pytest.approx(5e6, rel=0.01)
 
 
 def test_a_session_is_recorded_by_what_its_node_says_of_its_process() -> None:

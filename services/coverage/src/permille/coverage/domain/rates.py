@@ -12,6 +12,8 @@ FIRST_DECODED_BYTES_PER_SECOND = 20e6
 DECODE_FLOOR_MS = 500
 # The weight of the newest session: the last five or so decide.
 _NEWEST = 0.4
+# A recording that was shorter counts less: of a millisecond one sees how the recording begins, no rate.
+_WHOLE_MS = 100
 # What is left of the largest number of blocks after a session with fewer.
 _KEPT = 0.95
 
@@ -46,10 +48,14 @@ class Rates:
     blocks: float | None = None
 
     def after(self, seen: Observation) -> Rates:
-        """The rates with one more session in them: an exponentially weighted mean; the first one replaces the guess."""
+        """The rates with one more session in them: an exponentially weighted mean; the first one replaces the guess.
+
+        A session of less than 100 ms counts by its share of that, for the bytes that were written per second.
+        """
         if seen.recorded_ms <= 0 or seen.processes <= 0:
             return self
         weight = _NEWEST if self.sessions else 1.0
+        written_weight = weight * min(1.0, seen.recorded_ms / _WHOLE_MS)
         # What was lost would have been written with larger buffers: it belongs to the target's rate.
         written = (seen.raw_bytes + seen.lost_bytes) * 1000 / (seen.recorded_ms * seen.processes)
         work_ms = max(seen.decode_ms - DECODE_FLOOR_MS, 1)
@@ -59,7 +65,7 @@ class Rates:
         if seen.blocks is not None:
             blocks = max(float(seen.blocks), _KEPT * (blocks or 0.0))
         return Rates(
-            bytes_per_second=self.bytes_per_second + weight * (written - self.bytes_per_second),
+            bytes_per_second=self.bytes_per_second + written_weight * (written - self.bytes_per_second),
             decoded_bytes_per_second=self.decoded_bytes_per_second + weight * (decoded - self.decoded_bytes_per_second),
             sessions=self.sessions + 1,
             blocks=blocks,

@@ -72,8 +72,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     pub(super) fn lose(&mut self, lost: Loss) {
-        if lost.reason == Reason::BeforeFirstPsb && lost.size == 0 {
-            return;
+        if lost.reason == Reason::BeforeFirstPsb {
+            if lost.size == 0 {
+                return;
+            }
+            // No fault has ended the flow here that would be counted.
+            self.statistics.errors += 1;
         }
         self.statistics.lost_bytes += lost.size as u64;
         self.sink.loss(&Loss { tsc1: self.events.time.now(), ..lost });
