@@ -191,12 +191,15 @@ async def test_only_the_owner_may_change_an_operation(etcd: Etcd) -> None:
         other.update(operation.name, "X"),
         other.finish(operation.name, Result()),
         other.save(operation.name, b""),
+        other.require_owned(operation.name),
     ):
         with pytest.raises(Aborted, match="owned by another"):
             await change
+    await store.require_owned(operation.name)
     await store.finish(operation.name, Result())
-    with pytest.raises(Aborted):
-        await store.finish(operation.name, Result())
+    for change in (store.finish(operation.name, Result()), store.require_owned(operation.name)):
+        with pytest.raises(Aborted):
+            await change
 
 
 async def test_a_start_after_the_lease_has_run_out_takes_a_new_one(etcd: Etcd) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+from collections.abc import AsyncIterable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.part_rows import Part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.mesh.errors import Aborted, Unavailable
-from permille.mesh.store import ObjectStore
+from permille.mesh.store import ObjectInfo, ObjectStore
+from permille.mesh.store.folder import FolderStore
 from permille.mesh.tables import TableFile
 
 from .decode_bench import Bench, StoreSession
@@ -105,3 +108,51 @@ async def test_a_part_that_is_stored_as_its_decode_ends_is_removed(
         await asyncio.to_thread(decode_part, pool.tasks[0])
     assert [info.key async for info in store.list("decodes/")] == []
     assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []
+
+
+async def test_a_record_that_is_put_as_its_decode_ends_is_removed(
+    store: ObjectStore, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session()
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    pool.most = 0
+    bench = Bench(store, pool, tmp_path)
+    with pytest.raises(Unavailable):
+        await bench.decode(decode_id="operations/d1")
+    pool.close()
+
+    class EndedBefore(FolderStore):
+        async def put_stream(self, key: str, data: AsyncIterable[bytes] | bytes) -> ObjectInfo:
+            if key.endswith(".arrow"):
+                await bench.decoder.forget("s1", "operations/d1")
+            return await super().put_stream(key, data)
+
+    monkeypatch.setattr(part_decoder, "_store", lambda _: EndedBefore(tmp_path / "store"))
+    with pytest.raises(Aborted, match="over"):
+        await asyncio.to_thread(decode_part, pool.tasks[0])
+    assert [info.key async for info in store.list("decodes/")] == []
+
+
+async def test_a_decode_that_is_cancelled_as_it_begins_leaves_nothing(
+    bench: Bench, store_session: StoreSession, store: ObjectStore, tmp_path: Path
+) -> None:
+    await store_session()
+    root = tmp_path / "store"
+    decode = asyncio.create_task(bench.decode(decode_id="operations/d1"))
+
+    async def cancelled() -> None:
+        decode.cancel()
+        await asyncio.wait({decode})
+        await bench.decoder.forget("s1", "operations/d1")
+
+    # Whatever is put waits for the lock.
+    with (root / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not any((root / ".partial").iterdir()):
+            await asyncio.sleep(0.01)
+        end = asyncio.create_task(cancelled())
+        await asyncio.sleep(0.2)
+    await end
+    while any((root / ".partial").iterdir()):
+        await asyncio.sleep(0.01)
+    assert [info.key async for info in store.list("decodes/")] == []

@@ -19,10 +19,12 @@ from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_context import open_context
-from permille.mesh.errors import InvalidArgument
+from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.store import ObjectStore
+from permille.mesh.table_schemas import SCHEMAS
 
 from .decode_bench import Bench, StoreSession
+from .held_object import HeldObject
 
 pc: Any = pyarrow.compute
 
@@ -273,6 +275,49 @@ async def test_decoding_again_doubles_nothing(bench: Bench, store_session: Store
         for row in (*rows, *again):
             row.pop("decode_ms", None)
         assert sorted(map(str, again)) == sorted(map(str, rows))
+
+
+async def test_what_tables_hold_of_a_decode_stays_whoever_takes_it_for_failed(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    await store_session()
+    await bench.decode(decode_id="d1")
+    before = {table: await bench.rows(table) for table in SCHEMAS}
+    await bench.decoder.forget("s1", "d1")
+    assert {table: await bench.rows(table) for table in SCHEMAS} == before
+
+
+async def test_a_decode_that_fails_between_two_commits_leaves_tables_that_can_be_read(
+    bench: Bench, store_session: StoreSession, tmp_path: Path
+) -> None:
+    await store_session()
+    in_the_way = tmp_path / "store" / "tables" / "sessions"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("no folder")
+    with pytest.raises(PermilleError):
+        await bench.decode(decode_id="d1")
+    await bench.decoder.forget("s1", "d1")
+    assert len(await bench.rows("calls")) == 8
+    in_the_way.unlink()
+    await bench.decode(decode_id="d2")
+    assert (len(await bench.rows("calls")), len(await bench.rows("sessions"))) == (8, 1)
+
+
+async def test_a_decode_that_is_cancelled_while_it_commits_commits_all_of_it(
+    bench: Bench, store_session: StoreSession, hold: Callable[[str], HeldObject]
+) -> None:
+    await store_session()
+    # Looked for when the table that comes last is opened.
+    held = hold("tables/sessions/_delta_log/_last_checkpoint")
+    decode = asyncio.create_task(bench.decode(decode_id="d1"))
+    await held.reached()
+    decode.cancel()
+    held.restore()
+    held.close()
+    await asyncio.wait({decode})
+    assert decode.cancelled()
+    assert len(await bench.rows("sessions")) == 1
+    assert len(await bench.rows("calls")) == 8
 
 
 async def test_callers_that_are_found_behind_a_batch_get_their_calls(

@@ -52,6 +52,10 @@ class Job(Generic[_Request]):
         async with self._telling:
             await until_written(lambda: self._store.update(self.name, stage, completed, total, unit))
 
+    async def require_owned(self) -> None:
+        """Raises `Aborted` when another process has taken the operation over, and perhaps ended it."""
+        await until_available(lambda: self._store.require_owned(self.name))
+
     async def save(self, checkpoint: bytes) -> None:
         """Writes what a successor needs to go on. Raises `Aborted`, also when another process has saved since."""
         async with self._saving:

@@ -277,6 +277,12 @@ class OperationStore:
             raise _taken(name)
         return revision
 
+    async def require_owned(self, name: str) -> None:
+        """Raises `Aborted` (OPERATION_TAKEN) when this process is not the owner any more, or the operation is done."""
+        identity = operation_id(name)
+        if not await self._as_owner(identity, [exists(self.keys.pending + identity)], []):
+            raise _taken(name)
+
     async def claim(self, name: str) -> bool:
         """Makes this process the owner of an unfinished operation that has none; False when another was first."""
         identity = operation_id(name)

@@ -99,6 +99,11 @@ class Tables:
         _require_session_id(session_id)
         await self._call(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
 
+    async def session_files(self, table: str, session_id: str) -> set[str]:
+        """The names of the files that the table holds of the session now."""
+        _require_session_id(session_id)
+        return await self._call(table, lambda: self._session_files(table, session_id))
+
     async def delete_session(self, session_id: str) -> StoreUsage:
         """Takes the session out of every table, then removes the files; what was freed."""
         _require_session_id(session_id)
@@ -231,6 +236,13 @@ class Tables:
         found = self._open(table)
         if found is not None:
             found.delete(f"session_id = '{session_id}'", commit_properties=_commit(""))
+
+    def _session_files(self, table: str, session_id: str) -> set[str]:
+        found = self._open(table)
+        if found is None:
+            return set()
+        held = found.file_uris(file_pruning_predicate=f"session_id = '{session_id}'")
+        return {uri.rpartition("/")[2] for uri in held}
 
     def _dataset(self, table: str) -> ds.Dataset:
         schema = _schema(table)

@@ -125,7 +125,7 @@ async def _part(task: PartTask) -> bytes:
         ]
         decoded += await asyncio.to_thread(_decoded, context, rows, batch, task, notes)
     parts = await asyncio.to_thread(rows.finish)
-    await _require_wanted(store, task)
+    await require_wanted(store, task)
     manifest = context.archive.manifest
     files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts if part.rows}
     # A decode that ended meanwhile has removed what was there then. Without a record nobody has taken these up.
@@ -138,6 +138,10 @@ async def _part(task: PartTask) -> bytes:
         context.archive.sha256, tuple(decoded), tuple(lost), tuple(notes), files, rows.function_totals()
     ).to_bytes()
     await store.put_stream(task.record_key, record)
+    # Who ended the decode while the record was put may not have seen it.
+    if not await store.exists(task.begun_key):
+        await store.delete(task.record_key)
+        raise _over()
     return record
 
 
@@ -292,7 +296,8 @@ async def stored_part(store: ObjectStore, part: Part, day: date, task: PartTask)
     return TableFile(name, size, part.rows, ranges)
 
 
-async def _require_wanted(store: ObjectStore, task: PartTask) -> None:
+async def require_wanted(store: ObjectStore, task: PartTask) -> None:
+    """Raises `Aborted` when the decode is over."""
     # What is stored for a decode that is over nobody would ever remove.
     if not await store.exists(task.begun_key):
         raise _over()

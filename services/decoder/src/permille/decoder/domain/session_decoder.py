@@ -13,11 +13,12 @@ import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.manifest import Segment
-from permille.decoder.domain.part_decoder import WRITTEN, PartTask, stored_part
+from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart
+from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.workers import WorkerDied
 from permille.mesh.errors import PermilleError
 from permille.mesh.store import ObjectStore
@@ -100,11 +101,13 @@ class SessionDecoder:
         archive = await SessionArchive.open(self._store, session_id)
         task = replace(self._task(session_id, decode_id), recording=archive.sha256)
         work = _Work(archive, task, SessionMerge(archive.manifest, self._categories), priority)
-        await self._store.put_stream(task.begun_key, b"")
+        # A put that is given up may still come, behind whatever `forget` removes.
+        await uninterrupted(self._store.put_stream(task.begun_key, b""))
         try:
             await self._decode(work, progress)
             await self._renumber(work)
-            await self._commit(work, decode_id)
+            await require_wanted(self._store, task)
+            await uninterrupted(self._commit(work, decode_id))
         except BaseExceptionGroup as group:
             # Parts that failed together, of which one is enough to tell.
             raise group.exceptions[0] from None
@@ -119,7 +122,7 @@ class SessionDecoder:
         )
 
     async def forget(self, session_id: str, decode_id: str) -> None:
-        """Removes what a decode that is over without a result left in the store."""
+        """Removes what a decode that is over without a result left in the store, but for what tables hold of it."""
         task = self._task(session_id, decode_id)
         await self._store.delete(task.begun_key)
         try:
@@ -128,7 +131,9 @@ class SessionDecoder:
             if not is_lost(error):
                 raise
             return
-        await self._sweep(archive.manifest.day, task, set())
+        # One that failed between two commits, or was done by another process meanwhile.
+        held = [await self._tables.session_files(table, session_id) for table in WRITTEN]
+        await self._sweep(archive.manifest.day, task, set().union(*held))
 
     async def _decode(self, work: _Work, progress: Progress) -> None:
         segments = work.archive.manifest.segments

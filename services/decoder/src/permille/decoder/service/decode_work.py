@@ -87,6 +87,8 @@ class DecodeWork:
     async def _forget(self, job: Job[decoder_pb2.DecodeRequest]) -> None:
         _, session_id = parse_session_name(job.request.session)
         try:
+            # Files of a decode are another owner's as well, who may have put them into the tables.
+            await job.require_owned()
             await self._decoder.forget(session_id, job.name)
         except PermilleError as error:
             _log.warning("what a decode left in the store stays there", operation=job.name, error=error.message)

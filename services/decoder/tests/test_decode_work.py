@@ -1,0 +1,51 @@
+"""A decode as the work of an operation, which has one owner at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.service.decode_work import DecodeWork
+from permille.mesh.errors import DataLoss
+from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
+from permille.mesh.operation_runner import Job
+from permille.mesh.operations import OperationStore
+from permille.mesh.store import ObjectStore
+
+from .decode_bench import Bench, StoreSession
+from .held_object import HeldObject
+
+
+async def replica(etcd: Etcd) -> OperationStore:
+    lease = Lease(etcd, ttl_s=2)
+    await lease.start()
+    return OperationStore(etcd, "decoder", lease=lease)
+
+
+async def test_what_a_decode_has_stored_is_removed_by_the_owner_of_its_operation_alone(
+    bench: Bench, store_session: StoreSession, store: ObjectStore, etcd: Etcd, hold: Callable[[str], HeldObject]
+) -> None:
+    await store_session()
+    await store.put_stream("raw/s1/manifest.json", b"damaged")
+    held = hold("raw/s1/manifest.json")
+    request = decoder_pb2.DecodeRequest(session="nodes/n/sessions/s1")
+    first, second = await replica(etcd), await replica(etcd)
+    operation, _ = await first.create(request, "r1")
+    begun = f"decodes/{operation.name.rpartition('/')[2]}/begun"
+    work = DecodeWork(bench.decoder, most_at_once=1, patience_s=1)
+
+    failing = asyncio.create_task(work(Job(first, operation, request)))
+    await held.reached()
+    await first.release(operation.name)
+    assert await second.claim(operation.name)
+    await store.put_stream(begun, b"")
+    held.let_go()
+    with pytest.raises(DataLoss):
+        await failing
+    assert await store.exists(begun)
+    with pytest.raises(DataLoss):
+        await work(Job(second, operation, request))
+    assert not await store.exists(begun)
