@@ -61,7 +61,9 @@ impl Streams {
         self.0.entry(key).or_default().push(Piece::Sample(packets));
     }
 
-    /// `around`: the buffers were written around, and pieces may overlap, as those of samples may.
+    /// Pieces are taken in the order of the file, in which perf writes and reads those of a queue (tools/perf/util/auxtrace.c
+    /// of Linux, auxtrace_queues__queue_buffer): their offsets say whether they meet. `around`: the buffers were written
+    /// around, and pieces may overlap, as those of samples may.
     pub fn join(self, file: &Bytes, around: bool) -> Result<Vec<Joined>, CaptureError> {
         self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around)).collect()
     }
