@@ -391,7 +391,7 @@ fn a_stream_in_the_midst_of_nothing_is_lost_up_to_the_psb() {
     let (told, statistics) = decode(BRANCHES, &packets);
     let lost = Loss { offset: 0, size: 5, reason: Reason::BeforeFirstPsb, address: 0, epoch: 0, tsc0: 0, tsc1: 0 };
     assert_eq!(told, [Told::Loss(lost), Told::Enabled(CODE), stopped(0)]);
-    assert_eq!(statistics.lost_bytes, 5);
+    assert_eq!((statistics.lost_bytes, statistics.errors), (5, 1));
 }
 
 #[test]
