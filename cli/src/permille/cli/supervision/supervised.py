@@ -17,6 +17,8 @@ from permille.mesh.backoff import Backoff
 # A process that lived so long was well: its next restart is quick again.
 _WELL_S = 30.0
 _LARGEST_LOG = 16 << 20
+# What a process left behind has so long to end.
+_LEFT_S = 2.0
 
 
 class Supervised:
@@ -74,7 +76,7 @@ class Supervised:
         self._tell(Event(Happened.STARTED, self.name, process.pid))
         exit_code = await process.wait()
         # Workers that it left behind would go on with what its successor begins anew.
-        kill_group(process.pid)
+        await end_group(process.pid)
         return exit_code
 
     async def stop(self, grace_s: float) -> None:
@@ -99,10 +101,31 @@ class Supervised:
             kill_group(self._process.pid)
 
 
+async def end_group(leader: int) -> None:
+    """Ends what is left of the session that `leader` began.
+
+    Asked first: Python's resource tracker ignores SIGTERM and ends by itself, when it has removed the semaphores of a
+    process that was killed from /dev/shm.
+    """
+    deadline = time.monotonic() + _LEFT_S
+    asked = _signalled(leader, signal.SIGTERM)
+    while asked and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+        asked = _signalled(leader, 0)
+    kill_group(leader)
+
+
 def kill_group(leader: int) -> None:
     """SIGKILL to every process of the session that `leader` began."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
+    _signalled(leader, signal.SIGKILL)
+
+
+def _signalled(leader: int, number: int) -> bool:
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def ended_text(exit_code: int) -> str:
