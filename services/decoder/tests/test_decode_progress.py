@@ -43,3 +43,20 @@ async def test_the_end_is_told_at_once_and_less_than_before_never() -> None:
     await progress.moved_to(10, 10)
     await progress.end()
     assert told == [7, 10]
+
+
+async def test_what_a_process_that_died_has_told_is_not_taken_back() -> None:
+    told: list[int] = []
+
+    async def tell(done: int, _total: int) -> None:
+        told.append(done)
+
+    progress = DecodeProgress(tell, begun_at=7)
+    await progress.moved_to(5, 10)
+    await progress.moved_to(10, 10)
+    await progress.end()
+    assert told == [7, 10]
+    # Of a session that was recorded anew there may be less.
+    shorter = DecodeProgress(tell, begun_at=7)
+    await shorter.moved_to(0, 3)
+    assert told[-1] == 3

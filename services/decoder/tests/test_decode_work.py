@@ -49,3 +49,21 @@ async def test_what_a_decode_has_stored_is_removed_by_the_owner_of_its_operation
     with pytest.raises(DataLoss):
         await work(Job(second, operation, request))
     assert not await store.exists(begun)
+
+
+async def test_an_operation_that_is_taken_over_never_tells_less_than_before(
+    bench: Bench, store_session: StoreSession, etcd: Etcd, hold: Callable[[str], HeldObject]
+) -> None:
+    await store_session()
+    held = hold("raw/s1/manifest.json")
+    request = decoder_pb2.DecodeRequest(session="nodes/n/sessions/s1")
+    operations = await replica(etcd)
+    operation, _ = await operations.create(request, "r1")
+    await operations.update(operation.name, "DECODING", 50, 112, "bytes")
+    job = Job(operations, await operations.get(operation.name), request)
+    work = asyncio.create_task(DecodeWork(bench.decoder, most_at_once=1, patience_s=1)(job))
+    await held.reached()
+    told = (await operations.get(operation.name)).progress
+    assert (told.stage, told.completed, told.total, told.unit) == ("DECODING", 50, 112, "bytes")
+    held.let_go()
+    await work

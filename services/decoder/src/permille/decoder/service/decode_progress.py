@@ -14,18 +14,23 @@ _PAUSE_S = 0.25
 
 
 class DecodeProgress:
-    """Over all attempts: never less than it was. `tell` gets the bytes that are decoded, and all."""
+    """Over all attempts: never less than it was. `tell` gets the bytes that are decoded, and all.
 
-    def __init__(self, tell: Callable[[int, int], Awaitable[None]]) -> None:
+    `begun_at`: bytes that were told by a process that died.
+    """
+
+    def __init__(self, tell: Callable[[int, int], Awaitable[None]], *, begun_at: int = 0) -> None:
         self._tell = tell
         self.begun = self.moved = time.monotonic()
         self._shown = 0.0
-        self._most = self._total = self._told = 0
+        self._most = self._told = begun_at
+        self._total = 0
         self._later: asyncio.Task[None] | None = None
 
     async def moved_to(self, done: int, total: int) -> None:
         """So many bytes are decoded; told now, or soon where something was told just before."""
         self._total = total
+        self._most = min(self._most, total)
         if done > self._most:
             self._most, self.moved = done, time.monotonic()
         wait_s = 0 if self._most == total else self._shown + _PAUSE_S - time.monotonic()

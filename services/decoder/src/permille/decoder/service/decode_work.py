@@ -50,13 +50,16 @@ class DecodeWork:
             await _ended(cancelled)
 
     async def _decoded(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
-        await job.progress("WAITING")
+        await _stage(job, "WAITING")
         async with self._gate.turn(job.request.priority):
             return await self._with_patience(job)
 
     async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
-        await job.progress("DECODING")
-        backoff, progress, away = Backoff(), DecodeProgress(partial(job.progress, "DECODING", unit="bytes")), 0.0
+        await _stage(job, "DECODING")
+        progress = DecodeProgress(
+            partial(job.progress, "DECODING", unit="bytes"), begun_at=job.operation.progress.completed
+        )
+        backoff, away = Backoff(), 0.0
         try:
             while True:
                 try:
@@ -92,6 +95,12 @@ class DecodeWork:
             await self._decoder.forget(session_id, job.name)
         except PermilleError as error:
             _log.warning("what a decode left in the store stays there", operation=job.name, error=error.message)
+
+
+async def _stage(job: Job[decoder_pb2.DecodeRequest], stage: str) -> None:
+    """Another stage; as far as the work was, also that of a process that died."""
+    known = job.operation.progress
+    await job.progress(stage, known.completed, known.total, known.unit)
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
