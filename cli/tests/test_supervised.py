@@ -45,7 +45,7 @@ async def killed_twice(folder: Path, how: str) -> list[list[str]]:
 
 async def test_a_killed_process_leaves_no_semaphores_behind(tmp_path: Path) -> None:
     for name, _ in await killed_twice(tmp_path, "alone"):
-        assert not Path(f"/dev/shm/sem.{name.removeprefix('/')}").exists()  # noqa: S108 - where Linux has them
+        assert not Path(f"/dev/shm/sem.{name.removeprefix('/')}").exists()
 
 
 async def test_what_a_killed_process_leaves_is_killed_too(tmp_path: Path) -> None:
