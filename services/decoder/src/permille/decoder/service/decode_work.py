@@ -38,7 +38,9 @@ class DecodeWork:
         try:
             await asyncio.wait({work, cancelled}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Cancelled("the decode was cancelled", reason="CANCELLED", help="start it again with `permille`")
+                _, session_id = parse_session_name(job.request.session)
+                way_out = f"`permille report {session_id}` decodes it"
+                raise Cancelled("the decode was cancelled", reason="CANCELLED", help=way_out)
             return work.result()
         except PermilleError as error:
             if error.reason != "OPERATION_TAKEN":
