@@ -400,11 +400,21 @@ async def test_a_folder_that_was_there_and_is_gone_is_no_empty_store(tmp_path: P
     await store.put_stream("raw/s/a", b"a")
     assert await store.exists("raw/s/a")
     (tmp_path / "mounted").rename(tmp_path / "elsewhere")
-    for ask in (store.exists, store.get, store.head, lambda key: store.put_stream(key, b"b")):
+    asked = (store.exists, store.get, store.head, store.delete, lambda key: store.put_stream(key, b"b"))
+    for ask in asked:
         with pytest.raises(Unavailable, match="away"):
             await ask("raw/s/a")
     with pytest.raises(Unavailable, match="away"):
+        await store.sweep(0)
+    with pytest.raises(Unavailable, match="away"):
         assert [info async for info in store.list("raw/")] == []
     assert not (tmp_path / "mounted").exists()
+    # Where a disk was mounted the empty folder stays.
+    (tmp_path / "mounted").mkdir()
+    for ask in asked:
+        with pytest.raises(Unavailable, match="away"):
+            await ask("raw/s/a")
+    assert not list((tmp_path / "mounted").iterdir())
+    (tmp_path / "mounted").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "mounted")
     assert await store.get("raw/s/a") == b"a"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from permille.mesh.errors import Code, PermilleError
+from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
@@ -272,6 +272,29 @@ async def test_a_store_that_is_away_is_told(s3_credentials: None) -> None:
     with pytest.raises(PermilleError) as error:
         await Tables(open_store("s3://bucket?endpoint=http://127.0.0.1:9")).dataset("calls")
     assert error.value.code == Code.UNAVAILABLE
+
+
+async def test_a_folder_that_is_away_is_no_store_without_tables(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "mounted").as_uri())
+    tables = Tables(store)
+    await store.put_stream("binaries/1", b"1")
+    file = TableFile("a.parquet", 1, 1, {"start_ns": (0, 0), "end_ns": (0, 0)})
+    await tables.replace_session_files("losses", "s1", DAY, [file])
+    (tmp_path / "mounted").rename(tmp_path / "elsewhere")
+    for ask in (
+        lambda: tables.dataset("losses"),
+        lambda: tables.files("losses"),
+        lambda: tables.session_files("losses", "s1"),
+        lambda: tables.replace_session_files("losses", "s1", DAY, [file]),
+        lambda: tables.replace_session_files("calls", "s1", DAY, [file]),
+    ):
+        with pytest.raises(Unavailable, match="away"):
+            await ask()
+    # Nothing is put where the disk will be mounted.
+    assert not (tmp_path / "mounted").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "mounted")
+    assert await tables.session_files("losses", "s1") == {"a.parquet"}
+    assert await tables.files("losses") == {TableFile.key("losses", DAY, "s1", "a.parquet")}
 
 
 def sample(kind: pa.DataType) -> object:

@@ -87,7 +87,7 @@ class Tables:
         nothing. `decode_id` is kept in the commit's metadata.
         """
         _require_session_id(session_id)
-        await self._call(table, lambda: self._replace(table, session_id, batches, decode_id))
+        await self._written(table, lambda: self._replace(table, session_id, batches, decode_id))
 
     async def replace_session_files(
         self, table: str, session_id: str, day: date, files: Sequence[TableFile], *, decode_id: str = ""
@@ -97,12 +97,17 @@ class Tables:
         None where the table has nothing of the session and there are no files.
         """
         _require_session_id(session_id)
-        await self._call(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
+        await self._written(table, lambda: self._replace_files(table, session_id, day, files, decode_id))
 
     async def session_files(self, table: str, session_id: str) -> set[str]:
         """The names of the files that the table holds of the session now."""
         _require_session_id(session_id)
-        return await self._call(table, lambda: self._session_files(table, session_id))
+        held = await self._files(table, f"session_id = '{session_id}'")
+        return {uri.rpartition("/")[2] for uri in held}
+
+    async def files(self, table: str) -> set[str]:
+        """The keys of all files that the table holds now, in the object store."""
+        return {f"tables/{table}/{uri.rpartition(f'/{table}/')[2]}" for uri in await self._files(table, None)}
 
     async def delete_session(self, session_id: str) -> StoreUsage:
         """Takes the session out of every table, then removes the files; what was freed."""
@@ -123,7 +128,11 @@ class Tables:
 
     async def dataset(self, table: str) -> ds.Dataset:
         """The table as it is now, as a pyarrow dataset; empty when nothing was ever written."""
-        return await self._call(table, lambda: self._dataset(table))
+        schema = _schema(table)
+        found = await self._call(table, lambda: self._dataset(table))
+        if found is None:
+            await self._require_store(table)
+        return ds.dataset(schema.empty_table()) if found is None else found
 
     async def session(self, table: str, session_id: str) -> ds.Dataset:
         """The session's rows in the table; read with the filter that comes with it, partitions are skipped."""
@@ -150,8 +159,10 @@ class Tables:
         return known or self._open(table)
 
     def _current(self, table: str) -> DeltaTable:
-        """The table, with the columns that were thought of after it was made."""
-        found = self._reopened(table) or self._create(table)
+        """The table, with the columns that were thought of after it was made. Raises `_Absent`."""
+        found = self._reopened(table)
+        if found is None:
+            raise _Absent(f"there is no table {table}", reason="STORE_UNAVAILABLE", help="try again")
         known = {column.name for column in found.schema().fields}
         missing = [column for column in Schema.from_arrow(_schema(table)).fields if column.name not in known]
         if missing:
@@ -237,17 +248,28 @@ class Tables:
         if found is not None:
             found.delete(f"session_id = '{session_id}'", commit_properties=_commit(""))
 
-    def _session_files(self, table: str, session_id: str) -> set[str]:
-        found = self._open(table)
+    async def _files(self, table: str, which: str | None) -> list[str]:
+        found = await self._call(table, lambda: self._open(table))
         if found is None:
-            return set()
-        held = found.file_uris(file_pruning_predicate=f"session_id = '{session_id}'")
-        return {uri.rpartition("/")[2] for uri in held}
+            await self._require_store(table)
+            return []
+        return found.file_uris(file_pruning_predicate=which)
 
-    def _dataset(self, table: str) -> ds.Dataset:
-        schema = _schema(table)
+    def _dataset(self, table: str) -> ds.Dataset | None:
         found = self._open(table)
-        return ds.dataset(schema.empty_table()) if found is None else found.to_pyarrow_dataset(schema=schema)
+        return None if found is None else found.to_pyarrow_dataset(schema=_schema(table))
+
+    async def _written(self, table: str, work: Callable[[], None]) -> None:
+        try:
+            await self._call(table, work)
+        except _Absent:
+            await self._require_store(table)
+            await self._call(table, lambda: self._create(table))
+            await self._call(table, work)
+
+    async def _require_store(self, table: str) -> None:
+        # Of a store that is away there is no table either.
+        await self._store.exists(f"tables/{table}")
 
     async def _call(self, table: str, work: Callable[[], _Result]) -> _Result:
         try:
@@ -282,6 +304,10 @@ class Tables:
             metadata=values,
             retry_after_s=5,
         )
+
+
+class _Absent(Unavailable):
+    """A table that nobody has made yet, or whose store is away."""
 
 
 def _folder(day: date, session_id: str) -> str:

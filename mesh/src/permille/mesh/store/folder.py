@@ -32,7 +32,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class FolderStore:
     """Objects as files below `root`, which is made when something is put.
 
-    A root that was there and is gone, as that of a disk that is not mounted any more, is no empty store: it is away.
+    A root that had something and is gone or empty, as that of a disk that is not mounted any more, is no empty store:
+    it is away.
     """
 
     def __init__(self, root: Path) -> None:
@@ -243,11 +244,12 @@ class FolderStore:
         return (self._root / key).is_file()
 
     def _require_root(self) -> None:
-        if self._root.is_dir():
+        # Made by the first put, and never removed: where a disk was mounted an empty folder stays.
+        if self._checksums.is_dir():
             self._seen = True
         elif self._seen:
             raise Unavailable(
-                f"the object store {self.url} is away: there is no folder {self._root} any more",
+                f"the object store {self.url} is away: what was in the folder {self._root} is not there any more",
                 reason="STORE_UNAVAILABLE",
                 help="mount it again, or put the folder back to its place",
                 metadata={"store": self.url},
@@ -255,6 +257,7 @@ class FolderStore:
             )
 
     def _delete(self, key: str) -> bool:
+        self._require_root()
         target = self._root / key
         if not target.is_file():
             return False
@@ -273,6 +276,7 @@ class FolderStore:
                 folder = folder.parent
 
     def _sweep(self, before_s: float) -> int:
+        self._require_root()
         removed = 0
         for path in self._partial.glob("*"):
             with suppress(FileNotFoundError):
