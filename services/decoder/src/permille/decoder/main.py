@@ -19,10 +19,12 @@ from permille.decoder.domain.session_export import SessionExports
 from permille.decoder.service.binary_upload import BinaryUpload
 from permille.decoder.service.decode_work import DecodeWork
 from permille.decoder.service.decoder_service import ACCESS, DecoderService
+from permille.decoder.service.leader_sweeps import sweep_while_leading
 from permille.decoder.service.scratch_folder import ScratchFolder
 from permille.decoder.service.session_deletion import SessionDeletion
 from permille.decoder.service.session_expiry import SessionExpiry
 from permille.decoder.service.session_upload import SessionUpload
+from permille.decoder.service.store_tidying import StoreTidying
 from permille.mesh.config import MeshConfig
 from permille.mesh.election import Election
 from permille.mesh.operation_runner import OperationRunner
@@ -66,7 +68,9 @@ class DecoderSettings(BaseModel):
         description="So long after they were made and decoded recordings of which nothing else was said go; 0: never.",
     )
     expiry_interval_s: float = Field(
-        default=3600.0, gt=0, description="How often it is looked which recordings have outlived their retention."
+        default=3600.0,
+        gt=0,
+        description="How often it is looked which recordings have outlived their retention, and which files are left.",
     )
 
 
@@ -122,7 +126,8 @@ async def setup(context: ServerContext) -> None:
     context.spawn(runner.run())
     context.spawn(pool.watch())
     election = Election(context.etcd, context.lease, "expiry", context.instance)
-    context.spawn(expiry.run(election, every_s=settings.expiry_interval_s))
+    tidying = StoreTidying(context.store, tables, context.operations)
+    context.spawn(sweep_while_leading(election, expiry.sweep, tidying.sweep, every_s=settings.expiry_interval_s))
 
     async def close() -> None:
         pool.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,8 +10,7 @@ from dataclasses import dataclass, replace
 import structlog
 from permille.decoder.domain.manifest import manifest_key, read_manifest
 from permille.decoder.service.session_deletion import FINAL, SessionDeletion
-from permille.mesh.election import Election
-from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound, PermilleError
+from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound
 from permille.mesh.etcd import Etcd
 from permille.mesh.operation_names import operation_of
 from permille.mesh.operations import OperationStore
@@ -57,16 +55,6 @@ class SessionExpiry:
         self._now_ns = now_ns
         # Of manifests, which never change, by session. None: one that cannot be read.
         self._unlisted: dict[str, Kept | None] = {}
-
-    async def run(self, election: Election, *, every_s: float) -> None:
-        """Looks every so often, while this decoder leads; until cancelled."""
-        while True:
-            try:
-                await election.won()
-                await self.sweep()
-            except PermilleError as error:
-                _log.warning("cannot look for recordings to delete; trying again", error=error.message)
-            await asyncio.sleep(every_s)
 
     async def sweep(self) -> list[str]:
         """Deletes what is older than it may be, and names it. Raises what etcd and the store raise."""
