@@ -68,6 +68,11 @@ def test_what_comes_to_the_place_of_another_is_a_change_with_a_time(tmp_path: Pa
     ]
 
 
+def test_what_only_tells_where_a_jitdump_is_is_no_code(tmp_path: Path) -> None:
+    image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 2 /home/u/jit-7.dump\n")
+    assert [change.path for change in image.changes()] == ["/bin/x"]
+
+
 def test_a_process_that_ends_keeps_what_it_had(tmp_path: Path) -> None:
     image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n", "")
     (tmp_path / "7" / "maps").unlink()

@@ -32,6 +32,11 @@ CHUNK = 1 << 20
 _DUMP = re.compile(r"jit-[0-9]+\.dump")
 
 
+def is_jitdump(path: str) -> bool:
+    """Whether a mapping of the file only tells where it is: no code is executed in it."""
+    return _DUMP.fullmatch(path.rpartition("/")[2]) is not None
+
+
 @dataclass
 class _Process:
     """One that is recorded. `root`: a descriptor of its root, which outlives it; `uid`: the real one."""
@@ -55,7 +60,7 @@ class _Process:
         for line in maps.splitlines():
             # Under QEMU nothing that the program maps is executable for the kernel.
             path = line.split(None, 5)[5:]
-            if path and _DUMP.fullmatch(path[0].rpartition("/")[2]) and path[0] not in self.dumps[:MOST_DUMPS]:
+            if path and is_jitdump(path[0]) and path[0] not in self.dumps[:MOST_DUMPS]:
                 self.dumps.append(path[0])
         # One that is ending has given its memory up already.
         return bool(maps)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from permille.controller.domain.jit_files import is_jitdump
 from permille.controller.domain.recording import ImageChange
 
 PROC = Path("/proc")
@@ -63,7 +64,8 @@ class ProcessImage:
     def look(self) -> None:
         """Takes in what is mapped now; nothing where the process is gone."""
         try:
-            now = set(parse_maps((self._folder / "maps").read_text(errors="surrogateescape")))
+            told = parse_maps((self._folder / "maps").read_text(errors="surrogateescape"))
+            now = {mapping for mapping in told if not is_jitdump(mapping.path)}
         except OSError:
             return
         if not now:

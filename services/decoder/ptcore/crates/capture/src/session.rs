@@ -325,16 +325,17 @@ impl Archive<'_> {
         code: &Bytes,
         part: Option<(u64, u64)>,
     ) -> Result<Result<(), ImageError>, CaptureError> {
-        let (address, size) = (change.get("address")?.address()?, change.get("size_bytes")?.address()?);
+        let (begin, whole) = (change.get("address")?.address()?, change.get("size_bytes")?.address()?);
+        let (address, size) = part.unwrap_or((begin, whole));
+        let skipped = address - begin;
         let number = |name: &str| change.find(name)?.map_or(Ok(0), |node| node.address());
+        let offset = || Ok::<_, CaptureError>(number("offset")?.wrapping_add(skipped));
         let name = change.find("path")?.map_or(Ok(""), |node| node.text())?;
         Ok(match change.get("event")?.text()? {
             "unmap" => image.unmap(epoch, address, size),
             "code" => {
-                let bytes = inside(change, code, size)?;
-                let (from, size) = part.unwrap_or((address, size));
-                let at = (from - address) as usize;
-                image.code(epoch, from, bytes[at..at + size as usize].to_vec())
+                let bytes = inside(change, code, whole)?;
+                image.code(epoch, address, bytes[skipped as usize..][..size as usize].to_vec())
             }
             _ if number("code_size")? > 0 => {
                 let bytes = inside(change, code, number("code_size")?)?;
@@ -342,12 +343,12 @@ impl Archive<'_> {
                 let load = || Binary::of(Path::new(name), bytes.shared(), &Search::default());
                 let load = || load().map(Arc::new).map_err(|error| error.to_string());
                 match self.inside.entry(place).or_insert_with(load) {
-                    Ok(binary) => image.map(epoch, address, size, number("offset")?, binary, name),
+                    Ok(binary) => image.map(epoch, address, size, offset()?, binary, name),
                     Err(reason) => image.missing(epoch, address, size, name, reason),
                 }
             }
             _ => match self.binary(change)? {
-                Some(Ok(binary)) => image.map(epoch, address, size, number("offset")?, &binary, name),
+                Some(Ok(binary)) => image.map(epoch, address, size, offset()?, &binary, name),
                 Some(Err(reason)) => {
                     self.warnings.push(format!("{name}: {reason}"));
                     image.missing(epoch, address, size, name, &reason)

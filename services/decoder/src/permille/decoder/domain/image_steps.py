@@ -58,11 +58,15 @@ def with_loads(
     `by_time`: see `Generated.placed`.
     """
     told = [
-        (change.epoch, change.tsc, change.address, change.size_bytes, step.kind == StepKind.CODE)
+        (change.epoch, change.tsc, change.address, change.size_bytes, _has_no_file(step))
         for change, step in zip(changes, steps, strict=True)
     ]
     placed, epochs = generated.placed(told, by_time)
     return [_placed(steps, *place) for place in placed], epochs
+
+
+def _has_no_file(step: ImageStep) -> bool:
+    return step.kind == StepKind.CODE or (step.kind == StepKind.MISSING and not step.name)
 
 
 def _placed(steps: Sequence[ImageStep], epoch: int, number: int, address: int, size: int) -> ImageStep:

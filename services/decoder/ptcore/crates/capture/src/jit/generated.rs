@@ -32,7 +32,7 @@ pub struct Told {
     pub tsc: u64,
     pub address: u64,
     pub size: u64,
-    /// The bytes are those of code that no file backs.
+    /// Memory that no file backs, with the bytes that stood there at the end or without.
     pub code: bool,
 }
 
@@ -370,6 +370,21 @@ mod tests {
             assert_eq!(at(&image, epoch, 0x5008).0, "mapped");
             assert_eq!(at(&image, epoch, 0x4ffc), named("[generated]+0x4ffc", 0xc3));
         }
+    }
+
+    #[test]
+    fn memory_that_could_not_be_read_hides_nothing() {
+        let generated = generated("", &[(15, 0x5000, "first", OLD)]);
+        let region = |epoch, tsc| Told { epoch, tsc, address: 0x4000, size: 0x2000, code: true };
+        let timeline = generated.by_time(&[region(0, 0), region(1, 20)]);
+        let part = |number, address, size| What::Change { number, address, size };
+        let steps = [
+            (0, part(0, 0x4000, 0x2000)),
+            (0, What::Load { number: 0 }),
+            (1, part(1, 0x4000, 0x1000)),
+            (1, part(1, 0x5004, 0xffc)),
+        ];
+        assert_eq!(timeline, Timeline { steps: steps.to_vec(), epochs: vec![(20, 1)] });
     }
 
     #[test]

@@ -60,6 +60,10 @@ pub fn told(epoch: u32, change: &Node) -> Result<Told, CaptureError> {
         tsc: change.find("tsc")?.map_or(Ok(0), |node| node.address())?,
         address: change.get("address")?.address()?,
         size: change.get("size_bytes")?.address()?,
-        code: change.get("event")?.text()? == "code",
+        code: match change.get("event")?.text()? {
+            "code" => true,
+            "map" => change.find("path")?.map_or(Ok(""), |path| path.text())?.is_empty(),
+            _ => false,
+        },
     })
 }
