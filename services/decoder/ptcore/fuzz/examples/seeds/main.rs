@@ -143,7 +143,8 @@ fn griffin(stream: &[u8]) -> Vec<u8> {
     let mut out = [0x51C0_FFEEu32.to_le_bytes(), 1u32.to_le_bytes()].concat();
     let mut record = |kind: u32, words: &[u64], bytes: &[u8]| {
         out.extend(kind.to_le_bytes());
-        out.extend((words.len() as u32 * 8 + bytes.len() as u32).to_le_bytes());
+        // With this head.
+        out.extend((8 + words.len() as u32 * 8 + bytes.len() as u32).to_le_bytes());
         words.iter().for_each(|word| out.extend(word.to_le_bytes()));
         out.extend(bytes);
     };
@@ -152,6 +153,8 @@ fn griffin(stream: &[u8]) -> Vec<u8> {
     record(4, &[7, CODE, MIXED.len() as u64], MIXED);
     record(0, &[7, 8, 0, stream.len() as u64], stream);
     record(5, &[7, CODE], b"");
+    record(6, &[7, 7, 9, 9], b"");
+    record(0, &[9, 9, 0, stream.len() as u64], stream);
     out
 }
 
