@@ -22,6 +22,7 @@ from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, 
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
+from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import Part, PartRows
 from permille.decoder.domain.session_context import SessionContext, open_context
@@ -32,11 +33,10 @@ from permille.mesh.tables import TableFile
 from permille.ptcore import decode_threads, divide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from permille.decoder.domain.part_rows import SegmentRows
     from permille.ptcore import Decoded
-    from permille.ptcore._ptcore import Columns
 
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
@@ -158,8 +158,9 @@ def _decoded(
             continue
         begun = time.perf_counter()
         written = {segment.tid: rows.of(segment) for segment in stream}
-        turns = _turns(context, stream, packets, notes)
-        results = _results(context, stream, packets, turns, written=written, task=task)
+        with giving_back(packets):
+            turns = _turns(context, stream, packets, notes)
+            results = _results(context, stream, packets, turns, written=written, task=task)
         for tid, result in results.items():
             if tid in written:
                 written[tid].finish(result)
@@ -198,23 +199,13 @@ def _results(
 ) -> Mapping[int, Decoded]:
     """By thread. One of which nothing is told has none."""
     first, timeless = stream[0], context.archive.manifest.timeless
-    takes = {tid: _taking(rows, packets) for tid, rows in written.items()}
+    takes = {tid: rows.add for tid, rows in written.items()}
     if not turns:
         decoder, epochs, take = context.decoder(first.pid), list(first.epochs), takes[first.tid]
         told = decoder.decode(packets, epochs, take, inlined=task.inlined, timeless=timeless, threads=task.threads)
         return {first.tid: told}
     images = context.images_or_none(pid for _, pid, *_ in turns)
     return decode_threads(packets, images, context.config, turns, takes, inlined=task.inlined, timeless=timeless)
-
-
-def _taking(rows: SegmentRows, packets: mmap.mmap | bytes) -> Callable[[Columns, Columns, Columns], None]:
-    def take(calls: Columns, functions: Columns, losses: Columns) -> None:
-        rows.add(calls, functions, losses)
-        # Gives back the memory of what was read of a mapped file: the rest of the file is as large as it likes.
-        if isinstance(packets, mmap.mmap):
-            packets.madvise(mmap.MADV_DONTNEED)
-
-    return take
 
 
 async def _fetched(
