@@ -14,7 +14,7 @@ import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
-from permille.mesh.errors import Code, PermilleError
+from permille.mesh.errors import Code, DataLoss, PermilleError
 from permille.mesh.store import ObjectStore
 
 from .decode_bench import Bench, StoreSession
@@ -230,3 +230,28 @@ def split(path: Path, folder: Path) -> tuple[Path, Path]:
     subprocess.run(["objcopy", "--only-keep-debug", str(path), str(debug)], check=True)
     subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", str(path), str(stripped)], check=True)
     return stripped, debug
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"[" * 100_000, "within each other"),
+        (b'{"version": 1, "start_ns": 1' + b"0" * 30 + b"}", "the number 100000000000000000000000 has no room"),
+        (b'{"version": 1, "start_ns": -9223372036854775809}', "-9223372036854775809 has no room"),
+    ],
+)
+async def test_a_manifest_of_values_that_no_table_takes_is_damaged(
+    bench: Bench, store_session: StoreSession, text: bytes, told: str
+) -> None:
+    await store_session()
+    await bench.store.put_stream("raw/s1/manifest.json", text)
+    with pytest.raises(DataLoss, match=told):
+        await bench.decode()
+
+
+async def test_a_segment_of_more_bytes_than_can_be_is_damaged(bench: Bench, store_session: StoreSession) -> None:
+    manifest = await store_session()
+    manifest["segments"][1]["size_bytes"] = (1 << 48) + 1
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(DataLoss, match=r"segments\.1\.size_bytes"):
+        await bench.decode()

@@ -11,6 +11,8 @@ from permille.mesh.errors import DataLoss, InvalidArgument
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 VERSION = 1
+# Of one segment: the sums over all of them have room in 64 bits.
+_MOST_BYTES = 1 << 48
 _SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 
 
@@ -58,14 +60,14 @@ class Segment(_Part):
     pid: int
     tid: int
     thread_name: str = ""
-    size_bytes: int = Field(ge=0)
-    stored_bytes: int = 0
+    size_bytes: int = Field(ge=0, le=_MOST_BYTES)
+    stored_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     # Of the object; where a recorder did not tell it, the packets are checked once they are unpacked.
     stored_sha256: str = ""
     sha256: str
     buffer_bytes: int = 0
     full: bool = False
-    lost_bytes: int = 0
+    lost_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     lost_blocks: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     first_tsc: int = 0
@@ -175,7 +177,7 @@ def manifest_key(session_id: str) -> str:
 def read_manifest(text: bytes, key: str) -> Manifest:
     """Raises `DataLoss` naming the key and the field for text that is no manifest of a known version."""
     try:
-        values: Any = json.loads(text)
+        values: Any = json.loads(text, parse_int=_number)
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise _damaged(key, f"its version is not {VERSION}")
         return Manifest.model_validate(values)
@@ -184,6 +186,15 @@ def read_manifest(text: bytes, key: str) -> Manifest:
         raise _damaged(key, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except ValueError as error:
         raise _damaged(key, str(error)) from None
+    except RecursionError:
+        raise _damaged(key, "its values are within each other too often") from None
+
+
+def _number(text: str) -> int:
+    # A sign and as many digits as 64 bits may have: of longer ones Python itself refuses some and tables others.
+    if len(text) > 20 or not -(1 << 63) <= (number := int(text)) < 1 << 64:
+        raise ValueError(f"the number {text[:24]} has no room in 64 bits")
+    return number
 
 
 def parse_session_name(name: str) -> tuple[str, str]:
