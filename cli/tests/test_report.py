@@ -239,3 +239,14 @@ def test_names_of_a_recording_keep_to_their_line() -> None:
     assert "\x1b" not in told
     # The target, a function, its file, a module, what was lost and why, a remark.
     assert told.count(r"a\x0a\x1b[31mb") >= 7
+
+
+def test_a_session_of_which_no_time_is_known_has_no_length() -> None:
+    def length(session: ListedSession) -> str:
+        (column,) = (one for one in session_table([session]).columns if one.header == "LENGTH")
+        (cell,) = column.cells
+        return str(cell)
+
+    name, at = "nodes/imported/sessions/s", 1_800_000_000_000_000_000
+    assert length(ListedSession(name, "DECODED", start_ns=at, end_ns=at)) == ""
+    assert length(ListedSession(name, "DECODED", period_ms=500)) == "500.00 ms"

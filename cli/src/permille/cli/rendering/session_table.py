@@ -40,7 +40,8 @@ def session_table(sessions: Sequence[Any]) -> Table:
             cell(one.target),
             moment(one.start_ns),
             cell(one.state.lower(), style=_COLOURS.get(one.state, "")),
-            duration(length),
+            # An imported recording may hold no times.
+            duration(length) if length else "",
             size(one.raw_bytes),
             lost_text(one),
             count(one.instructions) if one.instructions else "",
