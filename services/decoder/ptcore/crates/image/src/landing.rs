@@ -25,7 +25,7 @@ impl Catches {
         if let Some(mut tables) = Tables::open(file) {
             each(file, |description| {
                 if let Some(table) = description.handlers() {
-                    all.append(&mut tables.catches(table, description.bounds().0));
+                    all.append(&mut tables.catches(table, description.bounds()));
                 }
             });
         }
@@ -61,14 +61,14 @@ impl<'f> Tables<'f> {
         Some(Tables { address: section.address(), data, left: data.len() })
     }
 
-    /// What the table at `address` says of the code from `start` on, as far as it can be read.
-    pub fn catches(&mut self, address: u64, start: u64) -> Vec<Catch> {
+    /// What the table at `address` says of the code in these bounds, as far as it can be read.
+    pub fn catches(&mut self, address: u64, bounds: (u64, u64)) -> Vec<Catch> {
         let mut catches = Vec::new();
-        self.read(address, start, &mut catches);
+        self.read(address, bounds, &mut catches);
         catches
     }
 
-    fn read(&mut self, address: u64, start: u64, catches: &mut Vec<Catch>) -> Option<()> {
+    fn read(&mut self, address: u64, (start, end): (u64, u64), catches: &mut Vec<Catch>) -> Option<()> {
         let offset = usize::try_from(address.checked_sub(self.address)?).ok()?;
         let mut table = Table { address: self.address, whole: self.data, rest: slice(self.data.get(offset..)?) };
         let base = match table.encoding()? {
@@ -80,16 +80,19 @@ impl<'f> Tables<'f> {
         }
         let encoding = table.encoding()?;
         let size = table.rest.read_uleb128().ok().and_then(|size| usize::try_from(size).ok())?;
-        let size = size.min(table.rest.len()).min(self.left);
-        self.left -= size;
-        table.rest = table.rest.split(size).ok()?;
+        table.rest = table.rest.split(size.min(table.rest.len()).min(self.left)).ok()?;
+        let mut behind = start;
         while !table.rest.is_empty() {
+            let before = table.rest.len();
             // Start and length of the stretch that the pad is for; 0 is no pad.
             let [from, length, pad] = [table.value(encoding)?, table.value(encoding)?, table.value(encoding)?];
             table.rest.read_uleb128().ok()?;
+            self.left -= before - table.rest.len();
+            let from = start.checked_add(from).filter(|&from| from >= behind)?;
+            // Clang has the tables of all parts of a function end where the last one does: here begins that of the next part.
+            behind = from.checked_add(length).filter(|&behind| behind <= end)?;
             if pad != 0 {
-                let from = start.wrapping_add(from);
-                catches.push(Catch { pad: base.wrapping_add(pad), start: from, end: from.saturating_add(length) });
+                catches.push(Catch { pad: base.wrapping_add(pad), start: from, end: behind });
             }
         }
         Some(())

@@ -49,7 +49,7 @@ fn caught_for(file: &object::File<'_>, mut known: Vec<Known>, whole: &HashMap<u6
     for one in &known {
         let Some(handlers) = one.handlers else { continue };
         let function = *whole.get(&one.start).unwrap_or(&one.start);
-        for caught in tables.catches(handlers, one.start) {
+        for caught in tables.catches(handlers, (one.start, one.end)) {
             let Some(part) = around(caught.pad).filter(|part| part.start != one.start) else { continue };
             let known = found.entry(part.start).or_insert(Some(function));
             *known = known.filter(|&known| known == function);

@@ -1,6 +1,6 @@
 //! Where exceptions go on that come out of calls.
 
-use crate::support::{have, Folder, GCC};
+use crate::support::{have, Folder, CLANG, GCC, OBJDUMP};
 use pt_image::{Binary, Image, Search, Symbols};
 use std::sync::Arc;
 
@@ -37,6 +37,13 @@ thrower:
 .Lend:
 ";
 
+/// A recursion in which an exception is cleared up after, in parts of their own.
+const PARTS: &str = "\
+extern \"C\" int thrower(int);
+struct Cleared { ~Cleared(); };
+extern \"C\" int work(int n) { Cleared cleared; return n ? work(n - 1) + 1 : thrower(n) + 2; }
+";
+
 #[test]
 fn a_landing_pad_is_for_the_calls_that_its_table_names() {
     if !have(&[GCC]) {
@@ -59,4 +66,40 @@ fn a_landing_pad_is_for_the_calls_that_its_table_names() {
     assert_eq!(image.catches(3, start + 15, start + 5), Some(true));
     assert_eq!(image.catches(3, start + 15, start + 10), Some(false));
     assert_eq!(image.catches(2, start + 15, start + 5), None, "not mapped yet");
+}
+
+#[test]
+fn each_part_of_a_function_has_its_own_calls() {
+    if !have(&[CLANG, OBJDUMP]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("work.cpp", PARTS);
+    let flags = ["-O2", "-fno-pie", "-fbasic-block-sections=all", "-shared", "-fPIC"];
+    folder.run("clang++", &[&flags[..], &["-o", "program", "work.cpp"]].concat());
+    let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
+    let listed = folder.attempt("objdump", &["-d", "--no-show-raw-insn", "program"]).stdout;
+    // Where each call returns to, by who is called.
+    let mut behind = Vec::new();
+    let mut called = None;
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let Some((address, text)) = line.split_once(":\t") else { continue };
+        let address = u64::from_str_radix(address.trim(), 16).unwrap();
+        if let Some(name) = called.take() {
+            behind.push((name, address));
+        }
+        called = text.strip_prefix("call").and_then(|call| call.split_once('<')).map(|(_, name)| name.to_owned());
+    }
+    let of = |name: &str| {
+        let of: Vec<_> =
+            behind.iter().filter(|(called, _)| called.starts_with(name)).map(|&(_, behind)| behind).collect();
+        assert!(!of.is_empty(), "no call of {name} in {behind:x?}");
+        of
+    };
+    let [thrower, work, resume] = ["thrower@plt", "work@plt", "_Unwind_Resume@plt"].map(|name| of(name)[0]);
+    // The pad is what comes before the call that goes on unwinding.
+    let leads = |pad: u64| [thrower, work, resume].map(|behind| binary.catches(pad, behind));
+    let pads: Vec<_> = (resume - 40..resume).filter(|&pad| binary.catches(pad, resume).is_some()).collect();
+    assert_eq!(pads.len(), 1, "{pads:x?}");
+    assert_eq!(leads(pads[0]), [Some(true), Some(true), Some(false)]);
 }

@@ -102,7 +102,7 @@ fn landing_pads_elsewhere_are_of_the_function_that_they_are_for() {
     // Names say more than tables.
     assert_eq!(start(&whole, pads), Some(pads));
     // What two functions share is of none of them.
-    let other = "other:\n.cfi_startproc\n.cfi_lsda 0x1b, table\nret\n.cfi_endproc\n";
+    let other = "other:\n.cfi_startproc\n.cfi_lsda 0x1b, table\ncall *%rax\nret\n.cfi_endproc\n";
     let (whole, stripped, _folder) = built("program.s", &source(other), &[]);
     let pads = address(&whole, "pads");
     assert_eq!(start(&stripped, pads), Some(pads));

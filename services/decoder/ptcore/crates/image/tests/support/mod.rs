@@ -62,6 +62,7 @@ pub fn have(tools: &[(&str, &str)]) -> bool {
 
 pub const GCC: (&str, &str) = ("gcc", "gcc");
 pub const CLANG: (&str, &str) = ("clang++", "clang");
+pub const OBJDUMP: (&str, &str) = ("objdump", "binutils");
 pub const OBJCOPY: (&str, &str) = ("objcopy", "binutils");
 pub const DWP: (&str, &str) = ("dwp", "binutils");
 pub const LLVM_DWP: (&str, &str) = ("llvm-dwp", "llvm");
