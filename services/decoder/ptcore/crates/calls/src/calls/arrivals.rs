@@ -97,6 +97,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     /// Whether a call of the function is open in which what was thrown may go on at `target`.
+    #[cold]
+    #[inline(never)]
     fn unwinds_to(&mut self, function: u32, target: u64) -> bool {
         let (symbols, epoch) = (&self.symbols, self.stack.epoch);
         self.stack.unwind_to(function, |returns_to| symbols.catches(epoch, target, returns_to))
