@@ -86,8 +86,8 @@ pub struct Functions {
     pub changed: Option<(u32, u64)>,
     known: Vec<FunctionKey>,
     named: HashMap<(u32, u32), u32>,
-    /// Functions in code that nothing divides, by space (an index), then by the space's own address.
-    found: Vec<BTreeMap<u64, Found>>,
+    /// Functions in code that nothing divides, by space, then by the space's own address.
+    found: BTreeMap<u32, BTreeMap<u64, Found>>,
     /// Numbers that such functions ever had.
     numbers: HashMap<(u32, u64), u32>,
     /// What became known of such code, in order.
@@ -206,11 +206,7 @@ impl Functions {
                 (number, before.map_or(u32::MAX, |(_, found)| found.number))
             }
         };
-        let index = space as usize;
-        if self.found.len() <= index {
-            self.found.resize_with(index + 1, BTreeMap::new);
-        }
-        self.found[index].insert(start, Found { number, called });
+        self.found.entry(space).or_default().insert(start, Found { number, called });
         self.news.push(News { divided: before.map(|(start, _)| start), ..*news });
         self.change(divided, address);
         Some(number)
@@ -219,13 +215,13 @@ impl Functions {
     /// Where functions begin in the same undivided code before this one, the nearest first.
     pub fn before(&self, news: &News) -> impl Iterator<Item = (u32, u64)> + '_ {
         let &News { space, first, start, .. } = news;
-        let found = self.found.get(space as usize).map(|found| found.range(first..start));
+        let found = self.found.get(&space).map(|found| found.range(first..start));
         found.into_iter().flatten().rev().map(move |(&begin, _)| (space, begin))
     }
 
     /// The last one that begins from `first` up to `own`.
     fn nearest(&self, space: u32, first: u64, own: u64) -> Option<(u64, Found)> {
-        let (&start, &found) = self.found.get(space as usize)?.range(..=own).next_back()?;
+        let (&start, &found) = self.found.get(&space)?.range(..=own).next_back()?;
         (first <= start).then_some((start, found))
     }
 
@@ -239,7 +235,7 @@ impl Functions {
     /// The number of a function, of which one that no symbol names is known.
     pub fn number(&mut self, key: FunctionKey, role: Role) -> Option<u32> {
         let Some(function) = key.function else {
-            return self.found.get(key.space as usize)?.get(&key.address).map(|found| found.number);
+            return self.found.get(&key.space)?.get(&key.address).map(|found| found.number);
         };
         let known = self.named.get(&(key.space, function)).copied();
         Some(known.unwrap_or_else(|| {
@@ -314,6 +310,14 @@ mod tests {
         assert_eq!(functions.at(&place, 0x5280, false), Entered { function: called.function, entry: false });
         assert_eq!(functions.at(&place, 0x5200, false), called);
         assert_eq!(functions.at(&place, 0x51ff, false), whole);
+    }
+
+    #[test]
+    fn a_space_may_have_any_number() {
+        let mut functions = Functions::default();
+        let place = Place { space: u32::MAX, ..bare(0x5000, 0x6000) };
+        let whole = functions.at(&place, 0x5100, false);
+        assert_eq!(functions.at(&place, 0x5200, false), whole);
     }
 
     #[test]

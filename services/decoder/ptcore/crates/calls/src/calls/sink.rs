@@ -44,7 +44,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
                     let Some(&known) = self.known.get(path.first() as usize) else {
                         return self.replay(*path, false);
                     };
-                    self.arrive(start, path.first(), known);
+                    self.arrive_apart(start, path.first(), known);
                 }
                 if self.stack.functions.version != version || self.stack.function() != Some(function) {
                     return self.replay(*path, true);
