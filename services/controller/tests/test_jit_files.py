@@ -22,12 +22,11 @@ from .test_archive import SESSION, Recorded
 
 NAMES = b"7f0000001000 20 function one\n7f0000001020 10 two\n"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-# Maps the file that it is told, if any, says so, and waits until its input ends.
+# Maps the files that it is told, says so, and waits until its input ends.
 WAITING = """
 import mmap, os, sys
-if len(sys.argv) > 1:
-    file = os.open(sys.argv[1], os.O_RDONLY)
-    page = mmap.mmap(file, 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+files = [os.open(name, os.O_RDONLY) for name in sys.argv[1:]]
+pages = [mmap.mmap(file, 0, prot=mmap.PROT_READ | mmap.PROT_EXEC) for file in files]
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -234,3 +233,17 @@ def test_of_a_huge_file_the_begin_is_taken(
     assert notes == (
         f"{target.path.name} of process {target.pid} has {1 << 42} bytes, of which the first {1 << 20} were taken",
     )
+
+
+def test_of_a_process_with_many_jitdumps_a_few_are_known_however_often_it_is_looked_at(
+    start: Start, tmp_path: Path
+) -> None:
+    dumps = [tmp_path / f"jit-{number}.dump" for number in range(jit_files.MOST_DUMPS + 2)]
+    for dump in dumps:
+        dump.write_bytes(b"page")
+    process = jit_files.begun(start(*dumps).pid)
+    assert process is not None
+    os.close(process.root)
+    for _ in range(3):
+        assert process.look(jit_files.PROC)
+    assert len(set(process.dumps)) == len(process.dumps) == jit_files.MOST_DUMPS

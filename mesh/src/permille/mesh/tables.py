@@ -249,11 +249,14 @@ class Tables:
             found.delete(f"session_id = '{session_id}'", commit_properties=_commit(""))
 
     async def _files(self, table: str, which: str | None) -> list[str]:
-        found = await self._call(table, lambda: self._open(table))
-        if found is None:
+        def held() -> list[str] | None:
+            found = self._open(table)
+            return None if found is None else found.file_uris(file_pruning_predicate=which)
+
+        files = await self._call(table, held)
+        if files is None:
             await self._require_store(table)
-            return []
-        return found.file_uris(file_pruning_predicate=which)
+        return files or []
 
     def _dataset(self, table: str) -> ds.Dataset | None:
         found = self._open(table)

@@ -60,7 +60,7 @@ class _Process:
         for line in maps.splitlines():
             # Under QEMU nothing that the program maps is executable for the kernel.
             path = line.split(None, 5)[5:]
-            if path and is_jitdump(path[0]) and path[0] not in self.dumps[:MOST_DUMPS]:
+            if path and is_jitdump(path[0]) and path[0] not in self.dumps and len(self.dumps) < MOST_DUMPS:
                 self.dumps.append(path[0])
         # One that is ending has given its memory up already.
         return bool(maps)
@@ -68,7 +68,7 @@ class _Process:
     def named(self) -> Iterator[tuple[str, str]]:
         """Kind and path of what it may have written."""
         yield "perf-map", f"/tmp/perf-{self.own_pid}.map"  # noqa: S108
-        for path in self.dumps[:MOST_DUMPS]:
+        for path in self.dumps:
             yield "jitdump", path
 
 
