@@ -38,6 +38,17 @@ class Interrupted(SegmentPool[PartTask, bytes]):
         return await super().run(task, priority=priority, alone=alone)
 
 
+async def begun(store: ObjectStore, folder: Path) -> tuple[Bench, PartTask]:
+    """A decode that failed before its first part was done, which somebody may still be at."""
+    pool = Interrupted(decode_part, LocalWorkers(1))
+    pool.most = 0
+    bench = Bench(store, pool, folder)
+    with pytest.raises(Unavailable):
+        await bench.decode(decode_id="operations/d1")
+    pool.close()
+    return bench, pool.tasks[0]
+
+
 async def test_a_decode_that_died_goes_on_where_it_was(
     store: ObjectStore, store_session: StoreSession, program: Any, tmp_path: Path
 ) -> None:
@@ -91,12 +102,7 @@ async def test_a_part_that_is_stored_as_its_decode_ends_is_removed(
     store: ObjectStore, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store_session()
-    pool = Interrupted(decode_part, LocalWorkers(1))
-    pool.most = 0
-    bench = Bench(store, pool, tmp_path)
-    with pytest.raises(Unavailable):
-        await bench.decode(decode_id="operations/d1")
-    pool.close()
+    bench, task = await begun(store, tmp_path)
     storing = part_decoder.stored_part
 
     async def ended_before(store: ObjectStore, part: Part, day: date, task: PartTask) -> TableFile:
@@ -105,7 +111,7 @@ async def test_a_part_that_is_stored_as_its_decode_ends_is_removed(
 
     monkeypatch.setattr(part_decoder, "stored_part", ended_before)
     with pytest.raises(Aborted, match="over"):
-        await asyncio.to_thread(decode_part, pool.tasks[0])
+        await asyncio.to_thread(decode_part, task)
     assert [info.key async for info in store.list("decodes/")] == []
     assert [info.key async for info in store.list("tables/") if "/part-" in info.key] == []
 
@@ -114,12 +120,7 @@ async def test_a_record_that_is_put_as_its_decode_ends_is_removed(
     store: ObjectStore, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store_session()
-    pool = Interrupted(decode_part, LocalWorkers(1))
-    pool.most = 0
-    bench = Bench(store, pool, tmp_path)
-    with pytest.raises(Unavailable):
-        await bench.decode(decode_id="operations/d1")
-    pool.close()
+    bench, task = await begun(store, tmp_path)
 
     class EndedBefore(FolderStore):
         async def put_stream(self, key: str, data: AsyncIterable[bytes] | bytes) -> ObjectInfo:
@@ -129,7 +130,7 @@ async def test_a_record_that_is_put_as_its_decode_ends_is_removed(
 
     monkeypatch.setattr(part_decoder, "_store", lambda _: EndedBefore(tmp_path / "store"))
     with pytest.raises(Aborted, match="over"):
-        await asyncio.to_thread(decode_part, pool.tasks[0])
+        await asyncio.to_thread(decode_part, task)
     assert [info.key async for info in store.list("decodes/")] == []
 
 

@@ -7,11 +7,10 @@ use crate::json::Node;
 use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
-use crate::unpacked::content;
-use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, Switch};
+use crate::unpacked::Contents;
+use crate::{Capture, CaptureError, Kind, Of, Options, Stream, Switch};
 use pt_image::Binary;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where the kernel is loaded when the bundle does not say.
@@ -29,7 +28,7 @@ struct Bundle<'p> {
     spaces: Spaces,
     capture: Capture,
     /// What was read: several threads may name one file.
-    contents: HashMap<PathBuf, Bytes>,
+    contents: Contents,
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
@@ -48,7 +47,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         files: Files::new(&options.symbols),
         spaces: Spaces::default(),
         capture: Capture::new(Kind::Lldb),
-        contents: HashMap::new(),
+        contents: Contents::default(),
     };
     bundle.capture.cpu = cpu(&root.get("cpuInfo")?)?;
     for process in root.elements("processes")? {
@@ -107,17 +106,8 @@ impl Bundle<'_> {
         Ok(())
     }
 
-    fn content(&mut self, path: &Path) -> Result<Bytes, CaptureError> {
-        if let Some(known) = self.contents.get(path) {
-            return Ok(known.clone());
-        }
-        let read = content(path)?;
-        self.contents.insert(path.to_owned(), read.clone());
-        Ok(read)
-    }
-
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
-        let data = self.content(&self.folder.join(trace.text()?))?;
+        let data = self.contents.read(&self.folder.join(trace.text()?))?;
         self.capture.streams.push(Stream { switches, ..Stream::new(name, data, of) });
         Ok(())
     }
@@ -176,7 +166,7 @@ impl Bundle<'_> {
     fn core(&mut self, cpu: &Node, conversion: Conversion) -> Result<(), CaptureError> {
         let id = cpu.get("id")?.integer(PIDS)? as u32;
         let records = self.folder.join(cpu.get("contextSwitchTrace")?.text()?);
-        let switches = switches(&records, &self.content(&records)?, conversion)?;
+        let switches = switches(&records, &self.contents.read(&records)?, conversion)?;
         self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), switches)
     }
 }

@@ -7,7 +7,7 @@ use crate::files::search;
 use crate::jit::{Generated, Timeline, What};
 use crate::json::Node;
 use crate::temporary::TemporaryFile;
-use crate::unpacked::content;
+use crate::unpacked::{content, Contents};
 use crate::{
     divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, KERNEL,
 };
@@ -35,7 +35,7 @@ struct Archive<'o> {
     /// Those that stand in the code file, by offset and size.
     inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
     /// What was read: several segments may name one object.
-    contents: HashMap<PathBuf, Bytes>,
+    contents: Contents,
     warnings: Vec<String>,
     /// What processes told of the code that they wrote, by pid.
     generated: HashMap<u32, Generated>,
@@ -52,7 +52,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
-    let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), Contents::default());
     let (warnings, generated) = (Vec::new(), HashMap::new());
     let mut archive =
         Archive { folder, root, options, binaries, inside, contents, warnings, generated, by_time: false };
@@ -274,12 +274,7 @@ impl Archive<'_> {
 
     fn file(&mut self, key: &Node) -> Result<Bytes, CaptureError> {
         let path = self.path(key)?;
-        if let Some(known) = self.contents.get(&path) {
-            return Ok(known.clone());
-        }
-        let read = content(&path)?;
-        self.contents.insert(path, read.clone());
-        Ok(read)
+        self.contents.read(&path)
     }
 
     /// All changes of a process, in the order of their epochs, and from which TSC on which of them holds.

@@ -1,8 +1,9 @@
 //! Files that are packed with gzip, zstd or xz, whichever they are.
 
 use crate::{Bytes, CaptureError};
+use std::collections::HashMap;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Up to which size so many compressed bytes are unpacked in memory.
 pub(crate) fn max_unpacked(packed: usize) -> u64 {
@@ -18,7 +19,22 @@ pub(crate) fn content(path: &Path) -> Result<Bytes, CaptureError> {
     content_with_doubt(path).map(|(bytes, _)| bytes)
 }
 
-/// The same, and what of the file is not among them.
+/// Files that were read, for those that several parts of a recording name.
+#[derive(Default)]
+pub(crate) struct Contents(HashMap<PathBuf, Bytes>);
+
+impl Contents {
+    pub fn read(&mut self, path: &Path) -> Result<Bytes, CaptureError> {
+        if let Some(known) = self.0.get(path) {
+            return Ok(known.clone());
+        }
+        let read = content(path)?;
+        self.0.insert(path.to_owned(), read.clone());
+        Ok(read)
+    }
+}
+
+/// The bytes, and what of the file is not among them.
 pub(crate) fn content_with_doubt(path: &Path) -> Result<(Bytes, Option<String>), CaptureError> {
     let data = Bytes::open(path).map_err(|error| CaptureError::unreadable(path, error))?;
     if data.starts_with(GZIP) {

@@ -110,15 +110,23 @@ impl Image {
         binary: &Arc<Binary>,
         name: &str,
     ) -> Result<(), ImageError> {
-        let known = self.known_code(address, address.saturating_add(size));
-        self.map(epoch, address, size, offset, binary, name)?;
-        known.into_iter().try_for_each(|(start, bytes)| self.code(epoch, start, bytes))
+        self.keeping_code(epoch, address, size, |image| image.map(epoch, address, size, offset, binary, name))
     }
 
     /// Code that is known there stays, and is no file's from `epoch` on.
     pub fn disown(&mut self, epoch: u32, address: u64, size: u64) -> Result<(), ImageError> {
+        self.keeping_code(epoch, address, size, |image| image.unmap(epoch, address, size))
+    }
+
+    fn keeping_code(
+        &mut self,
+        epoch: u32,
+        address: u64,
+        size: u64,
+        change: impl FnOnce(&mut Self) -> Result<(), ImageError>,
+    ) -> Result<(), ImageError> {
         let known = self.known_code(address, address.saturating_add(size));
-        self.unmap(epoch, address, size)?;
+        change(self)?;
         known.into_iter().try_for_each(|(start, bytes)| self.code(epoch, start, bytes))
     }
 

@@ -2,10 +2,9 @@
 
 use super::perf_map::last_functions;
 use super::{parse, Dump};
-use crate::spaces::{Content, Mapping};
+use crate::spaces::{Content, Mapping, Stretches};
 use crate::{elf, Conversion};
 use pt_image::{Binary, Image, ImageError};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What generated code without a jitdump is called, with its names or without.
@@ -128,13 +127,13 @@ impl Generated {
         let mut placing = Placing::default();
         let mut all: Vec<_> =
             changes.iter().enumerate().map(|(number, told)| (told.tsc, whole(number, told))).collect();
-        let mut taken = Taken::default();
+        let mut taken = Stretches::default();
         for change in changes.iter().filter(|change| !change.code) {
             taken.add(change.address, change.address.saturating_add(change.size));
         }
         for (number, (tsc, mapping)) in self.loads.iter().enumerate() {
             let end = mapping.address.saturating_add(mapping.size);
-            let from = if taken.overlaps(mapping.address, end) { *tsc } else { 0 };
+            let from = if taken.overlap(mapping.address, end) { *tsc } else { 0 };
             taken.add(mapping.address, end);
             all.push((from, What::Load { number }));
         }
@@ -147,7 +146,7 @@ impl Generated {
                     placing.step(tsc, what);
                 }
                 What::Change { number, address, size } if changes[number].code => {
-                    for (start, end) in placing.loaded.gaps(address, address.saturating_add(size)) {
+                    for (start, end) in placing.loaded.holes(address, address.saturating_add(size)) {
                         placing.step(tsc, What::Change { number, address: start, size: end - start });
                     }
                 }
@@ -168,7 +167,7 @@ fn whole(number: usize, told: &Told) -> What {
 #[derive(Default)]
 struct Placing {
     timeline: Timeline,
-    loaded: Taken,
+    loaded: Stretches,
 }
 
 impl Placing {
@@ -179,54 +178,6 @@ impl Placing {
             epochs.push((tsc, last.1 + 1));
         }
         steps.push((epochs.last().map_or(0, |&(_, epoch)| epoch), what));
-    }
-}
-
-/// Stretches of addresses, start to end; those that meet are one.
-#[derive(Default)]
-struct Taken(BTreeMap<u64, u64>);
-
-impl Taken {
-    fn overlaps(&self, start: u64, end: u64) -> bool {
-        self.0.range(..end).next_back().is_some_and(|(_, &taken)| taken > start)
-    }
-
-    fn add(&mut self, mut start: u64, mut end: u64) {
-        while let Some((&from, &to)) = self.0.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
-            (start, end) = (start.min(from), end.max(to));
-            self.0.remove(&from);
-        }
-        if start < end {
-            self.0.insert(start, end);
-        }
-    }
-
-    fn remove(&mut self, start: u64, end: u64) {
-        while let Some((&from, &to)) = self.0.range(..end).next_back().filter(|&(_, &to)| to > start) {
-            self.0.remove(&from);
-            if from < start {
-                self.0.insert(from, start);
-            }
-            if end < to {
-                self.0.insert(end, to);
-            }
-        }
-    }
-
-    /// What of the stretch is in none.
-    fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let before = self.0.range(..start).next_back().map(|(_, &to)| to).unwrap_or(start);
-        let (mut at, mut gaps) = (before.max(start), Vec::new());
-        for (&from, &to) in self.0.range(start..end.max(start)) {
-            if at < from {
-                gaps.push((at, from));
-            }
-            at = at.max(to);
-        }
-        if at < end {
-            gaps.push((at, end));
-        }
-        gaps
     }
 }
 

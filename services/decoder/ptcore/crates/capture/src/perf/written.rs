@@ -27,15 +27,14 @@ impl<'o> Written<'o> {
 
     /// The jitdump `file`, which the process mapped as `name`; without code where that is told already.
     pub fn dump(&mut self, pid: u32, name: &str, file: &str, conversion: Option<Conversion>) -> Result<Dump, String> {
-        match self.taken.insert(name.to_owned(), pid) {
-            Some(owner) if owner == pid => return Ok(Dump { code: Vec::new(), damage: None }),
+        match self.taken.get(name) {
+            Some(&owner) if owner == pid => return Ok(Dump { code: Vec::new(), damage: None }),
             // Each writes its own. Processes of several containers have the same pids, and files of the same name.
             Some(owner) => {
-                self.taken.insert(name.to_owned(), owner);
                 return Err(format!("it is taken for that of process {owner}, others have another of this name"));
             }
-            None => {}
-        }
+            None => self.taken.insert(name.to_owned(), pid),
+        };
         let mut dump = jit::read(name, file, self.folders, conversion)?;
         let room = MAX_FUNCTIONS - self.functions;
         if dump.code.len() > room {

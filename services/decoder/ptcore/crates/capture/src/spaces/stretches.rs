@@ -33,7 +33,9 @@ impl Stretches {
             (start, end) = (start.min(from), end.max(to));
             self.0.remove(&from);
         }
-        self.0.insert(start, end);
+        if start < end {
+            self.0.insert(start, end);
+        }
     }
 
     pub fn remove(&mut self, start: u64, end: u64) {
