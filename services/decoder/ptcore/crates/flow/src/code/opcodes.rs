@@ -4,6 +4,7 @@ use crate::code_block::Exit;
 
 /// What follows an opcode. All of nothing: an opcode that is not known.
 #[derive(Clone, Copy)]
+#[repr(align(8))]
 pub struct Form {
     /// By ModRM.reg, and 8 more for a register operand: whether it stands for one instruction, surely.
     pub valid: u16,
@@ -35,7 +36,7 @@ pub enum Mandatory {
 impl Form {
     /// Bytes of the immediate.
     #[inline(always)]
-    pub fn immediate(self, size: OperandSize) -> usize {
+    pub fn immediate(&self, size: OperandSize) -> usize {
         usize::from(self.immediate >> size as u16 & 0xf)
     }
 

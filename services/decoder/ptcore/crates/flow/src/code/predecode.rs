@@ -23,12 +23,24 @@ const GROUP3: u8 = 0xf6;
 /// The first instruction of 64-bit code; none when it is rare, too near to the end of the bytes, or perhaps invalid.
 #[inline(always)]
 pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
-    let window: &[u8; WINDOW] = bytes.first_chunk()?;
-    let byte = |at: usize| window[at % WINDOW];
-    let (prefixes, mandatory) = if is_prefix(byte(0)) { prefixes(window)? } else { (0, Mandatory::None) };
+    let window = bytes.first_chunk()?;
+    behind_prefixes(window, 0, Mandatory::None).or_else(|| with_prefixes(window))
+}
 
-    let rex = byte(prefixes);
-    let has_rex = rex & 0xf0 == 0x40;
+#[cold]
+#[inline(never)]
+fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
+    let (prefixes, mandatory) = prefixes(window).filter(|&(prefixes, _)| prefixes != 0)?;
+    behind_prefixes(window, prefixes, mandatory).filter(|known| usize::from(known.length) <= LONGEST)
+}
+
+/// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
+#[inline(always)]
+fn behind_prefixes(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory) -> Option<Predecoded> {
+    let word = u64::from_le_bytes(*window.get(prefixes..)?.first_chunk()?);
+    let rex = word as u8;
+    let has_rex = usize::from(rex & 0xf0 == 0x40);
+    let word = word >> (8 * has_rex);
     let size = if rex & 0xf8 == 0x48 {
         OperandSize::Bits64
     } else if mandatory == Mandatory::P66 {
@@ -37,26 +49,20 @@ pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
         OperandSize::Bits32
     };
 
-    // What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
-    let first = prefixes + usize::from(has_rex);
-    let two_bytes = usize::from(byte(first) == TWO_BYTES);
-    let last = first + two_bytes;
+    let two_bytes = usize::from(word as u8 == TWO_BYTES);
+    let word = word >> (8 * two_bytes);
+    let [opcode, modrm, sib, ..] = word.to_le_bytes();
     let map = two_bytes * (1 + mandatory as usize);
-    let opcode = byte(last);
-    let form = FORMS[map][usize::from(opcode)];
+    let form = &FORMS[map][usize::from(opcode)];
 
-    let modrm = byte(last + 1);
     let reg = modrm >> 3 & 7;
     if form.valid >> (reg | u8::from(modrm >= 0xc0) << 3) & 1 == 0 {
         return None;
     }
-    let operands = usize::from(form.modrm) * operands(modrm, byte(last + 2));
+    let operands = usize::from(form.modrm) * operands(modrm, sib);
     let has_none = (opcode & 0xfe == GROUP3) & (map == 0) & (reg > 1);
     let immediate = usize::from(!has_none) * form.immediate(size);
-    let length = last + 1 + operands + immediate;
-    if length > LONGEST {
-        return None;
-    }
+    let length = prefixes + has_rex + two_bytes + 1 + operands + immediate;
     let linear = Predecoded { length: length as u8, exit: Exit::Linear, displacement: 0 };
     if form.exit == Exit::Linear {
         return Some(linear);
@@ -72,11 +78,8 @@ pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
             _ => linear,
         },
         Exit::Return => Predecoded { exit: Exit::Return, ..linear },
-        exit if immediate == 1 => Predecoded { exit, displacement: (byte(last + 1) as i8).into(), ..linear },
-        exit => {
-            let displacement = i32::from_le_bytes([1, 2, 3, 4].map(|at| byte(last + at)));
-            Predecoded { exit, displacement, ..linear }
-        }
+        exit if immediate == 1 => Predecoded { exit, displacement: (modrm as i8).into(), ..linear },
+        exit => Predecoded { exit, displacement: (word >> 8) as i32, ..linear },
     })
 }
 
