@@ -1,5 +1,6 @@
 //! How often each block ran.
 
+use crate::known::FEWEST_BLOCKS;
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
 
@@ -16,12 +17,18 @@ pub struct BlockCount {
 }
 
 /// Counts by block. What is known of a block stays when the counts are taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Blocks {
     /// By number: the whole block.
     whole: Vec<BlockCount>,
     /// By number, start and length: blocks that were left between two instructions, and those that are not kept.
     others: HashMap<(u32, u64, u32), BlockCount>,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks { whole: Vec::with_capacity(FEWEST_BLOCKS), others: HashMap::new() }
+    }
 }
 
 const UNKNOWN: BlockCount = BlockCount { id: u32::MAX, start: 0, instructions: 0, epoch: 0, count: 0 };
@@ -37,6 +44,12 @@ impl Blocks {
                 self.count_other(counted, id != u32::MAX && kind != BlockKind::Interrupted);
             }
         }
+    }
+
+    /// Whether the block was counted before as a whole.
+    #[inline(always)]
+    pub fn has(&self, block: &Block<'_>) -> bool {
+        self.whole.get(block.id as usize).is_some_and(|known| known.instructions == block.instructions)
     }
 
     /// The block, which was counted before, did not run.

@@ -13,7 +13,8 @@ use crate::blocks::{BlockCount, Blocks};
 use crate::edges::Edges;
 use crate::fragment::Knew;
 use crate::functions::FunctionKey;
-use crate::known::Known;
+use crate::known::{Known, FEWEST_BLOCKS};
+use crate::members::Members;
 use crate::output::{Kept, Output};
 use crate::plan::Plans;
 use crate::records::Records;
@@ -30,8 +31,7 @@ pub struct Calls<S, O = Kept> {
     known: Vec<Known>,
     /// By cached block: where it starts in its space's own addresses; `u64::MAX`: not asked yet.
     starts: Vec<u64>,
-    /// By function of code that nothing divides: its blocks.
-    members: Vec<Vec<(u32, u64)>>,
+    members: Members,
     plans: Plans,
     arrival: Arrival,
     left: Option<Left>,
@@ -75,10 +75,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             stack: Stack::new(output),
             edges: Edges::default(),
             blocks: Blocks::default(),
-            known: Vec::new(),
+            known: Vec::with_capacity(FEWEST_BLOCKS),
             starts: Vec::new(),
-            members: Vec::new(),
-            plans: Plans::default(),
+            members: Members::default(),
+            plans: Plans::of(0),
             arrival: Arrival::Begin,
             left: None,
             overflowing: false,
@@ -158,6 +158,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub fn memory(&self) -> usize {
         self.known.capacity() * size_of::<Known>()
             + self.starts.capacity() * size_of::<u64>()
+            + self.members.memory()
             + self.edges.memory()
             + self.blocks.memory()
             + self.plans.memory()

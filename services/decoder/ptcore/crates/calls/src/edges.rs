@@ -1,5 +1,6 @@
 //! How often each branch went where.
 
+use crate::known::FEWEST_BLOCKS;
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -106,10 +107,10 @@ pub struct Edges {
 impl Default for Edges {
     fn default() -> Self {
         Edges {
-            edges: Vec::new(),
-            counts: Vec::new(),
+            edges: Vec::with_capacity(2 * FEWEST_BLOCKS),
+            counts: Vec::with_capacity(2 * FEWEST_BLOCKS),
             slots: HashMap::default(),
-            direct: Vec::new(),
+            direct: Vec::with_capacity(FEWEST_BLOCKS),
             front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
             order: Vec::new(),
         }
@@ -224,6 +225,13 @@ impl Edges {
         if let Some(slot) = self.slot_on_path(block) {
             self.add(slot, 1);
         }
+    }
+
+    /// Counts the direct branch at the end of a block of a path when it was counted before; else false.
+    #[inline(always)]
+    pub fn count_again(&mut self, block: &Block<'_>) -> bool {
+        let slot = self.direct_slot(block).filter(|&slot| slot != NONE);
+        slot.inspect(|&slot| self.add(slot, 1)).is_some()
     }
 
     /// Counts the branch at the end of a block once less.

@@ -6,6 +6,9 @@ use crate::records::Records;
 /// Rows that are kept room for ahead, at most.
 const MOST_ROOM: usize = 1 << 18;
 
+/// Of a stream that has just begun: so many times as many rows as there are.
+const AHEAD: usize = 15;
+
 /// What left the window and waits until there is as much as the output takes at once. So the window is small enough for
 /// the cache, into which every call writes ten columns, and memory further away is written once.
 #[derive(Default)]
@@ -17,11 +20,13 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Makes room for as many rows, and for as many more as the output takes where not all of the stream is here. Columns that
-    /// were used before grow when they have to: fresh memory costs more.
+    /// Makes room for as many rows, and for as many more as the output takes where not all of the stream is here: at first for a few
+    /// times as many, as short streams have no more. Long columns double when they have to.
     pub fn make_room(&mut self, rows: usize, more: usize, addresses: bool) {
-        if self.records.call.capacity() < rows {
-            self.records.reserve(rows + more.min(MOST_ROOM), addresses);
+        let (room, used) = (self.records.call.capacity(), self.records.len());
+        if room < used + rows && used <= MOST_ROOM {
+            let most = if room == 0 { AHEAD * rows } else { MOST_ROOM };
+            self.records.reserve(rows + more.min(most), addresses);
         }
     }
 

@@ -2,6 +2,9 @@
 
 use crate::functions::Entered;
 
+/// There is room for so many from the outset: most short streams run through no more.
+pub const FEWEST_BLOCKS: usize = 3 << 10;
+
 /// What was found out about a cached block.
 #[derive(Clone, Copy)]
 pub struct Known {

@@ -16,6 +16,7 @@ mod gathered;
 mod in_parts;
 mod known;
 mod losses;
+mod members;
 mod output;
 mod pages;
 mod plan;

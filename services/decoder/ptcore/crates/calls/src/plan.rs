@@ -120,7 +120,6 @@ enum State {
 }
 
 /// Plans by the number of their path.
-#[derive(Default)]
 pub struct Plans {
     pub generation: u64,
     plans: Vec<Kept>,
@@ -148,7 +147,23 @@ struct Ran {
 /// Moves and edges of plans that were given up are forgotten with all others when there are this many.
 const MOST: usize = 1 << 23;
 
+/// There is room for so many from the outset.
+const FEWEST_PATHS: usize = 1 << 11;
+
 impl Plans {
+    pub fn of(generation: u64) -> Plans {
+        Plans {
+            generation,
+            plans: Vec::with_capacity(FEWEST_PATHS),
+            tried: Vec::with_capacity(FEWEST_PATHS),
+            moves: Vec::with_capacity(FEWEST_PATHS),
+            edges: Vec::with_capacity(FEWEST_PATHS * 4),
+            blocks: Vec::with_capacity(FEWEST_PATHS * 4),
+            ran: Vec::with_capacity(FEWEST_PATHS),
+            spare: Lists::default(),
+        }
+    }
+
     /// The plan of the path, when there is one of this version.
     #[inline(always)]
     pub fn fitting(&mut self, path: u32, version: u32) -> Option<&mut Kept> {
@@ -247,7 +262,7 @@ impl Plans {
     pub fn begin(&mut self, generation: u64, edges: &mut Edges, blocks: &mut Blocks) {
         self.gather(edges);
         self.gather_blocks(blocks);
-        *self = Plans { generation, ..Plans::default() };
+        *self = Plans::of(generation);
     }
 
     /// Whether it is time to begin anew.

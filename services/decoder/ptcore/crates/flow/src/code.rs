@@ -36,6 +36,12 @@ pub struct CodeCache {
     pub accesses: HashMap<(u32, u32), Box<[Access]>>,
 }
 
+fn with_room<T>(first: T, room: usize) -> Vec<T> {
+    let mut list = Vec::with_capacity(room);
+    list.push(first);
+    list
+}
+
 fn slot(address: u64) -> usize {
     (address ^ address >> 12) as usize % FRONT
 }
@@ -43,8 +49,8 @@ fn slot(address: u64) -> usize {
 impl CodeCache {
     pub fn new() -> Self {
         CodeCache {
-            blocks: vec![unknown(0)],
-            lengths: vec![0],
+            blocks: with_room(unknown(0), FEWEST_BLOCKS),
+            lengths: with_room(0, FEWEST_BLOCKS * 8),
             by_content: HashMap::with_capacity_and_hasher(FEWEST_BLOCKS, BuildHasherDefault::default()),
             front: vec![(0, View::NONE, 0); FRONT],
             paths: Paths::new(),

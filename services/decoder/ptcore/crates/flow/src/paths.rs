@@ -18,7 +18,9 @@ pub const WINDOW: u32 = 18;
 pub const MOST_PUSHES: usize = 3;
 /// All paths are forgotten when there are this many.
 const MOST_PATHS: usize = 1 << 18;
-const FEWEST_SLOTS: usize = 1 << 10;
+const FEWEST_SLOTS: usize = 1 << 12;
+/// There is room for so many from the outset.
+const FEWEST_PATHS: usize = FEWEST_SLOTS / 2;
 
 /// One block of a path. It went to where the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +132,9 @@ impl Paths {
         Paths {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             slots: vec![VACANT; FEWEST_SLOTS],
-            rests: Vec::new(),
+            rests: Vec::with_capacity(FEWEST_PATHS),
             shift: shift(FEWEST_SLOTS),
-            steps: Vec::new(),
+            steps: Vec::with_capacity(FEWEST_PATHS * 8),
             count: 0,
         }
     }

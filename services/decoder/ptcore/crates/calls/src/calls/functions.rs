@@ -20,14 +20,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// What is known of blocks that are in another function now is forgotten.
     fn forget_divided(&mut self) {
         if let Some((divided, from)) = self.stack.functions.changed.take() {
-            if let Some(members) = self.members.get_mut(divided as usize) {
-                members.retain(|&(id, start)| {
-                    if start >= from {
-                        self.known[id as usize] = UNKNOWN;
-                    }
-                    start < from
-                });
-            }
+            self.members.take(divided, from, |id| self.known[id as usize] = UNKNOWN);
         }
     }
 
@@ -43,9 +36,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Knows of code that nothing divides what `news` say, and nothing else.
     pub(super) fn know_only(&mut self, news: &[News]) {
         self.stack.functions.forget();
-        for (id, _) in self.members.drain(..).flatten() {
-            self.known[id as usize] = UNKNOWN;
-        }
+        self.members.take_all(|id| self.known[id as usize] = UNKNOWN);
         self.learn(news);
     }
 
@@ -64,11 +55,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             }
             self.known[index] = known;
             if !divided {
-                let function = entered.function as usize;
-                if self.members.len() <= function {
-                    self.members.resize_with(function + 1, Vec::new);
-                }
-                self.members[function].push((id, start));
+                self.members.put(entered.function, id, start);
             }
         }
         known
