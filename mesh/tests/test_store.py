@@ -296,6 +296,14 @@ class TestFolder:
             assert code_of(error) == (Code.INVALID_ARGUMENT, "BAD_OBJECT_KEY")
         assert await store.get("a/b") == b"1"
 
+    async def test_of_a_folder_and_below_an_object_there_is_none_to_read(self, store: ObjectStore) -> None:
+        await store.put_stream("a/b", b"1")
+        for key in ("a", "a/b/c"):
+            for read in (store.get, store.head, lambda key: anext(store.open_read(key))):
+                with pytest.raises(PermilleError, match=key) as error:
+                    await read(key)
+                assert code_of(error) == (Code.NOT_FOUND, "OBJECT_NOT_FOUND")
+
     async def test_a_file_in_the_place_of_the_folder_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(PermilleError) as error:

@@ -20,7 +20,7 @@ from permille.mesh.store import ObjectStore
 from .decode_bench import Bench, StoreSession
 
 
-@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "other content", "other packets"])
+@pytest.mark.parametrize("how", ["changed", "cut off", "missing", "a folder", "other content", "other packets"])
 @pytest.mark.parametrize("known", ["stored_sha256", "sha256"])
 async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
     bench: Bench, store_session: StoreSession, program: Any, how: str, known: str
@@ -39,6 +39,9 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
         await bench.store.put_stream(key, path.read_bytes()[:-6])
     elif how == "missing":
         await bench.store.delete(key)
+    elif how == "a folder":
+        path.unlink()
+        path.mkdir()
     elif how == "other packets":
         await bench.store.put_stream(key, zstandard.compress(program.packets()[::-1]))
     else:

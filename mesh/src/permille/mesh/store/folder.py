@@ -71,7 +71,7 @@ class FolderStore:
     async def open_read(self, key: str, *, sha256: str = "") -> AsyncIterator[bytes]:
         """See `ObjectStore`."""
         valid_key(key)
-        with self._errors(key):
+        with self._reading(key):
             file, allowed, size = await asyncio.to_thread(self._open, key)
         digest = hashlib.sha256()
         with file:
@@ -89,7 +89,7 @@ class FolderStore:
         """See `ObjectStore`."""
         valid_key(key)
         # In one go: small objects are mostly the way from thread to thread.
-        with self._errors(key):
+        with self._reading(key):
             data, digest, allowed = await asyncio.to_thread(self._read, key)
         if digest not in ([sha256] if sha256 else allowed):
             raise _other(key, self.url, len(data))
@@ -98,7 +98,7 @@ class FolderStore:
     async def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore`."""
         valid_key(key)
-        with self._errors(key):
+        with self._reading(key):
             return await asyncio.to_thread(self._head, key)
 
     async def exists(self, key: str) -> bool:
@@ -301,6 +301,17 @@ class FolderStore:
             raise no_object(key, self.url) from None
         except OSError as error:
             raise self._told(key, error) from error
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        with self._errors(key):
+            try:
+                yield
+            except (IsADirectoryError, NotADirectoryError):
+                if not self._root.is_dir():
+                    raise
+                # Whatever else has the name or that of its folder, there is no such object.
+                raise no_object(key, self.url) from None
 
     def _told(self, key: str, error: OSError) -> PermilleError:
         values = {"key": key, "store": self.url}
