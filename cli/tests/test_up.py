@@ -69,6 +69,8 @@ def test_each_process_that_dies_comes_back_and_the_mesh_works_again(own_mesh: Me
     assert own_mesh.run("query", "SELECT count(*) FROM sessions").returncode == 0
     for name in before:
         assert f"{name:<11} ended     killed by SIGKILL" in own_mesh.log
+    serving = [f"{name:<11} serving   pid {process.pid} " for name, process in own_mesh.processes().items()]
+    await_true(lambda: sum(line in own_mesh.log for line in serving) == len(SERVICES), 60, f"{serving} in the log")
     assert own_mesh.stop() == 0
 
 

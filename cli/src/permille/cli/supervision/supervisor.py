@@ -37,10 +37,13 @@ class Supervisor:
         self._etcd = PrivateEtcd(config.state_dir / "etcd", tell) if not config.etcd else None
         self._flags = flags
         self._services = {
-            name: Supervised(name, self._command(name, "127.0.0.1:0"), self._logs / f"{name}.log", tell)
+            name: Supervised(name, self._command(name, "127.0.0.1:0"), self._logs / f"{name}.log", self._noted)
             for name in SERVICES
         }
+        # Set when a process was started of which nobody has said yet that it serves.
+        self._begun = {name: asyncio.Event() for name in SERVICES}
         self._serving: set[str] = set()
+        self._all_serving = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -58,7 +61,9 @@ class Supervisor:
                 await self._etcd.start(ready_timeout_s)
                 tasks.append(asyncio.create_task(self._etcd.run()))
             tasks += [asyncio.create_task(service.run()) for service in self._services.values()]
-            await self._until_ready(ready_timeout_s)
+            following = asyncio.create_task(self._follow())
+            tasks.append(following)
+            await self._until_ready(following, ready_timeout_s)
             await self._stop.wait()
         finally:
             await self._drain()
@@ -73,37 +78,51 @@ class Supervisor:
     def _asked_to_stop(self) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()
 
-    async def _until_ready(self, timeout_s: float) -> None:
-        waiting = asyncio.create_task(self._all_serving())
+    def _noted(self, event: Event) -> None:
+        if event.happened == Happened.STARTED:
+            self._begun[event.name].set()
+        self._tell(event)
+
+    async def _until_ready(self, following: asyncio.Task[None], timeout_s: float) -> None:
+        waiting = asyncio.create_task(self._all_serving.wait())
         stopped = asyncio.create_task(self._stop.wait())
         failing = asyncio.create_task(self._hopeless())
         try:
             done, _ = await asyncio.wait(
-                {waiting, stopped, failing}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {waiting, following, stopped, failing}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
+            if following in done:
+                await following
             if failing in done:
                 raise self._does_not_start(failing.result())
             if not done:
                 raise self._not_ready_in_time(timeout_s)
             if waiting in done:
-                await waiting
                 self._tell(Event(Happened.READY, detail=str(self._config.state_dir)))
         finally:
             for task in (waiting, stopped, failing):
                 task.cancel()
             await asyncio.gather(waiting, stopped, failing, return_exceptions=True)
 
-    async def _all_serving(self) -> None:
+    async def _follow(self) -> None:
+        """Says of each process of a service, the first and those in its place, when it serves; until cancelled."""
         etcd = connect(self._config)
         channels = Channels(self._config, etcd)
-        node = self._config.node
 
         async def one(name: str) -> None:
-            endpoint = await until_serving(etcd, channels, name, node)
-            self._serving.add(name)
-            # Those outside the mesh know the address alone.
-            self._services[name].again = self._command(name, endpoint.address)
-            self._tell(Event(Happened.SERVING, name, self._services[name].pid, endpoint.address))
+            while True:
+                await self._begun[name].wait()
+                self._begun[name].clear()
+                endpoint = await until_serving(etcd, channels, name, self._config.node)
+                if self._begun[name].is_set():
+                    # It was the one before that was well.
+                    continue
+                # Those outside the mesh know the address alone.
+                self._services[name].again = self._command(name, endpoint.address)
+                self._tell(Event(Happened.SERVING, name, self._services[name].pid, endpoint.address))
+                self._serving.add(name)
+                if len(self._serving) == len(SERVICES):
+                    self._all_serving.set()
 
         try:
             await asyncio.gather(*map(one, SERVICES))
