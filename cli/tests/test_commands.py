@@ -19,7 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from .conftest import Mesh, permille_alone, running
+from .conftest import BUSY, Mesh, permille_alone, running
 
 
 def test_run_becomes_the_program(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:
@@ -283,6 +283,37 @@ def test_binaries_are_uploaded_once(mesh: Mesh, busy_program: Path, tmp_path: Pa
     refused = mesh.run("upload-binary", "/etc/passwd", code=2)
     assert "/etc/passwd" in refused.stderr
     assert mesh.run("upload-binary", tmp_path / "none", code=3)
+
+
+def test_names_that_are_given_later_are_there_when_it_is_decoded_again(mesh: Mesh, tmp_path: Path) -> None:
+    program, debug, source = tmp_path / "stripped", tmp_path / "stripped.debug", tmp_path / "busy.c"
+    source.write_text(BUSY)
+    # Nobody has stored it with its symbols.
+    subprocess.run(["cc", "-O1", f"-Wl,--build-id=0x{os.urandom(20).hex()}", "-o", program, source], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    subprocess.run(["strip", program], check=True)
+    with running(mesh, program) as process:
+        name = mesh.json("trace", "--pid", str(process.pid), "--for", "200ms")["sessions"][0]
+
+    def functions(*options: str) -> set[str]:
+        return {row["name"] for row in mesh.json("report", name, "--top", "0", *options)["functions"]}
+
+    assert "inner_work" not in functions()
+    assert "--again" in mesh.run("report", name).stdout
+    mesh.run("upload-binary", program, "--debug", debug)
+    assert "inner_work" in functions("--again")
+    assert "inner_work" in functions()
+
+
+def test_tables_are_made_anew_as_often_as_they_are_lost(own_mesh: Mesh, busy_program: Path) -> None:
+    own_mesh.start()
+    with running(own_mesh, busy_program) as process:
+        name = own_mesh.json("trace", "--pid", str(process.pid), "--for", "200ms")["sessions"][0]
+    known = own_mesh.json("report", name)["functions"]
+    assert known
+    for _ in range(2):
+        shutil.rmtree(own_mesh.state / "store/tables")
+        assert own_mesh.json("report", name)["functions"] == known
 
 
 def test_the_support_bundle_has_logs_and_state_but_no_secrets(mesh: Mesh, session: str, tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ async def _rows(client: MeshClient, sql: str, session: ListedSession) -> list[di
 async def decode(
     client: MeshClient, session: ListedSession, display: ProgressDisplay, *, patience_s: float, request_id: str = ""
 ) -> decoder_pb2.DecodeResult:
-    """Decodes a session that is stored and not decoded, for example of a cancelled trace.
+    """Decodes a session, for example of a cancelled trace, or again with binaries that came later.
 
-    `request_id`: of this recording, where a session of the same name may have been another.
+    `request_id`: of this recording, which is decoded once; without, what was decoded before does not count.
     Raises `FailedPrecondition` while it is recorded, `DataLoss` when its recording failed, and what decoding raises.
     """
     if session.state == "FAILED":
@@ -76,7 +76,7 @@ async def decode(
             help=session.error_help or "record again; `permille support-bundle` collects the logs",
             metadata={"session": session.name},
         )
-    if session.state != "STORED":
+    if session.state not in ("STORED", "DECODED"):
         raise FailedPrecondition(
             f"{session.name} is {session.state.lower()}",
             reason="SESSION_NOT_STORED",
@@ -84,11 +84,12 @@ async def decode(
             metadata={"session": session.name},
         )
     decoder = await client.decoder()
-    # One decode however often somebody asks, and another one after each that failed.
+    # One decode however often somebody asks meanwhile, and another one after each that failed or, of rows that are not
+    # there any more or not wanted as they are, was done.
     first = request_id or f"cli-{session.session_id}"
     request = decoder_pb2.DecodeRequest(request_id=first, session=session.name)
     started = (await answer(decoder.Decode(request))).operation
-    while started.HasField("error"):
+    while started.HasField("error") or (started.done and not request_id):
         request.request_id = f"{first}-{operation_id(started.name)}"
         started = (await answer(decoder.Decode(request))).operation
     following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)

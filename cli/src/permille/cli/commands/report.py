@@ -36,6 +36,10 @@ def report(
             "--inlined", help="Show below each function what was inlined into it and how much of it that was."
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Decode the session again first: with binaries and debug files that came later."),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -64,12 +68,14 @@ def report(
       permille report latest --sort total-time --top 40
 
       permille report latest --html report.html
+
+      permille report latest --again
     """
 
     async def work(client: MeshClient) -> tuple[Report, PageParts | None]:
         listed = await list_sessions(client)
         wanted = chosen(listed, session)
-        if wanted.state != "DECODED":
+        if again or wanted.state != "DECODED":
             with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
                 await decode(client, wanted, display, patience_s=patience_s)
             wanted = chosen(await list_sessions(client), wanted.session_id)

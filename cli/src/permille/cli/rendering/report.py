@@ -251,7 +251,8 @@ def _nameless(report: Report) -> list[Note]:
             Note(
                 f"{module}: {len(rows)} functions without a name ({part}): {reason}",
                 "install its debug symbols (Debian: the package ending in -dbgsym) and trace again,"
-                " or give them later: permille upload-binary FILE --debug FILE.debug"
+                " or give them later: permille upload-binary FILE --debug FILE.debug,"
+                " then permille report SESSION --again"
                 if rows[0].build_id
                 else "",
             )

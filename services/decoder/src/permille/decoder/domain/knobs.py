@@ -6,6 +6,10 @@ MIB = 1 << 20
 _MOST_MIB = 64 * 1024
 # For the tool that recorded what was imported.
 RECORDER_KNOB = "record again with larger buffers (perf record -m ,64M), or for less time"
+_BINARY = (
+    "record on a machine where the binary is readable, or upload it: permille upload-binary FILE,"
+    " then permille report SESSION --again"
+)
 _IMPORTED = {
     "no kernel code": "import again with --vmlinux FILE, or --kcore and --kallsyms",
     "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
@@ -36,8 +40,8 @@ def decode_knob(reason: str, *, imported: bool = False) -> str:
         return next((knob for word, knob in _IMPORTED.items() if word in lowered), "")
     known = {
         "nothing was mapped": "none of yours, as no program runs there: permille support-bundle, and report it",
-        "missing": "record on a machine where the binary is readable, or upload it: permille upload-binary",
-        "no-code": "record on a machine where the binary is readable, or upload it: permille upload-binary",
+        "missing": _BINARY,
+        "no-code": _BINARY,
         "no file": "none: the code was gone before it could be copied",
         "synchronization": "permille trace with a smaller --psb-period",
         "overflow": "permille trace with fewer packets: --no-cyc",
