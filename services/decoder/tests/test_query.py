@@ -62,10 +62,16 @@ async def tables(tmp_path: Path) -> Tables:
     tables = Tables(open_store((tmp_path / "store").as_uri()))
     for number in range(3):
         rows = [row("functions", session_id=f"s{number}", function=i, name=f"f{i}", calls=i) for i in range(10)]
-        await tables.replace_session(
-            "functions", f"s{number}", [pa.RecordBatch.from_pylist(rows, schema=SCHEMAS["functions"])]
-        )
+        await put(tables, "functions", rows)
+        await put(tables, "sessions", [row("sessions", session_id=f"s{number}")])
+    # One that is not whole.
+    await put(tables, "functions", [row("functions", session_id="s3", function=0, name="f0", calls=1000)])
     return tables
+
+
+async def put(tables: Tables, table: str, rows: list[dict[str, object]]) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMAS[table])
+    await tables.replace_session(table, str(rows[0]["session_id"]), [batch])
 
 
 def row(table: str, **values: object) -> dict[str, object]:
@@ -86,7 +92,9 @@ async def test_the_tables_are_views(tables: Tables) -> None:
     assert not truncated
     for name in SCHEMAS:
         found, _ = await answer(tables, f"SELECT * FROM {name} WHERE session_id = 's1'")
-        assert found.num_rows == (10 if name == "functions" else 0)
+        assert found.num_rows == {"functions": 10, "sessions": 1}.get(name, 0)
+    found, _ = await answer(tables, "SELECT * FROM functions WHERE session_id = 's3'")
+    assert found.num_rows == 0
 
 
 @pytest.mark.parametrize("table", SCHEMAS)

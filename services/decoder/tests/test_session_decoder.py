@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from permille.decoder.domain.session_context import open_context
 from permille.mesh.errors import InvalidArgument, PermilleError
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
+from permille.mesh.tables import Tables
 
 from .decode_bench import Bench, StoreSession
 from .held_object import HeldObject
@@ -287,20 +289,77 @@ async def test_what_tables_hold_of_a_decode_stays_whoever_takes_it_for_failed(
     assert {table: await bench.rows(table) for table in SCHEMAS} == before
 
 
-async def test_a_decode_that_fails_between_two_commits_leaves_tables_that_can_be_read(
-    bench: Bench, store_session: StoreSession, tmp_path: Path
+async def seen(bench: Bench) -> dict[str, int]:
+    return {table: dataset.count_rows() for table, dataset in (await bench.tables.datasets()).items()}
+
+
+@pytest.mark.parametrize("where", ["sessions", "segments"])
+async def test_a_decode_that_fails_between_two_commits_is_not_seen_until_it_is_done_again(
+    bench: Bench, store_session: StoreSession, tmp_path: Path, where: str
 ) -> None:
     await store_session()
-    in_the_way = tmp_path / "store" / "tables" / "sessions"
+    in_the_way, aside = tmp_path / "store" / "tables" / where, tmp_path / "aside"
     in_the_way.parent.mkdir()
     in_the_way.write_text("no folder")
     with pytest.raises(PermilleError):
         await bench.decode(decode_id="d1")
+    in_the_way.unlink()
     await bench.decoder.forget("s1", "d1")
     assert len(await bench.rows("calls")) == 8
-    in_the_way.unlink()
+    assert set((await seen(bench)).values()) == {0}
     await bench.decode(decode_id="d2")
-    assert (len(await bench.rows("calls")), len(await bench.rows("sessions"))) == (8, 1)
+    whole = await seen(bench)
+    assert (whole["calls"], whole["sessions"]) == (8, 1)
+    assert whole == {table: len(await bench.rows(table)) for table in SCHEMAS}
+    # One that would take its place.
+    await store_session("s2")
+    await bench.decode("s2")
+    in_the_way.rename(aside)
+    in_the_way.write_text("no folder")
+    with pytest.raises(PermilleError):
+        await bench.decode(decode_id="d3")
+    in_the_way.unlink()
+    aside.rename(in_the_way)
+    await bench.decoder.forget("s1", "d3")
+    assert await seen(bench) == whole
+    await bench.decode(decode_id="d4")
+    assert await seen(bench) == {table: 2 * rows for table, rows in whole.items()}
+
+
+async def test_commits_that_had_begun_when_another_failed_come_to_their_end(
+    bench: Bench, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session()
+    in_the_way = tmp_path / "store/tables/segments"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("no folder")
+    go_on, over = threading.Event(), threading.Event()
+    replace_files = Tables._replace_files
+
+    def slowly(tables: Tables, table: str, *arguments: Any) -> None:
+        if table == "calls":
+            go_on.wait(60)
+        try:
+            replace_files(tables, table, *arguments)
+        finally:
+            if table == "calls":
+                over.set()
+
+    async def failed() -> None:
+        with pytest.raises(PermilleError, match="segments"):
+            await bench.decode(decode_id="d1")
+        in_the_way.unlink()
+        await bench.decoder.forget("s1", "d1")
+
+    await Tables(bench.store).replace_session("calls", "s2", [])
+    monkeypatch.setattr(Tables, "_replace_files", slowly)
+    end = asyncio.create_task(failed())
+    # One that does not wait for the other is over by then.
+    await asyncio.wait({end}, timeout=3)
+    go_on.set()
+    await end
+    assert await asyncio.to_thread(over.wait, 60)
+    assert len(await bench.rows("calls")) == 8
 
 
 async def test_a_decode_that_is_cancelled_while_it_commits_commits_all_of_it(

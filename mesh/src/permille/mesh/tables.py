@@ -40,6 +40,8 @@ _LOG = {
     "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
     "delta.logRetentionDuration": "interval 10 minutes",
 }
+# Whose a file is; and of which decode, where `TableFile` named it.
+_FILE = re.compile(r"/session_id=([^/]+)/(?:part-(.+)-[0-9a-f]{16}\.parquet$)?")
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
 _DENIED = re.compile(
@@ -52,13 +54,18 @@ _Result = TypeVar("_Result")
 class TableFile:
     """A Parquet file that was put below its table's folder by `TableFile.key`, without the partition columns.
 
-    `ranges`: least and greatest value of the columns that Delta keeps statistics of.
+    `ranges`: least and greatest value of the columns that Delta keeps statistics of. `name`: see `names_begin`.
     """
 
     name: str
     size_bytes: int
     rows: int
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def names_begin(decode_id: str) -> str:
+        """How the names of a decode's files begin; 16 hexadecimal digits of the file's own and `.parquet` follow."""
+        return f"part-{decode_id}-"
 
     @staticmethod
     def key(table: str, day: date, session_id: str, name: str) -> str:
@@ -133,6 +140,22 @@ class Tables:
         if found is None:
             await self._require_store(table)
         return ds.dataset(schema.empty_table()) if found is None else found
+
+    async def datasets(self) -> dict[str, ds.Dataset]:
+        """All tables as they are now, with those sessions alone of which every table has the rows of one decode.
+
+        The others are just being replaced or deleted, or whoever was at that has failed in the middle.
+        """
+        # The last that a decode commits: what is in it now is in the tables that are opened later.
+        found = {"sessions": await self.dataset("sessions")}
+        for table in SCHEMAS:
+            if table not in found:
+                found[table] = await self.dataset(table)
+        partial = _partial(found["sessions"], found.values())
+        if not partial:
+            return found
+        whole = ~ds.field("session_id").isin(sorted(partial))
+        return {table: dataset.filter(whole) for table, dataset in found.items()}
 
     async def session(self, table: str, session_id: str) -> ds.Dataset:
         """The session's rows in the table; read with the filter that comes with it, partitions are skipped."""
@@ -315,6 +338,22 @@ class _Absent(Unavailable):
 
 def _folder(day: date, session_id: str) -> str:
     return f"day={day.isoformat()}/session_id={session_id}"
+
+
+def _partial(sessions: ds.Dataset, tables: Iterable[ds.Dataset]) -> set[str]:
+    whole = _decodes(sessions)
+    return {
+        session_id
+        for dataset in tables
+        for session_id, decode in _decodes(dataset).items()
+        if session_id not in whole or (decode and whole[session_id] and decode != whole[session_id])
+    }
+
+
+def _decodes(dataset: ds.Dataset) -> dict[str, str]:
+    """By session the decode that its files in the table are of; "" where their names do not tell."""
+    files: list[str] = getattr(dataset, "files", [])
+    return {match[1]: match[2] or "" for match in map(_FILE.search, files) if match}
 
 
 def _added(file: TableFile, session_id: str, day: date, now_ms: int) -> AddAction:

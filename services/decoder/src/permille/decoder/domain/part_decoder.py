@@ -94,7 +94,7 @@ class PartTask:
     @property
     def files_begin(self) -> str:
         """How the names of the decode's files in the tables begin."""
-        return f"part-{self.decode.strip('/').rpartition('/')[2]}-"
+        return TableFile.names_begin(self.decode.strip("/").rpartition("/")[2])
 
     @property
     def begun_key(self) -> str:

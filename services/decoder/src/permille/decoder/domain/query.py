@@ -58,7 +58,7 @@ class QueryEngine:
         _require_reading(sql)
         wanted = _rows_wanted(max_rows)
         async with self._slots:
-            datasets = {name: await self._tables.dataset(name) for name in SCHEMAS}
+            datasets = await self._tables.datasets()
             with _connection(datasets, self._limits) as connection, _alarm(connection, self._limits) as alarm:
                 parts = _parts(connection, sql, wanted)
                 while True:

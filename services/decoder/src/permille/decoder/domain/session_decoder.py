@@ -204,11 +204,15 @@ class SessionDecoder:
 
     async def _commit(self, work: _Work, decode_id: str) -> None:
         rows = dict(work.merge.rows())
-        async with asyncio.TaskGroup() as group:
-            for table in SCHEMAS:
-                if table != _LAST:
-                    group.create_task(self._replace(work, table, rows.get(table), decode_id))
-        await self._replace(work, _LAST, rows[_LAST], decode_id)
+        first = [table for table in SCHEMAS if table != _LAST and (work.merge.files(table) or rows.get(table))]
+        # A table that has nothing of this decode does not tell that it is the one before of which the others still are.
+        last = [table for table in SCHEMAS if table not in first]
+        for tables in (first, last):
+            commits = (self._replace(work, table, rows.get(table), decode_id) for table in tables)
+            # Each to its end, also where another failed: its files would be swept while it puts them into the table.
+            for done in await asyncio.gather(*commits, return_exceptions=True):
+                if done is not None:
+                    raise done
 
     async def _replace(self, work: _Work, table: str, rows: pa.RecordBatch | None, decode_id: str) -> None:
         manifest, files = work.archive.manifest, work.merge.files(table)

@@ -67,7 +67,7 @@ class SessionExports:
     async def run(self, wish: ExportWish) -> AsyncGenerator[ExportPiece, None]:
         """The file in pieces. Raises `InvalidArgument` for a wrong wish and `NotFound` for a session not decoded."""
         _require_sense(wish)
-        datasets = {name: await self._tables.dataset(name) for name in SCHEMAS}
+        datasets = await self._tables.datasets()
         with ExitStack() as stack:
             opening = open_rows(datasets, wish.session_id, self._scratch)
             rows = await asyncio.to_thread(stack.enter_context, opening)
