@@ -23,10 +23,9 @@ from permille.mesh.errors import FailedPrecondition, InvalidArgument, PermilleEr
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
 from permille.mesh.store.pieces import stream_of
-from permille.mesh.store.store_errors import damaged, full, no_object
+from permille.mesh.store.store_errors import NO_ROOM, damaged, full, no_object
 
 _CHUNK = 1 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FolderStore:
@@ -315,7 +314,7 @@ class FolderStore:
 
     def _told(self, key: str, error: OSError) -> PermilleError:
         values = {"key": key, "store": self.url}
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             return full(key, self.url, error.strerror or "no space")
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             return PermissionDenied(

@@ -25,6 +25,7 @@ from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import Part, PartRows
+from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.decoder.domain.table_part import IN_MEMORY
 from permille.mesh.errors import Aborted, PermilleError
@@ -103,8 +104,12 @@ class PartTask:
 
 
 def decode_part(task: PartTask) -> bytes:
-    """The part's record. Raises what the store raises when it is away or full, `Aborted` when the decode is over."""
-    return asyncio.run(_part(task))
+    """The part's record. Raises what the store raises when it is away or full, `Aborted` when the decode is over.
+
+    And `ResourceExhausted` (SCRATCH_FULL) where the worker has no room for temporary files.
+    """
+    with room_in(task.folder):
+        return asyncio.run(_part(task))
 
 
 async def _part(task: PartTask) -> bytes:

@@ -15,6 +15,7 @@ from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
+from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart
@@ -96,7 +97,8 @@ class SessionDecoder:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
-        whose manifest is damaged, and what the store raises when it is away or full.
+        whose manifest is damaged, `ResourceExhausted` without room for temporary files, and what the store raises when
+        it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
         task = replace(self._task(session_id, decode_id), recording=archive.sha256)
@@ -217,9 +219,10 @@ class SessionDecoder:
     async def _replace(self, work: _Work, table: str, rows: pa.RecordBatch | None, decode_id: str) -> None:
         manifest, files = work.archive.manifest, work.merge.files(table)
         if rows is not None and rows.num_rows:
-            part = TablePart(table, self._folder)
-            await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
-            files.append(await stored_part(self._store, part, manifest.day, work.task))
+            with room_in(self._folder):
+                part = TablePart(table, self._folder)
+                await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
+                files.append(await stored_part(self._store, part, manifest.day, work.task))
         work.committed.update(file.name for file in files)
         await self._tables.replace_session_files(table, manifest.session_id, manifest.day, files, decode_id=decode_id)
 

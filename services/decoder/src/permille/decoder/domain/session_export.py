@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import duckdb
+from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
 from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
 from permille.mesh.table_schemas import SCHEMAS
@@ -65,19 +66,26 @@ class SessionExports:
         self._scratch = scratch
 
     async def run(self, wish: ExportWish) -> AsyncGenerator[ExportPiece, None]:
-        """The file in pieces. Raises `InvalidArgument` for a wrong wish and `NotFound` for a session not decoded."""
+        """The file in pieces. Raises `InvalidArgument` for a wrong wish and `NotFound` for a session not decoded.
+
+        And `ResourceExhausted` (SCRATCH_FULL) without room for sorting.
+        """
         _require_sense(wish)
         datasets = await self._tables.datasets()
         with ExitStack() as stack:
-            opening = open_rows(datasets, wish.session_id, self._scratch)
-            rows = await asyncio.to_thread(stack.enter_context, opening)
-            if rows is None:
-                raise _not_decoded(wish.session_id)
-            omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
-            pieces = _gathered(_pieces(wish, rows))
             try:
-                while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-                    yield ExportPiece(piece)
+                with room_in(self._scratch):
+                    opening = open_rows(datasets, wish.session_id, self._scratch)
+                    rows = await asyncio.to_thread(stack.enter_context, opening)
+                    if rows is None:
+                        raise _not_decoded(wish.session_id)
+                    omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
+                    pieces = _gathered(_pieces(wish, rows))
+                    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                        yield ExportPiece(piece)
+            except duckdb.OutOfMemoryException as error:
+                # What finds no place in memory it puts there.
+                raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
             except (duckdb.Error, OSError) as error:
                 raise _table_changed(error) from error
             yield ExportPiece(b"", omitted)

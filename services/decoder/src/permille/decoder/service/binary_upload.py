@@ -9,6 +9,7 @@ from pathlib import Path
 
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.binary_repository import BinaryRepository, UploadedBinary
+from permille.decoder.domain.scratch_room import room_in
 from permille.mesh.errors import InvalidArgument
 
 _MOST_BYTES = 8 << 30
@@ -24,7 +25,16 @@ class BinaryUpload:
     async def receive(
         self, requests: AsyncIterator[decoder_pb2.UploadBinaryRequest]
     ) -> decoder_pb2.UploadBinaryResponse:
-        """Stores a file. Raises `InvalidArgument` for nothing, too much, or what is no ELF file."""
+        """Stores a file. Raises `InvalidArgument` for nothing, too much, or what is no ELF file.
+
+        And `ResourceExhausted` without room for it here or in the store.
+        """
+        with room_in(self._scratch):
+            return await self._received(requests)
+
+    async def _received(
+        self, requests: AsyncIterator[decoder_pb2.UploadBinaryRequest]
+    ) -> decoder_pb2.UploadBinaryResponse:
         await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-") as file:
             size, debug = 0, False
