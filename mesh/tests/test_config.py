@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,23 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("listen = ")
     with pytest.raises(InvalidArgument, match=r"broken\.toml"):
         load(MeshConfig, environment={"PERMILLE_CONFIG": str(tmp_path / "broken.toml")})
+
+
+def test_a_folder_of_settings_that_may_not_be_looked_into_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / ".config"
+    (closed / "permille").mkdir(parents=True)
+    closed.chmod(0)
+    code = (
+        "import os\nfrom permille.mesh.config import MeshConfig, load\n"
+        "from permille.mesh.errors import PermissionDenied\n"
+        "if os.getuid() == 0:\n    os.setuid(65534)\n"
+        "try:\n    load(MeshConfig)\nexcept PermissionDenied as error:\n    print(error.reason, error.message)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env={"HOME": str(tmp_path)}, check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.startswith("CONFIG_UNREADABLE ")
+    assert str(closed) in ran.stdout
 
 
 def test_without_any_etcd_the_way_out_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A disk for temporary files that has no room: each names it, and says the way out."""
+"""A disk for temporary files that has no room, or cannot be written: each names it, and says the way out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.service.binary_upload import BinaryUpload
+from permille.decoder.service.scratch_folder import ScratchFolder
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
@@ -90,3 +91,11 @@ async def test_an_export_without_room_for_sorting_says_so(
             pass
     require_told(refused.value, small)
     assert list(small.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    with pytest.raises(PermilleError, match="state/scratch") as refused:
+        ScratchFolder(tmp_path / "state/scratch", "i1")
+    assert (refused.value.code, refused.value.reason) == (Code.FAILED_PRECONDITION, "STATE_DIR_UNUSABLE")
+    assert "--state-dir" in refused.value.help

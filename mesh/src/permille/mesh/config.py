@@ -220,7 +220,11 @@ def _default_file(variables: Mapping[str, str]) -> Path | None:
         return Path(named)
     home = variables.get("XDG_CONFIG_HOME") or str(Path(variables.get("HOME", "/nonexistent")) / ".config")
     for candidate in (Path(home) / "permille" / "permille.toml", Path("/etc/permille/permille.toml")):
-        if candidate.is_file():
+        try:
+            if candidate.is_file():
+                return candidate
+        except PermissionError:
+            # Perhaps it is there: who reads it is told.
             return candidate
     return None
 
@@ -233,7 +237,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise kind(
             f"cannot read the configuration file {path}: {error.strerror}",
             reason="CONFIG_UNREADABLE",
-            help="check the path given with --config or PERMILLE_CONFIG",
+            help="check its path and rights: --config, PERMILLE_CONFIG, else below HOME or in /etc/permille",
             metadata={"file": str(path)},
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

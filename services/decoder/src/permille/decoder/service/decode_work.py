@@ -39,7 +39,7 @@ class DecodeWork:
             await asyncio.wait({work, cancelled}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 _, session_id = parse_session_name(job.request.session)
-                way_out = f"`permille report {session_id}` decodes it"
+                way_out = f"`permille report {session_id} --again` decodes it"
                 raise Cancelled("the decode was cancelled", reason="CANCELLED", help=way_out)
             return work.result()
         except PermilleError as error:

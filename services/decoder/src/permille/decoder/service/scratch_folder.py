@@ -7,20 +7,34 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from permille.mesh.errors import FailedPrecondition
+
 
 class ScratchFolder:
     """`path` is this instance's own, below `parent`. Those of dead instances are removed; locks tell who lives."""
 
     def __init__(self, parent: Path, instance: str) -> None:
+        """Raises `FailedPrecondition` for a folder that cannot be written."""
+        try:
+            self._make(parent, instance)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"{parent} cannot be used for temporary files: {error.strerror}",
+                reason="STATE_DIR_UNUSABLE",
+                help="give the user of this process the right to write there and room, or choose another --state-dir",
+                metadata={"folder": str(parent)},
+            ) from None
+        for lock in parent.glob("*.lock"):
+            if lock.name != f"{instance}.lock":
+                _remove_if_dead(lock)
+
+    def _make(self, parent: Path, instance: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self.path = parent / instance
         self._lock = (parent / f"{instance}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir()
-        for lock in parent.glob("*.lock"):
-            if lock.name != f"{instance}.lock":
-                _remove_if_dead(lock)
 
     def close(self) -> None:
         """Removes everything."""
