@@ -71,8 +71,8 @@ async def test_a_decode_without_room_says_so_and_leaves_nothing(
 
 async def test_an_upload_without_room_says_so(bench: Bench, small: Path) -> None:
     async def requests() -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
-        for _ in range(100):
-            yield decoder_pb2.UploadBinaryRequest(data=bytes(4096))
+        for _ in range(4):
+            yield decoder_pb2.UploadBinaryRequest(data=bytes(1 << 16))
 
     with pytest.raises(PermilleError) as refused:
         await BinaryUpload(bench.binaries, small).receive(requests())

@@ -56,6 +56,18 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
     assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
 
 
+async def test_a_segment_that_no_object_can_be_is_a_loss(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    segments = (await store_session())["segments"]
+    segments[0]["key"] = "../../etc/passwd"
+    await store_session(segments=segments)
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (12, len(program.packets()))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], "../../etc/passwd" in loss["reason"], bool(loss["knob"])) == (0, True, True)
+
+
 async def test_garbage_within_a_segment_loses_only_that(
     bench: Bench, store_session: StoreSession, program: Any
 ) -> None:

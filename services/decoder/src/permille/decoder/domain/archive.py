@@ -164,7 +164,8 @@ def _unpacked_in_pieces(segment: Segment, packed: bytes) -> bytes:
 
 def is_lost(error: PermilleError) -> bool:
     """Whether the error says that stored data are gone for good, rather than away for now."""
-    return isinstance(error, (DataLoss, NotFound))
+    # What a damaged manifest names may be no key at all.
+    return isinstance(error, (DataLoss, NotFound)) or error.reason == "BAD_OBJECT_KEY"
 
 
 def _changes(process: dict[str, Any]) -> list[MapChange]:
