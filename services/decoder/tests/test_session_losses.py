@@ -140,6 +140,22 @@ async def test_a_binary_that_comes_later_is_there_for_the_next_decode(
         assert (await bench.decode()).instructions == 24
 
 
+@pytest.mark.parametrize("how", ["cut off", "gone"])
+async def test_a_binary_that_is_damaged_in_the_store_is_put_there_again(
+    bench: Bench, store_session: StoreSession, program: Any, how: str
+) -> None:
+    await store_session()
+    path = Path(urlsplit(bench.store.url).path) / f"binaries/{program.build_id}"
+    if how == "cut off":
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        path.unlink()
+    assert (await bench.decode()).instructions == 0
+    assert not (await bench.binaries.add(program.path, debug=False)).existed
+    assert (await bench.decode()).instructions == 24
+    assert (await bench.binaries.add(program.path, debug=False)).existed
+
+
 async def test_a_stripped_binary_has_addresses_and_says_why(
     bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
 ) -> None:

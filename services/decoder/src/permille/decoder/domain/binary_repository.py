@@ -61,7 +61,7 @@ class BinaryRepository:
         return LocalBinary(path, debug or await asyncio.to_thread(self._debug_here, path, mapped_as))
 
     async def add(self, file: Path, *, debug: bool) -> UploadedBinary:
-        """Stores an ELF file under its build id, or its SHA-256 when it has none; once.
+        """Stores an ELF file under its build id, or its SHA-256 when it has none; again only where it is damaged.
 
         Raises `InvalidArgument` when it is no ELF, or a debug file without a build id to belong to.
         """
@@ -74,7 +74,7 @@ class BinaryRepository:
             )
         key = await self._key_of(file, identity) + (".debug" if debug else "")
         size = (await asyncio.to_thread(file.stat)).st_size
-        if await self._store.exists(key):
+        if await self._is_whole(key):
             return UploadedBinary(key, identity.build_id, size, existed=True)
         await self._store.put_stream(key, compressed(file))
         return UploadedBinary(key, identity.build_id, size, existed=False)
@@ -85,6 +85,16 @@ class BinaryRepository:
         if not build_id.isalnum() or not await self._store.exists(key):
             return None
         return UploadedBinary(key, build_id, (await self._store.head(key)).size_bytes, existed=True)
+
+    async def _is_whole(self, key: str) -> bool:
+        try:
+            async for _ in decompressed(self._store, key):
+                pass
+        except PermilleError as error:
+            if not is_lost(error):
+                raise
+            return False
+        return True
 
     async def _key_of(self, file: Path, identity: ElfIdentity) -> str:
         if identity.build_id:
