@@ -344,6 +344,10 @@ async def test_without_a_scheduler_or_workers_it_says_which_command_is_missing(t
         ("", "DASK_ADDRESS"),
         ("tls://10.1.2.3:8786", "DASK_TLS_FILE"),
         ("127.0.0.1:8786", "DASK_ADDRESS"),
+        ("tcp://:8786", "DASK_ADDRESS"),
+        ("tcp://127.0.0.1:", "DASK_ADDRESS"),
+        ("tcp://127.0.0.1:8786/", "DASK_ADDRESS"),
+        ("tls://127.0.0.1:99999", "DASK_ADDRESS"),
         ("tcp://10.1.2.3:8786", "TLS_REQUIRED"),
     ],
 )

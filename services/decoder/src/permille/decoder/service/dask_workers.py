@@ -154,8 +154,9 @@ def dask_workers(address: str, tls: ClusterTls) -> DaskWorkers:
     Raises `InvalidArgument` for another address, `FailedPrecondition` for plain text that would leave the machine
     (whoever reaches a scheduler runs code on its workers) and for TLS without its files.
     """
-    scheme, separator, endpoint = address.partition("://")
-    if not separator or scheme not in ("tcp", "tls") or ":" not in endpoint:
+    scheme, _, endpoint = address.partition("://")
+    host, _, port = endpoint.rpartition(":")
+    if scheme not in ("tcp", "tls") or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise InvalidArgument(
             f"decoder.dask_scheduler is {address!r}",
             reason="DASK_ADDRESS",
