@@ -298,8 +298,8 @@ async def test_a_decode_that_fails_between_two_commits_is_not_seen_until_it_is_d
     bench: Bench, store_session: StoreSession, tmp_path: Path, where: str
 ) -> None:
     await store_session()
-    in_the_way, aside = tmp_path / "store" / "tables" / where, tmp_path / "aside"
-    in_the_way.parent.mkdir()
+    in_the_way, aside = tmp_path / "store" / "tables" / where / "_delta_log", tmp_path / "aside"
+    in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("no folder")
     with pytest.raises(PermilleError):
         await bench.decode(decode_id="d1")
@@ -307,6 +307,8 @@ async def test_a_decode_that_fails_between_two_commits_is_not_seen_until_it_is_d
     await bench.decoder.forget("s1", "d1")
     assert len(await bench.rows("calls")) == 8
     assert set((await seen(bench)).values()) == {0}
+    held = {file for table in SCHEMAS for file in await bench.tables.files(table)}
+    assert {info.key async for info in bench.store.list("tables/") if "/part-" in info.key} == held
     await bench.decode(decode_id="d2")
     whole = await seen(bench)
     assert (whole["calls"], whole["sessions"]) == (8, 1)
@@ -330,8 +332,8 @@ async def test_commits_that_had_begun_when_another_failed_come_to_their_end(
     bench: Bench, store_session: StoreSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store_session()
-    in_the_way = tmp_path / "store/tables/segments"
-    in_the_way.parent.mkdir()
+    in_the_way = tmp_path / "store/tables/segments/_delta_log"
+    in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("no folder")
     go_on, over = threading.Event(), threading.Event()
     replace_files = Tables._replace_files

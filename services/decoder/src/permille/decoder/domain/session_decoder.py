@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
@@ -28,6 +29,7 @@ from permille.mesh.tables import TableFile, Tables
 from permille.ptcore import Categories
 
 Progress = Callable[[int, int], Awaitable[None]]
+_Result = TypeVar("_Result")
 
 _CRASH_KNOB = "report it: permille support-bundle"
 # Those of which nothing is to be seen before all others are there.
@@ -134,8 +136,8 @@ class SessionDecoder:
                 raise
             return
         # One that failed between two commits, or was done by another process meanwhile.
-        held = [await self._tables.session_files(table, session_id) for table in WRITTEN]
-        await self._sweep(archive.manifest.day, task, set().union(*held))
+        held = [await self._tables.session_files(table, session_id) for table in SCHEMAS]
+        await self._sweep(archive.manifest.day, task, set().union(*held), tables=SCHEMAS)
 
     async def _decode(self, work: _Work, progress: Progress) -> None:
         segments = work.archive.manifest.segments
@@ -206,30 +208,33 @@ class SessionDecoder:
 
     async def _commit(self, work: _Work, decode_id: str) -> None:
         rows = dict(work.merge.rows())
-        first = [table for table in SCHEMAS if table != _LAST and (work.merge.files(table) or rows.get(table))]
+        # What takes room first: where there is none, nothing has changed yet.
+        stored = await _each(self._files(work, table, rows.get(table)) for table in SCHEMAS)
+        files = dict(zip(SCHEMAS, stored, strict=True))
+        first = [table for table in SCHEMAS if table != _LAST and files[table]]
         # A table that has nothing of this decode does not tell that it is the one before of which the others still are.
         last = [table for table in SCHEMAS if table not in first]
         for tables in (first, last):
-            commits = (self._replace(work, table, rows.get(table), decode_id) for table in tables)
-            # Each to its end, also where another failed: its files would be swept while it puts them into the table.
-            for done in await asyncio.gather(*commits, return_exceptions=True):
-                if done is not None:
-                    raise done
+            await _each(self._replace(work, table, files[table], decode_id) for table in tables)
 
-    async def _replace(self, work: _Work, table: str, rows: pa.RecordBatch | None, decode_id: str) -> None:
-        manifest, files = work.archive.manifest, work.merge.files(table)
+    async def _files(self, work: _Work, table: str, rows: pa.RecordBatch | None) -> list[TableFile]:
+        files = work.merge.files(table)
         if rows is not None and rows.num_rows:
             with room_in(self._folder):
                 part = TablePart(table, self._folder)
                 await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
-                files.append(await stored_part(self._store, part, manifest.day, work.task))
+                files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
+        return files
+
+    async def _replace(self, work: _Work, table: str, files: list[TableFile], decode_id: str) -> None:
+        manifest = work.archive.manifest
         work.committed.update(file.name for file in files)
         await self._tables.replace_session_files(table, manifest.session_id, manifest.day, files, decode_id=decode_id)
 
-    async def _sweep(self, day: date, task: PartTask, committed: set[str]) -> None:
+    async def _sweep(self, day: date, task: PartTask, committed: set[str], tables: Iterable[str] = WRITTEN) -> None:
         """Removes the records, and the files of parts that were done twice or of a decode without a result."""
         await self._store.delete_prefix(task.decode)
-        for table in WRITTEN:
+        for table in tables:
             prefix = TableFile.key(table, day, task.session_id, task.files_begin)
             async for info in self._store.list(prefix):
                 if info.key.rpartition("/")[2] not in committed:
@@ -246,3 +251,15 @@ class SessionDecoder:
             debug_folder=str(self._debug_folder),
             inlined=self._inlined,
         )
+
+
+async def _each(work: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """The results; raises the first error when all have come to their end.
+
+    Threads that store and commit cannot be left: what is swept meanwhile would come into a table.
+    """
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for one in done:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in done if not isinstance(one, BaseException)]

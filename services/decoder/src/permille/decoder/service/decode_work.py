@@ -66,10 +66,11 @@ class DecodeWork:
             while True:
                 try:
                     return await self._attempt(job, progress)
-                except Unavailable:
+                except Unavailable as error:
                     # A part may take longer than that, with the store away only at its end.
                     if away <= progress.moved:
                         away = time.monotonic()
+                        _log.warning("a decode waits", operation=job.name, reason=error.reason, error=error.message)
                     if time.monotonic() > away + self._patience_s:
                         raise
                 await backoff.pause()
