@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,6 +174,32 @@ async def test_many_writers_of_one_key_leave_one_of_theirs(url: str) -> None:
     data = [bytes([number]) * 100_000 for number in range(8)]
     await asyncio.gather(*(opened(url).put_stream("a/b", one) for one in data))
     assert await opened(url).get("a/b") in data
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_of_many_who_put_what_is_new_one_is_first(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    url = tmp_path.as_uri() if kind == "folder" else str(request.getfixturevalue("conditional_s3_url"))
+    (tmp_path / "log").mkdir()
+    store, key = open_store(url), "log/0.json"
+    assert store.read_plain(key) is None
+    with ThreadPoolExecutor() as threads:
+        won = list(threads.map(lambda number: store.put_new(key, b"%d" % number), range(8)))
+    assert sorted(won) == [False] * 7 + [True]
+    assert store.read_plain(key) == b"%d" % won.index(True)
+    assert not list(tmp_path.glob(".partial/*"))
+
+
+def test_what_is_new_is_not_put_into_a_folder_that_is_away(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "mounted").as_uri())
+    asyncio.run(store.put_stream("binaries/1", b"1"))
+    with pytest.raises(PermilleError) as error:
+        store.put_new("log/0.json", b"")
+    assert code_of(error) == (Code.NOT_FOUND, "OBJECT_NOT_FOUND")
+    (tmp_path / "mounted").rename(tmp_path / "elsewhere")
+    for use in (lambda: store.put_new("log/0.json", b""), lambda: store.read_plain("log/0.json")):
+        with pytest.raises(Unavailable):
+            use()
+    assert not (tmp_path / "mounted").exists()
 
 
 async def test_s3_is_asked_for_nothing_else_while_an_object_is_read(s3_url: str, asked: list[S3Request]) -> None:

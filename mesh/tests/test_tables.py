@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +15,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
+from deltalake.schema import PrimitiveType
 from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.store import open_store
+from permille.mesh.store.folder import FolderStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
 
@@ -251,6 +256,129 @@ async def test_the_transaction_log_stays_short_and_who_was_away_meanwhile_goes_o
     assert committed()[0] >= 19, "what is in the last checkpoint"
     await commits(away, [0, 60])
     assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 61
+
+
+def put_of(session_id: str, name: str = "a.parquet") -> tuple[str, date, list[TableFile]]:
+    return session_id, DAY, [TableFile(name, 1, 1, {"start_ns": (0, 0), "end_ns": (0, 0)})]
+
+
+async def test_what_other_writers_of_delta_did_is_seen(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables, uri = Tables(store), store.table_location("losses")[0]
+    for session_id in ("s1", "s2", "s3"):
+        await tables.replace_session_files("losses", *put_of(session_id))
+    await Tables(store).delete_session("s1")
+    # A file that is where no partition says, of a session that is there already.
+    entry = Path(uri) / "_delta_log" / f"{DeltaTable(uri).version() + 1:020}.json"
+    parts = {"day": "2026-11-21", "session_id": "s2"}
+    add = {"path": "x/session_id=s3/b%20c.parquet", "partitionValues": parts, "size": 1, "modificationTime": 0}
+    entry.write_text(json.dumps({"add": add | {"dataChange": True}}) + "\n")
+    await tables.replace_session_files("losses", *put_of("s2", "c.parquet"))
+    await tables.replace_session_files("losses", *put_of("s1", "d.parquet"))
+    names = {session_id: await tables.session_files("losses", session_id) for session_id in ("s1", "s2", "s3")}
+    assert names == {"s1": {"d.parquet"}, "s2": {"c.parquet"}, "s3": {"a.parquet"}}
+    DeltaTable(uri).delete("session_id = 's2'")
+    before = DeltaTable(uri).version()
+    await tables.replace_session_files("losses", "s2", DAY, [])
+    assert DeltaTable(uri).version() == before
+
+
+async def test_a_log_that_is_just_being_shortened_is_not_gone_on_with(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    busy, away = Tables(store), Tables(store)
+    await away.replace_session_files("losses", *put_of("s0"))
+    for number in range(1, 25):
+        await busy.replace_session_files("losses", *put_of(f"s{number}"))
+    log = tmp_path / "tables/losses/_delta_log"
+    # The entry that `away` has read last is there still.
+    (log / f"{2:020}.json").unlink()
+    await away.replace_session_files("losses", *put_of("s25"))
+    assert not (log / f"{2:020}.json").exists()
+    assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 26
+
+
+async def test_columns_that_come_while_a_table_is_known_are_seen(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables, uri = Tables(store), store.table_location("losses")[0]
+    await tables.replace_session_files("losses", *put_of("s1"))
+    DeltaTable(uri).alter.add_columns([Field("of_a_later_release", PrimitiveType("long"))])
+    await tables.replace_session_files("losses", *put_of("s1", "b.parquet"))
+    await tables.replace_session_files("losses", *put_of("s2"))
+    assert len(DeltaTable(uri).file_uris()) == 2
+    assert "of_a_later_release" in [column.name for column in DeltaTable(uri).schema().fields]
+
+
+async def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path) -> None:
+    class Deaf(FolderStore):
+        def put_new(self, key: str, data: bytes) -> bool:
+            super().put_new(key, data)
+            return False
+
+    deaf = Tables(Deaf(tmp_path))
+    await deaf.replace_session_files("losses", *put_of("s1"))
+    await deaf.replace_session_files("losses", *put_of("s1", "b.parquet"))
+    found = DeltaTable(open_store(tmp_path.as_uri()).table_location("losses")[0])
+    assert (found.version(), len(found.file_uris())) == (2, 1)
+
+
+async def test_tables_that_were_taken_away_are_made_anew(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables, other = Tables(store), Tables(store)
+    for number in range(3):
+        await tables.replace_session_files("losses", *put_of(f"s{number}"))
+    shutil.rmtree(tmp_path / "tables")
+    await tables.replace_session_files("losses", *put_of("s3"))
+    assert await other.session_files("losses", "s3") == {"a.parquet"}
+    # As many commits as before.
+    shutil.rmtree(tmp_path / "tables")
+    await other.replace_session_files("losses", *put_of("s4"))
+    await tables.replace_session_files("losses", *put_of("s3"))
+    files = await tables.files("losses")
+    assert files == {TableFile.key("losses", DAY, session_id, "a.parquet") for session_id in ("s3", "s4")}
+
+
+@pytest.mark.parametrize("damage", [b"", b"[1]", b"{", b'{"add": {"path": "x"}}', b"\xff"])
+async def test_behind_a_damaged_commit_nothing_is_put(tmp_path: Path, damage: bytes) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables = Tables(store)
+    await tables.replace_session_files("losses", *put_of("s1"))
+    log = tmp_path / "tables/losses/_delta_log"
+    (log / f"{2:020}.json").write_bytes(damage)
+    if damage:
+        with pytest.raises(Unavailable, match="losses"):
+            await tables.replace_session_files("losses", *put_of("s2"))
+        assert len(list(log.glob("*.json"))) == 3
+    else:
+        # An entry of nothing is one.
+        await tables.replace_session_files("losses", *put_of("s2"))
+        assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 2
+
+
+async def test_a_table_that_wants_other_writers_is_told(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    tables = Tables(store)
+    await tables.replace_session_files("losses", *put_of("s1"))
+    DeltaTable(store.table_location("losses")[0]).alter.add_feature(
+        TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True
+    )
+    with pytest.raises(PermilleError) as error:
+        await tables.replace_session_files("losses", *put_of("s2"))
+    assert (error.value.code, error.value.reason) == (Code.FAILED_PRECONDITION, "TABLE_PROTOCOL")
+
+
+async def test_commits_and_deletions_at_once_leave_what_they_should(tables: Tables, url: str) -> None:
+    store = open_store(url)
+    count = 6 if url.startswith("file:") else 2
+    for number in range(count):
+        await tables.replace_session_files("losses", *put_of(f"old{number}"))
+    others = [Tables(store) for _ in range(count)]
+    await asyncio.gather(
+        *(tables.replace_session_files("losses", *put_of(f"new{number}")) for number in range(count)),
+        *(other.delete_session(f"old{number}") for number, other in enumerate(others)),
+        *(other.replace_session_files("losses", *put_of(f"more{number}")) for number, other in enumerate(others)),
+    )
+    held = {key.split("session_id=")[1].split("/")[0] for key in await tables.files("losses")}
+    assert held == {f"{kind}{number}" for kind in ("new", "more") for number in range(count)}
 
 
 @pytest.mark.parametrize("session_id", ["", "a'b", "../x", "a/b", "x" * 129])

@@ -11,23 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import (
     CommitProperties,
     DeltaTable,
-    PostCommitHookProperties,
     Schema,
     WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
 from permille.mesh.errors import Aborted, InvalidArgument, NotFound, PermilleError, PermissionDenied, Unavailable
 from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.store.store_errors import full
+from permille.mesh.table_log import TableLog
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 
 # Delta's own default of 15 gives up when a few processes commit at once.
@@ -83,7 +82,7 @@ class Tables:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         # What was read of a table's log; whoever uses it has it alone.
-        self._known: dict[str, DeltaTable] = {}
+        self._known: dict[str, TableLog] = {}
 
     async def replace_session(
         self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
@@ -170,20 +169,16 @@ class Tables:
         except TableNotFoundError:
             return None
 
-    def _reopened(self, table: str) -> DeltaTable | None:
-        """As `_open`, of a table that was open before: reads only what is new in its log."""
+    def _log(self, table: str) -> TableLog:
+        """The table's log, of one that was read before only what is new in it. Raises `_Absent`."""
         known = self._known.pop(table, None)
-        if known is not None:
-            try:
-                known.update_incremental()
-            except DeltaError:
-                # Of a log that was cleaned up meanwhile what comes next may be gone.
-                return self._open(table)
-        return known or self._open(table)
+        if known is not None and known.read_on():
+            return known
+        return TableLog(self._store, table, self._current(table))
 
     def _current(self, table: str) -> DeltaTable:
         """The table, with the columns that were thought of after it was made. Raises `_Absent`."""
-        found = self._reopened(table)
+        found = self._open(table)
         if found is None:
             raise _Absent(f"there is no table {table}", reason="STORE_UNAVAILABLE", help="try again")
         known = {column.name for column in found.schema().fields}
@@ -243,28 +238,30 @@ class Tables:
         self, table: str, session_id: str, day: date, files: Sequence[TableFile], decode_id: str
     ) -> None:
         now_ms = time.time_ns() // 1_000_000
-        actions = [_added(file, session_id, day, now_ms) for file in files]
-        # What is to be removed is known only as of the version that was read: each try reads anew, none rebases.
-        properties = CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=0)
+        adds = [_added(file, session_id, day, now_ms) for file in files]
         for tries_left in reversed(range(_MOST_RETRIES)):
             try:
-                found = self._current(table)
-                if actions or found.file_uris(file_pruning_predicate=f"session_id = '{session_id}'"):
-                    found.create_write_transaction(
-                        list(actions),
-                        "overwrite",
-                        _schema(table),
-                        list(PARTITIONS),
-                        [("session_id", "=", session_id)],
-                        commit_properties=properties,
-                        post_commithook_properties=_after(found.version() + 1),
-                    )
-                self._known[table] = found
-                return
+                log = self._log(table)
+                before = log.version
+                # What is to be removed is known only as of the version that was read: each try reads anew.
+                if log.replace(session_id, adds, decode_id):
+                    if log.version > before and (log.version + 1) % _CHECKPOINT_COMMITS == 0:
+                        self._shorten(table)
+                    self._known[table] = log
+                    return
             except CommitFailedError:
+                # Another one added the columns that are missing.
                 if not tries_left:
                     raise
-                time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
+            time.sleep(random.uniform(0.01, 0.2))  # noqa: S311
+        raise CommitFailedError(table)
+
+    def _shorten(self, table: str) -> None:
+        """Only a commit with a checkpoint shortens the log, which is listed for that."""
+        found = self._open(table)
+        if found is not None:
+            found.create_checkpoint()
+            found.cleanup_metadata()
 
     def _delete(self, table: str, session_id: str) -> None:
         found = self._open(table)
@@ -356,21 +353,21 @@ def _decodes(dataset: ds.Dataset) -> dict[str, str]:
     return {match[1]: match[2] or "" for match in map(_FILE.search, files) if match}
 
 
-def _added(file: TableFile, session_id: str, day: date, now_ms: int) -> AddAction:
+def _added(file: TableFile, session_id: str, day: date, now_ms: int) -> dict[str, Any]:
     stats = {
         "numRecords": file.rows,
         "minValues": {name: least for name, (least, _) in file.ranges.items()},
         "maxValues": {name: greatest for name, (_, greatest) in file.ranges.items()},
         "nullCount": dict.fromkeys(file.ranges, 0),
     }
-    return AddAction(
-        path=f"{_folder(day, session_id)}/{file.name}",
-        size=file.size_bytes,
-        partition_values={"day": day.isoformat(), "session_id": session_id},
-        modification_time=now_ms,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
+    return {
+        "path": f"{_folder(day, session_id)}/{file.name}",
+        "partitionValues": {"day": day.isoformat(), "session_id": session_id},
+        "size": file.size_bytes,
+        "modificationTime": now_ms,
+        "dataChange": True,
+        "stats": json.dumps(stats),
+    }
 
 
 def _schema(table: str) -> pa.Schema:
@@ -387,11 +384,6 @@ def _schema(table: str) -> pa.Schema:
 
 def _commit(decode_id: str) -> CommitProperties:
     return CommitProperties(custom_metadata={"permille.decode": decode_id}, max_commit_retries=_MOST_RETRIES)
-
-
-def _after(version: int) -> PostCommitHookProperties:
-    """What follows a commit: only one with a checkpoint shortens the log, which is listed once more for that."""
-    return PostCommitHookProperties(cleanup_expired_logs=(version + 1) % _CHECKPOINT_COMMITS == 0)
 
 
 def _require_session_id(session_id: str) -> None:

@@ -94,6 +94,33 @@ class FolderStore:
             raise _other(key, self.url, len(data))
         return data
 
+    def read_plain(self, key: str) -> bytes | None:
+        """See `ObjectStore`."""
+        valid_key(key)
+        with self._errors(key):
+            self._require_root()
+            try:
+                return (self._root / key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore`."""
+        target = self._root / valid_key(key)
+        with self._errors(key):
+            partial = self._new_partial()
+            try:
+                partial.write(data)
+                partial.flush()
+                os.fsync(partial.fileno())
+                with suppress(FileExistsError):
+                    target.hardlink_to(partial.name)
+                    _sync_folder(target.parent)
+                    return True
+            finally:
+                _discard(partial)
+        return False
+
     async def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore`."""
         valid_key(key)

@@ -53,6 +53,12 @@ class ObjectStore(Protocol):
     async def get(self, key: str, *, sha256: str = "") -> bytes:
         """The whole content. Raises as `open_read`."""
 
+    def read_plain(self, key: str) -> bytes | None:
+        """Blocking: the content of a small object that others put, without a checksum; None when there is none."""
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Blocking: stores a small object, without a checksum, unless there is one or another is being put: False."""
+
     async def head(self, key: str) -> ObjectInfo:
         """Raises `NotFound`, and `DataLoss` when the checksum of the object is gone."""
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from permille.mesh.errors import Aborted, PermilleError
+from permille.mesh.errors import Aborted, NotFound, PermilleError
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.multipart import MultipartUpload
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
@@ -91,6 +91,19 @@ class S3Store:
     async def get(self, key: str, *, sha256: str = "") -> bytes:
         """See `ObjectStore`."""
         return b"".join([piece async for piece in self.open_read(key, sha256=sha256)])
+
+    def read_plain(self, key: str) -> bytes | None:
+        """See `ObjectStore`."""
+        name = self._prefix + valid_key(key)
+        try:
+            return self._asked(key, lambda: self._read(name))
+        except NotFound:
+            return None
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore`."""
+        name = self._prefix + valid_key(key)
+        return self._asked(key, lambda: self._client.put_new(name, data))
 
     async def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore`."""
@@ -274,10 +287,13 @@ class S3Store:
         return True
 
     async def _call(self, key: str, request: Callable[[], _Result]) -> _Result:
+        return await asyncio.to_thread(self._asked, key, request)
+
+    def _asked(self, key: str, request: Callable[[], _Result]) -> _Result:
         from permille.mesh.store.s3_connection import FAILURES  # noqa: PLC0415 - as the client
 
         try:
-            return await asyncio.to_thread(request)
+            return request()
         except FAILURES as error:
             raise told(error, key, S3Address(self.url, self._bucket, self._endpoint)) from error
 

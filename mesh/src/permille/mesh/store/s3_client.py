@@ -14,6 +14,10 @@ from xml.etree import ElementTree as ET
 import urllib3
 from permille.mesh.store.s3_connection import S3Connection, S3Request, parsed, text_of
 from permille.mesh.store.s3_content import S3Content
+from permille.mesh.store.s3_errors import S3Error
+
+# PreconditionFailed, ConditionalRequestConflict.
+_ANOTHER_PUT = (412, 409)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,17 @@ class S3Client:
         md5 = hashlib.md5(body, usedforsecurity=False).digest()
         headers = {f"x-amz-meta-{name}": value for name, value in (metadata or {}).items()}
         self._connection.request(S3Request("PutObject", "PUT", key, headers=headers | _with_md5(md5), body=body))
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        """PutObject, with its MD5, if there is no such object; False when there is or another is just being put."""
+        headers = _with_md5(hashlib.md5(body, usedforsecurity=False).digest()) | {"if-none-match": "*"}
+        try:
+            self._connection.request(S3Request("PutObject", "PUT", key, headers=headers, body=body))
+        except S3Error as error:
+            if error.status not in _ANOTHER_PUT:
+                raise
+            return False
+        return True
 
     def get(self, key: str) -> tuple[S3Object, S3Content]:
         """GetObject; the content is to be closed."""
