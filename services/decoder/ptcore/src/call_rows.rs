@@ -107,9 +107,12 @@ struct Times {
     range: (i64, i64),
 }
 
+/// The range of no times.
+const NEVER: (i64, i64) = (i64::MAX, i64::MIN);
+
 impl Default for Times {
     fn default() -> Self {
-        Times { deltas: Deltas::default(), range: (i64::MAX, i64::MIN) }
+        Times { deltas: Deltas::of_chance(), range: NEVER }
     }
 }
 
@@ -159,8 +162,8 @@ impl CallRows {
         let core = same(&mut self.core, packer)?;
         let call = packer.deltas(rows, |out| self.call.finish(out))?;
         let parent = packer.deltas(rows, |out| self.parent.finish(out))?;
-        let start = packer.deltas(rows, |out| self.start.deltas.finish(out))?;
-        let end = packer.deltas(rows, |out| self.end.deltas.finish(out))?;
+        let start = packer.deltas_of_chance(rows, |out| self.start.deltas.finish(out));
+        let end = packer.deltas_of_chance(rows, |out| self.end.deltas.finish(out));
         let depth = few(&mut self.depth, rows, Kind::Int32, packer)?;
         let own = few(&mut self.own, rows, Kind::Int64, packer)?;
         let total = few(&mut self.total, rows, Kind::Int64, packer)?;
@@ -170,7 +173,7 @@ impl CallRows {
         for mask in FLAGS {
             chunks.push(packer.flags(rows, |out| flags(&self.flags, mask, out))?);
         }
-        let ranges = [std::mem::take(&mut self.start).range, std::mem::take(&mut self.end).range];
+        let ranges = [&mut self.start, &mut self.end].map(|times| std::mem::replace(&mut times.range, NEVER));
         self.flags.clear();
         self.functions.clear();
         self.used.drain(..).for_each(|function| self.place[function as usize] = UNKNOWN);

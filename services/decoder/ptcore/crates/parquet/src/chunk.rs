@@ -16,6 +16,13 @@ pub(crate) enum Encoding {
     RleDictionary = 8,
 }
 
+/// How the pages of a chunk are packed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codec {
+    None = 0,
+    Zstd = 6,
+}
+
 struct Page {
     bytes: usize,
     packed: Vec<u8>,
@@ -30,6 +37,7 @@ pub enum Dictionary<'t> {
 }
 
 pub struct Chunk {
+    codec: Codec,
     encoding: Encoding,
     dictionary: Option<(usize, Page)>,
     /// Columns with the same places share it.
@@ -38,6 +46,7 @@ pub struct Chunk {
 
 /// Where a chunk was put, and how large it is.
 pub(crate) struct Placed {
+    pub codec: Codec,
     pub encodings: Vec<i32>,
     pub dictionary_at: Option<usize>,
     pub data_at: usize,
@@ -48,7 +57,7 @@ pub(crate) struct Placed {
 /// The highest level that zstd is compiled for here (`.cargo/config.toml`).
 const MAX_LEVEL: i32 = 3;
 
-/// Packs pages with zstd.
+/// Packs pages with zstd, where that makes them smaller.
 pub struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
     values: Vec<u8>,
@@ -66,12 +75,19 @@ impl Packer {
 
     /// Numbers as `Deltas` encodes them.
     pub fn deltas(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
-        Ok(Chunk { encoding: Encoding::DeltaBinaryPacked, dictionary: None, data: self.page(rows, encode)? })
+        Ok(Chunk::of(Encoding::DeltaBinaryPacked, self.page(rows, encode)?))
+    }
+
+    /// Numbers as `Deltas::of_chance` encodes them.
+    pub fn deltas_of_chance(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Chunk {
+        self.fill(rows, encode);
+        let data = Rc::new(Page { bytes: self.values.len(), packed: self.values.clone() });
+        Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) }
     }
 
     /// Booleans as `flags` encodes them.
     pub fn flags(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
-        Ok(Chunk { encoding: Encoding::Plain, dictionary: None, data: self.page(rows, encode)? })
+        Ok(Chunk::of(Encoding::Plain, self.page(rows, encode)?))
     }
 
     /// Places in a dictionary.
@@ -82,16 +98,21 @@ impl Packer {
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<Chunk> {
         let data = self.page(rows, encode)?;
-        Ok(Chunk { encoding: Encoding::RleDictionary, dictionary: Some(self.dictionary(dictionary)?), data })
+        Ok(Chunk { dictionary: Some(self.dictionary(dictionary)?), ..Chunk::of(Encoding::RleDictionary, data) })
     }
 
     /// The same places in another dictionary.
     pub fn same_places(&mut self, other: &Chunk, dictionary: &Dictionary<'_>) -> io::Result<Chunk> {
         let dictionary = Some(self.dictionary(dictionary)?);
-        Ok(Chunk { encoding: Encoding::RleDictionary, dictionary, data: Rc::clone(&other.data) })
+        Ok(Chunk { dictionary, ..Chunk::of(Encoding::RleDictionary, Rc::clone(&other.data)) })
     }
 
     fn page(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Rc<Page>> {
+        self.fill(rows, encode);
+        Ok(Rc::new(self.pack()?))
+    }
+
+    fn fill(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) {
         self.values.clear();
         // None is null: one run of ones.
         let mut present = Vec::new();
@@ -100,7 +121,6 @@ impl Packer {
         self.values.extend_from_slice(&(present.len() as u32).to_le_bytes());
         self.values.extend_from_slice(&present);
         encode(&mut self.values);
-        Ok(Rc::new(self.pack()?))
     }
 
     fn dictionary(&mut self, dictionary: &Dictionary<'_>) -> io::Result<(usize, Page)> {
@@ -131,6 +151,10 @@ impl Packer {
 }
 
 impl Chunk {
+    fn of(encoding: Encoding, data: Rc<Page>) -> Chunk {
+        Chunk { codec: Codec::Zstd, encoding, dictionary: None, data }
+    }
+
     /// `at`: where `out` begins in the file.
     pub(crate) fn put(&self, rows: usize, at: usize, out: &mut Vec<u8>) -> Placed {
         let begin = out.len();
@@ -150,7 +174,7 @@ impl Chunk {
                 head.i32(1, rows as i32).i32(2, self.encoding as i32).i32(3, rle).i32(4, rle).end();
             })
         });
-        Placed { encodings, dictionary_at, data_at, bytes, packed: out.len() - begin }
+        Placed { codec: self.codec, encodings, dictionary_at, data_at, bytes, packed: out.len() - begin }
     }
 }
 

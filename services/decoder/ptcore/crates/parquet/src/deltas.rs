@@ -9,6 +9,7 @@ const MINIBLOCK: usize = BLOCK / MINIBLOCKS;
 
 /// Numbers of which each is near the one before.
 pub struct Deltas {
+    widths: Widths,
     first: u64,
     last: u64,
     count: usize,
@@ -17,13 +18,30 @@ pub struct Deltas {
     blocks: Vec<u8>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Widths {
+    /// What comes again and again comes as the same bytes, which zstd finds.
+    Bytes,
+    /// Nothing is left that zstd would find.
+    Bits,
+}
+
 impl Default for Deltas {
     fn default() -> Self {
-        Deltas { first: 0, last: 0, count: 0, waiting: [0; BLOCK], filled: 0, blocks: Vec::new() }
+        Deltas::new(Widths::Bytes)
     }
 }
 
 impl Deltas {
+    /// Of numbers that vary by chance: as few bits as they take. Nothing packs them further.
+    pub fn of_chance() -> Self {
+        Deltas::new(Widths::Bits)
+    }
+
+    fn new(widths: Widths) -> Self {
+        Deltas { widths, first: 0, last: 0, count: 0, waiting: [0; BLOCK], filled: 0, blocks: Vec::new() }
+    }
+
     /// Signed numbers are told as their bits.
     pub fn extend(&mut self, numbers: &[u64]) {
         let mut rest = numbers;
@@ -66,15 +84,22 @@ impl Deltas {
         let deltas = &self.waiting[..self.filled];
         let (least, most) =
             deltas.iter().fold((i64::MAX, i64::MIN), |(least, most), &delta| (least.min(delta), most.max(delta)));
-        let base = base(least, most);
+        let base = if self.widths == Widths::Bits { least } else { base(least, most) };
         zigzag(&mut self.blocks, base);
         let widths = self.blocks.len();
         self.blocks.extend_from_slice(&[0; MINIBLOCKS]);
         for (number, miniblock) in deltas.chunks(MINIBLOCK).enumerate() {
             let all = miniblock.iter().fold(0, |all, &delta| all | delta.wrapping_sub(base) as u64);
-            let bytes = bytes(all);
-            self.blocks[widths + number] = bytes as u8 * 8;
-            put(&mut self.blocks, miniblock, base, bytes);
+            let bits = match self.widths {
+                Widths::Bits => (u64::BITS - all.leading_zeros()) as usize,
+                Widths::Bytes => bytes(all) * 8,
+            };
+            self.blocks[widths + number] = bits as u8;
+            if bits % 8 == 0 {
+                put(&mut self.blocks, miniblock, base, bits / 8);
+            } else {
+                put_bits(&mut self.blocks, miniblock, base, bits);
+            }
         }
         self.filled = 0;
     }
@@ -118,4 +143,33 @@ fn put_wide<const BYTES: usize>(out: &mut Vec<u8>, miniblock: &[i64], base: i64)
         place.copy_from_slice(&delta.wrapping_sub(base).to_le_bytes()[..BYTES]);
     }
     out.extend_from_slice(packed.as_flattened());
+}
+
+/// As `put_wide`, of any width.
+fn put_bits(out: &mut Vec<u8>, miniblock: &[i64], base: i64, bits: usize) {
+    let mut numbers = [0; MINIBLOCK];
+    for (place, &delta) in numbers.iter_mut().zip(miniblock) {
+        *place = delta.wrapping_sub(base) as u64;
+    }
+    let mut packed = [0; MINIBLOCK * size_of::<u64>()];
+    if bits <= 16 {
+        // Four of them are in one register; eight are whole bytes.
+        let four = |some: &[u64]| some[0] | some[1] << bits | some[2] << (2 * bits) | some[3] << (3 * bits);
+        for (number, eight) in numbers.chunks_exact(8).enumerate() {
+            let both = u128::from(four(&eight[..4])) | u128::from(four(&eight[4..])) << (4 * bits);
+            packed[number * bits..][..16].copy_from_slice(&both.to_le_bytes());
+        }
+    } else {
+        let (mut waiting, mut filled, mut at) = (0_u128, 0, 0);
+        for number in numbers {
+            waiting |= u128::from(number) << filled;
+            filled += bits;
+            if filled >= 64 {
+                packed[at..][..8].copy_from_slice(&(waiting as u64).to_le_bytes());
+                (waiting, filled, at) = (waiting >> 64, filled - 64, at + 8);
+            }
+        }
+        packed[at..][..8].copy_from_slice(&(waiting as u64).to_le_bytes());
+    }
+    out.extend_from_slice(&packed[..MINIBLOCK * bits / 8]);
 }

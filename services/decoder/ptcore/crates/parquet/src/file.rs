@@ -8,7 +8,6 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const VERSION: i32 = 2;
 const OPTIONAL: i32 = 1;
 const UTF8: i32 = 0;
-const ZSTD: i32 = 6;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ fn metadata(meta: Struct<'_>, name: &str, kind: Kind, placed: &Placed, rows: usi
         .i32(1, kind as i32)
         .i32s(2, &placed.encodings)
         .texts(3, &[name])
-        .i32(4, ZSTD)
+        .i32(4, placed.codec as i32)
         .i64(5, rows)
         .i64(6, placed.bytes)
         .i64(7, placed.packed)

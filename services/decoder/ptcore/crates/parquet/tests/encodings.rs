@@ -47,9 +47,14 @@ fn deltas(encoded: &[u8]) -> Vec<u64> {
             if numbers.len() >= count {
                 assert_eq!(width, 0, "a miniblock that is not needed");
             }
-            for _ in 0..if numbers.len() < count { block / miniblocks } else { 0 } {
-                let delta = least.wrapping_add(bytes.whole(width as usize / 8) as i64);
-                numbers.push(numbers[numbers.len() - 1].wrapping_add(delta as u64));
+            if numbers.len() < count {
+                let (width, of_each) = (usize::from(width), block / miniblocks);
+                let packed = bytes.take(width * of_each / 8).to_vec();
+                for number in 0..of_each {
+                    let bit = |at: usize| u64::from(packed[at / 8] >> (at % 8) & 1);
+                    let delta = (0..width).fold(0, |delta, place| delta | bit(number * width + place) << place);
+                    numbers.push(numbers[numbers.len() - 1].wrapping_add(least as u64).wrapping_add(delta));
+                }
             }
         }
     }
@@ -92,17 +97,37 @@ fn differences_of_any_width_come_back() {
     for bits in 1..=64 {
         for count in [1, 2, 31, 32, 33, 128, 129, 130, 1000] {
             let numbers: Vec<_> = random(bits).take(count).collect();
-            let (mut column, mut encoded) = (Deltas::default(), Vec::new());
-            numbers.chunks(77).for_each(|some| column.extend(some));
-            column.finish(&mut encoded);
-            assert_eq!(deltas(&encoded), numbers, "{count} of {bits} bits");
+            for mut column in [Deltas::default(), Deltas::of_chance()] {
+                let mut encoded = Vec::new();
+                numbers.chunks(77).for_each(|some| column.extend(some));
+                column.finish(&mut encoded);
+                assert_eq!(deltas(&encoded), numbers, "{count} of {bits} bits");
+            }
         }
     }
     let edges = [0, u64::MAX, 1 << 63, (1 << 63) - 1, 0, 1, u64::MAX, u64::MAX];
-    let (mut column, mut encoded) = (Deltas::default(), Vec::new());
-    column.extend(&edges);
-    column.finish(&mut encoded);
-    assert_eq!(deltas(&encoded), edges);
+    for mut column in [Deltas::default(), Deltas::of_chance()] {
+        let mut encoded = Vec::new();
+        column.extend(&edges);
+        column.finish(&mut encoded);
+        assert_eq!(deltas(&encoded), edges);
+    }
+}
+
+#[test]
+fn what_varies_by_chance_takes_no_more_bits_than_it_has() {
+    for bits in 1..=62 {
+        let steps = random(bits).take(1 << 14);
+        let numbers: Vec<u64> =
+            steps.scan(0_u64, |last, step| Some(std::mem::replace(last, last.wrapping_add(step)))).collect();
+        let (mut column, mut encoded) = (Deltas::of_chance(), Vec::new());
+        column.extend(&numbers);
+        column.finish(&mut encoded);
+        assert_eq!(deltas(&encoded), numbers);
+        // For each block the least of its differences, and the widths of its four parts.
+        let most = numbers.len() * bits as usize / 8 + numbers.len() / 128 * (10 + 4) + 20;
+        assert!(encoded.len() <= most, "{} bytes for {bits} bits", encoded.len());
+    }
 }
 
 #[test]
