@@ -6,13 +6,14 @@ import asyncio
 import mmap
 import secrets
 import tempfile
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
@@ -109,6 +110,9 @@ def decode_part(task: PartTask) -> bytes:
     And `ResourceExhausted` (SCRATCH_FULL) where the worker has no room for temporary files.
     """
     with room_in(task.folder):
+        # A worker keeps the loop's threads: each new one takes memory anew, and it is zeroed.
+        if threading.current_thread() is threading.main_thread():
+            return _runner().run(_part(task))
         return asyncio.run(_part(task))
 
 
@@ -121,14 +125,15 @@ async def _part(task: PartTask) -> bytes:
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
     wanted = streams(by_index[index] for index in task.segments)
-    async for batch in _fetched(context, wanted, Path(task.folder)):
-        lost += [
-            replace(packets, index=segment.index)
-            for stream, packets in batch
-            if isinstance(packets, LostSegment)
-            for segment in stream
-        ]
-        decoded += await asyncio.to_thread(_decoded, context, rows, batch, task, notes)
+    async with aclosing(_fetched(context, wanted, Path(task.folder))) as fetched:
+        async for batch in fetched:
+            lost += [
+                replace(packets, index=segment.index)
+                for stream, packets in batch
+                if isinstance(packets, LostSegment)
+                for segment in stream
+            ]
+            decoded += await asyncio.to_thread(_decoded, context, rows, batch, task, notes)
     parts = await asyncio.to_thread(rows.finish)
     await require_wanted(store, task)
     manifest = context.archive.manifest
@@ -215,7 +220,7 @@ def _results(
 
 async def _fetched(
     context: SessionContext, wanted: Sequence[_Stream], folder: Path
-) -> AsyncIterator[list[tuple[_Stream, _Packets]]]:
+) -> AsyncGenerator[list[tuple[_Stream, _Packets]]]:
     """The raw packets of some streams, while the next ones are on their way."""
 
     async def fetched(batch: Sequence[_Stream]) -> list[tuple[_Stream, _Packets]]:
@@ -324,6 +329,11 @@ async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
         with suppress(KeyError):
             _contexts.popitem(last=False)
     return kept.context
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    return asyncio.Runner()
 
 
 @lru_cache(maxsize=4)
