@@ -252,14 +252,12 @@ class FolderStore:
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         self._require_root()
-        start = self._root / prefix.rpartition("/")[0]
-        found = []
-        for folder, folders, files in os.walk(start):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in files:
-                key = (Path(folder) / name).relative_to(self._root).as_posix()
-                if key.startswith(prefix) and not name.startswith("."):
-                    found.append(key)
+        root, found = str(self._root), []
+        for folder, folders, files in os.walk(self._root / prefix.rpartition("/")[0]):
+            # A path for each of thousands would take longer than to list them.
+            begin = f"{folder[len(root) :].strip('/')}/".lstrip("/")
+            folders[:] = [name for name in folders if name[0] != "." and f"{begin}{name}/".startswith(prefix)]
+            found += [f"{begin}{name}" for name in files if name[0] != "." and f"{begin}{name}".startswith(prefix)]
         for key in sorted(found):
             with suppress(FileNotFoundError):
                 status = (self._root / key).stat()
