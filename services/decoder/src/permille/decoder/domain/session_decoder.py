@@ -19,7 +19,7 @@ from permille.decoder.domain.part_record import PartRecord, part_record
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
-from permille.decoder.domain.table_part import TablePart
+from permille.decoder.domain.table_part import FEW_ROWS, TablePart
 from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.workers import WorkerDied
 from permille.mesh.errors import PermilleError
@@ -221,7 +221,7 @@ class SessionDecoder:
         files = work.merge.files(table)
         if rows is not None and rows.num_rows:
             with room_in(self._folder):
-                part = TablePart(table, self._folder)
+                part = TablePart(table, self._folder, packed=rows.num_rows > FEW_ROWS)
                 await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
                 files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
         return files

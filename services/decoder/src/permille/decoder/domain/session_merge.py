@@ -74,7 +74,8 @@ class SessionMerge:
     @property
     def function_count(self) -> int:
         """How many functions ran."""
-        return self._functions().num_rows
+        numbers = [column for record in self._records.values() for column in record.functions["function"].chunks]
+        return int(pc.count_distinct(pa.chunked_array(numbers, pa.int32())).as_py())
 
     def total(self, counter: str) -> int:
         """The sum of one of ptcore's counters."""

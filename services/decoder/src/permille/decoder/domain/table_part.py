@@ -15,6 +15,8 @@ pc: Any = pyarrow.compute
 
 # Files up to so many bytes are not worth a file.
 IN_MEMORY = 8 << 20
+# To begin with zstd costs as much for each column as to write so many rows.
+FEW_ROWS = 16
 # Lower ones make files a fourth larger and save next to nothing.
 COMPRESSION_LEVEL = 1
 # What grows from row to row is a third as large as differences, and twice as fast to write.
@@ -34,10 +36,14 @@ def scratch_file(folder: Path) -> BinaryIO:
 
 
 class TablePart:
-    """A temporary file in `folder` that vanishes with the process. Each batch of rows becomes a row group."""
+    """A temporary file in `folder` that vanishes with the process. Each batch of rows becomes a row group.
 
-    def __init__(self, table: str, folder: Path) -> None:
+    `packed`: for no more than `FEW_ROWS` it takes longer, and the file is larger.
+    """
+
+    def __init__(self, table: str, folder: Path, *, packed: bool = True) -> None:
         self.table = table
+        self._packed = packed
         self._folder = folder
         self.rows = 0
         self._file = scratch_file(folder)
@@ -73,12 +79,12 @@ class TablePart:
         return pq.ParquetWriter(
             self._file,
             schema,
-            compression="zstd",
-            compression_level=COMPRESSION_LEVEL,
+            compression="zstd" if self._packed else "none",
+            compression_level=COMPRESSION_LEVEL if self._packed else None,
             write_statistics=False,
             # Readers take the types from the table; the writer's dictionaries are its own matter.
             store_schema=False,
-            use_dictionary=with_dictionary,
+            use_dictionary=with_dictionary if self._packed else False,
             column_encoding=dict.fromkeys(differences, "DELTA_BINARY_PACKED") or None,
         )
 
