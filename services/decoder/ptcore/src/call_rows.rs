@@ -112,7 +112,7 @@ const NEVER: (i64, i64) = (i64::MAX, i64::MIN);
 
 impl Default for Times {
     fn default() -> Self {
-        Times { deltas: Deltas::of_chance(), range: NEVER }
+        Times { deltas: Deltas::both_ways(), range: NEVER }
     }
 }
 
@@ -162,8 +162,8 @@ impl CallRows {
         let core = same(&mut self.core, packer)?;
         let call = packer.deltas(rows, |out| self.call.finish(out))?;
         let parent = packer.deltas(rows, |out| self.parent.finish(out))?;
-        let start = packer.deltas_of_chance(rows, |out| self.start.deltas.finish(out));
-        let end = packer.deltas_of_chance(rows, |out| self.end.deltas.finish(out));
+        let start = packer.shorter_deltas(rows, &mut self.start.deltas)?;
+        let end = packer.shorter_deltas(rows, &mut self.end.deltas)?;
         let depth = few(&mut self.depth, rows, Kind::Int32, packer)?;
         let own = few(&mut self.own, rows, Kind::Int64, packer)?;
         let total = few(&mut self.total, rows, Kind::Int64, packer)?;

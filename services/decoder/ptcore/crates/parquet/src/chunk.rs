@@ -1,5 +1,6 @@
 //! A column of one row group: its dictionary page, where it has one, and its data page, packed.
 
+use crate::deltas::Deltas;
 use crate::thrift::{varint, Struct};
 use std::io;
 use std::rc::Rc;
@@ -54,6 +55,8 @@ pub(crate) struct Placed {
     pub packed: usize,
 }
 
+/// So much of a column tells what zstd makes of it.
+const SAMPLE: usize = 1 << 14;
 /// The highest level that zstd is compiled for here (`.cargo/config.toml`).
 const MAX_LEVEL: i32 = 3;
 
@@ -78,11 +81,18 @@ impl Packer {
         Ok(Chunk::of(Encoding::DeltaBinaryPacked, self.page(rows, encode)?))
     }
 
-    /// Numbers as `Deltas::of_chance` encodes them.
-    pub fn deltas_of_chance(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Chunk {
-        self.fill(rows, encode);
+    /// Numbers that are encoded both ways: in bits, unless zstd makes much less of them.
+    pub fn shorter_deltas(&mut self, rows: usize, deltas: &mut Deltas) -> io::Result<Chunk> {
+        let (bytes, bits) = deltas.blocks();
+        let sample = &bytes[bytes.len().saturating_sub(SAMPLE) / 2..];
+        let sample = &sample[..sample.len().min(SAMPLE)];
+        let packed = self.zstd.compress(sample)?.len();
+        if packed * bytes.len() * 4 < bits.len() * sample.len() * 3 {
+            return self.deltas(rows, |out| deltas.finish(out));
+        }
+        self.fill(rows, |out| deltas.finish_in_bits(out));
         let data = Rc::new(Page { bytes: self.values.len(), packed: self.values.clone() });
-        Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) }
+        Ok(Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) })
     }
 
     /// Booleans as `flags` encodes them.

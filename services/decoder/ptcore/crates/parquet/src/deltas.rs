@@ -9,37 +9,28 @@ const MINIBLOCK: usize = BLOCK / MINIBLOCKS;
 
 /// Numbers of which each is near the one before.
 pub struct Deltas {
-    widths: Widths,
     first: u64,
     last: u64,
     count: usize,
     waiting: [i64; BLOCK],
     filled: usize,
-    blocks: Vec<u8>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Widths {
-    /// What comes again and again comes as the same bytes, which zstd finds.
-    Bytes,
-    /// Nothing is left that zstd would find.
-    Bits,
+    /// In whole bytes: what comes again and again comes as the same ones, which zstd finds.
+    bytes: Vec<u8>,
+    /// As few bits as they take, where it is asked for.
+    bits: Option<Vec<u8>>,
 }
 
 impl Default for Deltas {
     fn default() -> Self {
-        Deltas::new(Widths::Bytes)
+        let (bytes, bits) = (Vec::new(), None);
+        Deltas { first: 0, last: 0, count: 0, waiting: [0; BLOCK], filled: 0, bytes, bits }
     }
 }
 
 impl Deltas {
-    /// Of numbers that vary by chance: as few bits as they take. Nothing packs them further.
-    pub fn of_chance() -> Self {
-        Deltas::new(Widths::Bits)
-    }
-
-    fn new(widths: Widths) -> Self {
-        Deltas { widths, first: 0, last: 0, count: 0, waiting: [0; BLOCK], filled: 0, blocks: Vec::new() }
+    /// Of numbers that may vary by chance: encoded both ways.
+    pub fn both_ways() -> Self {
+        Deltas { bits: Some(Vec::new()), ..Deltas::default() }
     }
 
     /// Signed numbers are told as their bits.
@@ -68,40 +59,68 @@ impl Deltas {
 
     /// Adds the encoded numbers to `out` and begins anew.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.filled > 0 {
-            self.pack();
-        }
+        self.begin(out);
+        out.extend_from_slice(&self.bytes);
+        self.clear();
+    }
+
+    /// The same in bits, of numbers that are encoded both ways.
+    pub fn finish_in_bits(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        out.extend_from_slice(self.bits.as_deref().unwrap_or_default());
+        self.clear();
+    }
+
+    /// What the blocks are in bytes and in bits.
+    pub(crate) fn blocks(&mut self) -> (&[u8], &[u8]) {
+        self.pack();
+        (&self.bytes, self.bits.as_deref().unwrap_or_default())
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        self.pack();
         varint(out, BLOCK as u64);
         varint(out, MINIBLOCKS as u64);
         varint(out, self.count as u64);
         zigzag(out, self.first as i64);
-        out.extend_from_slice(&self.blocks);
-        self.blocks.clear();
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bits.iter_mut().for_each(Vec::clear);
         self.count = 0;
     }
 
     fn pack(&mut self) {
         let deltas = &self.waiting[..self.filled];
+        if deltas.is_empty() {
+            return;
+        }
         let (least, most) =
             deltas.iter().fold((i64::MAX, i64::MIN), |(least, most), &delta| (least.min(delta), most.max(delta)));
-        let base = if self.widths == Widths::Bits { least } else { base(least, most) };
-        zigzag(&mut self.blocks, base);
-        let widths = self.blocks.len();
-        self.blocks.extend_from_slice(&[0; MINIBLOCKS]);
-        for (number, miniblock) in deltas.chunks(MINIBLOCK).enumerate() {
-            let all = miniblock.iter().fold(0, |all, &delta| all | delta.wrapping_sub(base) as u64);
-            let bits = match self.widths {
-                Widths::Bits => (u64::BITS - all.leading_zeros()) as usize,
-                Widths::Bytes => bytes(all) * 8,
-            };
-            self.blocks[widths + number] = bits as u8;
-            if bits % 8 == 0 {
-                put(&mut self.blocks, miniblock, base, bits / 8);
-            } else {
-                put_bits(&mut self.blocks, miniblock, base, bits);
-            }
+        put_block(&mut self.bytes, deltas, base(least, most), |bits| bits.next_multiple_of(8));
+        if let Some(bits) = &mut self.bits {
+            put_block(bits, deltas, least, |bits| bits);
         }
         self.filled = 0;
+    }
+}
+
+/// `width`: what so many bits take.
+#[inline(always)]
+fn put_block(out: &mut Vec<u8>, deltas: &[i64], base: i64, width: impl Fn(usize) -> usize) {
+    zigzag(out, base);
+    let widths = out.len();
+    out.extend_from_slice(&[0; MINIBLOCKS]);
+    for (number, miniblock) in deltas.chunks(MINIBLOCK).enumerate() {
+        let all = miniblock.iter().fold(0, |all, &delta| all | delta.wrapping_sub(base) as u64);
+        let width = width((u64::BITS - all.leading_zeros()) as usize);
+        out[widths + number] = width as u8;
+        if width % 8 == 0 {
+            put(out, miniblock, base, width / 8);
+        } else {
+            put_bits(out, miniblock, base, width);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Writers for everything look every value up in a hash table and pack bits. Here whoever has the rows knows what they
 //! are: numbers that grow, runs, or numbers of which there are few. Widths are whole bytes: that is quick to write, and
-//! zstd finds what repeats, which it does not in bits. Only what varies by chance takes bits, and no zstd.
+//! zstd finds what repeats, which it does not in bits. Only numbers that zstd makes little of are in bits, and not packed.
 //!
 //! A row group has one page for each column. Columns may be null in the schema, as those of Delta tables are; no value is.
 

@@ -1,6 +1,6 @@
 //! What is encoded, decoded by the words of the format.
 
-use pt_parquet::{flags, indices, Deltas, Numbers, Packer, Runs};
+use pt_parquet::{flags, indices, Deltas, File, Kind, Numbers, Packer, Runs};
 
 struct Bytes<'b>(&'b [u8]);
 
@@ -97,37 +97,44 @@ fn differences_of_any_width_come_back() {
     for bits in 1..=64 {
         for count in [1, 2, 31, 32, 33, 128, 129, 130, 1000] {
             let numbers: Vec<_> = random(bits).take(count).collect();
-            for mut column in [Deltas::default(), Deltas::of_chance()] {
+            let mut column = Deltas::both_ways();
+            for finish in [Deltas::finish, Deltas::finish_in_bits] {
                 let mut encoded = Vec::new();
                 numbers.chunks(77).for_each(|some| column.extend(some));
-                column.finish(&mut encoded);
+                finish(&mut column, &mut encoded);
                 assert_eq!(deltas(&encoded), numbers, "{count} of {bits} bits");
             }
         }
     }
     let edges = [0, u64::MAX, 1 << 63, (1 << 63) - 1, 0, 1, u64::MAX, u64::MAX];
-    for mut column in [Deltas::default(), Deltas::of_chance()] {
+    let mut column = Deltas::both_ways();
+    for finish in [Deltas::finish, Deltas::finish_in_bits] {
         let mut encoded = Vec::new();
         column.extend(&edges);
-        column.finish(&mut encoded);
+        finish(&mut column, &mut encoded);
         assert_eq!(deltas(&encoded), edges);
     }
 }
 
+/// What the times of a row group take in a file: by steps that vary by chance, and by steps that come again and again.
 #[test]
-fn what_varies_by_chance_takes_no_more_bits_than_it_has() {
-    for bits in 1..=62 {
-        let steps = random(bits).take(1 << 14);
-        let numbers: Vec<u64> =
-            steps.scan(0_u64, |last, step| Some(std::mem::replace(last, last.wrapping_add(step)))).collect();
-        let (mut column, mut encoded) = (Deltas::of_chance(), Vec::new());
+fn times_take_their_bits_or_what_zstd_makes_of_them() {
+    let size = |steps: Vec<u64>| {
+        let numbers: Vec<_> = steps.iter().scan(0, |time, step| Some(std::mem::replace(time, *time + step))).collect();
+        let mut column = Deltas::both_ways();
         column.extend(&numbers);
-        column.finish(&mut encoded);
-        assert_eq!(deltas(&encoded), numbers);
+        let chunk = Packer::new(1).unwrap().shorter_deltas(numbers.len(), &mut column).unwrap();
+        File::new(&[("start_ns", Kind::Int64)]).group(numbers.len(), &[chunk]).len()
+    };
+    let rows = 1 << 16;
+    for bits in 1..=40 {
         // For each block the least of its differences, and the widths of its four parts.
-        let most = numbers.len() * bits as usize / 8 + numbers.len() / 128 * (10 + 4) + 20;
-        assert!(encoded.len() <= most, "{} bytes for {bits} bits", encoded.len());
+        let most = rows * bits as usize / 8 + rows / 128 * (6 + 4) + 100;
+        let found = size(random(bits).take(rows).collect());
+        assert!(found <= most, "{found} bytes for {bits} bits");
     }
+    let found = size([1, 300, 2, 500, 7].into_iter().cycle().take(rows).collect());
+    assert!(found < rows / 50, "{found} bytes for what repeats");
 }
 
 #[test]
