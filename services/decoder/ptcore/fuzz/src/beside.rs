@@ -1,5 +1,6 @@
 //! An input that holds a recording and what stands beside it, as a folder of files in memory.
 
+use pt_capture::RawImage;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,12 @@ pub const NAMES: &[&str] = &[
     "switches",
     "maps",
     "code",
+    IMAGE,
+    "images",
 ];
+
+/// Code that `images` says where it stood: options as the command line has them, one a line.
+pub const IMAGE: &str = "image";
 
 /// A folder that is gone with this.
 pub struct Folder(PathBuf);
@@ -54,6 +60,13 @@ impl Folder {
     /// The file of that name, if the input has it.
     pub fn found(&self, name: &str) -> Option<PathBuf> {
         Some(self.0.join(name)).filter(|path| path.is_file())
+    }
+
+    /// What options say of the code, which is nowhere else than in this folder.
+    pub fn images(&self) -> Vec<RawImage> {
+        let options = fs::read_to_string(self.0.join("images")).unwrap_or_default();
+        let images = options.lines().filter_map(|line| line.parse().ok());
+        images.map(|image| RawImage { file: self.0.join(IMAGE), ..image }).collect()
     }
 
     fn file(&self, number: usize) -> PathBuf {

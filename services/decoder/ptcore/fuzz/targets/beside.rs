@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pt_calls::Calls;
-use pt_capture::{list, open, pieces, Options};
+use pt_capture::{list, open, pieces, Options, Threads};
 use pt_flow::Flow;
 use pt_fuzz::Folder;
 use std::cell::RefCell;
@@ -15,16 +15,22 @@ thread_local! {
 fuzz_target!(|input: &[u8]| {
     FOLDER.with_borrow_mut(|folder| {
         let path = folder.hold(input);
-        let options =
-            Options { symbols: vec![folder.path().to_owned()], vmlinux: folder.found("vmlinux"), ..Options::default() };
+        let options = Options {
+            symbols: vec![folder.path().to_owned()],
+            vmlinux: folder.found("vmlinux"),
+            images: folder.images(),
+            ..Options::default()
+        };
         let Ok(capture) = open(&path, &options) else { return };
         let memory = capture.memory();
         for stream in &capture.streams {
             pieces(stream, &capture.config, 64);
-            let mut calls = Calls::new(&memory);
-            Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
-            for function in &calls.finish().functions {
-                memory.describe(function.space, function.function, function.address);
+            let mut threads = Threads::new(&capture.views, |_| Calls::new(&memory));
+            Flow::new(memory).decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+            for mut calls in threads.finish().into_values() {
+                for function in &calls.finish().functions {
+                    memory.describe(function.space, function.function, function.address);
+                }
             }
         }
         list(&capture, &mut std::io::sink()).expect("a sink takes all");

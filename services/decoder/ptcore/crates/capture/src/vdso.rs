@@ -24,8 +24,11 @@ pub fn own() -> Result<Arc<Binary>, String> {
     binary.map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// Whether the text is the release of the running kernel.
+/// Whether the text is the release of the running kernel. Inputs of fuzzing are the same wherever it runs.
 pub fn is_running(release: &str) -> bool {
+    if cfg!(fuzzing) {
+        return !release.is_empty();
+    }
     std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|own| !release.is_empty() && own.trim() == release)
 }
 

@@ -4,6 +4,8 @@ use crate::{padded, MIXED};
 use pt_fuzz::{CODE, FILE, NAMES};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Ip, Packet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 const KERNEL: u64 = 0xffff_ffff_a000_0000;
 const MODULE: u64 = KERNEL + 0x10_0000;
@@ -29,6 +31,12 @@ pub fn inputs() -> Vec<Vec<u8>> {
     let rest = Records(Vec::new()).ran();
     let packed = Records::new().packed(&Records(head.0[Records::new().0.len()..].to_vec())).ran();
     let whole = whole.ran();
+    let packed_module = |tool: &[&str]| ("net.ko", packed_by(tool, &module.1));
+    let plain_file = ("image", padded(MIXED));
+    let elf_file = ("image", program.1.clone());
+    let [at_once, in_parts] = [format!("x:{CODE}\n"), format!("x:0:8:{CODE}\nx:8:{:#x}\n", CODE + 8)]
+        .map(|text| ("images", text.into_bytes()));
+    let of_section = ("images", format!("x:{CODE_AT}:20:{CODE}\n").into_bytes());
     let loose = Records::new().0[16..].to_vec();
     vec![
         input(&whole.0, &[&program, &jitted, &mapped, &kcore, &kallsyms]),
@@ -40,6 +48,14 @@ pub fn inputs() -> Vec<Vec<u8>> {
         input(BUNDLE, &[&program, &("switches", switches()), &("data.0", packets(&[CODE]))]),
         input(MANIFEST, &[&("maps", MAPS.to_vec()), &("code", padded(MIXED)), &("data.0", packets(&[CODE]))]),
         input(CORE, &[&("maps", MAPS.to_vec()), &("data.0", packets(&[CODE, CODE])), &("switches", turns())]),
+        input(&whole.0, &[&packed_module(&["gzip", "-n"]), &vmlinux]),
+        input(&whole.0, &[&packed_module(&["zstd", "-q"]), &vmlinux]),
+        input(&whole.0, &[&packed_module(&["xz", "--check=none", "--lzma2=dict=4KiB"]), &vmlinux]),
+        input(&Records::new().of_this_kernel().ran().0, &[&program]),
+        input(&Records::new().two_threads().0, &[&program]),
+        input(&packets(&[CODE]), &[&plain_file, &at_once]),
+        input(&packets(&[CODE]), &[&plain_file, &in_parts]),
+        input(&packets(&[CODE]), &[&elf_file, &of_section]),
     ]
 }
 
@@ -50,6 +66,15 @@ fn input(recording: &[u8], beside: &[&(&str, Vec<u8>)]) -> Vec<u8> {
         input.extend([FILE, &[number as u8], bytes].concat());
     }
     input
+}
+
+/// What the tool makes of these bytes.
+fn packed_by(tool: &[&str], bytes: &[u8]) -> Vec<u8> {
+    let mut command = Command::new(tool[0]);
+    let command = command.args(&tool[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = command.spawn().expect("gzip, zstd and xz");
+    running.stdin.take().expect("a pipe").write_all(bytes).expect("less than a pipe takes");
+    running.wait_with_output().expect("its output").stdout
 }
 
 fn words(words: &[u64]) -> Vec<u8> {
@@ -154,6 +179,33 @@ impl Records {
         // SWITCH_CPU_WIDE.
         self.event(15, 2, &[0; 8], 7, 50);
         self.event(15, 1 << 13 | 2, &[0; 8], 7, 500);
+    }
+
+    /// A process with the vdso, and the release of the kernel (HEADER_OSRELEASE).
+    fn of_this_kernel(mut self) -> Self {
+        let release = [halves(&[8]), text("6.1.0")].concat();
+        self.add(80, 0, &[words(&[4]), release, vec![0; 4]].concat());
+        self.maps(7, 5, [CODE, 0x1000, CODE_AT], "/work");
+        self.maps(7, 6, [WRITTEN, 0x1000, 0], "[vdso]");
+        self.event(15, 2, &[0; 8], 7, 50);
+        self
+    }
+
+    /// Two threads of a process that take turns on a core, whose packets come in several pieces.
+    fn two_threads(mut self) -> Self {
+        self.maps(7, 5, [CODE, 0x1000, CODE_AT], "/work");
+        for (time, tid, leaves) in [(50, 7, 0), (150, 7, 1), (160, 8, 0), (350, 8, 1), (360, 7, 0)] {
+            let id = [halves(&[7, tid]), words(&[time, 0])].concat();
+            self.add(15, leaves << 13 | 2, &[vec![0; 8], id].concat());
+        }
+        let packets = packets(&[CODE; 8]);
+        let (first, rest) = packets.split_at(packets.len() / 16 * 8);
+        for (at, piece) in [(0, first), (first.len(), rest)] {
+            let place = words(&[piece.len() as u64, at as u64, 0, u64::from(u32::MAX) << 32, 0]);
+            self.add(71, 0, &place);
+            self.0.extend(piece);
+        }
+        self
     }
 
     fn ran(mut self) -> Records {
