@@ -204,6 +204,7 @@ impl Iterator for Scan<'_> {
         loop {
             let offset = self.reader.offset();
             match self.reader.read() {
+                Ok(Some(Packet::Pad)) => drop(self.reader.skip_pads(usize::MAX)),
                 Ok(Some(packet)) => {
                     if let Some(seen) = self.take(offset, packet) {
                         return Some(seen);

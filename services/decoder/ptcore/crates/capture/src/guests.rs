@@ -24,6 +24,7 @@ pub fn guests(data: &[u8]) -> Vec<(usize, bool)> {
                 inside = non_root;
                 turns.push((offset, inside));
             }
+            Ok(Some(Packet::Pad)) => drop(reader.skip_pads(usize::MAX)),
             Ok(Some(_)) => {}
             Ok(None) => return turns,
             Err(_) => drop(reader.resynchronize()),

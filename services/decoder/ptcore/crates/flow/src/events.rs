@@ -177,6 +177,7 @@ impl<'a> Events<'a> {
                 self.psb += 1;
             }
             Packet::Ovf => self.ovf += 1,
+            Packet::Pad => self.packets += self.reader.skip_pads(usize::MAX) as u64,
             _ => {}
         }
         Ok(Some(packet))

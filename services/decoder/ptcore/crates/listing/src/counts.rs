@@ -83,14 +83,19 @@ impl Counts {
         reader.seek(begin);
         let mut till_question = QUESTION;
         while reader.offset() < end {
-            till_question -= 1;
             if till_question == 0 {
                 till_question = QUESTION;
                 if !go_on() {
                     break;
                 }
             }
+            till_question -= 1;
             match reader.read() {
+                Ok(Some(Packet::Pad)) => {
+                    let more = reader.skip_pads(till_question);
+                    till_question -= more;
+                    *counts.packets.entry(Packet::Pad.name()).or_default() += 1 + more as u64;
+                }
                 Ok(Some(packet)) => counts.packet(&packet),
                 Ok(None) => break,
                 Err(error) => {
@@ -142,7 +147,7 @@ impl Counts {
     }
 }
 
-const QUESTION: u32 = 1 << 20;
+const QUESTION: usize = 1 << 20;
 /// Bytes without a PSB behind which it is asked as well.
 const QUESTION_BYTES: usize = 1 << 26;
 
@@ -238,7 +243,7 @@ impl Sink for Branches<'_> {
     #[inline]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.blocks += 1;
-        if self.blocks % u64::from(QUESTION) == 0 && !(self.go_on)() {
+        if self.blocks % QUESTION as u64 == 0 && !(self.go_on)() {
             stop();
         }
         self.instructions += u64::from(block.instructions);
@@ -339,6 +344,6 @@ mod tests {
         let mut data = PSB.to_vec();
         data.resize(3 << 20, 0);
         let counts = Counts::of(&data, Errata::default(), ONE, &|| false);
-        assert_eq!(counts.packets["PAD"], u64::from(QUESTION) - 2);
+        assert_eq!(counts.packets["PAD"], QUESTION as u64 - 1);
     }
 }

@@ -97,6 +97,19 @@ impl<'a> Reader<'a> {
         packet
     }
 
+    /// Passes over the PAD packets from here on, at most so many, at the speed of memory; returns how many there were.
+    #[inline(never)]
+    pub fn skip_pads(&mut self, most: usize) -> usize {
+        let rest = &self.data[self.offset..];
+        let rest = &rest[..most.min(rest.len())];
+        let blank = |chunk: &&[u8]| chunk.iter().fold(0, |all, byte| all | byte) == 0;
+        let whole = rest.chunks_exact(64).take_while(blank).count() * 64;
+        let pads = whole + rest[whole..].iter().take_while(|&&byte| byte == 0).count();
+        self.offset += pads;
+        self.enter_block(self.block_size);
+        pads
+    }
+
     /// By value: a reader whose address nobody takes stands in registers while packets are frequent ones.
     #[inline(never)]
     fn read_any(mut self) -> (Result<Option<Packet>, Error>, Self) {

@@ -66,6 +66,28 @@ fn every_packet_reads_as_it_was_written() {
 }
 
 #[test]
+fn pads_are_passed_over_as_far_as_they_go() {
+    let mut bytes = vec![0; 1000];
+    for packet in [Packet::Tsc(7), Packet::Pad, Packet::Pad] {
+        writer::write(&mut bytes, packet);
+    }
+    let mut reader = Reader::new(&bytes);
+    assert_eq!((reader.skip_pads(70), reader.offset()), (70, 70));
+    assert_eq!((reader.skip_pads(usize::MAX), reader.offset()), (930, 1000));
+    assert_eq!((reader.skip_pads(usize::MAX), reader.read()), (0, Ok(Some(Packet::Tsc(7)))));
+    assert_eq!((reader.skip_pads(usize::MAX), reader.read()), (2, Ok(None)));
+    // Between BBP and BEP they are the same.
+    let mut block = Vec::new();
+    for packet in [Packet::Bbp { kind: 0, size: 4 }, Packet::Pad, Packet::Bip { id: 1, payload: 5 }] {
+        writer::write(&mut block, packet);
+    }
+    let mut reader = Reader::new(&block);
+    reader.read().unwrap();
+    assert_eq!((reader.skip_pads(usize::MAX), reader.in_block()), (1, true));
+    assert_eq!(reader.read(), Ok(Some(Packet::Bip { id: 1, payload: 5 })));
+}
+
+#[test]
 fn offsets_are_those_of_the_first_bytes() {
     let mut bytes = Vec::new();
     for packet in [Packet::Psb, Packet::Tsc(1), Packet::Psbend, Packet::Pad] {
