@@ -160,6 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn where_a_buffer_that_is_written_around_lost_packets_is_not_told() {
+        let folder = Folder::new("around");
+        let mut pipe = Pipe::with(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 1, 1]);
+        let (truncated, overwritten, partial) = (1, 2, 4);
+        pipe.event(11, 0, &words(&[8, 4096, truncated | overwritten]), (7, 7, 20, 3));
+        pipe.event(11, 0, &words(&[24, 4096, partial | overwritten]), (7, 7, 20, 3));
+        pipe.packets(3, 0, &[0; 32]);
+        let capture = pipe.open(&folder, Options::default());
+        assert!(capture.streams[0].lost.is_empty());
+        let wanted = "packets were lost 2 times in buffers that are written around: where is not told";
+        assert_eq!(capture.warnings, [wanted]);
+    }
+
+    #[test]
     fn behind_packets_that_are_missing_the_next_psb_is_waited_for() {
         let folder = Folder::new("hole");
         program(&folder, "work", &NOP_RET);

@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
 const AUX_LOST: u64 = 1 | 4;
+/// PERF_AUX_FLAG_OVERWRITE: the buffer is written around. The record's offset is a place in the buffer, which other packets
+/// took since, and its size that of the buffer (arch/x86/events/intel/pt.c of Linux, pt_event_stop).
+const AUX_OVERWRITE: u64 = 2;
 
 struct Sideband<'o> {
     options: &'o Options,
@@ -36,6 +39,8 @@ struct Sideband<'o> {
     names: BTreeMap<u32, (u64, String)>,
     /// Kernel offsets behind which packets are lost, by core and thread.
     cut: Vec<(SampleId, u64)>,
+    /// How often packets were lost in buffers that are written around.
+    cut_somewhere: u64,
     lost: u64,
     /// Files that could not be used, with the reason and how often they were mapped.
     missing: BTreeMap<(String, String), u64>,
@@ -161,6 +166,7 @@ impl<'o> Sideband<'o> {
             running: Running::default(),
             names: BTreeMap::new(),
             cut: Vec::new(),
+            cut_somewhere: 0,
             lost: 0,
             missing: BTreeMap::new(),
             damaged: 0,
@@ -245,7 +251,10 @@ impl<'o> Sideband<'o> {
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
             Event::Aux { offset, size, flags } => {
                 if flags & AUX_LOST != 0 {
-                    self.cut.push((id, offset.saturating_add(size)));
+                    match flags & AUX_OVERWRITE {
+                        0 => self.cut.push((id, offset.saturating_add(size))),
+                        _ => self.cut_somewhere += 1,
+                    }
                 }
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
@@ -339,6 +348,10 @@ impl<'o> Sideband<'o> {
         capture.warnings.append(&mut self.written.warnings);
         for ((name, reason), times) in &self.missing {
             capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));
+        }
+        if self.cut_somewhere > 0 {
+            let what = "in buffers that are written around: where is not told";
+            capture.warnings.push(format!("packets were lost {} times {what}", self.cut_somewhere));
         }
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
