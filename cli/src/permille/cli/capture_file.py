@@ -47,8 +47,10 @@ class Given:
     kcore: Path | None = None
 
 
-def open_capture(file: Path, given: Given) -> Capture:
-    """Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for what is no recording and for options that cannot be,
+def open_capture(file: Path, given: Given, *, packets_only: bool = False) -> Capture:
+    """`packets_only`: nobody asks who ran, and no stream is read for that.
+
+    Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for what is no recording and for options that cannot be,
     `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module, `ResourceExhausted` where a pipe's
     content has no room.
     """
@@ -62,6 +64,7 @@ def open_capture(file: Path, given: Given) -> Capture:
         "vmlinux": given.vmlinux,
         "kallsyms": given.kallsyms,
         "kcore": given.kcore,
+        "packets_only": packets_only,
     }
     try:
         # What is read of it is mapped, or in memory.

@@ -48,7 +48,7 @@ pub struct Stream {
 impl Capture {
     #[new]
     #[pyo3(signature = (path, *, images=Vec::new(), cpu=None, symbols=Vec::new(), sideband=Vec::new(), timing=None,
-                        vmlinux=None, kallsyms=None, kcore=None))]
+                        vmlinux=None, kallsyms=None, kcore=None, packets_only=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -61,6 +61,7 @@ impl Capture {
         vmlinux: Option<PathBuf>,
         kallsyms: Option<PathBuf>,
         kcore: Option<PathBuf>,
+        packets_only: bool,
     ) -> PyResult<Self> {
         let images: Result<Vec<RawImage>, _> = images.iter().map(|given| given.parse()).collect();
         let images = images.map_err(refused)?;
@@ -70,7 +71,7 @@ impl Capture {
             nominal_ratio,
             ..Config::default()
         });
-        let options = Options { cpu, images, symbols, sideband, timing, vmlinux, kallsyms, kcore };
+        let options = Options { cpu, images, symbols, sideband, timing, vmlinux, kallsyms, kcore, packets_only };
         let opened = py.detach(|| pt_capture::open(&path, &options));
         Ok(Capture(Arc::new(opened.map_err(refused)?)))
     }

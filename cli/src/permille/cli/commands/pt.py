@@ -108,7 +108,7 @@ def dump(
 
     [bold]Example[/bold]: permille pt dump perf.data --stream 2 | head -100
     """
-    capture = open_capture(file, given)
+    capture = open_capture(file, given, packets_only=thread is None)
     _tell_warnings(invocation, capture)
     streams = chosen_streams(capture, stream or (), thread)
     _write(capture.dump([one.index for one in streams], thread=thread, json=invocation.as_json))

@@ -75,7 +75,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let Bundle { mut capture, spaces, .. } = bundle;
     let first = capture.streams.iter().find_map(|stream| stream.switches.first());
     capture.config.reference_tsc = first.map_or(0, |switch| switch.tsc);
-    attach(&mut capture, &spaces, kernel.is_none());
+    attach(&mut capture, &spaces, kernel.is_none(), options);
     Ok(capture)
 }
 

@@ -21,6 +21,8 @@ pub struct Options {
     pub vmlinux: Option<PathBuf>,
     pub kallsyms: Option<PathBuf>,
     pub kcore: Option<PathBuf>,
+    /// Nobody asks who ran: streams are not looked through for where their threads change.
+    pub packets_only: bool,
 }
 
 /// A part of a file that stood in memory.

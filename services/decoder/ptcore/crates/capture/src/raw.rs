@@ -21,7 +21,7 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
     for mapping in code {
         spaces.map(0, 0, mapping);
     }
-    attach(&mut capture, &spaces, true);
+    attach(&mut capture, &spaces, true, options);
     Ok(capture)
 }
 

@@ -4,7 +4,7 @@ use crate::attribute::{place, Turn};
 use crate::guests::{guests, with_guests, GUEST};
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{Capture, Of, Stream, Switch, View};
+use crate::{Capture, Of, Options, Stream, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -31,7 +31,10 @@ struct Timeline<'c> {
 
 /// Gives every stream of the capture its image and its epochs. `user_only`: the kernel was not traced, so that the
 /// idle thread leaves no packets.
-pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool) {
+pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: &Options) {
+    if options.packets_only {
+        return;
+    }
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
     let mut timeline =

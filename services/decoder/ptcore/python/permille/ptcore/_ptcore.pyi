@@ -350,7 +350,8 @@ class Capture:
     `images`: parts of files that stood in memory, FILE:OFFSET:SIZE:ADDRESS. `cpu`: family, model, stepping. `symbols`:
     folders with binaries of the recorded machine. `sideband`: files of perf records beside packets alone. `timing`: MTC
     frequency, TSC ticks per crystal tick (numerator, denominator) and nominal core to bus ratio. `vmlinux`, `kallsyms`,
-    `kcore`: the kernel that ran. Raises OSError for a file that cannot be read, `CaptureError`.
+    `kcore`: the kernel that ran. `packets_only`: nobody asks who ran, so that no stream is read before it is listed.
+    Raises OSError for a file that cannot be read, `CaptureError`.
     """
 
     def __init__(
@@ -365,6 +366,7 @@ class Capture:
         vmlinux: str | Path | None = None,
         kallsyms: str | Path | None = None,
         kcore: str | Path | None = None,
+        packets_only: bool = False,
     ) -> None: ...
     @property
     def kind(self) -> str: ...

@@ -375,7 +375,7 @@ impl<'o> Sideband<'o> {
                 stream.switches.clear();
             }
         }
-        attach(capture, &self.spaces, user_only);
+        attach(capture, &self.spaces, user_only, self.options);
         Ok(())
     }
 }

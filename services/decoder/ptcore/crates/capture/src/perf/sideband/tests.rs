@@ -731,3 +731,17 @@ fn what_a_virtual_machine_runs_is_not_taken_for_what_its_host_has_there() {
     let guest = capture.views.iter().position(|view| view.tid == 0 && view.kernel == u32::MAX).unwrap() as u32;
     assert_eq!(capture.memory().why_no_code(guest, USER), "a virtual machine ran");
 }
+
+#[test]
+fn where_threads_change_is_not_looked_for_where_nobody_asks() {
+    let folder = Folder::new("packets");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(20, USER)]);
+    let of_all = pipe.open(&folder, Options::default());
+    let of_packets = pipe.open(&folder, Options { packets_only: true, ..Options::default() });
+    assert_eq!(*of_packets.streams[0].data, *of_all.streams[0].data);
+    assert_eq!((of_packets.views.len(), of_packets.streams[0].epochs.len()), (0, 0));
+}
