@@ -6,6 +6,8 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 use std::fmt::{self, Write};
 
 const RECURSION: u32 = 96;
+/// Two letters are an operator in so many places of a name at most.
+const MAX_PLACES: usize = 16;
 
 /// The C++, Rust or Swift name behind a mangled one; any other name as it is.
 pub fn demangle(name: &str) -> String {
@@ -28,7 +30,17 @@ fn cpp(name: &str) -> Option<String> {
     if let Some((what, function)) = thunk(name) {
         return cpp_after(what, &format!("_Z{function}"));
     }
-    cpp_after("", name)
+    cpp_after("", name).or_else(|| with_await(name))
+}
+
+/// A name with an operator that cpp_demangle does not know (Itanium C++ ABI, 5.1.3, "Operator Encodings"): by way of an
+/// operator that a vendor may add.
+fn with_await(name: &str) -> Option<String> {
+    const OF_VENDOR: &str = "operatorco_await::operator 1";
+    let places = name.match_indices("aw").take(MAX_PLACES);
+    let candidates = places.map(|(at, code)| [&name[..at], "v18co_await", &name[at + code.len()..]].concat());
+    let read = candidates.filter_map(|candidate| cpp_after("", &candidate));
+    read.map(|text| text.replacen(OF_VENDOR, "operator co_await", 1)).find(|text| text.contains("operator co_await"))
 }
 
 fn cpp_after(before: &str, name: &str) -> Option<String> {
@@ -37,7 +49,7 @@ fn cpp_after(before: &str, name: &str) -> Option<String> {
     let options = DemangleOptions::new().no_return_type().recursion_limit(RECURSION);
     let mut text = Limited(before.to_owned());
     symbol.structured_demangle(&mut text, &options).ok()?;
-    Some(literal_operators(text.0))
+    Some(large_clones(literal_operators(text.0)))
 }
 
 /// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term
@@ -78,6 +90,18 @@ fn literal_operators(mut text: String) -> String {
     text
 }
 
+/// ` [clone .llvm.11688825044049300516]` for what cpp_demangle takes for two where the number has more than 63 bits: the
+/// linker numbers functions so that several files share.
+fn large_clones(text: String) -> String {
+    const PART: &str = "] [clone .";
+    match text.find(PART) {
+        Some(at) if text[at + PART.len()..].starts_with(|one: char| one.is_ascii_digit()) => {
+            text[..at].to_owned() + "." + &text[at + PART.len()..]
+        }
+        _ => text,
+    }
+}
+
 /// Text of bounded length: substitutions let a short mangled name grow without end.
 struct Limited(String);
 
@@ -104,6 +128,23 @@ mod tests {
     fn rust_names_lose_their_hash() {
         assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+    }
+
+    #[test]
+    fn coroutines_are_awaited_by_an_operator() {
+        assert_eq!(demangle("_ZN1AawEv"), "A::operator co_await()");
+        assert_eq!(demangle("_ZN1nawENS_1DE"), "n::operator co_await(n::D)");
+        assert_eq!(demangle("_ZN4drawawEv"), "draw::operator co_await()");
+        assert_eq!(demangle("_ZZN1AawEvENKUlvE_clEv"), "A::operator co_await()::{lambda()#1}::operator()() const");
+        // Nothing that demangles.
+        assert_eq!(demangle("_ZN4drawQQEv"), "_ZN4drawQQEv");
+    }
+
+    #[test]
+    fn a_clone_has_its_whole_number() {
+        let large = "_ZL3foov.llvm.11688825044049300516";
+        assert_eq!(demangle(large), "foo() [clone .llvm.11688825044049300516]");
+        assert_eq!(demangle("_ZL3foov.llvm.123.warm"), "foo() [clone .llvm.123] [clone .warm]");
     }
 
     #[test]
