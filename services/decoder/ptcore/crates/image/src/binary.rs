@@ -3,7 +3,7 @@
 mod bounds;
 pub(crate) mod cold;
 mod error;
-mod files;
+pub(crate) mod files;
 mod functions;
 mod names;
 mod segments;

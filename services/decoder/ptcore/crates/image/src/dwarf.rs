@@ -1,17 +1,20 @@
 //! Source lines and inlined functions from DWARF, read unit by unit as they are asked for.
 
 use crate::absent::{Absent, Absents};
+use crate::binary::files::elf;
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
+use crate::metered::{readings, Copies, Metered};
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use elsa::FrozenVec;
-use gimli::{DwarfPackage, EndianSlice, LittleEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, DwarfPackage, SectionId};
 use object::{Object, ObjectSection};
 use self_cell::self_cell;
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Compressed sections of a binary are unpacked up to this many bytes; further ones are missing.
@@ -75,8 +78,6 @@ impl Dwarf {
     }
 }
 
-type Slice<'f> = EndianSlice<'f, LittleEndian>;
-
 self_cell!(
     struct Opened {
         owner: Files,
@@ -94,13 +95,25 @@ struct Files {
     others: FrozenVec<Box<Bytes>>,
     sections: FrozenVec<Vec<u8>>,
     room: Cell<u64>,
+    /// Of sections, how often they are read.
+    readings: FrozenVec<Box<AtomicU64>>,
+    copies: Copies,
     absent: Absents,
 }
 
 impl Files {
     fn new(main: Located, paths: Vec<PathBuf>, search: Search) -> Files {
-        let (others, sections) = (FrozenVec::new(), FrozenVec::new());
-        Files { main, paths, search, others, sections, room: Cell::new(MAX_UNPACKED), absent: Absents::default() }
+        Files {
+            main,
+            paths,
+            search,
+            others: FrozenVec::new(),
+            sections: FrozenVec::new(),
+            room: Cell::new(MAX_UNPACKED),
+            readings: FrozenVec::new(),
+            copies: Copies::default(),
+            absent: Absents::default(),
+        }
     }
 
     fn add(&self, path: &Path) -> Option<&[u8]> {
@@ -108,8 +121,14 @@ impl Files {
     }
 
     /// The section's bytes, unpacked; none when it is absent, damaged or too large.
-    fn section<'f>(&'f self, file: &object::File<'f>, name: &str) -> Slice<'f> {
-        Slice::new(self.section_bytes(file, name).unwrap_or_default(), LittleEndian)
+    fn section<'f>(&'f self, file: &object::File<'f>, name: &str) -> Metered<'f> {
+        let bytes = self.section_bytes(file, name).unwrap_or_default();
+        if name == SectionId::DebugLine.name() {
+            self.copies.add(bytes);
+        }
+        let kept = KEPT.iter().any(|id| name == id.name() || id.dwo_name() == Some(name));
+        let readings = kept.then(|| self.readings.push_get(Box::new(readings(bytes))));
+        Metered::new(bytes, readings, &self.copies)
     }
 
     fn section_bytes<'f>(&'f self, file: &object::File<'f>, name: &str) -> Option<&'f [u8]> {
@@ -121,16 +140,20 @@ impl Files {
         Some(self.sections.push_get(data.decompress().ok()?.into_owned()))
     }
 
-    fn dwarf<'f>(&'f self, file: &object::File<'f>) -> gimli::Dwarf<Slice<'f>> {
-        let section = |id: SectionId| Ok(if is_read(id) { self.section(file, id.name()) } else { Slice::default() });
+    fn dwarf<'f>(&'f self, file: &object::File<'f>) -> gimli::Dwarf<Metered<'f>> {
+        let section = |id: SectionId| Ok(if is_read(id) { self.section(file, id.name()) } else { Metered::default() });
         gimli::Dwarf::load::<_, ()>(section).unwrap_or_default()
     }
 
     /// The section as files of split debug information name it.
-    fn split_section<'f>(&'f self, file: &object::File<'f>, id: SectionId) -> Slice<'f> {
-        id.dwo_name().filter(|_| is_read(id)).map_or(Slice::default(), |name| self.section(file, name))
+    fn split_section<'f>(&'f self, file: &object::File<'f>, id: SectionId) -> Metered<'f> {
+        id.dwo_name().filter(|_| is_read(id)).map_or(Metered::default(), |name| self.section(file, name))
     }
 }
+
+/// The sections of whose tables a copy is kept for each unit or function that refers to one.
+const KEPT: [SectionId; 4] =
+    [SectionId::DebugAbbrev, SectionId::DebugLine, SectionId::DebugRanges, SectionId::DebugRngLists];
 
 /// The sections that lines and functions need; locations of variables and macros are the larger part of the others.
 fn is_read(id: SectionId) -> bool {
@@ -155,12 +178,12 @@ fn has_units(bytes: &[u8]) -> bool {
 }
 
 fn little_endian(bytes: &[u8]) -> Option<object::File<'_>> {
-    object::File::parse(bytes).ok().filter(|file| file.is_little_endian())
+    elf(bytes).ok().filter(|file| file.is_little_endian())
 }
 
 struct Units<'f> {
-    context: Context<Slice<'f>>,
-    packages: Vec<DwarfPackage<Slice<'f>>>,
+    context: Context<Metered<'f>>,
+    packages: Vec<DwarfPackage<Metered<'f>>>,
 }
 
 impl<'f> Units<'f> {
@@ -181,11 +204,12 @@ impl<'f> Units<'f> {
             let file = little_endian(files.add(&path)?)?;
             // A package is cut into units by offsets into every section: none may be left out. Type units are not read.
             let name = |id: SectionId| id.dwo_name().filter(|_| id != SectionId::DebugTuIndex);
-            let whole = |id| name(id).map_or(Slice::default(), |name| files.section(&file, name));
+            let whole = |id| name(id).map_or(Metered::default(), |name| files.section(&file, name));
             let section = |id| Ok::<_, gimli::Error>(whole(id));
-            DwarfPackage::load(section, Slice::default()).ok()
+            DwarfPackage::load(section, Metered::default()).ok()
         });
         let packages = packages.collect();
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         Some(Units { context: Context::from_dwarf(dwarf).ok()?, packages })
     }
 
@@ -204,7 +228,7 @@ impl<'f> Units<'f> {
         };
         let mut frames = Vec::new();
         while let (Ok(Some(frame)), true) = (found.next(), frames.len() < MAX_FRAMES) {
-            let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let name = frame.function.as_ref().map(|function| String::from_utf8_lossy(function.name.bytes()));
             frames.push(Frame {
                 function: name.map(|name| demangle(&name)),
                 file: frame.location.as_ref().and_then(|location| location.file).map(str::to_owned),
@@ -214,13 +238,13 @@ impl<'f> Units<'f> {
         Some(frames)
     }
 
-    fn split(&self, files: &'f Files, load: &SplitDwarfLoad<Slice<'f>>) -> Option<Arc<gimli::Dwarf<Slice<'f>>>> {
+    fn split(&self, files: &'f Files, load: &SplitDwarfLoad<Metered<'f>>) -> Option<Arc<gimli::Dwarf<Metered<'f>>>> {
         let packed = self.packages.iter().find_map(|package| package.find_cu(load.dwo_id, &load.parent).ok().flatten());
         if let Some(dwarf) = packed {
             return Some(Arc::new(dwarf));
         }
-        let folder = load.comp_dir.map_or(&[][..], |folder| folder.slice());
-        let name = load.path?.slice();
+        let folder = load.comp_dir.map_or(&[][..], |folder| folder.bytes());
+        let name = load.path?.bytes();
         let mut refused = None;
         for path in files.paths.iter().flat_map(|path| files.search.split(path, folder, name)) {
             match self.split_file(files, &path, load) {
@@ -236,8 +260,8 @@ impl<'f> Units<'f> {
         &self,
         files: &'f Files,
         path: &Path,
-        load: &SplitDwarfLoad<Slice<'f>>,
-    ) -> Option<Arc<gimli::Dwarf<Slice<'f>>>> {
+        load: &SplitDwarfLoad<Metered<'f>>,
+    ) -> Option<Arc<gimli::Dwarf<Metered<'f>>>> {
         let file = little_endian(files.add(path)?)?;
         let mut dwarf = gimli::Dwarf::load::<_, ()>(|id| Ok(files.split_section(&file, id))).ok()?;
         let unit = dwarf.unit(dwarf.units().next().ok()??).ok()?;

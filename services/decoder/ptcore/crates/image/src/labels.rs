@@ -1,6 +1,7 @@
 //! Code that a symbol names without saying that it is a function, as assemblers leave it where the source states no type.
 
 use crate::binary::cold::whole_name;
+use crate::symbol_names::SymbolNames;
 use crate::symbols::{symbol, Binding, Source, Symbol};
 use object::elf::{SHF_EXECINSTR, STT_NOTYPE};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
@@ -16,16 +17,24 @@ pub struct Label {
 
 /// The labels among the symbols of the static symbol table of `file`, whose bytes are `data`.
 pub fn static_labels(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Label> {
-    file.symbols().filter_map(|one| label(file, &one, data, source)).collect()
+    let names = SymbolNames::of(file);
+    file.symbols().filter_map(|one| label(file, &one, &names, data, source)).collect()
 }
 
 pub fn dynamic_labels(file: &object::File<'_>, data: &[u8]) -> Vec<Label> {
-    file.dynamic_symbols().filter_map(|one| label(file, &one, data, Source::Dynsym)).collect()
+    let names = SymbolNames::dynamic(file);
+    file.dynamic_symbols().filter_map(|one| label(file, &one, &names, data, Source::Dynsym)).collect()
 }
 
-fn label<'d>(file: &object::File<'_>, one: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Label> {
+fn label<'d>(
+    file: &object::File<'_>,
+    one: &impl ObjectSymbol<'d>,
+    names: &SymbolNames<'_>,
+    data: &[u8],
+    source: Source,
+) -> Option<Label> {
     let untyped = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_NOTYPE);
-    let name = one.name_bytes().ok().filter(|_| untyped)?;
+    let name = names.name(one.index()).filter(|_| untyped)?;
     // `.L` is what assemblers keep to themselves, `$` tells code from data.
     if name.starts_with(b".L") || name.starts_with(b"$") {
         return None;
@@ -39,7 +48,7 @@ fn label<'d>(file: &object::File<'_>, one: &impl ObjectSymbol<'d>, data: &[u8], 
     // What stands behind the last byte marks the end of the section.
     section.contains(&one.address()).then_some(())?;
     let part = one.size() > 0 && whole_name(name).is_some();
-    Some(Label { symbol: symbol(one, data, source)?, section, part })
+    Some(Label { symbol: symbol(one, names, data, source)?, section, part })
 }
 
 /// The labels that are functions: those outside of the `functions` that other files of the program may see. The others

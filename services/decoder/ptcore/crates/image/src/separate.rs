@@ -3,6 +3,7 @@
 //! Where they are: GDB manual, "Debugging Information in Separate Files"; for `.dwo` and `.dwp` GCC's `-gsplit-dwarf`
 //! and the DWARF 5 standard, appendix F. A file is taken only when its identity fits: no path is trusted for its name.
 
+use crate::binary::files::elf;
 use crate::bytes::Bytes;
 use crate::caches::Caches;
 use object::{Object, ObjectSection};
@@ -119,7 +120,7 @@ fn below_root(folder: &Path) -> Option<&Path> {
 /// False for the stripped file itself, which has the same build id.
 fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
     let Ok(bytes) = Bytes::open(path) else { return false };
-    let Ok(file) = object::File::parse(&*bytes) else { return false };
+    let Ok(file) = elf(&bytes) else { return false };
     let same = !build_id.is_empty() && file.build_id().ok().flatten() == Some(build_id);
     same && (file.section_by_name(".debug_info").is_some()
         || file.section_by_name(".zdebug_info").is_some()

@@ -1,6 +1,7 @@
 //! Functions that the symbol tables of a file name.
 
 use crate::name::MAX_NAME;
+use crate::symbol_names::SymbolNames;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 /// Where a function is known from.
@@ -56,25 +57,32 @@ pub enum Binding {
 
 /// The function symbols of the static symbol table of `file`, whose bytes are `data`.
 pub fn static_functions(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Symbol> {
-    file.symbols().filter_map(|symbol| function(&symbol, data, source)).collect()
+    let names = SymbolNames::of(file);
+    file.symbols().filter_map(|symbol| function(&symbol, &names, data, source)).collect()
 }
 
 pub fn dynamic_functions(file: &object::File<'_>, data: &[u8]) -> Vec<Symbol> {
-    file.dynamic_symbols().filter_map(|symbol| function(&symbol, data, Source::Dynsym)).collect()
+    let names = SymbolNames::dynamic(file);
+    file.dynamic_symbols().filter_map(|symbol| function(&symbol, &names, data, Source::Dynsym)).collect()
 }
 
-fn function<'d>(one: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
-    (one.kind() == SymbolKind::Text && !one.is_undefined()).then(|| symbol(one, data, source))?
+fn function<'d>(one: &impl ObjectSymbol<'d>, names: &SymbolNames<'_>, data: &[u8], source: Source) -> Option<Symbol> {
+    (one.kind() == SymbolKind::Text && !one.is_undefined()).then(|| symbol(one, names, data, source))?
 }
 
 /// `None` for one without a name.
-pub fn symbol<'d>(symbol: &impl ObjectSymbol<'d>, data: &[u8], source: Source) -> Option<Symbol> {
+pub fn symbol<'d>(
+    symbol: &impl ObjectSymbol<'d>,
+    names: &SymbolNames<'_>,
+    data: &[u8],
+    source: Source,
+) -> Option<Symbol> {
     let binding = match (symbol.is_weak(), symbol.is_local()) {
         (true, _) => Binding::Weak,
         (_, true) => Binding::Local,
         _ => Binding::Global,
     };
-    let name = place_of(symbol.name_bytes().ok()?, data)?;
+    let name = place_of(names.name(symbol.index())?, data)?;
     Some(Symbol { address: symbol.address(), size: symbol.size(), source, binding, name })
 }
 

@@ -3,6 +3,7 @@
 mod assembly;
 mod debug_info;
 mod go;
+mod hostile;
 mod landing;
 mod mutations;
 mod parts;

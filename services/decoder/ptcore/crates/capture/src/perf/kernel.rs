@@ -1,13 +1,13 @@
 //! The kernel's code: from a copy of /proc/kcore, or from vmlinux moved to where it ran and the files of its modules.
 
-use super::modules;
+use super::modules::{self, Addresses};
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
 use crate::files::{loaded, same_id, search, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
-use object::{Object, ObjectSymbol};
-use pt_image::Binary;
+use object::{Object, ObjectSymbol, SymbolIndex};
+use pt_image::{Binary, SymbolNames};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn functions(path: &Path, recorded: &Recorded) -> Result<Vec<Function>, CaptureE
 /// The code of the modules whose files are there, and of the others why not.
 fn loaded_modules(
     recorded: &Recorded,
-    kernel: &HashMap<String, u64>,
+    kernel: &Addresses<'_>,
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Vec<Mapping> {
@@ -225,12 +225,14 @@ fn find_vmlinux(recorded: &Recorded, options: &Options) -> Result<Option<Arc<Bin
 
 /// The file's code, moved as far as the recorded symbol was (address space randomisation), and where its functions are
 /// then.
-fn vmlinux(binary: &Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, HashMap<String, u64>), CaptureError> {
+fn vmlinux<'b>(binary: &'b Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, Addresses<'b>), CaptureError> {
     let refuse = |what: String| CaptureError::option(&binary.path().display().to_string(), what);
     let bytes = binary.code(0);
     let parts = loaded(bytes).map_err(refuse)?;
     let file = object::File::parse(bytes).map_err(|error| refuse(error.to_string()))?;
-    let symbol = |name: &str| file.symbols().find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.address());
+    let names = SymbolNames::of(&file);
+    let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
+    let symbol = |name: &str| file.symbols().find(|one| is_named(one.index(), name)).map(|symbol| symbol.address());
     let own = symbol(recorded.symbol.as_ref().map_or("_text", |(name, _)| name));
     let own = own.or_else(|| parts.iter().find(|part| part.executable).map(|part| part.address));
     let own = own.ok_or_else(|| refuse("no part of the file is code".to_owned()))?;
@@ -242,8 +244,7 @@ fn vmlinux(binary: &Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapping>, H
         content: Content::File { binary: Arc::clone(binary), offset: part.offset },
     };
     let symbols = file.symbols().filter(|symbol| symbol.is_definition());
-    let functions =
-        symbols.filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address().wrapping_add(slide))));
+    let functions = symbols.filter_map(|one| Some((names.name(one.index())?, one.address().wrapping_add(slide))));
     let code = parts.iter().filter(|part| part.executable && part.size > 0).map(mapping).filter(|one| one.size > 0);
     Ok((code.collect(), functions.collect()))
 }

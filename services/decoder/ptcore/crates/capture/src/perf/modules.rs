@@ -8,12 +8,16 @@ use crate::elf::{self, Function};
 use crate::spaces::Mapping;
 use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex};
+use pt_image::SymbolNames;
 use std::collections::HashMap;
 
 const CODE: u64 = object::elf::SHF_ALLOC.0 | object::elf::SHF_EXECINSTR.0;
 /// Bytes between sections, which are at multiples of up to a page: of all together.
 const MAX_GAPS: usize = 1 << 22;
 const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// Where functions of the kernel are, by name.
+pub type Addresses<'b> = HashMap<&'b [u8], u64>;
 
 /// Whether perf's name of a mapping is that of a module's file.
 pub fn is_module(name: &str) -> bool {
@@ -27,12 +31,7 @@ pub fn unpacked(name: &str) -> &str {
 
 /// The module's code at `address`, and how many of its branches go to functions that are not known. `kernel`: where
 /// the kernel's own functions are.
-pub fn mapping(
-    name: &str,
-    bytes: &[u8],
-    address: u64,
-    kernel: &HashMap<String, u64>,
-) -> Result<(Mapping, usize), String> {
+pub fn mapping(name: &str, bytes: &[u8], address: u64, kernel: &Addresses<'_>) -> Result<(Mapping, usize), String> {
     let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
     let (mut code, mut places) = (Vec::new(), HashMap::<SectionIndex, u64>::new());
     let sections: Vec<_> = file.sections().filter(runs).collect();
@@ -45,6 +44,7 @@ pub fn mapping(
         }
         code.extend(data);
     }
+    let names = SymbolNames::of(&file);
     let (mut unknown, mut relocations) = (0, 0);
     for section in &sections {
         for (offset, relocation) in section.relocations() {
@@ -54,9 +54,10 @@ pub fn mapping(
             }
             let RelocationFlags::Elf { r_type: R_X86_64_PC32 | R_X86_64_PLT32 } = relocation.flags() else { continue };
             let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+            let callee = names.name(symbol);
             let symbol = file.symbol_by_index(symbol).map_err(|error| error.to_string())?;
             let at = places[&section.index()].saturating_add(offset) as usize;
-            if symbol.name() == Ok("__fentry__") {
+            if callee == Some(b"__fentry__") {
                 if let Some(call) = at.checked_sub(1).and_then(|call| code.get_mut(call..call + NOP5.len())) {
                     call.copy_from_slice(&NOP5);
                 }
@@ -64,7 +65,7 @@ pub fn mapping(
             }
             let target = match symbol.section_index() {
                 Some(inside) => places.get(&inside).map(|place| address.wrapping_add(place + symbol.address())),
-                None => symbol.name().ok().and_then(|name| kernel.get(name).copied()),
+                None => callee.and_then(|name| kernel.get(name).copied()),
             };
             let Some(target) = target else {
                 // Data of the module are no matter to the flow.
@@ -78,14 +79,20 @@ pub fn mapping(
             }
         }
     }
-    let functions: Vec<_> = (file.symbols())
-        .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
-        .filter_map(|symbol| {
-            let place = places.get(&symbol.section_index()?)?;
-            let address = address.wrapping_add(place.wrapping_add(symbol.address()));
-            Some(Function { address, size: symbol.size(), name: symbol.name().ok()?.to_owned() })
-        })
-        .collect();
+    let named = |symbol: &object::Symbol<'_, '_>| {
+        let place = places.get(&symbol.section_index()?)?;
+        let address = address.wrapping_add(place.wrapping_add(symbol.address()));
+        let name = String::from_utf8_lossy(names.name(symbol.index())?).into_owned();
+        Some(Function { address, size: symbol.size(), name })
+    };
+    let (mut functions, mut named_bytes) = (Vec::new(), 0);
+    for function in file.symbols().filter(|one| one.kind() == object::SymbolKind::Text).filter_map(|one| named(&one)) {
+        named_bytes += function.name.len();
+        if named_bytes > bytes.len() {
+            return Err("its functions' names have more bytes than the file".to_owned());
+        }
+        functions.push(function);
+    }
     if code.is_empty() {
         return Err("it has no code: it is no kernel module".to_owned());
     }
@@ -105,6 +112,8 @@ mod tests {
     use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
     use crate::unpacked::tests::{gzip, zstd};
     use crate::{Capture, Options};
+    use object::{Object, ObjectSection};
+    use std::collections::HashMap;
     use std::process::Command;
 
     /// Two sections, of which the first calls into the second and into the kernel.
@@ -131,7 +140,11 @@ helper:
 
     /// `None`, with a word on stderr, where there is no C compiler.
     fn build(folder: &Folder) -> Option<Vec<u8>> {
-        let source = folder.add("net.s", MODULE.as_bytes());
+        built(folder, MODULE)
+    }
+
+    fn built(folder: &Folder, assembly: &str) -> Option<Vec<u8>> {
+        let source = folder.add("net.s", assembly.as_bytes());
         let built = folder.0.join("built");
         match Command::new("cc").args(["-c", "-Wa,--noexecstack"]).arg(source).arg("-o").arg(&built).status() {
             Ok(status) => assert!(status.success()),
@@ -228,5 +241,27 @@ helper:
         let refusal = format!("build id {id} is wanted, {other} has none; a kcore would have its code");
         assert_eq!(capture.warnings, [format!("{name}: {refusal}")]);
         assert_eq!(capture.memory().why_no_code(0, MODULE_AT), format!("{name}: {refusal}"));
+    }
+
+    #[test]
+    fn a_module_whose_functions_have_one_long_name_is_refused() {
+        let folder = Folder::new("long-names");
+        let long = "l".repeat(3000);
+        let many: String =
+            (0..3000).map(|number| format!("s{number} = net_work\n.type s{number}, @function\n")).collect();
+        let Some(mut module) = built(&folder, &format!("{MODULE}{many}{long} = net_work\n")) else { return };
+        let section = |bytes: &[u8], name: &str| {
+            let file = object::File::parse(bytes).unwrap();
+            let (at, size) = file.section_by_name(name).unwrap().file_range().unwrap();
+            at as usize..(at + size) as usize
+        };
+        let strings = section(&module, ".strtab");
+        let name = module[strings].windows(long.len()).position(|window| window == long.as_bytes()).unwrap();
+        let symbols = section(&module, ".symtab");
+        for symbol in module[symbols].chunks_exact_mut(24).skip(1) {
+            symbol[..4].copy_from_slice(&(name as u32).to_le_bytes());
+        }
+        let refused = super::mapping("net.ko", &module, MODULE_AT, &HashMap::new()).err();
+        assert_eq!(refused.as_deref(), Some("its functions' names have more bytes than the file"));
     }
 }

@@ -8,9 +8,10 @@ use super::Binary;
 use crate::flatten::flatten;
 use crate::name::Role;
 use crate::plt::{stubs, Callee, Stub};
+use crate::symbol_names::SymbolNames;
 use crate::symbols::{place_of, Source, Symbol};
 use crate::unwind::function_bounds;
-use object::{Object, ObjectSymbol, ObjectSymbolTable, SymbolIndex};
+use object::SymbolIndex;
 
 /// A function of a binary. Addresses are the file's own.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +43,11 @@ impl Binary {
     }
 
     fn add_stubs(&self, functions: &mut Vec<Function>, file: &object::File<'_>, bytes: &[u8]) {
-        let table = file.dynamic_symbol_table();
+        let names = SymbolNames::dynamic(file);
         let name = |callee: Callee| match callee {
             Callee::Symbol(number) => {
-                let symbol = table.as_ref()?.symbol_by_index(SymbolIndex(number as usize)).ok()?;
-                Some(Name { file: Source::Dynsym, at: place_of(symbol.name_bytes().ok()?, bytes)? })
+                let name = names.name(SymbolIndex(number as usize))?;
+                Some(Name { file: Source::Dynsym, at: place_of(name, bytes)? })
             }
             Callee::Resolver(address) => {
                 let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;

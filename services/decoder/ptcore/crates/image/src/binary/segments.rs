@@ -20,6 +20,9 @@ pub struct Segments {
     in_memory: bool,
 }
 
+/// Of those that do not come one after another so many are known: all of them are looked at, over and over.
+const MAX_OUT_OF_TURN: usize = 1 << 10;
+
 impl Segments {
     pub fn of(file: &object::File<'_>) -> Segments {
         Segments::new(file.segments().map(|segment| Segment {
@@ -31,13 +34,16 @@ impl Segments {
     }
 
     fn new(segments: impl Iterator<Item = Segment>) -> Segments {
-        let all: Vec<_> = segments.collect();
+        let mut all: Vec<_> = segments.collect();
         let in_turn = |start: fn(&Segment) -> u64| {
             let meets =
                 |pair: &[Segment]| start(&pair[0]).checked_add(pair[0].size).is_some_and(|end| end <= start(&pair[1]));
             all.windows(2).all(meets)
         };
         let (in_file, in_memory) = (in_turn(|segment| segment.offset), in_turn(|segment| segment.address));
+        if !in_file || !in_memory {
+            all.truncate(MAX_OUT_OF_TURN);
+        }
         Segments { all, in_file, in_memory }
     }
 
@@ -117,6 +123,14 @@ mod tests {
         for address in [0x30_000f, 0x40_000f, 0x50_001f] {
             assert_eq!(turned.at_address(address).count(), 1, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn of_thousands_that_are_not_in_order_the_first_ones_are_known() {
+        let many: Vec<_> = (0..5000).map(|number| (0x1000 + number * 8, 0x40_0000 - number * 64, 8)).collect();
+        let all = segments(&many);
+        let known = |number: u64| all.at_address(0x40_0000 - number * 64).count();
+        assert_eq!([known(0), known(1023), known(1024), known(4999)], [1, 1, 0, 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::numbers::u64_at;
 use super::{Table, WORD};
+use crate::symbol_names::SymbolNames;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// `runtime.moduledata`: words from its begin, the table's header, to the least address and to the begin of the code.
@@ -15,7 +16,8 @@ impl Table<'_> {
     /// The address of `runtime.text`, which C code may stand before.
     pub(super) fn text_start(&self, file: &object::File<'_>, table: u64) -> u64 {
         let first = self.listed(0).unwrap_or(0);
-        let symbol = || file.symbols().find(|symbol| symbol.name_bytes() == Ok(b"runtime.text"));
+        let names = SymbolNames::of(file);
+        let symbol = || file.symbols().find(|symbol| names.name(symbol.index()) == Some(b"runtime.text"));
         let section = || file.section_by_name(".text").map(|section| section.address());
         module_text(file, table, first)
             .or(Some(self.header_text).filter(|&text| text != 0))
