@@ -26,11 +26,11 @@ pub fn describes(text: &[u8]) -> bool {
     text.starts_with(b"{") && says(b"\"session_id\"") && says(b"\"backend\"")
 }
 
-struct Archive<'o> {
+struct Archive {
     /// The folder of the session, and the root of the store, to which keys are relative.
     folder: PathBuf,
     root: PathBuf,
-    options: &'o Options,
+    search: Search,
     binaries: HashMap<String, Result<Arc<Binary>, String>>,
     /// Those that stand in the code file, by offset and size.
     inside: HashMap<(u64, u64), Result<Arc<Binary>, String>>,
@@ -53,9 +53,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
     let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), Contents::default());
-    let (warnings, generated) = (Vec::new(), HashMap::new());
-    let mut archive =
-        Archive { folder, root, options, binaries, inside, contents, warnings, generated, by_time: false };
+    let (search, warnings, generated) = (search(&options.symbols), Vec::new(), HashMap::new());
+    let mut archive = Archive { folder, root, search, binaries, inside, contents, warnings, generated, by_time: false };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -195,7 +194,7 @@ fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + us
 }
 
 /// A binary of the store, unpacked, with its separate debug file where there is one. `mapped`: its path in the process.
-fn load(path: &Path, mapped: &str, folders: &[PathBuf]) -> Result<Binary, String> {
+fn load(path: &Path, mapped: &str, search: &Search) -> Result<Binary, String> {
     let plain = |path: &Path| {
         let bytes = content(path).map_err(|error| error.to_string())?;
         TemporaryFile::new(&bytes).map_err(|error| error.to_string())
@@ -203,7 +202,7 @@ fn load(path: &Path, mapped: &str, folders: &[PathBuf]) -> Result<Binary, String
     let debug = PathBuf::from(format!("{}.debug", path.display()));
     let debug = if debug.is_file() { Some(plain(&debug)?) } else { None };
     let debug_path = debug.as_ref().map(|file| file.0.clone());
-    let search = Search { debug: debug_path, mapped: Some(mapped.into()), ..search(folders) };
+    let search = Search { debug: debug_path, mapped: Some(mapped.into()), ..search.clone() };
     Binary::load(&plain(path)?.0, &search).map_err(|error| error.to_string())
 }
 
@@ -261,7 +260,7 @@ fn inside(change: &Node, code: &Bytes, size: u64) -> Result<Bytes, CaptureError>
     Ok(bytes)
 }
 
-impl Archive<'_> {
+impl Archive {
     /// The path of an object. A session that was copied alone has its objects in its own folder.
     fn path(&self, key: &Node) -> Result<PathBuf, CaptureError> {
         let path = Path::new(key.text()?);
@@ -367,7 +366,7 @@ impl Archive<'_> {
         }
         let path = self.path(&key)?;
         let mapped = change.find("path")?.map_or(Ok(""), |node| node.text())?;
-        let loaded = load(&path, mapped, &self.options.symbols).map(Arc::new);
+        let loaded = load(&path, mapped, &self.search).map(Arc::new);
         self.binaries.insert(name, loaded.clone());
         Ok(Some(loaded))
     }

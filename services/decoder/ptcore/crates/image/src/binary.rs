@@ -85,7 +85,7 @@ impl Binary {
                 Err(error) => refusal = format!("; the debug file {} cannot be used: {error}", path.display()),
             }
         }
-        let mini = mini_debug_info(&file, unpack);
+        let mini = mini_debug_info(&file, unpack, &search.room);
         let mut binary = Binary {
             path: path.to_owned(),
             build_id,

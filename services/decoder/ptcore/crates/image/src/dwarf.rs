@@ -137,6 +137,7 @@ impl Files {
             return Some(data.data);
         }
         self.room.set(self.room.get().checked_sub(data.uncompressed_size)?);
+        self.search.room.take(data.uncompressed_size)?;
         Some(self.sections.push_get(data.decompress().ok()?.into_owned()))
     }
 

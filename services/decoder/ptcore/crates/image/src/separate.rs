@@ -6,6 +6,7 @@
 use crate::binary::files::elf;
 use crate::bytes::Bytes;
 use crate::caches::Caches;
+use crate::room::Room;
 use object::{Object, ObjectSection};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,8 @@ pub struct Search {
     /// of strangers. Only regular files of the wanted identity are taken.
     pub recorded_paths: bool,
     pub caches: Caches,
+    /// For compressed sections, and files that are packed into others.
+    pub room: Room,
 }
 
 impl Search {

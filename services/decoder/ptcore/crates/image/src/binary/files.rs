@@ -2,6 +2,7 @@
 
 use super::Unpack;
 use crate::bytes::Bytes;
+use crate::room::Room;
 use crate::separate::hex;
 use object::{Object, ObjectSection};
 use std::io;
@@ -35,8 +36,9 @@ pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String>
     Ok(debug)
 }
 
-pub fn mini_debug_info(file: &object::File<'_>, unpack: Unpack<'_>) -> Option<Bytes> {
+pub fn mini_debug_info(file: &object::File<'_>, unpack: Unpack<'_>, room: &Room) -> Option<Bytes> {
     let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
     let bytes = Bytes::Owned(unpack(packed)?);
+    room.take(bytes.len() as u64)?;
     elf(&bytes).is_ok().then_some(bytes)
 }
