@@ -160,7 +160,9 @@ impl<'t> Table<'t> {
             }
             first = false;
             value = value.wrapping_add(if step & 1 != 0 { !(step >> 1) as i32 } else { (step >> 1) as i32 });
-            end = end.wrapping_add(u64::from(varint(&mut rest)?) * self.quantum);
+            // Each is of some code: a list that goes on for ever without is damaged.
+            let size = varint(&mut rest).filter(|&size| size > 0)?;
+            end = end.wrapping_add(u64::from(size) * self.quantum);
             if address < end {
                 return Some(value);
             }
@@ -219,6 +221,14 @@ mod tests {
             assert_eq!([0x1000, 0x1003].map(line), [(); 2].map(|()| Some("main.go:7".to_owned())));
             assert_eq!([0x1004, 0x100f].map(line), [(); 2].map(|()| Some("main.go:9".to_owned())));
         }
+    }
+
+    #[test]
+    fn a_line_of_no_code_ends_a_list() {
+        let mut data = old_table(MAGIC_1_16);
+        // To 7 for nothing, to 9 for all.
+        data[0x60..0x65].copy_from_slice(&[16, 0, 4, 16, 0]);
+        assert_eq!(Table::read(&data, 0).unwrap().line(0x1005), None);
     }
 
     #[test]
