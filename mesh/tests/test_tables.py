@@ -297,6 +297,18 @@ async def test_a_log_that_is_just_being_shortened_is_not_gone_on_with(tmp_path: 
     assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 26
 
 
+async def test_a_log_that_cannot_be_shortened_is_shortened_later(tmp_path: Path) -> None:
+    tables, log = Tables(open_store(tmp_path.as_uri())), tmp_path / "tables/losses/_delta_log"
+    await tables.replace_session_files("losses", *put_of("s0"))
+    first, second = (log / f"{version:020}.checkpoint.parquet" for version in (19, 39))
+    first.mkdir()
+    for number in range(1, 40):
+        await tables.replace_session_files("losses", *put_of(f"s{number}"))
+    assert first.is_dir()
+    assert second.is_file()
+    assert len(await tables.files("losses")) == 40
+
+
 async def test_columns_that_come_while_a_table_is_known_are_seen(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
     tables, uri = Tables(store), store.table_location("losses")[0]

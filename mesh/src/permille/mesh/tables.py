@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -258,10 +259,12 @@ class Tables:
 
     def _shorten(self, table: str) -> None:
         """Only a commit with a checkpoint shortens the log, which is listed for that."""
-        found = self._open(table)
-        if found is not None:
-            found.create_checkpoint()
-            found.cleanup_metadata()
+        # The commit is made: where this fails a later one does it.
+        with suppress(DeltaError, OSError):
+            found = self._open(table)
+            if found is not None:
+                found.create_checkpoint()
+                found.cleanup_metadata()
 
     def _delete(self, table: str, session_id: str) -> None:
         found = self._open(table)
