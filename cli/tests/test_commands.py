@@ -159,7 +159,7 @@ def test_a_session_may_be_named_in_several_ways(
 ) -> None:
     if named in ("latest", "nothing"):
         # The latest one may be another test's, so short that its program got no processor.
-        mesh.json("trace", "--pid", str(busy.pid), "--for", "50ms")
+        mesh.json("trace", "--pid", str(busy.pid), "--for", "500ms")
     identity = session.rpartition("/")[2]
     word = {"latest": ["latest"], "the id": [identity], "the beginning of the id": [identity[:-2]], "nothing": []}[
         named
