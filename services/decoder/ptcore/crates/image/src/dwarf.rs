@@ -1,9 +1,9 @@
 //! Source lines and inlined functions from DWARF, read unit by unit as they are asked for.
 
 use crate::absent::{Absent, Absents};
-use crate::binary::files::elf;
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
+use crate::elf_file::elf;
 use crate::metered::{readings, Copies, Metered};
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};

@@ -11,6 +11,7 @@ mod caches;
 mod categories;
 mod demangle;
 mod dwarf;
+mod elf_file;
 mod flatten;
 mod image;
 mod labels;

@@ -3,9 +3,9 @@
 //! Where they are: GDB manual, "Debugging Information in Separate Files"; for `.dwo` and `.dwp` GCC's `-gsplit-dwarf`
 //! and the DWARF 5 standard, appendix F. A file is taken only when its identity fits: no path is trusted for its name.
 
-use crate::binary::files::elf;
 use crate::bytes::Bytes;
 use crate::caches::Caches;
+use crate::elf_file::elf;
 use crate::room::Room;
 use object::{Object, ObjectSection};
 use std::ffi::OsStr;

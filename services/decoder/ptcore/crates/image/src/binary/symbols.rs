@@ -1,8 +1,8 @@
 //! The symbols of all files of a binary, one for each address.
 
-use super::files::elf;
 use super::names::Name;
 use super::{Binary, Function};
+use crate::elf_file::elf;
 use crate::labels::{dynamic_labels, functions_of, static_labels};
 use crate::name::Role;
 use crate::pclntab;
