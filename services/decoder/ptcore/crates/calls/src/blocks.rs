@@ -46,12 +46,6 @@ impl Blocks {
         }
     }
 
-    /// Whether the block was counted before as a whole.
-    #[inline(always)]
-    pub fn has(&self, block: &Block<'_>) -> bool {
-        self.whole.get(block.id as usize).is_some_and(|known| known.instructions == block.instructions)
-    }
-
     /// The block, which was counted before, did not run.
     pub fn uncount(&mut self, block: &Block<'_>) {
         let known = match self.whole.get_mut(block.id as usize) {

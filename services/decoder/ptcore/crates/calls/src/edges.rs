@@ -227,13 +227,6 @@ impl Edges {
         }
     }
 
-    /// Counts the direct branch at the end of a block of a path when it was counted before; else false.
-    #[inline(always)]
-    pub fn count_again(&mut self, block: &Block<'_>) -> bool {
-        let slot = self.direct_slot(block).filter(|&slot| slot != NONE);
-        slot.inspect(|&slot| self.add(slot, 1)).is_some()
-    }
-
     /// Counts the branch at the end of a block once less.
     pub fn uncount(&mut self, block: &Block<'_>) {
         if let Some(slot) = self.slot(block) {

@@ -32,15 +32,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[cold]
     #[inline(never)]
     pub(super) fn replay(&mut self, path: Path<'_>, mut reached: bool) {
-        let mut function = None;
         for block in path.blocks() {
-            if function.is_some() && self.goes_on(&block, function) {
-                continue;
-            }
             let reached = std::mem::take(&mut reached) || self.reach(&block);
             self.ran(&block, reached);
             self.edges.count_on_path(&block);
-            function = if self.arrival.is_jump() { self.stack.function() } else { None };
         }
     }
 

@@ -33,21 +33,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.blocks.count(block);
     }
 
-    /// A block of a path ran, reached by a jump within the function, when nothing about it is new and it ends with such a branch, as most
-    /// do. Else false, and nothing happened.
-    #[inline(always)]
-    pub(super) fn goes_on(&mut self, block: &Block<'_>, function: Option<u32>) -> bool {
-        let is_within = self.known.get(block.id as usize).map(|known| known.function) == function;
-        let jumps = matches!(block.kind, BlockKind::CondTaken | BlockKind::CondNotTaken | BlockKind::Jump);
-        if !is_within || !jumps || !self.blocks.has(block) || !self.edges.count_again(block) {
-            return false;
-        }
-        self.blocks.add(block.id, 1);
-        self.stack.run(block.instructions);
-        (self.last, self.end, self.arrival) = (block.last, block.end, Arrival::Jump);
-        true
-    }
-
     fn role_of(&mut self, block: &Block<'_>) -> Role {
         let function = self.known(block).function;
         self.stack.functions.sums[function as usize].role
