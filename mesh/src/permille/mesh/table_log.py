@@ -8,7 +8,6 @@ delta-rs opens a table and shortens its log; it takes ten times as long as this 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +18,6 @@ from permille.mesh.errors import FailedPrecondition
 from permille.mesh.store.object_store import ObjectStore
 
 _WRITERS = 2
-_OF_SESSION = re.compile(r"(?:^|/)session_id=([^/]+)/")
 # Entries with these change what the table is.
 _OTHER_TABLE = {"metaData", "protocol"}
 
@@ -43,8 +41,9 @@ class TableLog:
             )
         self._version = opened.version()
         self._newest = self._entry(self._version)
-        # By session the paths of its files.
+        # By session the paths of its files, and the session of each.
         self._held: dict[str, tuple[str, ...]] = {}
+        self._sessions: dict[str, str] = {}
         adds: Any = pa.table(opened.get_add_actions(flatten=True))
         for path, session_id in zip(adds["path"].to_pylist(), adds["partition.session_id"].to_pylist(), strict=True):
             self._add(session_id, path)
@@ -104,17 +103,14 @@ class TableLog:
 
     def _add(self, session_id: str, path: str) -> None:
         self._held[session_id] = (*self._held.get(session_id, ()), path)
+        self._sessions[path] = session_id
 
     def _remove(self, path: str) -> None:
-        # Files are where their partition says, but nothing makes other writers do so.
-        likely = _OF_SESSION.search(path)
-        sessions = [likely[1]] if likely and path in self._held.get(likely[1], ()) else list(self._held)
-        for session_id in sessions:
-            left = tuple(other for other in self._held[session_id] if other != path)
+        session_id = self._sessions.pop(path, None)
+        if session_id is not None:
+            left = tuple(other for other in self._held.pop(session_id) if other != path)
             if left:
                 self._held[session_id] = left
-            else:
-                del self._held[session_id]
 
     def _checkpoint(self) -> int:
         """The last version that there is a checkpoint of, -1 without one; raises nothing for what is damaged."""
