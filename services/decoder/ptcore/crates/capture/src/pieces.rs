@@ -33,9 +33,8 @@ pub fn pieces(stream: &Stream, config: &Config, size: usize) -> Vec<Piece> {
     let mut piece = Span::default();
     let mut next = reader.synchronize();
     while next.is_some() {
-        let offset = reader.offset();
-        next = match reader.read() {
-            Ok(Some(Packet::Psb)) => {
+        next = match reader.read_behind_pads() {
+            Ok(Some((offset, Packet::Psb))) => {
                 if piece.synchronized && offset - piece.from >= size {
                     pieces.push(piece.end(offset, stop(&reader), stream));
                     piece = Span { from: offset, ..Span::default() };
@@ -43,7 +42,7 @@ pub fn pieces(stream: &Stream, config: &Config, size: usize) -> Vec<Piece> {
                 piece.synchronized = true;
                 Some(offset)
             }
-            Ok(Some(packet)) => {
+            Ok(Some((offset, packet))) => {
                 if let Some(tsc) = ticks.take(&packet) {
                     piece.last_tsc = tsc;
                     piece.first_tsc = if piece.first_tsc == 0 { tsc } else { piece.first_tsc };

@@ -97,6 +97,16 @@ impl<'a> Reader<'a> {
         packet
     }
 
+    /// The next packet that is no PAD, with its offset.
+    #[inline(always)]
+    pub fn read_behind_pads(&mut self) -> Result<Option<(usize, Packet)>, Error> {
+        if self.data.get(self.offset) == Some(&0) {
+            self.skip_pads(usize::MAX);
+        }
+        let offset = self.offset;
+        Ok(self.read()?.map(|packet| (offset, packet)))
+    }
+
     /// Passes over the PAD packets from here on, at most so many, at the speed of memory; returns how many there were.
     #[inline(never)]
     pub fn skip_pads(&mut self, most: usize) -> usize {

@@ -88,6 +88,17 @@ fn pads_are_passed_over_as_far_as_they_go() {
 }
 
 #[test]
+fn what_stands_behind_pads_is_read_with_its_offset() {
+    let mut bytes = vec![0; 1000];
+    writer::write(&mut bytes, Packet::Tsc(7));
+    bytes.extend([0, 0, 0x05]);
+    let mut reader = Reader::new(&bytes);
+    assert_eq!(reader.read_behind_pads(), Ok(Some((1000, Packet::Tsc(7)))));
+    assert_eq!(reader.read_behind_pads().unwrap_err().offset, bytes.len() - 1);
+    assert_eq!(Reader::new(&bytes[..1000]).read_behind_pads(), Ok(None));
+}
+
+#[test]
 fn offsets_are_those_of_the_first_bytes() {
     let mut bytes = Vec::new();
     for packet in [Packet::Psb, Packet::Tsc(1), Packet::Psbend, Packet::Pad] {
