@@ -222,12 +222,13 @@ def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) 
     assert "thread 7" in pt("dump", raw, "--thread", "7", code=3).stderr
 
 
+def words(size: int, *numbers: int) -> bytes:
+    return b"".join(number.to_bytes(size, "little") for number in numbers)
+
+
 def perf_of_large_pieces(tmp_path: Path) -> Path:
     """What `perf record -o -` writes: one core's packets in two pieces of 40 MiB, which are no blocks of the file."""
     piece = 40 << 20
-
-    def words(size: int, *numbers: int) -> bytes:
-        return b"".join(number.to_bytes(size, "little") for number in numbers)
 
     def record(kind: int, body: bytes) -> bytes:
         return words(4, kind) + words(2, 0, len(body) + 8) + body
@@ -372,6 +373,35 @@ def test_a_reader_that_has_seen_enough_ends_it(tmp_path: Path, arguments: list[s
     assert "PSB" in first_line_alone("pt", *arguments, endless(tmp_path))
 
 
+def container(file: Path, *buffers: bytes, pads: int) -> Path:
+    """A Griffin container: the packets of one thread, with so many PADs behind each buffer, and their code."""
+    with file.open("wb") as out:
+        out.write(words(4, 0x51C0FFEE, 1, 4, 32 + len(CODE)) + words(8, 7, BASE, len(CODE)) + CODE)
+        for number, packets in enumerate(buffers):
+            size = len(packets) + pads
+            out.write(words(4, 0, 40 + size) + words(8, 7, 7, number, size) + packets)
+            out.seek(pads, os.SEEK_CUR)
+        out.truncate()
+    return file
+
+
+@pytest.mark.parametrize("arguments", [["dump"], ["flow"], ["flow", "--blocks", "--json"]])
+def test_lines_come_before_pieces_are_put_together_and_are_those_of_the_whole(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    rounds = ROUND * 8000
+    pieces = container(tmp_path / "pieces", rounds, ROUND, ROUND, pads=40 << 20)
+    whole = container(tmp_path / "whole", rounds + bytes(40 << 20) + (ROUND + bytes(40 << 20)) * 2, pads=0)
+    told = pt(*arguments, pieces).stdout
+    assert told == pt(*arguments, whole).stdout
+    # Without a folder to put them together in.
+    with started("pt", *arguments, pieces, TMPDIR=str(tmp_path / "nowhere")) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == told[: told.index("\n") + 1]
+        process.stdout.close()
+        process.wait(60)
+
+
 @pytest.mark.parametrize("arguments", [["calls"], ["calls", "--json"]])
 def test_calls_are_listed_when_they_end(tmp_path: Path, arguments: list[str]) -> None:
     # call +2; jne back; ret: three rounds in each packet.
@@ -393,10 +423,10 @@ def test_ctrl_c_ends_a_long_count(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def started(*arguments: str | Path) -> Any:
+def started(*arguments: str | Path, **environment: str) -> Any:
     command = [sys.executable, PERMILLE, *arguments]
     process = subprocess.Popen(
-        command, env=plain_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=plain_environment() | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         yield process

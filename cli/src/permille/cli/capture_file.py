@@ -47,8 +47,11 @@ class Given:
     kcore: Path | None = None
 
 
-def open_capture(file: Path, given: Given, *, packets_only: bool = False) -> Capture:
-    """`packets_only`: nobody asks who ran, and no stream is read for that.
+def open_capture(
+    file: Path, given: Given, *, packets_only: bool = False, as_listed: bool = False, beginnings: bool = False
+) -> Capture:
+    """`packets_only`: nobody asks who ran, and no stream is read for that; `as_listed`: it is found while streams are
+    listed; `beginnings`: of a large stream that stands in pieces only the beginning is put together.
 
     Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for what is no recording and for options that cannot be,
     `DataLoss` for a damaged one, `FailedPrecondition` without the decoder's module, `ResourceExhausted` where a pipe's
@@ -65,6 +68,8 @@ def open_capture(file: Path, given: Given, *, packets_only: bool = False) -> Cap
         "kallsyms": given.kallsyms,
         "kcore": given.kcore,
         "packets_only": packets_only,
+        "beginnings": beginnings,
+        "as_listed": as_listed,
     }
     try:
         # What is read of it is mapped, or in memory.

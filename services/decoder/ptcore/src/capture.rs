@@ -9,9 +9,9 @@ use crate::listed::{Listed, Piece};
 use crate::listing::{Batches, Worker};
 use listings::{list_calls, list_flow, list_functions, thread_at};
 use pt_calls::PART_BYTES;
-use pt_capture::{Of, Options, RawImage, Switch};
+use pt_capture::{ByTime, Of, Options, RawImage, Switch};
 use pt_flow::{Config, Workers};
-use pt_listing::{packets, Detail, Form, Lines};
+use pt_listing::{packets, stop, Detail, Form, Lines};
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,11 +25,14 @@ use std::io::{BufWriter, Write};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 #[pyclass(frozen, module = "permille.ptcore")]
-pub struct Capture(Arc<pt_capture::Capture>);
+pub struct Capture(Arc<pt_capture::Capture>, Late);
+
+/// Warnings that came while streams were listed.
+type Late = Arc<Mutex<Vec<String>>>;
 
 /// A stream of a capture.
 #[pyclass(frozen, get_all, module = "permille.ptcore")]
@@ -37,6 +40,8 @@ pub struct Stream {
     index: usize,
     name: String,
     size_bytes: usize,
+    /// Only its beginning is there.
+    cut: bool,
     core: Option<u32>,
     /// Process, thread and name of every thread that ran.
     threads: Vec<(u32, u32, String)>,
@@ -48,7 +53,8 @@ pub struct Stream {
 impl Capture {
     #[new]
     #[pyo3(signature = (path, *, images=Vec::new(), cpu=None, symbols=Vec::new(), sideband=Vec::new(), timing=None,
-                        vmlinux=None, kallsyms=None, kcore=None, packets_only=false))]
+                        vmlinux=None, kallsyms=None, kcore=None, packets_only=false, beginnings=false,
+                        as_listed=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -62,6 +68,8 @@ impl Capture {
         kallsyms: Option<PathBuf>,
         kcore: Option<PathBuf>,
         packets_only: bool,
+        beginnings: bool,
+        as_listed: bool,
     ) -> PyResult<Self> {
         let images: Result<Vec<RawImage>, _> = images.iter().map(|given| given.parse()).collect();
         let images = images.map_err(refused)?;
@@ -71,9 +79,21 @@ impl Capture {
             nominal_ratio,
             ..Config::default()
         });
-        let options = Options { cpu, images, symbols, sideband, timing, vmlinux, kallsyms, kcore, packets_only };
+        let options = Options {
+            cpu,
+            images,
+            symbols,
+            sideband,
+            timing,
+            vmlinux,
+            kallsyms,
+            kcore,
+            packets_only,
+            beginnings,
+            as_listed,
+        };
         let opened = py.detach(|| pt_capture::open(&path, &options));
-        Ok(Capture(Arc::new(opened.map_err(refused)?)))
+        Ok(Capture(Arc::new(opened.map_err(refused)?), Late::default()))
     }
 
     #[getter]
@@ -88,7 +108,8 @@ impl Capture {
 
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        self.0.warnings.clone()
+        let late = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.warnings.iter().chain(&*late).cloned().collect()
     }
 
     fn absent(&self, py: Python<'_>) -> BTreeSet<String> {
@@ -175,15 +196,27 @@ impl Capture {
     fn dump(&self, streams: Vec<usize>, thread: Option<u32>, json: bool) -> PyResult<Batches> {
         self.list(streams, json, move |capture, number, lines| {
             let stream = &capture.streams[number];
-            let ran = |offset| thread.is_none_or(|tid| thread_at(capture, stream, offset) == tid);
+            let certain = stream.certain();
+            let ran = |offset| {
+                if offset >= certain {
+                    stop();
+                }
+                thread.is_none_or(|tid| thread_at(capture, stream, offset) == tid)
+            };
             packets(&stream.data, capture.config.errata, &stream.name, ran, lines);
+            if stream.cut_from.is_some() {
+                stop();
+            }
         })
     }
 
     #[pyo3(signature = (streams, *, blocks=false, thread=None, json=false))]
     fn flow(&self, streams: Vec<usize>, blocks: bool, thread: Option<u32>, json: bool) -> PyResult<Batches> {
         let detail = if blocks { Detail::Blocks } else { Detail::Instructions };
-        self.list(streams, json, move |capture, stream, lines| list_flow(capture, stream, detail, thread, lines))
+        let late = Arc::clone(&self.1);
+        self.list(streams, json, move |capture, number, lines| {
+            tell(&late, list_flow(capture, number, detail, thread, lines));
+        })
     }
 
     #[pyo3(signature = (streams, *, table=false, categories=None, inlined=false, max_depth=0, thread=None, json=false,
@@ -202,11 +235,19 @@ impl Capture {
     ) -> PyResult<Batches> {
         let threads = threads_or_cores(threads);
         let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
-        self.list(streams, json, move |capture, number, lines| match table {
-            true => list_functions(capture, number, thread, &categories, inlined, lines),
-            false => list_calls(capture, number, thread, inlined, max_depth, threads, lines),
+        let late = Arc::clone(&self.1);
+        self.list(streams, json, move |capture, number, lines| {
+            let warnings = match table {
+                true => list_functions(capture, number, thread, &categories, inlined, lines),
+                false => list_calls(capture, number, thread, inlined, max_depth, threads, lines),
+            };
+            tell(&late, warnings);
         })
     }
+}
+
+fn tell(late: &Late, warnings: Vec<String>) {
+    late.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
 }
 
 impl Capture {
@@ -234,12 +275,13 @@ impl Capture {
                 stream.data.release();
             }
         };
-        Batches::spawn(form, release, move |lines| {
+        let cut = streams.iter().any(|&number| capture.streams[number].cut_from.is_some());
+        Batches::spawn(form, cut, release, move |lines| {
             for &number in &streams {
                 current.store(number, Ordering::Relaxed);
                 if streams.len() > 1 {
                     let stream = &capture.streams[number];
-                    lines.title(&format!("stream {number}: {}, {} bytes", stream.name, stream.data.len()));
+                    lines.title(&format!("stream {number}: {}, {} bytes", stream.name, stream.size()));
                 }
                 write(&capture, number, lines);
             }
@@ -264,7 +306,9 @@ fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
             None
         }
         Of::Core(core) => {
-            let views = stream.epochs.iter().filter_map(|&(_, view)| capture.views.get(view as usize));
+            let by_time = stream.by_time.iter().flat_map(ByTime::all);
+            let views = stream.epochs.iter().map(|&(_, view)| view).chain(by_time);
+            let views = views.filter_map(|view| capture.views.get(view as usize));
             threads.extend(views.filter(|view| view.tid != 0).map(|view| (view.pid, view.tid)));
             Some(core)
         }
@@ -273,7 +317,8 @@ fn stream(capture: &pt_capture::Capture, index: usize) -> Stream {
     Stream {
         index,
         name: stream.name.clone(),
-        size_bytes: stream.data.len(),
+        size_bytes: stream.size(),
+        cut: stream.cut_from.is_some(),
         lost: stream.lost.clone(),
         core,
         threads: threads.into_iter().map(named).collect(),

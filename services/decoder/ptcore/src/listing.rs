@@ -24,20 +24,27 @@ type Outcome<T> = Result<T, String>;
 pub struct Batches(Mutex<Receiver<Outcome<String>>>);
 
 impl Batches {
-    /// Lists on a thread of its own. `between`: with each batch.
+    /// Lists on a thread of its own. `between`: with each batch. `cut`: the listing ends where a stream is not certain any
+    /// more, and the lines before that may not be either: the last batch is kept back.
     pub fn spawn(
         form: Form,
+        cut: bool,
         between: impl Fn() + Send + 'static,
         list: impl FnOnce(&mut Lines<'_>) + Send + 'static,
     ) -> PyResult<Self> {
         let (sender, receiver) = sync_channel::<Outcome<String>>(AHEAD);
         on_a_thread(sender, move |sender| {
+            let mut last = None;
             let mut lines = Lines::new(form, |batch| {
                 between();
-                sender.send(Ok(batch)).is_ok()
+                let next = if cut { last.replace(batch) } else { Some(batch) };
+                next.is_none_or(|batch| sender.send(Ok(batch)).is_ok())
             });
             list(&mut lines);
             lines.flush();
+            drop(lines);
+            // Where nobody waits any more, none are wanted.
+            let _ = last.map(|batch| sender.send(Ok(batch)));
         })?;
         Ok(Batches(Mutex::new(receiver)))
     }

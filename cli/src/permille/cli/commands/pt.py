@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +39,8 @@ _StreamOption = Annotated[
     list[int] | None,
     typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),
 ]
+_Listed = tuple["Capture", list[int], Iterable[bytes]]
+"""A recording, the numbers of its streams that are listed, and their lines."""
 _Thread = Annotated[int | None, typer.Option(metavar="TID", help="Only what this thread ran.")]
 
 
@@ -108,10 +110,13 @@ def dump(
 
     [bold]Example[/bold]: permille pt dump perf.data --stream 2 | head -100
     """
-    capture = open_capture(file, given, packets_only=thread is None)
-    _tell_warnings(invocation, capture)
-    streams = chosen_streams(capture, stream or (), thread)
-    _write(capture.dump([one.index for one in streams], thread=thread, json=invocation.as_json))
+
+    def listed(*, beginnings: bool) -> _Listed:
+        capture = open_capture(file, given, packets_only=thread is None, beginnings=beginnings)
+        streams = [one.index for one in chosen_streams(capture, stream or (), thread)]
+        return capture, streams, capture.dump(streams, thread=thread, json=invocation.as_json)
+
+    _write(invocation, listed, beginnings=thread is None and file.is_file())
 
 
 @app.command()
@@ -138,8 +143,12 @@ def flow(
 
       permille pt flow trace.json --thread 3497497 --blocks --json
     """
-    capture, streams = _with_code(invocation, file, given, stream or (), thread)
-    _write(capture.flow(streams, blocks=blocks, thread=thread, json=invocation.as_json))
+
+    def listed(*, beginnings: bool) -> _Listed:
+        capture, streams = _with_code(file, given, stream or (), thread, beginnings=beginnings)
+        return capture, streams, capture.flow(streams, blocks=blocks, thread=thread, json=invocation.as_json)
+
+    _write(invocation, listed, beginnings=thread is None and file.is_file())
 
 
 @app.command()
@@ -186,29 +195,29 @@ def calls(
       permille pt calls perf.data --table | head -20
     """
     rules = read_categories(categories)
-    capture, streams = _with_code(invocation, file, given, stream or (), thread)
-    try:
-        _write(
-            capture.calls(
-                streams,
-                table=table,
-                categories=rules,
-                inlined=inlined,
-                max_depth=depth,
-                thread=thread,
-                json=invocation.as_json,
-            )
+
+    def listed(*, beginnings: bool) -> _Listed:
+        capture, streams = _with_code(file, given, stream or (), thread, beginnings=beginnings)
+        batches = capture.calls(
+            streams,
+            table=table,
+            categories=rules,
+            inlined=inlined,
+            max_depth=depth,
+            thread=thread,
+            json=invocation.as_json,
         )
-    finally:
-        # Which debug information is wanted, the flow tells.
-        _tell_absent(invocation, capture)
+        return capture, streams, batches
+
+    beginnings = thread is None and not table and file.is_file()
+    _write(invocation, listed, beginnings=beginnings, absent=True)
 
 
 def _with_code(
-    invocation: Invocation, file: Path, given: Given, wanted: Sequence[int], thread: int | None
+    file: Path, given: Given, wanted: Sequence[int], thread: int | None, *, beginnings: bool
 ) -> tuple[Capture, list[int]]:
-    capture = open_capture(file, given)
-    _tell_warnings(invocation, capture)
+    # Which streams a thread ran in has to be known before.
+    capture = open_capture(file, given, as_listed=thread is None, beginnings=beginnings)
     streams = chosen_streams(capture, wanted, thread)
     # Records of perf beside the packets say who ran, and what was mapped.
     nobody = not any(pid for stream in capture.streams() for pid, _, _ in stream.threads)
@@ -246,8 +255,9 @@ def _no_code(file: Path) -> str:
     )
 
 
-def _tell_warnings(invocation: Invocation, capture: Capture) -> None:
-    for warning in capture.warnings:
+def _tell_warnings(invocation: Invocation, capture: Capture, told: int = 0) -> None:
+    """`told`: how many were told before."""
+    for warning in capture.warnings[told:]:
         invocation.notes.print(f"warning: {escaped(warning)}", markup=False)
 
 
@@ -263,9 +273,34 @@ def _tell_absent(invocation: Invocation, capture: Capture) -> None:
         )
 
 
-def _write(batches: Iterable[bytes]) -> None:
-    """Whole batches, so that a reader that has seen enough ends the decode with the next one."""
-    output = sys.stdout.buffer
+def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings: bool, absent: bool = False) -> None:
+    """Whole batches, so that a reader that has seen enough ends the decode with the next one.
+
+    Of streams that would have to be put together first, the beginnings are listed (`beginnings`), and only then all.
+    `absent`: binaries that were looked for in vain are told.
+    """
+    capture, streams, batches = listed(beginnings=beginnings)
+    _tell_warnings(invocation, capture)
+    told = len(capture.warnings)
+    cut = any(one.cut for one in capture.streams() if one.index in streams)
+    try:
+        written = _write_behind(0, batches)
+        if cut:
+            capture, _, batches = listed(beginnings=False)
+            told = len(capture.warnings)
+            _write_behind(written, batches)
+    finally:
+        # What is not certain of who ran, and which debug information is wanted, the flow tells.
+        _tell_warnings(invocation, capture, told)
+        if absent:
+            _tell_absent(invocation, capture)
+
+
+def _write_behind(written: int, batches: Iterable[bytes]) -> int:
+    """Leaves out as many bytes as were written before; returns how many there are."""
+    size = 0
     for batch in batches:
-        output.write(batch)
-    output.flush()
+        sys.stdout.buffer.write(batch[max(written - size, 0) :])
+        size += len(batch)
+    sys.stdout.buffer.flush()
+    return size

@@ -4,7 +4,8 @@ use pt_calls::{Calls, Output};
 use pt_capture::{Of, Threads};
 use pt_flow::Flow;
 use pt_listing::{
-    functions, write_calls, CallListing, CallWriter, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only, Who,
+    functions, stop, write_calls, CallListing, CallWriter, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only,
+    Who,
 };
 use std::collections::BTreeMap;
 
@@ -25,20 +26,19 @@ pub fn list_flow(
     detail: Detail,
     thread: Option<u32>,
     lines: &mut Lines<'_>,
-) {
+) -> Vec<String> {
     let (stream, memory) = (&capture.streams[number], capture.memory());
     let mut flow = Flow::new(memory);
     let mut sink = FlowListing::new(memory, Who(&capture.views), &stream.name, detail, lines);
     match thread {
-        None => {
-            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut sink);
-        }
+        None => capture.decode(number, &mut flow, &mut sink, stop),
         Some(tid) => {
             let mut wanted = Some(sink);
             let make = |view: &pt_capture::View| Only(if view.tid == tid { wanted.take() } else { None });
             let mut threads = Threads::new(&capture.views, make);
-            flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+            let warnings = capture.decode(number, &mut flow, &mut threads, stop);
             threads.finish();
+            warnings
         }
     }
 }
@@ -57,15 +57,19 @@ pub fn list_calls(
     max_depth: u32,
     threads: usize,
     lines: &mut Lines<'_>,
-) {
+) -> Vec<String> {
     let (stream, code) = (&capture.streams[number], capture.memory());
+    let mut warnings = Vec::new();
     let writer = || CallWriter { code, stream: &stream.name, max_depth, chains: inlined.then(Chains::default) };
     write_calls(threads, lines, writer, |page| {
         let listing = |thread| CallListing::new(code, thread, title(stream, thread), page);
-        for mut calls in follow(capture, number, thread, listing).1.into_values() {
+        let followed = follow(capture, number, thread, listing);
+        for mut calls in followed.threads.into_values() {
             calls.end_stream();
         }
+        warnings = followed.warnings;
     });
+    warnings
 }
 
 pub fn list_functions(
@@ -75,9 +79,9 @@ pub fn list_functions(
     categories: &pt_image::Categories,
     inlined: bool,
     lines: &mut Lines<'_>,
-) {
+) -> Vec<String> {
     let (stream, code) = (&capture.streams[number], capture.memory());
-    let (flow, threads) = follow(capture, number, thread, |_| Dropped);
+    let Followed { flow, threads, warnings } = follow(capture, number, thread, |_| Dropped);
     for (thread, mut calls) in threads {
         let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
         let totals = calls.end_stream();
@@ -91,10 +95,15 @@ pub fn list_functions(
         }
         functions(&totals.functions, &code, categories, inlined.as_ref(), &stream.name, thread, lines);
     }
+    warnings
 }
 
-/// What follows the threads of a stream.
-type Followed<'c, O> = (Flow<pt_capture::Memory<'c>>, BTreeMap<(u32, u32), Calls<pt_capture::Memory<'c>, O>>);
+/// What has followed the threads of a stream.
+struct Followed<'c, O> {
+    flow: Flow<pt_capture::Memory<'c>>,
+    threads: BTreeMap<(u32, u32), Calls<pt_capture::Memory<'c>, O>>,
+    warnings: Vec<String>,
+}
 
 /// The calls of a stream's threads; of one where a thread is given.
 fn follow<'c, O: Output>(
@@ -107,8 +116,8 @@ fn follow<'c, O: Output>(
     let mut flow = Flow::new(memory);
     if let Of::Thread { pid, tid } = stream.of {
         let mut calls = Calls::handing_out(memory, output((pid, tid)));
-        flow.decode(&stream.data, &capture.config, &stream.epochs, &mut calls);
-        return (flow, BTreeMap::from([((pid, tid), calls)]));
+        let warnings = capture.decode(number, &mut flow, &mut calls, stop);
+        return Followed { flow, threads: BTreeMap::from([((pid, tid), calls)]), warnings };
     }
     let mut pids = BTreeMap::new();
     let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
@@ -116,8 +125,8 @@ fn follow<'c, O: Output>(
         let wanted = thread.is_none() || thread == Some(view.tid);
         Only(wanted.then(|| Calls::handing_out(memory, output((view.pid, view.tid)))))
     });
-    flow.decode(&stream.data, &capture.config, &stream.epochs, &mut threads);
+    let warnings = capture.decode(number, &mut flow, &mut threads, stop);
     let sinks = threads.finish();
-    let calls = sinks.into_iter().filter_map(|(tid, sink)| Some(((pids[&tid], tid), sink.0?))).collect();
-    (flow, calls)
+    let threads = sinks.into_iter().filter_map(|(tid, sink)| Some(((pids[&tid], tid), sink.0?))).collect();
+    Followed { flow, threads, warnings }
 }

@@ -67,38 +67,118 @@ struct Attribution<'t> {
 
 /// Finds the places of turns, which are given by time. `first` holds from the beginning.
 pub fn place(data: &[u8], config: &Config, first: u32, turns: &[Turn]) -> Placed {
-    let mut attribution = Attribution {
-        turns,
-        placed: Placed { epochs: vec![(0, first)], timeless: true, ..Placed::default() },
-        gaps: Vec::new(),
-        pips: Vec::new(),
-        over: 0,
-        processes: HashMap::new(),
-        process: 0,
-        running: 0,
-        tick: (0, 0),
-        begun: None,
-        at_least: 0,
-    };
-    let mut scan = Scan::new(data, config);
-    while !attribution.turns.is_empty() {
-        match scan.next() {
+    let mut placing = Placing::new(data, config, first, turns);
+    while placing.step() {}
+    let mut placed = placing.attribution.placed;
+    placed.epochs.dedup_by_key(|&mut (_, view)| view);
+    placed
+}
+
+/// The same as they are asked for: from which offset on which view holds, and now and then the view that still holds, so that
+/// who goes along a stream need not wait for the next place.
+pub struct Placing<'d> {
+    scan: Scan<'d>,
+    attribution: Attribution<'d>,
+    over: bool,
+    /// Of the places that were found.
+    given: usize,
+    /// What was given last.
+    last: (usize, u32),
+}
+
+/// What is read ahead of whoever asks, at least.
+pub const AHEAD: usize = 1 << 20;
+
+impl<'d> Placing<'d> {
+    pub fn new(data: &'d [u8], config: &Config, first: u32, turns: &'d [Turn]) -> Self {
+        let attribution = Attribution {
+            turns,
+            placed: Placed { epochs: vec![(0, first)], timeless: true, ..Placed::default() },
+            gaps: Vec::new(),
+            pips: Vec::new(),
+            over: 0,
+            processes: HashMap::new(),
+            process: 0,
+            running: 0,
+            tick: (0, 0),
+            begun: None,
+            at_least: 0,
+        };
+        Placing { scan: Scan::new(data, config), attribution, over: turns.is_empty(), given: 0, last: (0, first) }
+    }
+
+    /// What was found so far.
+    pub fn placed(&self) -> &Placed {
+        &self.attribution.placed
+    }
+
+    /// Up to where the stream was read.
+    pub fn scan_offset(&self) -> usize {
+        self.scan.offset()
+    }
+
+    #[cfg(test)]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Reads on; false when all turns have their places.
+    fn step(&mut self) -> bool {
+        let attribution = &mut self.attribution;
+        let seen = if self.over { None } else { self.scan.next() };
+        self.over = seen.is_none();
+        match seen {
             Some(Seen::Gap(gap)) => attribution.gap(gap),
             Some(Seen::Pip { cr3, status: true, .. }) => attribution.process = cr3 & CR3_PROCESS,
             Some(Seen::Pip { offset, cr3, .. }) => attribution.pip(offset, cr3 & CR3_PROCESS),
             Some(Seen::Tick { offset, tsc }) => {
                 attribution.placed.timeless = false;
-                attribution.tick(offset, tsc, &scan);
+                attribution.tick(offset, tsc, &self.scan);
             }
-            None => {
-                attribution.end(scan.open_gap());
-                break;
+            None => attribution.end(self.scan.open_gap()),
+        }
+        self.over |= attribution.turns.is_empty();
+        !self.over
+    }
+
+    /// In front of this offset no place is found any more.
+    fn settled(&self) -> usize {
+        let Attribution { placed, gaps, pips, begun, at_least, .. } = &self.attribution;
+        match (self.over, placed.timeless) {
+            (true, _) => return usize::MAX,
+            (false, true) => return 0,
+            (false, false) => {}
+        }
+        let open = self.scan.begin_of_open_gap();
+        let gap = gaps.first().map(|gap| gap.offset);
+        let pip = pips.first().map(|pip| pip.offset);
+        let waits = [open, gap, pip, *begun].into_iter().flatten().min();
+        waits.unwrap_or(usize::MAX).min(self.scan.offset()).max(*at_least)
+    }
+}
+
+impl Iterator for Placing<'_> {
+    type Item = (usize, u32);
+
+    fn next(&mut self) -> Option<(usize, u32)> {
+        loop {
+            let settled = self.settled();
+            let found = self.attribution.placed.epochs.get(self.given).filter(|&&(at, _)| at < settled);
+            if let Some(&place) = found {
+                self.given += 1;
+                self.last = place;
+                return Some(place);
             }
+            if self.over {
+                return None;
+            }
+            if settled.saturating_sub(self.last.0) >= AHEAD {
+                self.last.0 = settled;
+                return Some(self.last);
+            }
+            self.step();
         }
     }
-    let mut placed = attribution.placed;
-    placed.epochs.dedup_by_key(|&mut (_, view)| view);
-    placed
 }
 
 /// Candidates between two clock packets are kept up to this many.

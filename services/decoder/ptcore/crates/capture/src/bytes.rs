@@ -34,6 +34,21 @@ impl Bytes {
         Bytes::join_in(&std::env::temp_dir(), parts, IN_MEMORY)
     }
 
+    /// The same, but of large ones their beginning alone if that will do: as much as fits into memory.
+    pub fn join_for(parts: &[Bytes], beginnings: bool) -> Result<Bytes, CaptureError> {
+        let size = parts.iter().map(|part| part.len()).sum::<usize>();
+        if !beginnings || parts.len() < 2 || size <= IN_MEMORY {
+            return Bytes::join(parts);
+        }
+        let mut room = IN_MEMORY;
+        let begin = parts.iter().map(|part| {
+            let part = &part[..part.len().min(room)];
+            room -= part.len();
+            part
+        });
+        Ok(begin.collect::<Vec<_>>().concat().into())
+    }
+
     fn join_in(folder: &Path, parts: &[Bytes], in_memory: usize) -> Result<Bytes, CaptureError> {
         if let [one] = parts {
             return Ok(one.clone());

@@ -1,6 +1,6 @@
 //! What a recording holds.
 
-use crate::{Bytes, Conversion, Memory};
+use crate::{ByTime, Bytes, Conversion, Memory};
 use pt_flow::Config;
 use pt_image::Image;
 use std::fmt;
@@ -72,6 +72,8 @@ pub struct View {
 pub struct Stream {
     pub name: String,
     pub data: Bytes,
+    /// The size of the whole stream where `data` is its beginning alone.
+    pub cut_from: Option<usize>,
     pub of: Of,
     /// Who runs as tracing of the core begins, where that is told.
     pub begins: Option<Switch>,
@@ -81,14 +83,45 @@ pub struct Stream {
     pub image: usize,
     /// From which offset on which of the capture's views holds; the first begins at 0.
     pub epochs: Vec<(usize, u32)>,
+    /// Who runs by time, where that is found while the stream is read ([`Capture::decode`]): `epochs` has only the first.
+    pub by_time: Option<ByTime>,
     /// Offsets at which packets are missing: the recorder's buffer was full, or a piece is not in the recording.
     pub lost: Vec<usize>,
 }
 
 impl Stream {
+    /// Bytes of the whole stream.
+    pub fn size(&self) -> usize {
+        self.cut_from.unwrap_or(self.data.len())
+    }
+
+    /// In front of this offset nothing depends on what was cut off.
+    pub fn certain(&self) -> usize {
+        match self.cut_from {
+            Some(_) => self.data.len() / 2,
+            None => usize::MAX,
+        }
+    }
+
+    /// A stream of which there are so many bytes in all.
+    pub(crate) fn of_size(size: usize, name: String, data: Bytes, of: Of) -> Self {
+        Stream { cut_from: (data.len() < size).then_some(size), ..Stream::new(name, data, of) }
+    }
+
     /// A whole stream, without views yet.
     pub(crate) fn new(name: String, data: Bytes, of: Of) -> Self {
-        Stream { name, data, of, begins: None, switches: Vec::new(), image: 0, epochs: Vec::new(), lost: Vec::new() }
+        Stream {
+            name,
+            data,
+            cut_from: None,
+            of,
+            begins: None,
+            switches: Vec::new(),
+            image: 0,
+            epochs: Vec::new(),
+            by_time: None,
+            lost: Vec::new(),
+        }
     }
 }
 

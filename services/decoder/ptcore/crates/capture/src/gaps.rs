@@ -93,6 +93,15 @@ impl<'d> Scan<'d> {
         scan
     }
 
+    /// Where the next packet begins.
+    pub fn offset(&self) -> usize {
+        self.reader.offset()
+    }
+
+    pub fn begin_of_open_gap(&self) -> Option<usize> {
+        self.open.map(|gap| gap.offset)
+    }
+
     /// The gap in which the stream is now, with what the packets ahead say of its end.
     pub fn open_gap(&self) -> Option<Gap> {
         let gap = self.open?;
@@ -202,18 +211,16 @@ impl Iterator for Scan<'_> {
 
     fn next(&mut self) -> Option<Seen> {
         loop {
-            let offset = self.reader.offset();
-            match self.reader.read() {
-                Ok(Some(Packet::Pad)) => drop(self.reader.skip_pads(usize::MAX)),
-                Ok(Some(packet)) => {
+            match self.reader.read_behind_pads() {
+                Ok(Some((offset, packet))) => {
                     if let Some(seen) = self.take(offset, packet) {
                         return Some(seen);
                     }
                 }
                 Ok(None) => return None,
-                Err(_) => {
+                Err(error) => {
                     self.open = None;
-                    self.synchronize(offset + 1);
+                    self.synchronize(error.offset + 1);
                 }
             }
         }

@@ -40,7 +40,7 @@ struct Records<'d> {
     warnings: Vec<String>,
 }
 
-pub fn read(path: &Path, data: &Bytes, _options: &Options) -> Result<Capture, CaptureError> {
+pub fn read(path: &Path, data: &Bytes, options: &Options) -> Result<Capture, CaptureError> {
     let mut records = records(path, data)?;
     let mut capture = Capture::new(Kind::Griffin);
     capture.warnings = std::mem::take(&mut records.warnings);
@@ -64,11 +64,13 @@ pub fn read(path: &Path, data: &Bytes, _options: &Options) -> Result<Capture, Ca
         };
         let start = |packets: &[u8]| packets.as_ptr() as usize - data.as_ptr() as usize;
         let parts = buffers.values().map(|&(_, packets)| data.part(start(packets)..start(packets) + packets.len()));
-        let packets = Bytes::join(&parts.collect::<Vec<_>>())?;
+        let parts: Vec<_> = parts.collect();
+        let size = parts.iter().map(|part| part.len()).sum();
+        let packets = Bytes::join_for(&parts, options.beginnings)?;
         capture.views.push(View { pid, tid, image, epoch: 0, kernel: 0 });
         let view = (capture.views.len() - 1) as u32;
         let of = Of::Thread { pid, tid };
-        let stream = Stream::new(format!("thread {tid}"), packets, of);
+        let stream = Stream::of_size(size, format!("thread {tid}"), packets, of);
         capture.streams.push(Stream { image, epochs: vec![(0, view)], ..stream });
     }
     if capture.streams.is_empty() {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod by_time;
 mod bytes;
 mod capture;
 mod conversion;
@@ -39,6 +40,7 @@ mod unpacked;
 mod vdso;
 
 pub use attribute::{place, Placed, Turn};
+pub use by_time::ByTime;
 pub use bytes::Bytes;
 pub use capture::{Capture, Kind, Of, Stream, Switch, View};
 pub use conversion::Conversion;

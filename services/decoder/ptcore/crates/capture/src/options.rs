@@ -17,12 +17,16 @@ pub struct Options {
     pub sideband: Vec<PathBuf>,
     /// Timing parameters for a recording that holds none.
     pub timing: Option<pt_flow::Config>,
-    /// An uncompressed kernel with its symbols, and the `/proc/kallsyms` and `/proc/kcore` of the recorded boot.
+    /// A kernel as an ELF file with its symbols, and the `/proc/kallsyms` and `/proc/kcore` of the recorded boot.
     pub vmlinux: Option<PathBuf>,
     pub kallsyms: Option<PathBuf>,
     pub kcore: Option<PathBuf>,
     /// Nobody asks who ran: streams are not looked through for where their threads change.
     pub packets_only: bool,
+    /// Of large streams that stand in pieces only the beginnings are put together (`Stream::cut_from`).
+    pub beginnings: bool,
+    /// Where threads change is found while a stream is listed, by [`Capture::decode`](crate::Capture::decode).
+    pub as_listed: bool,
 }
 
 /// A part of a file that stood in memory.

@@ -1,10 +1,12 @@
 //! Who ran when, as views of the streams.
 
-use crate::attribute::{place, Turn};
-use crate::guests::{guests, with_guests, GUEST};
+use crate::attribute::Turn;
+use crate::by_time::ByTime;
+use crate::guests::GUEST;
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{Capture, Of, Options, Stream, Switch, View};
+use crate::{Capture, Of, Options, Switch, View};
+use pt_flow::Config;
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -17,6 +19,9 @@ struct Process {
 /// Mappings of all images together are taken up to this many.
 const MAX_CHANGES: usize = 1 << 23;
 
+/// Of a stream so many bytes are read before their memory is given back.
+const RELEASE: usize = 1 << 26;
+
 struct Timeline<'c> {
     capture: &'c mut Capture,
     spaces: &'c Spaces,
@@ -25,6 +30,7 @@ struct Timeline<'c> {
     /// Number of the image without anything.
     nobody: usize,
     user_only: bool,
+    as_listed: bool,
     /// In all images so far.
     changes: usize,
 }
@@ -35,10 +41,22 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     if options.packets_only {
         return;
     }
+    // What is given by hand holds for where threads change as well.
+    if let Some(timing) = options.timing {
+        capture.config = Config { reference_tsc: capture.config.reference_tsc, ..timing };
+    }
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
-    let mut timeline =
-        Timeline { capture, spaces, processes: HashMap::new(), views: HashMap::new(), nobody, user_only, changes: 0 };
+    let mut timeline = Timeline {
+        capture,
+        spaces,
+        processes: HashMap::new(),
+        views: HashMap::new(),
+        nobody,
+        user_only,
+        as_listed: options.as_listed,
+        changes: 0,
+    };
     if spaces.knows(KERNEL) {
         timeline.capture.kernel = Some(timeline.process(KERNEL).image);
     }
@@ -82,33 +100,34 @@ impl Timeline<'_> {
                 runs::runs(self, begins, &switches)
             }
         };
-        let placed = place(&data, &self.capture.config, first, &turns);
-        let last = if placed.timeless { self.last_of_one_thread(first, &turns) } else { None };
-        let epochs = self.beside_guests(number, last.map_or(placed.epochs, |view| vec![(0, view)]));
+        let alone = self.last_of_one_thread(first, &turns);
+        let nobody = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST };
+        let guest = self.views.get(&nobody).copied().unwrap_or(self.capture.views.len() as u32);
+        let by_time = ByTime { first, turns, alone, guest };
+        let stream = &self.capture.streams[number];
+        let (epochs, by_time) = if self.as_listed {
+            runs::number(&mut self.capture.views, &mut self.views, nobody);
+            (vec![(0, first)], Some(by_time))
+        } else {
+            let mut views = by_time.views(&data, &self.capture.config);
+            let mut released = 0;
+            let release = |&(at, _): &(usize, u32)| {
+                if at >= released + RELEASE {
+                    released = at;
+                    data.release();
+                }
+            };
+            let mut epochs: Vec<_> = views.by_ref().inspect(release).collect();
+            epochs.dedup_by_key(|&mut (_, view)| view);
+            if views.has_guests() {
+                runs::number(&mut self.capture.views, &mut self.views, nobody);
+            }
+            self.capture.warnings.extend(views.warnings(&stream.name));
+            (epochs, None)
+        };
         let stream = &mut self.capture.streams[number];
-        stream.epochs = epochs;
-        stream.image = self.capture.views[stream.epochs[0].1 as usize].image;
-        let name = &stream.name;
-        let told = [(placed.ambiguous, "several places fit"), (placed.coarse, "only the clock packets tell")];
-        for (count, what) in told.into_iter().filter(|&(count, _)| count > 0) {
-            let warning = format!("{name}: {count} of {} changes of thread or mappings: {what}", turns.len());
-            self.capture.warnings.push(warning);
-        }
-    }
-
-    /// The views of a stream, and nobody's where a guest runs, of which nothing is known.
-    fn beside_guests(&mut self, number: usize, host: Vec<(usize, u32)>) -> Vec<(usize, u32)> {
-        let Stream { data, name, .. } = &self.capture.streams[number];
-        let guests = guests(data);
-        let ran = guests.iter().filter(|(_, inside)| *inside).count();
-        if ran == 0 {
-            return host;
-        }
-        let what = "what ran in them is not in the recording";
-        self.capture.warnings.push(format!("{name}: virtual machines ran {ran} times: {what}"));
-        let guest = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST };
-        let guest = runs::number(&mut self.capture.views, &mut self.views, guest);
-        with_guests(&host, &guests, guest)
+        stream.image = self.capture.views[epochs[0].1 as usize].image;
+        (stream.epochs, stream.by_time) = (epochs, by_time);
     }
 
     /// What holds of a thread at last, if there is no other: without times that is likelier than what it began with, as

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::code::CodeCache;
 use crate::config::Config;
+use crate::epochs_ahead::EpochsAhead;
 use crate::part::{Ended, Part};
 use crate::statistics::Statistics;
 use crate::walk::Walk;
@@ -55,6 +56,18 @@ impl<M: CodeMemory> Flow<M> {
         self.decode_part(data, config, epochs, &Part::default(), sink).statistics
     }
 
+    /// The same with epochs that are found as the flow comes to them. One that is named again changes nothing: none is
+    /// asked for behind an offset before the flow is there.
+    pub fn decode_as_found<S: Sink>(
+        &mut self,
+        data: &[u8],
+        config: &Config,
+        epochs: &mut dyn Iterator<Item = (usize, u32)>,
+        sink: &mut S,
+    ) -> Statistics {
+        self.walk(data, config, epochs, &Part::default(), sink).statistics
+    }
+
     /// Decodes a part of the stream, from one PSB up to another.
     pub fn decode_part<S: Sink>(
         &mut self,
@@ -64,6 +77,18 @@ impl<M: CodeMemory> Flow<M> {
         part: &Part<'_>,
         sink: &mut S,
     ) -> Ended {
+        self.walk(data, config, &mut epochs.iter().copied(), part, sink)
+    }
+
+    fn walk<S: Sink>(
+        &mut self,
+        data: &[u8],
+        config: &Config,
+        epochs: &mut dyn Iterator<Item = (usize, u32)>,
+        part: &Part<'_>,
+        sink: &mut S,
+    ) -> Ended {
+        let epochs = EpochsAhead::new(epochs);
         Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, part.from, &part.clock)
     }
 }

@@ -10,6 +10,7 @@ mod code;
 mod code_block;
 mod config;
 mod crystal;
+mod epochs_ahead;
 mod event;
 mod events;
 mod flow;

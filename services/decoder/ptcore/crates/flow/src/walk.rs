@@ -19,6 +19,7 @@ mod unreadable;
 use crate::code::CodeCache;
 use crate::code_block::SCRATCH;
 use crate::config::Config;
+use crate::epochs_ahead::EpochsAhead;
 use crate::event::{Event, Fault};
 use crate::events::Events;
 use crate::part::{Clock, Ended, Part, Stopped};
@@ -35,7 +36,7 @@ pub struct Walk<'w, 'd, M, S> {
     events: Events<'d>,
     sink: &'w mut S,
     returns: ReturnStack,
-    epochs: &'w [(usize, u32)],
+    epochs: EpochsAhead<'w>,
     epoch: u32,
     config: Config,
     /// As far as known since the last PSB or overflow.
@@ -88,7 +89,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
         code: &'w mut CodeCache,
         data: &'d [u8],
         config: &Config,
-        epochs: &'w [(usize, u32)],
+        epochs: EpochsAhead<'w>,
         part: &Part<'w>,
         sink: &'w mut S,
     ) -> Self {

@@ -293,6 +293,8 @@ class Stream:
     index: int
     name: str
     size_bytes: int
+    cut: bool
+    """Only its beginning is there (`beginnings`)."""
     core: int | None
     threads: list[tuple[int, int, str]]
     """Process, thread, name."""
@@ -351,7 +353,11 @@ class Capture:
     folders with binaries of the recorded machine. `sideband`: files of perf records beside packets alone. `timing`: MTC
     frequency, TSC ticks per crystal tick (numerator, denominator) and nominal core to bus ratio. `vmlinux`, `kallsyms`,
     `kcore`: the kernel that ran. `packets_only`: nobody asks who ran, so that no stream is read before it is listed.
-    Raises OSError for a file that cannot be read, `CaptureError`.
+    `beginnings`, with one of the others: of a large stream that stands in pieces only the beginning is put together
+    (`Stream.cut`); a listing ends behind what is certain of it, and its lines are the first ones of the whole listing.
+    `as_listed`: where threads change is found while a stream is listed by `flow` or `calls`, which then warn of what is
+    not certain; until then a stream has all threads that may have run. Raises OSError for a file that cannot be read,
+    `CaptureError`.
     """
 
     def __init__(
@@ -367,6 +373,8 @@ class Capture:
         kallsyms: str | Path | None = None,
         kcore: str | Path | None = None,
         packets_only: bool = False,
+        beginnings: bool = False,
+        as_listed: bool = False,
     ) -> None: ...
     @property
     def kind(self) -> str: ...

@@ -29,6 +29,8 @@ pub struct Joined {
     pub tid: Option<u32>,
     pub cpu: Option<u32>,
     pub data: Bytes,
+    /// Of the whole stream, of which `data` may be the beginning alone.
+    pub size: usize,
     /// From which offset of the kernel on a piece stands at which offset of `data`.
     pub places: Vec<(u64, usize)>,
     /// Offsets of `data` at which pieces do not meet.
@@ -64,12 +66,18 @@ impl Streams {
     /// Pieces are taken in the order of the file, in which perf writes and reads those of a queue (tools/perf/util/auxtrace.c
     /// of Linux, auxtrace_queues__queue_buffer): their offsets say whether they meet. `around`: the buffers were written
     /// around, and pieces may overlap, as those of samples may.
-    pub fn join(self, file: &Bytes, around: bool) -> Result<Vec<Joined>, CaptureError> {
-        self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around)).collect()
+    pub fn join(self, file: &Bytes, around: bool, beginnings: bool) -> Result<Vec<Joined>, CaptureError> {
+        self.0.into_iter().map(|(key, pieces)| joined(key, pieces, file, around, beginnings)).collect()
     }
 }
 
-fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool) -> Result<Joined, CaptureError> {
+fn joined(
+    (queue, tid, cpu): Key,
+    pieces: Vec<Piece>,
+    file: &Bytes,
+    around: bool,
+    beginnings: bool,
+) -> Result<Joined, CaptureError> {
     let (mut parts, mut places, mut broken, mut at) = (Vec::new(), Vec::new(), Vec::new(), 0);
     // Nothing says where packets begin until a PSB comes.
     let (mut astray, mut undecodable) = (false, 0);
@@ -111,7 +119,8 @@ fn joined((queue, tid, cpu): Key, pieces: Vec<Piece>, file: &Bytes, around: bool
         (_, Some(tid)) => format!("thread {tid}"),
         _ => format!("queue {queue}"),
     };
-    Ok(Joined { name, tid, cpu, data: Bytes::join(&parts)?, places, broken, undecodable })
+    let data = Bytes::join_for(&parts, beginnings)?;
+    Ok(Joined { name, tid, cpu, data, size: at, places, broken, undecodable })
 }
 
 impl Joined {
@@ -129,7 +138,7 @@ impl Joined {
             0 => return 0,
             number => self.places[number - 1],
         };
-        at.saturating_add(usize::try_from(offset - from).unwrap_or(usize::MAX)).min(self.data.len())
+        at.saturating_add(usize::try_from(offset - from).unwrap_or(usize::MAX)).min(self.size)
     }
 }
 

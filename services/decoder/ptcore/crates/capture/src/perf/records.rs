@@ -197,7 +197,7 @@ impl Records {
     }
 
     /// All packet streams.
-    pub fn join(&mut self, file: &Bytes) -> Result<Vec<Joined>, CaptureError> {
+    pub fn join(&mut self, file: &Bytes, beginnings: bool) -> Result<Vec<Joined>, CaptureError> {
         let mut streams = std::mem::take(&mut self.streams);
         if self.foreign && self.info.is_none() {
             return Ok(Vec::new());
@@ -219,7 +219,7 @@ impl Records {
             }
         }
         let around = self.info.is_some_and(|info| info.snapshots);
-        streams.join(file, around)
+        streams.join(file, around, beginnings)
     }
 }
 

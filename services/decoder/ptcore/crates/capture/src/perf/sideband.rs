@@ -66,7 +66,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.config = info.config(attribute.as_ref());
     }
     capture.cpu = records.features.cpu;
-    let joined = records.join(data)?;
+    let joined = records.join(data, options.beginnings)?;
     let mut sideband = Sideband::new(options, records.conversion);
     sideband.same_kernel = vdso::is_running(&records.features.os_release);
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);
@@ -110,7 +110,12 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
             Of::Thread { .. } => OnCore::default(),
         };
         let (begins, switches) = on_core.switches();
-        capture.streams.push(Stream { begins, switches, lost, ..Stream::new(joined.name, joined.data, of) });
+        capture.streams.push(Stream {
+            begins,
+            switches,
+            lost,
+            ..Stream::of_size(joined.size, joined.name, joined.data, of)
+        });
     }
     capture.warnings.append(&mut records.warnings);
     if capture.streams.is_empty() {

@@ -118,9 +118,12 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     }
 
     /// What no epoch begins in.
-    pub(super) fn hot_data(&self) -> &'d [u8] {
+    pub(super) fn hot_data(&mut self) -> &'d [u8] {
+        while self.epochs.first().is_some_and(|(_, epoch)| epoch == self.epoch)
+            && self.epochs.next_up_to(self.events.reader.offset()).is_some()
+        {}
         let data = self.events.reader.data();
-        &data[..self.epochs.first().map_or(data.len(), |&(from, _)| data.len().min(from))]
+        &data[..self.epochs.first().map_or(data.len(), |(from, _)| data.len().min(from))]
     }
 
     #[inline(always)]

@@ -21,11 +21,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Takes the code image as of the packet at `offset`.
     #[inline(always)]
     pub(super) fn enter_epoch(&mut self, offset: usize) {
-        while let Some((&(from, epoch), rest)) = self.epochs.split_first() {
-            if from > offset {
-                break;
-            }
-            self.epochs = rest;
+        while let Some(epoch) = self.epochs.next_up_to(offset) {
             self.epoch = epoch;
             self.view = self.view.of_epoch(epoch);
         }

@@ -11,7 +11,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             size: 0,
             reason: Reason::BeforeFirstPsb,
             address: 0,
-            epoch: self.epochs.first().map_or(0, |&(_, epoch)| epoch),
+            epoch: self.epochs.first().map_or(0, |(_, epoch)| epoch),
             tsc0: 0,
             tsc1: 0,
         };
