@@ -10,7 +10,9 @@ use crate::timeline::attach;
 use crate::unpacked::Contents;
 use crate::{Capture, CaptureError, Kind, Of, Options, Stream, Switch};
 use pt_image::Binary;
-use std::path::Path;
+use pt_packet::find_psb;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the kernel is loaded when the bundle does not say.
@@ -29,6 +31,8 @@ struct Bundle<'p> {
     capture: Capture,
     /// What was read: several threads may name one file.
     contents: Contents,
+    /// Files outside of the folder that were read, as the bundle names them.
+    outside: BTreeSet<String>,
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
@@ -48,6 +52,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         spaces: Spaces::default(),
         capture: Capture::new(Kind::Lldb),
         contents: Contents::default(),
+        outside: BTreeSet::new(),
     };
     bundle.capture.cpu = cpu(&root.get("cpuInfo")?)?;
     for process in root.elements("processes")? {
@@ -72,7 +77,13 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     if bundle.capture.streams.is_empty() {
         return Err(root.error("neither `cpus` nor any thread names a trace (`iptTrace`)"));
     }
-    let Bundle { mut capture, spaces, .. } = bundle;
+    let Bundle { mut capture, spaces, outside, .. } = bundle;
+    if let Some(first) = outside.first() {
+        let count = outside.len();
+        capture
+            .warnings
+            .push(format!("the bundle names files outside of its folder, which were read ({count}): {first}"));
+    }
     let first = capture.streams.iter().find_map(|stream| stream.switches.first());
     capture.config.reference_tsc = first.map_or(0, |switch| switch.tsc);
     attach(&mut capture, &spaces, kernel.is_none(), options);
@@ -93,6 +104,21 @@ fn conversion(node: &Node) -> Result<Conversion, CaptureError> {
 }
 
 impl Bundle<'_> {
+    /// The file that a node names: within the bundle's folder, or elsewhere, as LLDB allows it.
+    fn file(&mut self, named: &Node) -> Result<PathBuf, CaptureError> {
+        let path = self.folder.join(named.text()?);
+        if self.is_outside(&path) {
+            self.outside.insert(named.text()?.to_owned());
+        }
+        Ok(path)
+    }
+
+    /// Also by way of a link. What is not there is nowhere.
+    fn is_outside(&self, path: &Path) -> bool {
+        let folder = if self.folder == Path::new("") { Path::new(".") } else { self.folder };
+        folder.canonicalize().is_ok_and(|folder| path.canonicalize().is_ok_and(|path| !path.starts_with(folder)))
+    }
+
     fn process(&mut self, process: &Node) -> Result<(), CaptureError> {
         let pid = process.get("pid")?.integer(PIDS)? as u32;
         for module in process.elements("modules")? {
@@ -107,7 +133,12 @@ impl Bundle<'_> {
     }
 
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
-        let data = self.contents.read(&self.folder.join(trace.text()?))?;
+        let path = self.file(trace)?;
+        let data = self.contents.read(&path)?;
+        // A bundle that someone else made might name any file.
+        if self.is_outside(&path) && find_psb(&data, 0).is_none() {
+            return Err(trace.error("the file is outside of the bundle's folder, and holds no Processor Trace packets"));
+        }
         self.capture.streams.push(Stream { switches, ..Stream::new(name, data, of) });
         Ok(())
     }
@@ -120,7 +151,8 @@ impl Bundle<'_> {
             None => String::new(),
         };
         let file = match module.find("file")? {
-            Some(file) => Some(self.folder.join(file.text()?)),
+            // One that is gone may be where other binaries are looked for.
+            Some(file) => Some(self.file(&file)?).filter(|path| path.exists()),
             None => None,
         };
         let binary = match &file {
@@ -155,7 +187,8 @@ impl Bundle<'_> {
             Some(address) => address.address()?,
             None => KERNEL_BASE,
         };
-        let binary = self.files.open(&self.folder.join(file.text()?)).map_err(|error| file.error(error))?;
+        let path = self.file(&file)?;
+        let binary = self.files.open(&path).map_err(|error| file.error(error))?;
         for Part { address, size, offset } in parts(&binary, base).map_err(|error| file.error(error))? {
             let content = Content::File { binary: Arc::clone(&binary), offset };
             self.spaces.map(KERNEL, 0, Mapping { address, size, name: "[kernel]".to_owned(), content });
@@ -165,8 +198,17 @@ impl Bundle<'_> {
 
     fn core(&mut self, cpu: &Node, conversion: Conversion) -> Result<(), CaptureError> {
         let id = cpu.get("id")?.integer(PIDS)? as u32;
-        let records = self.folder.join(cpu.get("contextSwitchTrace")?.text()?);
-        let switches = switches(&records, &self.contents.read(&records)?, conversion)?;
+        let named = cpu.get("contextSwitchTrace")?;
+        let records = self.file(&named)?;
+        let switches = switches(&records, &self.contents.read(&records)?, conversion).map_err(|error| {
+            // What stands in it is not told of a file that someone else's bundle might name.
+            let other = || named.error("the file is outside of the bundle's folder, and holds no records of perf");
+            if self.is_outside(&records) {
+                other()
+            } else {
+                error
+            }
+        })?;
         self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), switches)
     }
 }
@@ -230,6 +272,41 @@ fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Swit
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() {
+        let home = std::env::temp_dir().join(format!("pt-capture-bundle-{}", std::process::id()));
+        let folder = home.join("bundle");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(home.join("secret"), "root:$6$secret:1:0").unwrap();
+        std::fs::write(home.join("packets"), pt_packet::PSB).unwrap();
+        std::os::unix::fs::symlink(home.join("secret"), folder.join("linked")).unwrap();
+        let gone = r#"{"file": "gone", "systemPath": "/gone/program", "loadAddress": 4096}"#;
+        let opened = |cores: &str, trace: &str| {
+            let text = format!(
+                r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+                "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}}, "cpus": [{cores}],
+                "processes": [{{"pid": 1, "modules": [{gone}], "threads": [{{"tid": 1, "iptTrace": "{trace}"}}]}}]}}"#
+            );
+            read(&folder.join("trace.json"), text.as_bytes(), &Options::default())
+        };
+        let secret = home.join("secret");
+        for named in ["../secret", "linked", secret.to_str().unwrap()] {
+            let refused = opened("", named).map(drop).unwrap_err().to_string();
+            assert!(
+                refused.ends_with("is outside of the bundle's folder, and holds no Processor Trace packets"),
+                "{refused}"
+            );
+            let core = format!(r#"{{"id": 0, "contextSwitchTrace": "{named}", "iptTrace": "../packets"}}"#);
+            let refused = opened(&core, "../packets").map(drop).unwrap_err().to_string();
+            assert!(refused.ends_with("is outside of the bundle's folder, and holds no records of perf"), "{refused}");
+        }
+        let capture = opened("", "../packets").unwrap();
+        let told = "the bundle names files outside of its folder, which were read (1): ../packets";
+        let missing = "/gone/program at 0x1000: the file is not there";
+        assert_eq!(capture.warnings, [missing, told]);
+        std::fs::remove_dir_all(home).unwrap();
+    }
 
     #[test]
     fn a_thread_that_has_ended_leaves_without_a_name() {
