@@ -66,7 +66,12 @@ _OPTIONS: dict[str, Any] = {
     ],
     "vmlinux": Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The kernel that ran, uncompressed.", readable=False, rich_help_panel=_PANEL),
+        typer.Option(
+            metavar="FILE",
+            help="The kernel that ran, as an ELF file, packed or not.",
+            readable=False,
+            rich_help_panel=_PANEL,
+        ),
     ],
     "kallsyms": Annotated[
         Path | None,

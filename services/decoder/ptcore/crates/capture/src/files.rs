@@ -20,6 +20,8 @@ pub struct Files {
     opened: HashMap<(PathBuf, bool), Result<Arc<Binary>, String>>,
     /// By path and build id: recordings map the same files over and over.
     found: HashMap<(String, String), Result<Arc<Binary>, String>>,
+    /// By build id: the same file may have been at several paths.
+    identified: HashMap<String, Arc<Binary>>,
     /// How many bytes may still be unpacked.
     room: u64,
 }
@@ -31,6 +33,7 @@ impl Files {
             search: search(folders),
             opened: HashMap::new(),
             found: HashMap::new(),
+            identified: HashMap::new(),
             room: MAX_ALL_UNPACKED,
         }
     }
@@ -42,7 +45,13 @@ impl Files {
         if let Some(known) = self.found.get(&key) {
             return known.clone();
         }
-        let found = self.look_for(path, build_id);
+        let found = match self.identified.get(build_id) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => self.look_for(path, build_id),
+        };
+        if let (Ok(binary), false) = (&found, build_id.is_empty()) {
+            self.identified.insert(build_id.to_owned(), Arc::clone(binary));
+        }
         self.found.insert(key, found.clone());
         found
     }
@@ -78,20 +87,25 @@ impl Files {
         self.opened(path, false)
     }
 
+    /// The same of a file that may take all the room that there is.
+    pub fn open_alone(&mut self, path: &Path) -> Result<Arc<Binary>, String> {
+        self.load(path, false, self.room).map(Arc::new)
+    }
+
     fn opened(&mut self, path: &Path, recorded_paths: bool) -> Result<Arc<Binary>, String> {
         let key = (path.to_owned(), recorded_paths);
         if let Some(known) = self.opened.get(&key) {
             return known.clone();
         }
-        let opened = self.load(path, recorded_paths).map(Arc::new);
+        let opened = self.load(path, recorded_paths, MAX_UNPACKED).map(Arc::new);
         self.opened.insert(key, opened.clone());
         opened
     }
 
-    fn load(&mut self, path: &Path, recorded_paths: bool) -> Result<Binary, String> {
+    fn load(&mut self, path: &Path, recorded_paths: bool, limit: u64) -> Result<Binary, String> {
         let unreadable = |error| BinaryError::Unreadable { path: path.to_owned(), error }.to_string();
         let mut file = Bytes::open(path).map_err(unreadable)?;
-        if let Some(unpacked) = unpacked::binary(&file, self.room.min(MAX_UNPACKED)) {
+        if let Some(unpacked) = unpacked::binary(&file, self.room.min(limit)) {
             let bytes = unpacked.map_err(|what| format!("{}: {what}", path.display()))?;
             self.room -= bytes.len() as u64;
             file = Bytes::Owned(bytes);
@@ -175,6 +189,17 @@ mod tests {
             let home = Home::with("copies", &place, &std::fs::read(&shell).unwrap());
             assert_eq!(home.found("/gone/sh", &id, &[]), [Ok(id.clone())]);
         }
+    }
+
+    #[test]
+    fn a_binary_that_was_at_two_paths_is_one() {
+        let shell = Path::new("/bin/sh").canonicalize().unwrap();
+        let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
+        let home = Home::with("paths", "elsewhere/sh", &std::fs::read(&shell).unwrap());
+        let mut files = Files::new(&[home.0.join("elsewhere")]);
+        let elsewhere = files.find("/container/bin/sh", &id).unwrap();
+        assert!(Arc::ptr_eq(&files.find(shell.to_str().unwrap(), &id).unwrap(), &elsewhere));
+        assert!(Arc::ptr_eq(&files.find("/gone/sh", &id).unwrap(), &elsewhere));
     }
 
     #[test]

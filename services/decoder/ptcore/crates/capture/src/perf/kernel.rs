@@ -3,7 +3,7 @@
 use super::modules::{self, Addresses};
 use crate::bytes::Bytes;
 use crate::elf::{self, Function};
-use crate::files::{loaded, same_id, search, Files, Loaded};
+use crate::files::{loaded, same_id, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
 use object::{Object, ObjectSymbol, SymbolIndex};
@@ -206,21 +206,22 @@ fn find_vmlinux(recorded: &Recorded, options: &Options) -> Result<Option<Arc<Bin
     let wanted = &*recorded.build_id;
     if let Some(path) = &options.vmlinux {
         let refuse = |what: String| CaptureError::option(&path.display().to_string(), what);
-        let binary = Binary::load(path, &search(&options.symbols)).map_err(|error| refuse(error.to_string()))?;
+        let binary = Files::new(&options.symbols).open_alone(path).map_err(refuse)?;
         let own = binary.build_id();
         if !own.is_empty() && !wanted.is_empty() && !same_id(own, wanted) {
             return Err(refuse(format!(
                 "its build id is {own}, that of the recorded kernel {wanted}: it is another one"
             )));
         }
-        return Ok(Some(Arc::new(binary)));
+        return Ok(Some(binary));
     }
     if wanted.is_empty() || recorded.mapped.is_empty() {
         return Ok(None);
     }
     let mut files = Files::new(&options.symbols);
     let names = ["vmlinux".to_owned(), format!("/usr/lib/debug/boot/vmlinux-{}", recorded.release)];
-    Ok(names.iter().find_map(|name| files.find(name, wanted).ok()))
+    let packed = |name: &String| ["", ".gz", ".xz", ".zst"].map(|ending| format!("{name}{ending}"));
+    Ok(names.iter().flat_map(packed).find_map(|name| files.find(&name, wanted).ok()))
 }
 
 /// The file's code, moved as far as the recorded symbol was (address space randomisation), and where its functions are

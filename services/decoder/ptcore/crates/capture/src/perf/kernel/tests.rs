@@ -4,6 +4,7 @@ use super::*;
 use crate::open;
 use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
 use crate::temporary::TemporaryFile;
+use crate::unpacked::tests::{gzip, zstd};
 use pt_flow::CodeMemory;
 use pt_image::{Image, Symbols};
 use std::path::PathBuf;
@@ -176,6 +177,19 @@ fn vmlinux_is_found_by_the_build_id_of_the_recorded_kernel() {
     assert_eq!(runs(&capture), [(7, vec![5, 3, 0])]);
     assert_eq!(named(&capture, BOOTED + 65), "work");
     assert_eq!(capture.memory().why_no_code(0, MODULE), "[net]: vmlinux has no code there");
+}
+
+#[test]
+fn a_packed_vmlinux_is_unpacked_whether_it_is_given_or_found() {
+    let folder = Folder::new("packed-vmlinux");
+    let Some(vmlinux) = build(&folder, "kernel") else { return };
+    let bytes = std::fs::read(vmlinux).unwrap();
+    let given = folder.add("given", &gzip(&bytes));
+    let capture = recording().open(&folder, Options { vmlinux: Some(given), ..Options::default() });
+    assert_eq!(runs(&capture), [(7, vec![5, 3, 0])]);
+    folder.add("vmlinux.zst", &zstd(&bytes));
+    let capture = recording().open(&folder, Options::default());
+    assert_eq!(runs(&capture), [(7, vec![5, 3, 0])]);
 }
 
 #[test]
