@@ -3,6 +3,7 @@
 //! Without a C compiler or libipt's headers the tests say so and pass.
 
 use crate::differential::{as_libipt, compare, oracle, Equal, Layer};
+use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
 use pt_flow::{Config, Cpu, Errata};
@@ -138,6 +139,38 @@ fn griffins_traces() {
     griffin("cve-2005-0105-poc", 24_577, 671_163, 1);
     griffin("hello", 5_856, 147_458, 0);
     griffin("uaf-04-ben", 7_945, 183_115, 1);
+}
+
+/// One byte changed, or some bytes cut out, doubled or overwritten.
+fn damage(stream: &[u8], random: &mut Random) -> Vec<u8> {
+    let at = random.below(stream.len());
+    let end = (at + 1 + random.below(24)).min(stream.len());
+    let (before, bytes, behind) = (&stream[..at], &stream[at..end], &stream[end..]);
+    match random.below(6) {
+        0 => [before, &[bytes[0] ^ 1 << random.below(8)], &stream[at + 1..]].concat(),
+        1 => [before, behind].concat(),
+        2 => [before, bytes, bytes, behind].concat(),
+        3 => [before, &vec![0; bytes.len()], behind].concat(),
+        4 => [before, &bytes.iter().map(|_| random.below(256) as u8).collect::<Vec<_>>(), behind].concat(),
+        _ => before.to_vec(),
+    }
+}
+
+/// Where libipt's instruction layers go on otherwise, see docs/pt-conformance.md.
+#[test]
+fn packets_of_damaged_traces() {
+    let rounds = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    for name in ["ovf-01-ben", "cve-2004-0597-poc", "cve-2005-0105-poc", "hello", "uaf-04-ben", "last"] {
+        let (Some(_), Some(griffin)) = (oracle(), support::griffin(name)) else { return };
+        let stream = griffin.streams.values().next().unwrap();
+        let (name, memory) = (&format!("damaged-{name}"), &griffin.memory);
+        let mut random = Random(name.len() as u64 * 77 + 5);
+        for round in 0..rounds {
+            let stream = &damage(stream, &mut random);
+            let input = Input { name, stream, cpu: SKYLAKE, config: Config::default(), memory };
+            input.compare(Layer::Packets).unwrap_or_else(|why| panic!("{name} {round}: {why}"));
+        }
+    }
 }
 
 /// Why a vector's packets are not those of Debian's libipt 2.0.
