@@ -76,6 +76,11 @@ impl Ticks {
         self.now
     }
 
+    /// The TSC that a packet has the lower bits of.
+    pub fn whole(&self, packet: u64) -> u64 {
+        whole_tsc(packet, self.reference)
+    }
+
     /// The time by the core cycles since the last one; `None` where nothing counts them.
     pub fn reckoned(&self) -> Option<Reckoned> {
         let cycles = self.cycles.filter(|_| self.core_ratio != 0 && self.nominal_ratio != 0)?;
@@ -93,7 +98,7 @@ impl Ticks {
     pub fn take(&mut self, packet: &Packet) -> Option<u64> {
         match *packet {
             Packet::Tsc(packet) => {
-                let tsc = whole_tsc(packet, self.reference);
+                let tsc = self.whole(packet);
                 (self.tsc, self.crystal) = (Some(tsc), None);
                 Some(self.advance(tsc))
             }

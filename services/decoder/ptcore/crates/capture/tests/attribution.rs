@@ -100,6 +100,29 @@ fn between_gaps_that_are_alike_the_nearest_in_time_is_taken_and_counted() {
 }
 
 #[test]
+fn a_time_that_the_next_one_contradicts_ends_no_turn() {
+    let around = |tsc: u64| {
+        stream(&[
+            Packet::Tsc(1000),
+            go(0x1000),
+            stop(),
+            Packet::Tsc(tsc),
+            go(0x1000),
+            TAKEN,
+            Packet::Tsc(2000),
+            stop(),
+            go(0x3000),
+            TAKEN,
+            Packet::Tsc(3000),
+        ])
+    };
+    for tsc in [1200, 1200 | 1 << 46, 1200 | 1 << 54] {
+        let stream = around(tsc);
+        assert_eq!(placed(&stream, &[turn(2500, 2500, 1)]), [(0, 0), (stream.at[8], 1)], "{tsc}");
+    }
+}
+
+#[test]
 fn a_gap_that_a_clock_packet_is_in_is_known_by_where_it_ends() {
     let stream = stream(&[
         Packet::Tsc(1000),
