@@ -16,8 +16,9 @@ import typer
 from permille.cli import exit_codes
 from permille.cli.interruption import interruptible
 from permille.cli.rendering.error_text import error_json, error_text
-from permille.cli.standard_streams import FULL, guard_standard_streams
+from permille.cli.standard_streams import guard_standard_streams
 from permille.mesh.errors import Internal, InvalidArgument, PermilleError, ResourceExhausted
+from permille.mesh.no_room import is_no_room
 from typer.core import TyperGroup
 
 COMMANDS = {
@@ -118,7 +119,7 @@ def run() -> None:
     except PermilleError as error:
         _end(error)
     except OSError as error:
-        _end(_no_room(error) if error.errno in FULL else _defect(error))
+        _end(_no_room(error) if is_no_room(error) else _defect(error))
     except Exception as error:
         _end(_defect(error))
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from permille.mesh.errors import NotFound, PermilleError, PermissionDenied, ResourceExhausted
+from permille.mesh.no_room import is_no_room
 
 
 def write_file(file: Path, pieces: Iterable[bytes]) -> int:
@@ -79,7 +80,7 @@ class Draft:
 def _cannot_write(file: Path, error: OSError) -> PermilleError:
     message = f"cannot write {file}: {error.strerror}"
     metadata = {"file": str(file)}
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_no_room(error):
         return ResourceExhausted(
             message, reason="DISK_FULL", help="make room, or write elsewhere with -o", metadata=metadata
         )

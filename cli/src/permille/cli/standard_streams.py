@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
 from permille.mesh.errors import FailedPrecondition, PermilleError, ResourceExhausted
+from permille.mesh.no_room import is_no_room
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-# No room, also by a quota or by `ulimit -f`: write(2).
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def guard_standard_streams() -> None:
@@ -70,7 +67,7 @@ class _Words(io.FileIO):
 
 def _unwritable(error: OSError) -> PermilleError:
     message = f"cannot write standard output: {error.strerror}"
-    if error.errno in FULL:
+    if is_no_room(error):
         return ResourceExhausted(message, reason="DISK_FULL", help="make room, or write elsewhere")
     return FailedPrecondition(
         message, reason="OUTPUT_FAILED", help="redirect it to a file, or to /dev/null where nobody wants the answer"

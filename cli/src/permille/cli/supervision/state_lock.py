@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from permille.mesh.errors import FailedPrecondition, PermilleError, PermissionDenied, ResourceExhausted
-
-_NO_ROOM = 28
+from permille.mesh.no_room import is_no_room
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def _held(folder: Path, pid: str) -> FailedPrecondition:
 
 
 def _unusable(folder: Path, error: OSError) -> PermilleError:
-    kind = ResourceExhausted if error.errno == _NO_ROOM else PermissionDenied
+    kind = ResourceExhausted if is_no_room(error) else PermissionDenied
     return kind(
         f"the state folder {folder} cannot be used: {error.strerror}",
         reason="STATE_DIR_UNUSABLE",

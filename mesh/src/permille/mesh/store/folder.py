@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, PermilleError, PermissionDenied, Unavailable
+from permille.mesh.no_room import is_no_room
 from permille.mesh.store.keys import valid_folder, valid_key, valid_prefix
 from permille.mesh.store.object_store import ObjectInfo, StoreUsage
 from permille.mesh.store.pieces import stream_of
-from permille.mesh.store.store_errors import NO_ROOM, damaged, full, no_object
+from permille.mesh.store.store_errors import damaged, full, no_object
 
 _CHUNK = 1 << 20
 
@@ -339,7 +340,7 @@ class FolderStore:
 
     def _told(self, key: str, error: OSError) -> PermilleError:
         values = {"key": key, "store": self.url}
-        if error.errno in NO_ROOM:
+        if is_no_room(error):
             return full(key, self.url, error.strerror or "no space")
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             return PermissionDenied(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-
 from permille.mesh.errors import DataLoss, NotFound, ResourceExhausted
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def no_object(key: str, url: str) -> NotFound:

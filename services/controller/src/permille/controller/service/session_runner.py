@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +40,12 @@ from permille.controller.service.session_registry import SessionRegistry
 from permille.mesh.backoff import Backoff
 from permille.mesh.errors import FailedPrecondition, Internal, NotFound, PermilleError, ResourceExhausted, Unavailable
 from permille.mesh.memory import give_back
+from permille.mesh.no_room import is_no_room
 
 if TYPE_CHECKING:
     from permille.mesh.store import ObjectStore
 
 POLL_S = 0.01
-FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_BACKOFF_S = 30.0
 # How often a watcher learns how far a recording is.
 PROGRESS_S = 0.25
@@ -367,10 +366,11 @@ def lost(session: Session, backend: Backend) -> Unavailable:
 
 
 def disk_error(error: OSError) -> PermilleError:
-    kind = ResourceExhausted if error.errno in FULL else FailedPrecondition
+    full = is_no_room(error)
+    kind = ResourceExhausted if full else FailedPrecondition
     return kind(
         f"the recording cannot be written: {error}",
-        reason="STATE_DIR_FULL" if error.errno in FULL else "STATE_DIR_UNWRITABLE",
+        reason="STATE_DIR_FULL" if full else "STATE_DIR_UNWRITABLE",
         help="free space in the controller's state_dir; what was recorded is kept until then",
         retry_after_s=5.0,
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from permille.mesh.errors import ResourceExhausted
-from permille.mesh.store.store_errors import NO_ROOM
+from permille.mesh.no_room import is_no_room
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def room_in(folder: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if not is_no_room(error):
             raise
         raise scratch_full(folder, error.strerror or "no space") from error
 
