@@ -26,12 +26,16 @@ from permille.decoder.domain.session_decoder import DecodedSession, SessionDecod
 from permille.decoder.domain.workers import WorkerDied
 from permille.decoder.main import DecoderConfig, DecoderSettings, setup
 from permille.decoder.service.dask_workers import ClusterTls, dask_workers, decode_part_on_dask
+from permille.decoder.service.decode_work import DecodeWork
 from permille.mesh import certs
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
 from permille.mesh.discovery import wait_for
 from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
+from permille.mesh.operation_runner import Job
+from permille.mesh.operations import OperationStore
 from permille.mesh.server import serve
 from permille.mesh.store import ObjectStore
 from permille.mesh.tables import Tables
@@ -124,7 +128,7 @@ class Decoder:
         self.tables = Tables(store)
         self.pool: SegmentPool[PartTask, bytes] = SegmentPool(decode_part_on_dask, dask_workers(cluster.address, tls))
         self.done_bytes = 0
-        self._decoder = SessionDecoder(
+        self.sessions = SessionDecoder(
             store, self.tables, self.pool, folder=folder, workers_folder="", debug_folder=folder
         )
 
@@ -135,7 +139,7 @@ class Decoder:
         async with asyncio.timeout(200):
             while True:
                 try:
-                    return await self._decoder.decode("s1", decode_id, progress)
+                    return await self.sessions.decode("s1", decode_id, progress)
                 except Unavailable:
                     await asyncio.sleep(0.5)
 
@@ -224,6 +228,40 @@ async def test_a_cluster_with_tls_works_for_whom_it_knows(
         # The scheduler is there all the same.
         assert (await decoder.decode("d2")).calls == 6 * 4
     finally:
+        decoder.pool.close()
+        cluster.stop()
+
+
+async def test_while_the_scheduler_is_away_the_operation_says_so_and_goes_on_when_it_is_back(
+    store: ObjectStore, store_session: StoreSession, program: Any, etcd: Etcd, tmp_path: Path
+) -> None:
+    await store_session(runs=[program.packets()] * 3)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder)
+    decoder = Decoder(store, cluster, NO_TLS, tmp_path)
+    lease = Lease(etcd, ttl_s=5)
+    await lease.start()
+    operations = OperationStore(etcd, "decoder", lease=lease)
+    request = pb.DecodeRequest(session="nodes/n/sessions/s1")
+    operation, _ = await operations.create(request, "r1")
+    work = asyncio.create_task(
+        DecodeWork(decoder.sessions, most_at_once=1, patience_s=150)(Job(operations, operation, request))
+    )
+    try:
+        async with asyncio.timeout(60):
+            while not (told := (await operations.get(operation.name)).progress).waiting:
+                await asyncio.sleep(0.1)
+        assert f"the Dask scheduler at {cluster.address} cannot be reached" in told.waiting
+        assert re.search(r"\(since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\): start it with `dask scheduler`", told.waiting)
+        assert (told.stage, told.completed, told.total) == ("DECODING", 0, 3 * len(program.packets()))
+        cluster.start_scheduler()
+        cluster.start_worker()
+        assert (await work).calls == 3 * 4
+        told = (await operations.get(operation.name)).progress
+        assert (told.waiting, told.completed) == ("", told.total)
+    finally:
+        work.cancel()
         decoder.pool.close()
         cluster.stop()
 

@@ -30,12 +30,12 @@ class Interrupted(SegmentPool[PartTask, bytes]):
     parts = 0
     tasks: tuple[PartTask, ...] = ()
 
-    async def run(self, task: PartTask, *, priority: int = 0, alone: bool = False) -> bytes:
+    async def run(self, task: PartTask, **options: Any) -> bytes:
         self.parts += 1
         self.tasks += (task,)
         if self.parts > self.most:
             raise Unavailable("the store is away", reason="STORE_UNAVAILABLE", help="wait")
-        return await super().run(task, priority=priority, alone=alone)
+        return await super().run(task, **options)
 
 
 async def begun(store: ObjectStore, folder: Path) -> tuple[Bench, PartTask]:

@@ -19,6 +19,7 @@ class ProgressDisplay:
         self._silent = silent
         self._stage = ""
         self._absent = ""
+        self._waiting = ""
         self._bar = (
             Progress(
                 SpinnerColumn(),
@@ -67,6 +68,9 @@ class ProgressDisplay:
         elif progress.stage != self._stage and not self._silent:
             self._console.print(stage_text(progress))
         self._stage = progress.stage
+        if progress.waiting and progress.waiting != self._waiting:
+            self.trouble(progress.waiting)
+        self._waiting = progress.waiting
 
     def away(self, error: PermilleError) -> None:
         """Nobody answers just now; said once for each reason."""

@@ -46,11 +46,16 @@ class Job(Generic[_Request]):
         """`operations/<id>`."""
         return self.operation.name
 
-    async def progress(self, stage: str, completed: int = 0, total: int = 0, unit: str = "") -> None:
-        """Shows how far the work is. Raises `Aborted` when another process has taken the operation over."""
+    async def progress(
+        self, stage: str, completed: int = 0, total: int = 0, unit: str = "", *, waiting: str = ""
+    ) -> None:
+        """Shows how far the work is, and what it waits for.
+
+        Raises `Aborted` when another process has taken the operation over.
+        """
         # In the order of the calls: parts of the work that end together do not set it back.
         async with self._telling:
-            await until_written(lambda: self._store.update(self.name, stage, completed, total, unit))
+            await until_written(lambda: self._store.update(self.name, stage, completed, total, unit, waiting=waiting))
 
     async def require_owned(self) -> None:
         """Raises `Aborted` when another process has taken the operation over, and perhaps ended it."""

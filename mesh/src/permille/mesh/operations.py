@@ -220,12 +220,14 @@ class OperationStore:
         await self.etcd.txn([exists(self.keys.pending + identity)], [Put(self.keys.cancels + identity, b"")])
         return await self.get(name)
 
-    async def update(self, name: str, stage: str, completed: int = 0, total: int = 0, unit: str = "") -> Operation:
+    async def update(
+        self, name: str, stage: str, completed: int = 0, total: int = 0, unit: str = "", *, waiting: str = ""
+    ) -> Operation:
         """Writes progress. Raises `Aborted` (OPERATION_TAKEN) when this process is not the owner any more."""
 
         def change(operation: Operation) -> None:
             operation.progress.CopyFrom(
-                operation_pb2.Progress(stage=stage, completed=completed, total=total, unit=unit)
+                operation_pb2.Progress(stage=stage, completed=completed, total=total, unit=unit, waiting=waiting)
             )
 
         return await self._change(operation_id(name), change, lambda _: [])

@@ -327,7 +327,7 @@ async def _report(job: CoverageJob, stage: Callable[[], Stage], parts: int) -> N
     while True:
         now = stage()
         if now != shown:
-            await job.progress(now.word, now.completed, now.total, now.unit)
+            await job.progress(now.word, now.completed, now.total, now.unit, waiting=now.waiting)
             shown = now
         await asyncio.sleep(pause_s(parts))
 

@@ -24,6 +24,7 @@ class Stage:
     completed: int = 0
     total: int = 0
     unit: str = ""
+    waiting: str = ""
 
 
 def pause_s(parts: int) -> float:
@@ -47,9 +48,11 @@ def recording_stage(sessions: Iterable[Session], period_ms: int, clock_ns: Calla
 
 def decoding_stage(parts: Iterable[operation_pb2.Progress]) -> Stage:
     """DECODING, summed over the sessions where they count the same thing."""
-    known = [part for part in parts if part.unit]
+    told = list(parts)
+    waiting = next((part.waiting for part in told if part.waiting), "")
+    known = [part for part in told if part.unit]
     units = {part.unit for part in known}
     if len(units) != 1:
-        return Stage("DECODING")
+        return Stage("DECODING", waiting=waiting)
     completed, total = sum(part.completed for part in known), sum(part.total for part in known)
-    return Stage("DECODING", completed, total if all(part.total for part in known) else 0, units.pop())
+    return Stage("DECODING", completed, total if all(part.total for part in known) else 0, units.pop(), waiting)

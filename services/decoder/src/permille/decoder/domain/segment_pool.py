@@ -32,19 +32,27 @@ class SegmentPool(Generic[_Task, _Result]):
         """How many tasks are with the workers at once; further ones wait for their turn."""
         return max(1, self._workers.slots)
 
-    async def run(self, task: _Task, *, priority: int = 0, alone: bool = False) -> _Result:
-        """`alone`: at once in a process of its own, for a task that is known to be dangerous.
+    async def run(
+        self,
+        task: _Task,
+        *,
+        priority: int = 0,
+        alone: bool = False,
+        begun: Callable[[], Awaitable[None]] | None = None,
+    ) -> _Result:
+        """`alone`: at once in a process of its own, for a task that is known to be dangerous. `begun`: called when
+        workers have it.
 
         Raises what `work` raises, `WorkerDied` when it ends the process, `Unavailable` when there are no workers.
         """
         if not alone:
             async with self._gate.turn(priority):
-                done = await self._done(self._workers.submit(self._work, task, priority))
+                done = await self._done(self._workers.submit(self._work, task, priority), begun)
             error = done.exception()
             if error is None or not self._workers.lost(error):
                 return done.result()
         async with self._alone.turn(priority):
-            done = await self._done(self._workers.submit_alone(self._work, task, priority))
+            done = await self._done(self._workers.submit_alone(self._work, task, priority), begun)
         return done.result()
 
     async def watch(self) -> None:
@@ -57,11 +65,15 @@ class SegmentPool(Generic[_Task, _Result]):
         """Ends the workers."""
         self._workers.close()
 
-    async def _done(self, submitted: Awaitable[Future[_Result]]) -> asyncio.Future[_Result]:
+    async def _done(
+        self, submitted: Awaitable[Future[_Result]], begun: Callable[[], Awaitable[None]] | None
+    ) -> asyncio.Future[_Result]:
         done = asyncio.wrap_future(await submitted)
         try:
+            if begun is not None:
+                await begun()
             await asyncio.wait([done])
-        except asyncio.CancelledError:
+        except BaseException:
             done.cancel()
             raise
         if done.cancelled():

@@ -56,6 +56,7 @@ class _Work:
     task: PartTask
     merge: SessionMerge
     priority: int
+    begun: Callable[[], Awaitable[None]] | None
     # The names of the files that the tables hold now.
     committed: set[str] = field(default_factory=set)
 
@@ -95,8 +96,17 @@ class SessionDecoder:
         self._inlined = inlined
         self._threads = threads
 
-    async def decode(self, session_id: str, decode_id: str, progress: Progress, *, priority: int = 0) -> DecodedSession:
+    async def decode(
+        self,
+        session_id: str,
+        decode_id: str,
+        progress: Progress,
+        *,
+        priority: int = 0,
+        begun: Callable[[], Awaitable[None]] | None = None,
+    ) -> DecodedSession:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
+        `begun`: whenever workers have taken a part.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
         whose manifest is damaged, `ResourceExhausted` without room for temporary files, and what the store raises when
@@ -104,7 +114,7 @@ class SessionDecoder:
         """
         archive = await SessionArchive.open(self._store, session_id)
         task = replace(self._task(session_id, decode_id), recording=archive.sha256)
-        work = _Work(archive, task, SessionMerge(archive.manifest, self._categories), priority)
+        work = _Work(archive, task, SessionMerge(archive.manifest, self._categories), priority, begun)
         # A put that is given up may still come, behind whatever `forget` removes.
         await uninterrupted(self._store.put_stream(task.begun_key, b""))
         try:
@@ -178,7 +188,7 @@ class SessionDecoder:
 
     async def _part(self, work: _Work, part: tuple[Segment, ...], *, alone: bool = False) -> None:
         try:
-            work.merge.add(await self._run(work.part(part), work.priority, alone=alone))
+            work.merge.add(await self._run(work, work.part(part), alone=alone))
         except WorkerDied:
             together = streams(part)
             if len(together) == 1:
@@ -190,8 +200,8 @@ class SessionDecoder:
             for half in (together[:middle], together[middle:]):
                 await self._part(work, tuple(chain.from_iterable(half)), alone=True)
 
-    async def _run(self, task: PartTask, priority: int, *, alone: bool = False) -> PartRecord:
-        return part_record(await self._pool.run(task, priority=priority, alone=alone))
+    async def _run(self, work: _Work, task: PartTask, *, alone: bool = False) -> PartRecord:
+        return part_record(await self._pool.run(task, priority=work.priority, alone=alone, begun=work.begun))
 
     async def _renumber(self, work: _Work) -> None:
         moved = work.merge.moved_functions()
@@ -204,7 +214,7 @@ class SessionDecoder:
                 group.create_task(self._again(work, replace(task, segments=part)))
 
     async def _again(self, work: _Work, task: PartTask) -> None:
-        work.merge.add(await self._run(task, work.priority))
+        work.merge.add(await self._run(work, task))
 
     async def _commit(self, work: _Work, decode_id: str) -> None:
         rows = dict(work.merge.rows())

@@ -20,7 +20,7 @@ from permille.mesh.plaintext import require_loopback
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_CONNECT_S = 30.0
+_CONNECT_S = 10.0
 _WORKERS_S = 15.0
 _LOOK_S = 2.0
 

@@ -14,17 +14,18 @@ _PAUSE_S = 0.25
 
 
 class DecodeProgress:
-    """Over all attempts: never less than it was. `tell` gets the bytes that are decoded, and all.
+    """Over all attempts: never less than it was. `tell` gets the bytes that are decoded, all, and what is waited for.
 
-    `begun_at`: bytes that were told by a process that died.
+    `begun_at` of `total`: bytes that were told by a process that died.
     """
 
-    def __init__(self, tell: Callable[[int, int], Awaitable[None]], *, begun_at: int = 0) -> None:
+    def __init__(self, tell: Callable[[int, int, str], Awaitable[None]], *, begun_at: int = 0, total: int = 0) -> None:
         self._tell = tell
         self.begun = self.moved = time.monotonic()
         self._shown = 0.0
         self._most = self._told = begun_at
-        self._total = 0
+        self._total = total
+        self._waiting = ""
         self._later: asyncio.Task[None] | None = None
 
     async def moved_to(self, done: int, total: int) -> None:
@@ -39,6 +40,16 @@ class DecodeProgress:
         elif self._later is None or self._later.done():
             # The next part may take long.
             self._later = asyncio.create_task(self._show_after(wait_s))
+
+    async def waits(self, why: str) -> None:
+        """It does not go on, until `goes_on`."""
+        if why != self._waiting:
+            self._waiting = why
+            await self._show()
+
+    async def goes_on(self) -> None:
+        """What was waited for is there."""
+        await self.waits("")
 
     async def end(self) -> None:
         """Nothing more is told."""
@@ -57,4 +68,4 @@ class DecodeProgress:
 
     async def _show(self) -> None:
         self._shown, self._told = time.monotonic(), self._most
-        await self._tell(self._most, self._total)
+        await self._tell(self._most, self._total, self._waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -58,10 +58,13 @@ class DecodeWork:
 
     async def _with_patience(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         await _stage(job, "DECODING")
-        progress = DecodeProgress(
-            partial(job.progress, "DECODING", unit="bytes"), begun_at=job.operation.progress.completed
-        )
-        backoff, away = Backoff(), 0.0
+
+        async def tell(done: int, total: int, waiting: str) -> None:
+            await job.progress("DECODING", done, total, "bytes", waiting=waiting)
+
+        told = job.operation.progress
+        progress = DecodeProgress(tell, begun_at=told.completed, total=told.total)
+        backoff, away, since = Backoff(), 0.0, datetime.now(UTC)
         try:
             while True:
                 try:
@@ -69,17 +72,20 @@ class DecodeWork:
                 except Unavailable as error:
                     # A part may take longer than that, with the store away only at its end.
                     if away <= progress.moved:
-                        away = time.monotonic()
+                        away, since = time.monotonic(), datetime.now(UTC)
                         _log.warning("a decode waits", operation=job.name, reason=error.reason, error=error.message)
                     if time.monotonic() > away + self._patience_s:
                         raise
+                    await progress.waits(f"{error.message} (since {since:%Y-%m-%d %H:%M:%S} UTC): {error.help}")
                 await backoff.pause()
         finally:
             await progress.end()
 
     async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], progress: DecodeProgress) -> decoder_pb2.DecodeResult:
         _, session_id = parse_session_name(job.request.session)
-        decoded = await self._decoder.decode(session_id, job.name, progress.moved_to, priority=job.request.priority)
+        decoded = await self._decoder.decode(
+            session_id, job.name, progress.moved_to, priority=job.request.priority, begun=progress.goes_on
+        )
         return decoder_pb2.DecodeResult(
             session=decoded.session,
             instructions=decoded.instructions,
