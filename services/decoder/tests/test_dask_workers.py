@@ -10,13 +10,15 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin
 from permille.api.decoder.v1 import decoder_pb2 as pb
 from permille.api.decoder.v1 import decoder_pb2_grpc as rpc
 from permille.api.operation.v1 import operation_pb2
@@ -44,6 +46,7 @@ StoreSession = Callable[..., Awaitable[dict[str, Any]]]
 BIN = Path(sys.executable).parent
 NO_TLS = ClusterTls()
 DIES = "__import__('os').kill(__import__('os').getpid(), 9)"
+KILLS_ITS_PARENT = "__import__('os').kill(__import__('os').getppid(), 9)"
 
 
 def documented(scheme: str) -> tuple[list[str], list[str]]:
@@ -273,16 +276,57 @@ def certificates(folder: Path) -> ClusterTls:
     return ClusterTls(authority.certificate, issued.certificate, issued.key)
 
 
+async def patiently(pool: SegmentPool[str, object], task: str, *, alone: bool = False) -> object:
+    """As a decode does: a cluster that is still starting, or all of whose workers are, is away for now."""
+    async with asyncio.timeout(200):
+        while True:
+            try:
+                return await pool.run(task, alone=alone)
+            except Unavailable:
+                await asyncio.sleep(0.5)
+
+
 async def test_a_task_that_kills_its_workers_costs_itself_only(cluster: Cluster) -> None:
     pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
     try:
         tasks = [DIES if number == 3 else f"{number}" for number in range(8)]
-        results = await asyncio.gather(*(pool.run(task) for task in tasks), return_exceptions=True)
+        results = await asyncio.gather(*(patiently(pool, task) for task in tasks), return_exceptions=True)
         assert isinstance(results.pop(3), WorkerDied)
         assert results == [0, 1, 2, 4, 5, 6, 7]
-        assert await pool.run("1 + 1", alone=True) == 2
+        assert await patiently(pool, "1 + 1", alone=True) == 2
         with pytest.raises(ZeroDivisionError):
-            await pool.run("1 / 0")
+            await patiently(pool, "1 / 0")
+    finally:
+        pool.close()
+
+
+async def test_a_task_that_ends_the_workers_that_run_it_alone_costs_itself_only(cluster: Cluster) -> None:
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
+    try:
+        with pytest.raises(WorkerDied):
+            await patiently(pool, KILLS_ITS_PARENT, alone=True)
+        assert await patiently(pool, "1 + 1") == 2
+    finally:
+        pool.close()
+
+
+async def test_a_scheduler_that_talks_of_others_work_first_is_asked_again(cluster: Cluster) -> None:
+    # It goes to the scheduler by value.
+    class Talkative(SchedulerPlugin):
+        """News for all clients, as of work that another decoder has cancelled, while the next one connects."""
+
+        def add_client(self, scheduler: Any, client: str) -> None:
+            scheduler.remove_plugin(name="talkative")
+            asyncio.get_running_loop().call_soon(scheduler.report, {"op": "cancelled-keys", "keys": []})
+
+    pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
+    try:
+        async with client_of(cluster.address) as client:
+            await client.register_plugin(Talkative(), name="talkative")
+        with pytest.raises(Unavailable) as error:
+            await pool.run("1")
+        assert error.value.reason == "DASK_UNAVAILABLE"
+        assert await patiently(pool, "1 + 1") == 2
     finally:
         pool.close()
 
@@ -321,7 +365,7 @@ async def test_the_service_decodes_on_the_cluster_that_its_settings_name(  # noq
 async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     pool: SegmentPool[str, object] = SegmentPool(eval, dask_workers(cluster.address, NO_TLS))
     try:
-        await pool.run("0")
+        await patiently(pool, "0")
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         task = f"(__import__('pathlib').Path('{tmp_path}/{{}}').touch(), open('{gate}').read())"
@@ -330,7 +374,7 @@ async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, tmp_path: Pat
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with Client(cluster.address, asynchronous=True, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        async with client_of(cluster.address) as client:
             while await client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
                 await asyncio.sleep(0.02)
         # Those that ran end now; those that waited never begin.
@@ -341,6 +385,21 @@ async def test_cancelled_work_leaves_the_cluster(cluster: Cluster, tmp_path: Pat
         assert len(begun(tmp_path)) == 2
     finally:
         pool.close()
+
+
+@asynccontextmanager
+async def client_of(address: str) -> AsyncIterator[Any]:
+    """Another client of the cluster, when its scheduler is there and tells nothing else first."""
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(100):
+            while True:
+                try:
+                    client = Client(address, asynchronous=True, set_as_default=False)  # type: ignore[no-untyped-call]
+                    await stack.enter_async_context(client)
+                    break
+                except (OSError, AssertionError):
+                    await asyncio.sleep(0.2)
+        yield client
 
 
 def begun(folder: Path) -> list[str]:

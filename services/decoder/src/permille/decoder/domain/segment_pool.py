@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from permille.decoder.domain.priority_gate import PriorityGate
-from permille.decoder.domain.workers import Workers
+from permille.decoder.domain.workers import WorkerDied, Workers
 from permille.mesh.errors import Unavailable
 
 _Task = TypeVar("_Task")
@@ -53,6 +53,10 @@ class SegmentPool(Generic[_Task, _Result]):
                 return done.result()
         async with self._alone.turn(priority):
             done = await self._done(self._workers.submit_alone(self._work, task, priority), begun)
+        error = done.exception()
+        if error is not None and self._workers.lost(error):
+            # With all its memory gone, a process may take along those that it was meant to spare.
+            raise WorkerDied from error
         return done.result()
 
     async def watch(self) -> None:

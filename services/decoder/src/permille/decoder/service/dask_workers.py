@@ -116,6 +116,9 @@ class DaskWorkers:
             )
         except (OSError, TimeoutError, RuntimeError) as error:
             raise self._away(str(error)) from error
+        except AssertionError as error:
+            # Dask's own: what its scheduler tells all clients came together with its first word to this one.
+            raise self._away("it spoke of others' work first") from error
 
     def _threads(self, client: Client) -> int:
         try:
