@@ -20,7 +20,11 @@ from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_context import open_context
+from permille.decoder.service.store_tidying import StoreTidying
 from permille.mesh.errors import InvalidArgument, PermilleError
+from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
+from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -298,7 +302,7 @@ async def test_a_decode_that_fails_between_two_commits_is_not_seen_until_it_is_d
     bench: Bench, store_session: StoreSession, tmp_path: Path, where: str
 ) -> None:
     await store_session()
-    in_the_way, aside = tmp_path / "store" / "tables" / where / "_delta_log", tmp_path / "aside"
+    in_the_way = tmp_path / "store" / "tables" / where / "_delta_log"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("no folder")
     with pytest.raises(PermilleError):
@@ -313,19 +317,76 @@ async def test_a_decode_that_fails_between_two_commits_is_not_seen_until_it_is_d
     whole = await seen(bench)
     assert (whole["calls"], whole["sessions"]) == (8, 1)
     assert whole == {table: len(await bench.rows(table)) for table in SCHEMAS}
-    # One that would take its place.
+
+
+async def rows_of(bench: Bench) -> dict[str, list[str]]:
+    """As queries see them."""
+    found = await bench.tables.datasets()
+    return {table: sorted(map(str, dataset.to_table().to_pylist())) for table, dataset in found.items()}
+
+
+@pytest.mark.parametrize("where", ["sessions", "segments"])
+async def test_a_decode_is_seen_until_the_next_one_of_its_session_is_whole(
+    bench: Bench, store_session: StoreSession, tmp_path: Path, etcd: Etcd, where: str
+) -> None:
     await store_session("s2")
     await bench.decode("s2")
+    await store_session(binary=None)
+    assert (await bench.decode(decode_id="d1")).lost_bytes
+    before = await rows_of(bench)
+    assert len(before["sessions"]) == 2 and before["losses"]
+    await store_session()
+    in_the_way, aside = tmp_path / "store" / "tables" / where / "_delta_log", tmp_path / "aside"
     in_the_way.rename(aside)
     in_the_way.write_text("no folder")
     with pytest.raises(PermilleError):
-        await bench.decode(decode_id="d3")
+        await bench.decode(decode_id="d2")
     in_the_way.unlink()
     aside.rename(in_the_way)
-    await bench.decoder.forget("s1", "d3")
-    assert await seen(bench) == whole
-    await bench.decode(decode_id="d4")
-    assert await seen(bench) == {table: 2 * rows for table, rows in whole.items()}
+    assert len(await bench.rows("calls")) == 8, "the next one's, as the table has them"
+    assert await rows_of(bench) == before
+    # Whoever takes the one that failed for over, or looks for files that nobody needs.
+    await bench.decoder.forget("s1", "d2")
+    lease = Lease(etcd, ttl_s=60)
+    await lease.start()
+    tidying = StoreTidying(bench.store, bench.tables, OperationStore(etcd, "decoder", lease=lease))
+    for _ in range(2):
+        await tidying.sweep()
+    assert await rows_of(bench) == before
+    await bench.decode(decode_id="d3")
+    after = await rows_of(bench)
+    assert after == {table: sorted(map(str, await all_rows(bench, table))) for table in SCHEMAS}
+    assert len(after["calls"]) == 16 and not after["losses"]
+    for _ in range(2):
+        await tidying.sweep()
+    assert await rows_of(bench) == after
+    assert not [info.key async for info in bench.store.list("tables/") if "/part-d1-" in info.key]
+
+
+async def all_rows(bench: Bench, table: str) -> list[dict[str, Any]]:
+    return (await bench.tables.dataset(table)).to_table().to_pylist()
+
+
+async def test_who_opens_the_tables_while_a_decode_takes_the_place_of_another_sees_one_of_them(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    await store_session(binary=None)
+    await bench.decode(decode_id="d1")
+    before = await rows_of(bench)
+    await store_session()
+
+    class Slow(Tables):
+        """The other decode is there before the table of losses, of which it has none, is opened."""
+
+        async def dataset(self, table: str) -> Any:
+            if table == "losses":
+                await bench.decode(decode_id="d2")
+            return await super().dataset(table)
+
+    found = await Slow(bench.store).datasets()
+    seen_meanwhile = {table: sorted(map(str, dataset.to_table().to_pylist())) for table, dataset in found.items()}
+    assert seen_meanwhile == before
+    assert len((await rows_of(bench))["calls"]) == 8
 
 
 async def test_commits_that_had_begun_when_another_failed_come_to_their_end(

@@ -29,6 +29,7 @@ from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.store.store_errors import full
 from permille.mesh.table_log import TableLog
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
+from permille.mesh.whole_sessions import Named, named_files, partial_sessions, with_files
 
 # Delta's own default of 15 gives up when a few processes commit at once.
 _MOST_RETRIES = 100
@@ -40,8 +41,6 @@ _LOG = {
     "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
     "delta.logRetentionDuration": "interval 10 minutes",
 }
-# Whose a file is; and of which decode, where `TableFile` named it.
-_FILE = re.compile(r"/session_id=([^/]+)/(?:part-(.+)-[0-9a-f]{16}\.parquet$)?")
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 28|exceeds quota", re.IGNORECASE)
 _DENIED = re.compile(
@@ -135,33 +134,49 @@ class Tables:
 
     async def dataset(self, table: str) -> ds.Dataset:
         """The table as it is now, as a pyarrow dataset; empty when nothing was ever written."""
-        schema = _schema(table)
-        found = await self._call(table, lambda: self._dataset(table))
-        if found is None:
-            await self._require_store(table)
-        return ds.dataset(schema.empty_table()) if found is None else found
+        return (await self._opened(table))[1]
 
     async def datasets(self) -> dict[str, ds.Dataset]:
-        """All tables as they are now, with those sessions alone of which every table has the rows of one decode.
+        """All tables as they are now, with the rows of one decode of each session: of the last that is whole.
 
-        The others are just being replaced or deleted, or whoever was at that has failed in the middle.
+        Another one may just be taking its place, or have failed in the middle of that. Sessions of which no decode is
+        whole are left out, as are those that are just being deleted.
         """
-        # The last that a decode commits: what is in it now is in the tables that are opened later.
-        found = {"sessions": await self.dataset("sessions")}
+        opened, sessions = await self._opened("sessions")
+        found = {"sessions": sessions}
         for table in SCHEMAS:
             if table not in found:
                 found[table] = await self.dataset(table)
-        partial = _partial(found["sessions"], found.values())
+        later = sessions
+        if opened is not None and await self._call("sessions", lambda: _has_changed(opened)):
+            later = await self.dataset("sessions")
+        partial = partial_sessions(sessions, found.values(), later)
         if not partial:
             return found
-        whole = ~ds.field("session_id").isin(sorted(partial))
-        return {table: dataset.filter(whole) for table, dataset in found.items()}
+        named = {session_id: await self._named(sessions, session_id) for session_id in partial}
+        return {table: with_files(table, dataset, named) for table, dataset in found.items()}
+
+    async def named_files(self, session_id: str) -> set[str]:
+        """The keys of the files that the session's row names as those of its decode, held by a table or not."""
+        sessions = await self.dataset("sessions")
+        named = await self._call("sessions", lambda: named_files(sessions, session_id)) or {}
+        return {f"tables/{table}/{path}" for table, paths in named.items() for path in paths}
 
     async def session(self, table: str, session_id: str) -> ds.Dataset:
         """The session's rows in the table; read with the filter that comes with it, partitions are skipped."""
         _require_session_id(session_id)
         dataset = await self.dataset(table)
         return dataset.filter(ds.field("session_id") == session_id)
+
+    async def _named(self, sessions: ds.Dataset, session_id: str) -> Named | None:
+        """What the session's row names, if all of it is there."""
+        named = await self._call("sessions", lambda: named_files(sessions, session_id))
+        for table, paths in (named or {}).items():
+            folders = {path.rpartition("/")[0] for path in paths}
+            there = {info.key for folder in folders async for info in self._store.list(f"tables/{table}/{folder}/")}
+            if not there.issuperset(f"tables/{table}/{path}" for path in paths):
+                return None
+        return named
 
     def _open(self, table: str) -> DeltaTable | None:
         uri, options = self._store.table_location(table)
@@ -281,9 +296,17 @@ class Tables:
             await self._require_store(table)
         return files or []
 
-    def _dataset(self, table: str) -> ds.Dataset | None:
-        found = self._open(table)
-        return None if found is None else found.to_pyarrow_dataset(schema=_schema(table))
+    async def _opened(self, table: str) -> tuple[DeltaTable | None, ds.Dataset]:
+        schema = _schema(table)
+
+        def opened() -> tuple[DeltaTable, ds.Dataset] | None:
+            found = self._open(table)
+            return None if found is None else (found, found.to_pyarrow_dataset(schema=schema))
+
+        found = await self._call(table, opened)
+        if found is None:
+            await self._require_store(table)
+        return found or (None, ds.dataset(schema.empty_table()))
 
     async def _written(self, table: str, work: Callable[[], None]) -> None:
         try:
@@ -336,24 +359,14 @@ class _Absent(Unavailable):
     """A table that nobody has made yet, or whose store is away."""
 
 
+def _has_changed(opened: DeltaTable) -> bool:
+    before = opened.version()
+    opened.update_incremental()
+    return opened.version() != before
+
+
 def _folder(day: date, session_id: str) -> str:
     return f"day={day.isoformat()}/session_id={session_id}"
-
-
-def _partial(sessions: ds.Dataset, tables: Iterable[ds.Dataset]) -> set[str]:
-    whole = _decodes(sessions)
-    return {
-        session_id
-        for dataset in tables
-        for session_id, decode in _decodes(dataset).items()
-        if session_id not in whole or (decode and whole[session_id] and decode != whole[session_id])
-    }
-
-
-def _decodes(dataset: ds.Dataset) -> dict[str, str]:
-    """By session the decode that its files in the table are of; "" where their names do not tell."""
-    files: list[str] = getattr(dataset, "files", [])
-    return {match[1]: match[2] or "" for match in map(_FILE.search, files) if match}
 
 
 def _added(file: TableFile, session_id: str, day: date, now_ms: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from permille.mesh.errors import PermilleError
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
+from permille.mesh.whole_sessions import footer_of
 from permille.ptcore import Categories
 
 Progress = Callable[[int, int], Awaitable[None]]
@@ -147,7 +148,9 @@ class SessionDecoder:
             return
         # One that failed between two commits, or was done by another process meanwhile.
         held = [await self._tables.session_files(table, session_id) for table in SCHEMAS]
-        await self._sweep(archive.manifest.day, task, set().union(*held), tables=SCHEMAS)
+        # And one of which the row is there while another one has taken its place in some tables.
+        named = {key.rpartition("/")[2] for key in await self._tables.named_files(session_id)}
+        await self._sweep(archive.manifest.day, task, named.union(*held), tables=SCHEMAS)
 
     async def _decode(self, work: _Work, progress: Progress) -> None:
         segments = work.archive.manifest.segments
@@ -219,19 +222,24 @@ class SessionDecoder:
     async def _commit(self, work: _Work, decode_id: str) -> None:
         rows = dict(work.merge.rows())
         # What takes room first: where there is none, nothing has changed yet.
-        stored = await _each(self._files(work, table, rows.get(table)) for table in SCHEMAS)
-        files = dict(zip(SCHEMAS, stored, strict=True))
+        others = [table for table in SCHEMAS if table != _LAST]
+        stored = await _each(self._files(work, table, rows.get(table)) for table in others)
+        files = dict(zip(others, stored, strict=True))
+        footer = footer_of({table: [file.name for file in found] for table, found in files.items()})
+        files[_LAST] = await self._files(work, _LAST, rows[_LAST], footer)
         first = [table for table in SCHEMAS if table != _LAST and files[table]]
         # A table that has nothing of this decode does not tell that it is the one before of which the others still are.
         last = [table for table in SCHEMAS if table not in first]
         for tables in (first, last):
             await _each(self._replace(work, table, files[table], decode_id) for table in tables)
 
-    async def _files(self, work: _Work, table: str, rows: pa.RecordBatch | None) -> list[TableFile]:
+    async def _files(
+        self, work: _Work, table: str, rows: pa.RecordBatch | None, footer: dict[str, str] | None = None
+    ) -> list[TableFile]:
         files = work.merge.files(table)
         if rows is not None and rows.num_rows:
             with room_in(self._folder):
-                part = TablePart(table, self._folder, packed=rows.num_rows > FEW_ROWS)
+                part = TablePart(table, self._folder, packed=rows.num_rows > FEW_ROWS, footer=footer)
                 await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
                 files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
         return files

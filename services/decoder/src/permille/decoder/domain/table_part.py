@@ -38,12 +38,13 @@ def scratch_file(folder: Path) -> BinaryIO:
 class TablePart:
     """A temporary file in `folder` that vanishes with the process. Each batch of rows becomes a row group.
 
-    `packed`: for no more than `FEW_ROWS` it takes longer, and the file is larger.
+    `packed`: for no more than `FEW_ROWS` it takes longer, and the file is larger. `footer`: kept beside the rows.
     """
 
-    def __init__(self, table: str, folder: Path, *, packed: bool = True) -> None:
+    def __init__(self, table: str, folder: Path, *, packed: bool = True, footer: dict[str, str] | None = None) -> None:
         self.table = table
         self._packed = packed
+        self._footer = footer or {}
         self._folder = folder
         self.rows = 0
         self._file = scratch_file(folder)
@@ -66,6 +67,8 @@ class TablePart:
         """The file, its size, and least and greatest value of the columns that Delta keeps statistics of."""
         if self._writer is None:
             self._writer = self._open(self._schema)
+        if self._footer:
+            self._writer.add_key_value_metadata(self._footer)
         self._writer.close()
         size = self._file.tell()
         self._file.seek(0)

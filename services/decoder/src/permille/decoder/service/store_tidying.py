@@ -33,9 +33,13 @@ class StoreTidying:
         # In this order: what is put meanwhile is of a decode that goes on, or in a table by then.
         files = {table: await self._files(table) for table in SCHEMAS}
         running, left = await self._decodes()
+        unheld: set[str] = set()
         for table, keys in files.items():
             held = await self._tables.files(table) if keys else set()
-            left |= {key for key in keys - held if not _is_of(key, running)}
+            unheld |= {key for key in keys - held if not _is_of(key, running)}
+        for session_id in set(map(_session_of, unheld)):
+            unheld -= await self._tables.named_files(session_id)
+        left |= unheld
         removed = left & self._found
         for key in sorted(removed):
             await self._store.delete(key)
@@ -67,6 +71,10 @@ class StoreTidying:
         except InvalidArgument:
             # Whoever put that there, it was no decode.
             return False
+
+
+def _session_of(key: str) -> str:
+    return key.partition("/session_id=")[2].partition("/")[0]
 
 
 def _is_of(key: str, running: set[str]) -> bool:
