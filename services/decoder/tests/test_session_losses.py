@@ -286,3 +286,15 @@ async def test_a_segment_of_more_bytes_than_can_be_is_damaged(bench: Bench, stor
     await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
     with pytest.raises(DataLoss, match=r"segments\.1\.size_bytes"):
         await bench.decode()
+
+
+@pytest.mark.parametrize("changed", [{}, {"index": 2}, {"index": 2, "tid": 99}, {"key": "raw/s1/segment-0.pt.zst"}])
+async def test_a_manifest_that_names_a_segment_twice_is_damaged(
+    bench: Bench, store_session: StoreSession, changed: dict[str, Any]
+) -> None:
+    manifest = await store_session()
+    manifest["segments"].append(manifest["segments"][1] | changed)
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(DataLoss, match=r"names the segment \d \(raw/s1/segment-\d\.pt\.zst\) twice") as error:
+        await bench.decode()
+    assert error.value.reason == "MANIFEST_DAMAGED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -175,12 +176,15 @@ def manifest_key(session_id: str) -> str:
 
 
 def read_manifest(text: bytes, key: str) -> Manifest:
-    """Raises `DataLoss` naming the key and the field for text that is no manifest of a known version."""
+    """Raises `DataLoss` naming the key and the field for text that is no manifest of a known version.
+
+    Also for one that names a segment twice: its packets are decoded once, and nothing says as whose.
+    """
     try:
         values: Any = json.loads(text, parse_int=_number)
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise _damaged(key, f"its version is not {VERSION}")
-        return Manifest.model_validate(values)
+        manifest = Manifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise _damaged(key, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -188,6 +192,25 @@ def read_manifest(text: bytes, key: str) -> Manifest:
         raise _damaged(key, str(error)) from None
     except RecursionError:
         raise _damaged(key, "its values are within each other too often") from None
+    twice = _named_twice(manifest.segments)
+    if twice is not None:
+        raise _damaged(key, f"it names the segment {twice.index} ({twice.key}) twice")
+    return manifest
+
+
+def _named_twice(segments: Iterable[Segment]) -> Segment | None:
+    """The first that has the index of another one, or its object without being another thread of that one's core."""
+    indexes: set[int] = set()
+    firsts: dict[str, Segment] = {}
+    threads: set[tuple[str, int]] = set()
+    for segment in segments:
+        first = firsts.setdefault(segment.key, segment)
+        thread = (segment.key, segment.tid)
+        if segment.index in indexes or thread in threads or (first is not segment and not first.turns):
+            return segment
+        indexes.add(segment.index)
+        threads.add(thread)
+    return None
 
 
 def _number(text: str) -> int:
