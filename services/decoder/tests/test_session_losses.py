@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,46 @@ async def test_a_manifest_that_names_a_segment_twice_is_damaged(
     with pytest.raises(DataLoss, match=r"names the segment \d \(raw/s1/segment-\d\.pt\.zst\) twice") as error:
         await bench.decode()
     assert error.value.reason == "MANIFEST_DAMAGED"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"index": 1 << 31}, "segments.1.index"),
+        ({"tid": 1 << 31}, "segments.1.tid"),
+        ({"pid": -(1 << 31) - 1}, "segments.1.pid"),
+        ({"core": 1 << 40}, "segments.1.core"),
+        ({"epochs": [[0, 1 << 32]]}, "segments.1.epochs.0.1"),
+        ({"turns": [[0, 7, -1, 0, 0]]}, "segments.1.turns.0.2"),
+        ({"lost_offsets": [-1]}, "segments.1.lost_offsets.0"),
+        ({"stream_begin": (1 << 64) - 1}, "segments.1.stream_begin"),
+        ({"last_tsc": (1 << 64) - 1}, "the times of the segment 1"),
+    ],
+)
+async def test_a_segment_with_numbers_that_nothing_takes_is_damaged(
+    bench: Bench, store_session: StoreSession, changed: dict[str, Any], told: str
+) -> None:
+    manifest = await store_session()
+    manifest["segments"][1] |= changed
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(DataLoss, match=re.escape(told)) as error:
+        await bench.decode()
+    assert error.value.reason == "MANIFEST_DAMAGED"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"family": 1 << 32}, "pt.family"),
+        ({"mtc_freq": 256}, "pt.mtc_freq"),
+        ({"nominal_ratio": -1}, "pt.nominal_ratio"),
+        ({"tsc_ctc_ratio": [0, 1 << 32]}, "pt.tsc_ctc_ratio.1"),
+    ],
+)
+async def test_a_processor_of_numbers_that_nothing_takes_is_damaged(
+    bench: Bench, store_session: StoreSession, changed: dict[str, Any], told: str
+) -> None:
+    manifest = await store_session()
+    await store_session(pt=manifest["pt"] | changed)
+    with pytest.raises(DataLoss, match=re.escape(told)):
+        await bench.decode()

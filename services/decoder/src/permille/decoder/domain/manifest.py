@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from permille.mesh.errors import DataLoss, InvalidArgument
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 VERSION = 1
 # Of one segment: the sums over all of them have room in 64 bits.
 _MOST_BYTES = 1 << 48
+# What the core and the tables take.
+_I32 = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
+_I64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+_U8 = Annotated[int, Field(ge=0, lt=1 << 8)]
+_U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+_Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
 _SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 
 
@@ -43,23 +49,23 @@ class Clock(_Part):
 class PacketOptions(_Part):
     """What the recorder's processor is and which packets it wrote."""
 
-    family: int
-    model: int
-    stepping: int
-    mtc_freq: int = 0
+    family: _U32
+    model: _U32
+    stepping: _U32
+    mtc_freq: _U8 = 0
     return_compression: bool = True
-    tsc_ctc_ratio: tuple[int, int] = (0, 0)
-    nominal_ratio: int = 0
+    tsc_ctc_ratio: tuple[_U32, _U32] = (0, 0)
+    nominal_ratio: _U8 = 0
 
 
 class Segment(_Part):
     """What one thread left. `epochs`: from which offset on which image of the process holds."""
 
-    index: int = Field(ge=0)
+    index: int = Field(ge=0, lt=1 << 31)
     key: str
     kind: str = "thread"
-    pid: int
-    tid: int
+    pid: _I32
+    tid: _I32
     thread_name: str = ""
     size_bytes: int = Field(ge=0, le=_MOST_BYTES)
     stored_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
@@ -70,16 +76,16 @@ class Segment(_Part):
     full: bool = False
     lost_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     lost_blocks: int = 0
-    epochs: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[tuple[_Offset, _U32], ...] = ()
     first_tsc: int = 0
     last_tsc: int = 0
-    core: int = -1
+    core: _I32 = -1
     # Of a core's stream, which several segments name by the same key, one for each thread: from which offset on which
     # thread ran (offset, pid, tid, epoch, epoch of the kernel's image). The first of the segments has them.
-    turns: tuple[tuple[int, int, int, int, int], ...] = ()
+    turns: tuple[tuple[_Offset, _U32, _U32, _U32, _U32], ...] = ()
     # Where in the stream the segment begins, and where in the segment packets are missing.
-    stream_begin: int = 0
-    lost_offsets: tuple[int, ...] = ()
+    stream_begin: _Offset = 0
+    lost_offsets: tuple[_Offset, ...] = ()
 
 
 class ThreadName(_Part):
@@ -134,9 +140,9 @@ class Manifest(_Part):
     purpose: str = ""
     request_id: str = ""
     target: Target = Target()
-    start_ns: int
-    end_ns: int
-    period_ms: int = 0
+    start_ns: _I64
+    end_ns: _I64
+    period_ms: _I64 = 0
     stop_reason: str = ""
     # After the end of its operation; 0: this mesh's own.
     retention_s: int = 0
@@ -192,6 +198,9 @@ def read_manifest(text: bytes, key: str) -> Manifest:
         raise _damaged(key, str(error)) from None
     except RecursionError:
         raise _damaged(key, "its values are within each other too often") from None
+    for segment in manifest.segments:
+        if any(not -(1 << 63) <= manifest.clock.ns(tsc) < 1 << 63 for tsc in (segment.first_tsc, segment.last_tsc)):
+            raise _damaged(key, f"the times of the segment {segment.index} have no room in 64 bits")
     twice = _named_twice(manifest.segments)
     if twice is not None:
         raise _damaged(key, f"it names the segment {twice.index} ({twice.key}) twice")
