@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -307,6 +308,19 @@ async def test_a_log_that_cannot_be_shortened_is_shortened_later(tmp_path: Path)
     assert first.is_dir()
     assert second.is_file()
     assert len(await tables.files("losses")) == 40
+
+
+async def test_the_log_of_a_table_of_many_files_is_shortened_more_seldom(tmp_path: Path) -> None:
+    tables, log = Tables(open_store(tmp_path.as_uri())), tmp_path / "tables/losses/_delta_log"
+    _, day, (file,) = put_of("s0")
+    await tables.replace_session_files("losses", "s0", day, [replace(file, name=f"{n}.parquet") for n in range(3000)])
+    for number in range(1, 80):
+        await tables.replace_session_files("losses", *put_of(f"s{number}"))
+    assert sorted(int(file.stem.partition(".")[0]) for file in log.glob("*.checkpoint.parquet")) == [39, 79]
+    (log / "_last_checkpoint").write_text("damaged")
+    for number in range(80, 100):
+        await tables.replace_session_files("losses", *put_of(f"s{number}"))
+    assert (log / f"{99:020}.checkpoint.parquet").is_file()
 
 
 async def test_columns_that_come_while_a_table_is_known_are_seen(tmp_path: Path) -> None:

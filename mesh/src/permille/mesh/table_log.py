@@ -18,6 +18,8 @@ from permille.mesh.errors import FailedPrecondition
 from permille.mesh.store.object_store import ObjectStore
 
 _WRITERS = 2
+# An entry takes as long to read as so many files of a checkpoint.
+_FILES_AN_ENTRY = 100
 # Entries with these change what the table is.
 _OTHER_TABLE = {"metaData", "protocol"}
 
@@ -52,6 +54,16 @@ class TableLog:
     def version(self) -> int:
         """Of the table."""
         return self._version
+
+    def is_long(self, commits: int) -> bool:
+        """Whether it is time for a checkpoint, which lists all files: after `commits`, of many files after more.
+
+        To read what came behind the last one takes up to as long then as to read that.
+        """
+        if (self._version + 1) % commits:
+            return False
+        behind = self._version - self._checkpoint()
+        return behind < 0 or behind >= len(self._sessions) // _FILES_AN_ENTRY
 
     def read_on(self) -> bool:
         """Reads what was committed since. False where only delta-rs can tell what the table is now: open it anew."""

@@ -261,7 +261,7 @@ class Tables:
                 before = log.version
                 # What is to be removed is known only as of the version that was read: each try reads anew.
                 if log.replace(session_id, adds, decode_id):
-                    if log.version > before and (log.version + 1) % _CHECKPOINT_COMMITS == 0:
+                    if log.version > before and log.is_long(_CHECKPOINT_COMMITS):
                         self._shorten(table)
                     self._known[table] = log
                     return
