@@ -151,11 +151,8 @@ class FolderStore:
     async def delete_prefix(self, prefix: str) -> StoreUsage:
         """See `ObjectStore`."""
         valid_folder(prefix)
-        objects = size = 0
-        async for info in self.list(prefix):
-            if await self.delete(info.key):
-                objects, size = objects + 1, size + info.size_bytes
-        return StoreUsage(objects, size)
+        with self._errors(prefix):
+            return await asyncio.to_thread(self._delete_prefix, prefix)
 
     async def sweep(self, older_than_s: float) -> int:
         """See `ObjectStore`."""
@@ -186,10 +183,12 @@ class FolderStore:
         with self._lock():
             self._make_parent(target)
             self._make_parent(sums)
-            self._write_sums(sums, [*(self._sums(key) if target.is_file() else []), sha256])
+            before = self._sums(key) if target.is_file() else []
+            self._write_sums(sums, [*before, sha256])
             Path(partial.name).replace(target)
             _sync_folder(target.parent)
-            self._write_sums(sums, [sha256])
+            if before:
+                self._write_sums(sums, [sha256])
         return ObjectInfo(key, size, sha256, target.stat().st_mtime_ns)
 
     def _write_sums(self, path: Path, sums: Sequence[str]) -> None:
@@ -293,6 +292,10 @@ class FolderStore:
             self._remove_empty(target.parent, self._root)
             self._remove_empty((self._checksums / key).parent, self._checksums)
         return existed
+
+    def _delete_prefix(self, prefix: str) -> StoreUsage:
+        freed = [info.size_bytes for info in list(self._walk(prefix)) if self._delete(info.key)]
+        return StoreUsage(len(freed), sum(freed))
 
     def _remove_empty(self, folder: Path, top: Path) -> None:
         with suppress(OSError):
