@@ -112,7 +112,7 @@ class PartFunctions:
         """All of them, settled, summed over the segments (`part_record.FUNCTIONS`). `build_ids`: by module."""
         if not self._totals:
             return FUNCTIONS.empty_table()
-        summed = _summed(pa.concat_tables(self._totals).group_by("at")).sort_by("at")
+        summed = _summed(pa.concat_tables(self._totals).group_by("at", use_threads=False)).sort_by("at")
         keys = list(self._places)
         columns: dict[str, Any] = {
             "function": self.numbers,

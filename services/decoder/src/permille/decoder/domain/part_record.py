@@ -31,7 +31,9 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 FUNCTIONS = pa.schema(_COLUMNS)
 _KEY = b"permille.part"
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+# To begin with zstd costs more for each column than to write it, and threads cost more than either.
+_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class PartRecord:
         }
         schema = FUNCTIONS.with_metadata({_KEY: json.dumps(told).encode()})
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
+        with pa.ipc.new_stream(sink, schema, options=_WRITE) as writer:
             writer.write_table(self.functions.replace_schema_metadata(schema.metadata))
         return sink.getvalue().to_pybytes()
 
@@ -89,7 +91,7 @@ class PartRecord:
 def part_record(data: bytes) -> PartRecord:
     """Raises `DataLoss` for bytes that are no record."""
     try:
-        table = pa.ipc.open_stream(data).read_all()
+        table = pa.ipc.open_stream(data, options=_READ).read_all()
         told = json.loads((table.schema.metadata or {})[_KEY])
         return PartRecord(
             recording=told["recording"],
