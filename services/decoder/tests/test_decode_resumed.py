@@ -13,8 +13,8 @@ import pytest
 from permille.decoder.domain import part_decoder
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
-from permille.decoder.domain.part_rows import Part
 from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.domain.table_part import WrittenPart
 from permille.mesh.errors import Aborted, Unavailable
 from permille.mesh.store import ObjectInfo, ObjectStore
 from permille.mesh.store.folder import FolderStore
@@ -105,7 +105,7 @@ async def test_a_part_that_is_stored_as_its_decode_ends_is_removed(
     bench, task = await begun(store, tmp_path)
     storing = part_decoder.stored_part
 
-    async def ended_before(store: ObjectStore, part: Part, day: date, task: PartTask) -> TableFile:
+    async def ended_before(store: ObjectStore, part: WrittenPart, day: date, task: PartTask) -> TableFile:
         await bench.decoder.forget("s1", "operations/d1")
         return await storing(store, part, day, task)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.manifest import Clock, Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
-from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, scratch_file, stored_schema
+from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, WrittenPart, scratch_file, stored_schema
 from permille.ptcore import CallsFile
 
 _TIMES = ("start_ns", "end_ns")
@@ -79,10 +79,11 @@ class CallsPart:
         self._file.close()
         return other
 
-    def finish(self) -> tuple[BinaryIO, int, dict[str, tuple[int, int]]]:
+    def finish(self) -> WrittenPart:
         """See `TablePart`."""
         self.write_group()
         self._file.write(self._encoder.finish())
         size = self._file.tell()
         self._file.seek(0)
-        return self._file, size, dict(zip(_TIMES, self._encoder.ranges or (), strict=False))
+        ranges = dict(zip(_TIMES, self._encoder.ranges or (), strict=False))
+        return WrittenPart(self.table, self.rows, self._file, size, ranges)

@@ -25,10 +25,10 @@ from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
-from permille.decoder.domain.part_rows import Part, PartRows
+from permille.decoder.domain.part_rows import PartRows
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
-from permille.decoder.domain.table_part import IN_MEMORY
+from permille.decoder.domain.table_part import IN_MEMORY, WrittenPart
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
@@ -137,7 +137,7 @@ async def _part(task: PartTask) -> bytes:
     parts = await asyncio.to_thread(rows.finish)
     await require_wanted(store, task)
     manifest = context.archive.manifest
-    files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts if part.rows}
+    files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts}
     # A decode that ended meanwhile has removed what was there then. Without a record nobody has taken these up.
     if not await store.exists(task.begun_key):
         for table, (file,) in files.items():
@@ -282,19 +282,18 @@ async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _P
         return LostSegment(segment.index, error.message, BACKUP_KNOB)
 
 
-async def stored_part(store: ObjectStore, part: Part, day: date, task: PartTask) -> TableFile:
+async def stored_part(store: ObjectStore, part: WrittenPart, day: date, task: PartTask) -> TableFile:
     """Puts a file where the commit will look for it."""
-    file, size, ranges = await asyncio.to_thread(part.finish)
     name = f"{task.files_begin}{secrets.token_hex(8)}.parquet"
 
     async def pieces() -> AsyncIterator[bytes]:
-        while piece := await asyncio.to_thread(file.read, _CHUNK):
+        while piece := await asyncio.to_thread(part.file.read, _CHUNK):
             yield piece
 
-    with file:
-        data = file.read() if size <= IN_MEMORY else pieces()
+    with part.file:
+        data = part.file.read() if part.size_bytes <= IN_MEMORY else pieces()
         await store.put_stream(TableFile.key(part.table, day, task.session_id, name), data)
-    return TableFile(name, size, part.rows, ranges)
+    return TableFile(name, part.size_bytes, part.rows, part.ranges)
 
 
 async def require_wanted(store: ObjectStore, task: PartTask) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from permille.decoder.domain.calls_part import CallsPart, Slice
@@ -13,7 +13,7 @@ from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
 from permille.decoder.domain.segment_rows import access_columns, edge_columns, inlined_columns, loss_columns, placed
 from permille.decoder.domain.session_context import SessionContext
-from permille.decoder.domain.table_part import TablePart
+from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.ptcore import Callers, Decoded
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _GROUP_ROWS = 1 << 18
 # Calls are encoded when there are so many, which a batch of a long segment has: its columns are filled again then.
 # Those of small segments wait for others.
 _ENCODED_AT_ONCE = 1 << 15
-# A file of a table on its way into the store.
-Part: TypeAlias = TablePart | CallsPart
 
 
 class PartRows:
@@ -84,14 +82,15 @@ class PartRows:
         if self._functions.waiting >= _GROUP_ROWS:
             self._functions.settle()
 
-    def finish(self) -> list[Part]:
-        """All files, with all rows."""
+    def finish(self) -> list[WrittenPart]:
+        """A file for each table that has rows."""
         self._encode_calls()
         self._write_edges()
         self._write_of_code()
         self._functions.settle()
         calls = self._calls.rewritten(lambda rows: placed(rows, self._late)) if self._late else self._calls
-        return [calls, self._edges, self._accesses, self._inlined, self._losses]
+        parts = (calls, self._edges, self._accesses, self._inlined, self._losses)
+        return [part.finish() for part in parts if part.rows]
 
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""

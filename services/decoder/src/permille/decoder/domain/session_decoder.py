@@ -19,7 +19,7 @@ from permille.decoder.domain.part_record import PartRecord, part_record
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_merge import SessionMerge
-from permille.decoder.domain.table_part import FEW_ROWS, TablePart
+from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.workers import WorkerDied
 from permille.mesh.errors import PermilleError
@@ -239,8 +239,7 @@ class SessionDecoder:
         files = work.merge.files(table)
         if rows is not None and rows.num_rows:
             with room_in(self._folder):
-                part = TablePart(table, self._folder, packed=rows.num_rows > FEW_ROWS, footer=footer)
-                await asyncio.to_thread(part.write, dict(zip(rows.schema.names, rows.columns, strict=True)))
+                part = await asyncio.to_thread(_written, table, self._folder, rows, footer)
                 files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
         return files
 
@@ -269,6 +268,12 @@ class SessionDecoder:
             debug_folder=str(self._debug_folder),
             inlined=self._inlined,
         )
+
+
+def _written(table: str, folder: Path, rows: pa.RecordBatch, footer: dict[str, str] | None) -> WrittenPart:
+    part = TablePart(table, folder, footer)
+    part.write(dict(zip(rows.schema.names, rows.columns, strict=True)))
+    return part.finish()
 
 
 async def _each(work: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:

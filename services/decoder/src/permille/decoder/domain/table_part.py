@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -15,14 +17,14 @@ pc: Any = pyarrow.compute
 
 # Files up to so many bytes are not worth a file.
 IN_MEMORY = 8 << 20
-# To begin with zstd costs as much for each column as to write so many rows.
-FEW_ROWS = 16
+# To begin with zstd takes longer for each column than to write so many rows.
+_FEW_ROWS = 1 << 9
 # Lower ones make files a fourth larger and save next to nothing.
 COMPRESSION_LEVEL = 1
 # What grows from row to row is a third as large as differences, and twice as fast to write.
 _DIFFERENCES = {"calls": ("call", "parent", "start_ns", "end_ns")}
-# Runs of equal or small numbers, which zstd makes as small as a dictionary does, in half the time.
-_PLAIN = {"calls": ("segment", "pid", "tid", "depth", "core", "function"), "edges": ("segment",)}
+# A dictionary makes these smaller; others, but for texts, larger than zstd alone, in half as long again.
+_REPEATED = {"calls": ("line", "self_instructions", "total_instructions")}
 
 
 def stored_schema(table: str) -> pa.Schema:
@@ -35,17 +37,26 @@ def scratch_file(folder: Path) -> BinaryIO:
     return cast(BinaryIO, tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
 
 
+@dataclass(frozen=True)
+class WrittenPart:
+    """A whole file, at its beginning. `ranges`: least and greatest value of what Delta keeps statistics of."""
+
+    table: str
+    rows: int
+    file: BinaryIO
+    size_bytes: int
+    ranges: Mapping[str, tuple[int, int]]
+
+
 class TablePart:
     """A temporary file in `folder` that vanishes with the process. Each batch of rows becomes a row group.
 
-    `packed`: for no more than `FEW_ROWS` it takes longer, and the file is larger. `footer`: kept beside the rows.
+    `footer`: kept beside the rows.
     """
 
-    def __init__(self, table: str, folder: Path, *, packed: bool = True, footer: dict[str, str] | None = None) -> None:
+    def __init__(self, table: str, folder: Path, footer: dict[str, str] | None = None) -> None:
         self.table = table
-        self._packed = packed
         self._footer = footer or {}
-        self._folder = folder
         self.rows = 0
         self._file = scratch_file(folder)
         self._schema = stored_schema(table)
@@ -58,37 +69,39 @@ class TablePart:
         if not batch.num_rows:
             return
         if self._writer is None:
-            self._writer = self._open(batch.schema)
+            self._writer = self._open(batch.schema, batch.num_rows)
         self._writer.write_batch(batch)
         self.rows += batch.num_rows
         self._widen(batch)
 
-    def finish(self) -> tuple[BinaryIO, int, dict[str, tuple[int, int]]]:
-        """The file, its size, and least and greatest value of the columns that Delta keeps statistics of."""
+    def finish(self) -> WrittenPart:
+        """The file, to which nothing more can be written."""
         if self._writer is None:
-            self._writer = self._open(self._schema)
+            self._writer = self._open(self._schema, 0)
         if self._footer:
             self._writer.add_key_value_metadata(self._footer)
         self._writer.close()
         size = self._file.tell()
         self._file.seek(0)
-        return self._file, size, self._ranges
+        return WrittenPart(self.table, self.rows, self._file, size, self._ranges)
 
-    def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
-        differences = _DIFFERENCES.get(self.table, ())
-        no_dictionary = (*differences, *_PLAIN.get(self.table, ()))
+    def _open(self, schema: pa.Schema, rows: int) -> pq.ParquetWriter:
+        few = rows <= _FEW_ROWS
+        repeated = _REPEATED.get(self.table, ())
         # Its stubs know only yes and no.
-        with_dictionary: Any = [name for name in schema.names if name not in no_dictionary]
+        with_dictionary: Any = [
+            column.name for column in self._schema if pa.types.is_string(column.type) or column.name in repeated
+        ]
         return pq.ParquetWriter(
             self._file,
             schema,
-            compression="zstd" if self._packed else "none",
-            compression_level=COMPRESSION_LEVEL if self._packed else None,
+            compression="snappy" if few else "zstd",
+            compression_level=None if few else COMPRESSION_LEVEL,
             write_statistics=False,
             # Readers take the types from the table; the writer's dictionaries are its own matter.
             store_schema=False,
-            use_dictionary=with_dictionary if self._packed else False,
-            column_encoding=dict.fromkeys(differences, "DELTA_BINARY_PACKED") or None,
+            use_dictionary=with_dictionary,
+            column_encoding=dict.fromkeys(_DIFFERENCES.get(self.table, ()), "DELTA_BINARY_PACKED") or None,
         )
 
     def _widen(self, batch: pa.RecordBatch) -> None:
