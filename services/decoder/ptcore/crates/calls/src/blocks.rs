@@ -57,6 +57,12 @@ impl Blocks {
         }
     }
 
+    /// Whether the block ran before as a whole.
+    #[inline(always)]
+    pub fn knows(&self, block: &Block<'_>) -> bool {
+        self.whole.get(block.id as usize).is_some_and(|known| known.instructions == block.instructions)
+    }
+
     /// The block, which ran before as a whole, ran again so many times.
     #[inline(always)]
     pub fn add(&mut self, id: u32, count: u64) {

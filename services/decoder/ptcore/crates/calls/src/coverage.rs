@@ -77,6 +77,11 @@ impl Sink for Coverage {
     }
 
     #[inline(always)]
+    fn run<'b>(&mut self, blocks: impl Iterator<Item = Block<'b>>, _tsc: u64) {
+        blocks.for_each(|block| self.edges.count_on_path(&block));
+    }
+
+    #[inline(always)]
     fn path(&mut self, path: &Path<'_>, _tsc: u64) {
         match self.paths.get_mut(path.id as usize) {
             Some(known) if known.count != 0 => known.count += 1,

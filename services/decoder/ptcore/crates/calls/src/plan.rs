@@ -104,19 +104,10 @@ pub struct Kept {
     pub run: u32,
     first_move: u32,
     moves: u8,
-    state: State,
     /// Whether a call of the first block enters its function.
     pub is_entry: bool,
     /// Behind the path.
     pub arrival: Arrival,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    New,
-    /// Ran once.
-    Seen,
-    Tried,
 }
 
 /// Plans by the number of their path.
@@ -183,29 +174,20 @@ impl Plans {
         Some(plan.last)
     }
 
-    /// Whether the path ran often enough for a plan, and none was refused.
-    pub fn is_worth_it(&mut self, path: u32, version: u32) -> bool {
+    /// Whether no plan of the path was refused in this version.
+    pub fn may_fit(&mut self, path: u32, version: u32) -> bool {
         let index = path as usize;
         if self.plans.len() <= index {
             self.plans.resize_with(index + 1, Kept::new);
             self.tried.resize(index + 1, NO_VERSION);
         }
-        let plan = &mut self.plans[index];
-        match plan.state {
-            State::New => {
-                plan.state = State::Seen;
-                false
-            }
-            State::Seen => true,
-            State::Tried => self.tried[index] != version,
-        }
+        self.tried[index] != version
     }
 
     pub fn keep(&mut self, path: u32, version: u32, plan: Option<Plan>) {
         let Some(kept) = self.plans.get_mut(path as usize) else { return };
         kept.fits = if plan.is_some() { version } else { NO_VERSION };
         self.tried[path as usize] = version;
-        kept.state = State::Tried;
         let Some(mut plan) = plan else { return };
         let Known { function, called, entry, .. } = plan.known;
         (kept.function, kept.is_entry) = (function, entry && called == function);
@@ -293,7 +275,6 @@ impl Kept {
             run: 0,
             first_move: 0,
             moves: 0,
-            state: State::New,
             is_entry: false,
             arrival: Arrival::Jump,
         }

@@ -22,6 +22,10 @@ const FEWEST_SLOTS: usize = 1 << 12;
 /// There is room for so many from the outset.
 const FEWEST_PATHS: usize = FEWEST_SLOTS / 2;
 
+/// Bits that say which paths were asked for. Where so many were that most bits are set, paths are found when they are asked
+/// for first, as those are whose hashes are alike by chance.
+const ASKED: usize = 1 << 16;
+
 /// One block of a path. It went to where the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -84,6 +88,8 @@ pub struct Paths {
     shift: u32,
     pub steps: Vec<Step>,
     count: usize,
+    /// By the hash of a key.
+    asked: Vec<u64>,
 }
 
 /// The paths, to look them up many times.
@@ -114,7 +120,7 @@ impl<'a> Table<'a> {
     }
 }
 
-const VACANT: Entry = Entry {
+pub const VACANT: Entry = Entry {
     key: Key::NONE,
     tally: Tally::NONE,
     end: Mixed::of(SCRATCH),
@@ -136,7 +142,18 @@ impl Paths {
             shift: shift(FEWEST_SLOTS),
             steps: Vec::with_capacity(FEWEST_PATHS * 8),
             count: 0,
+            asked: vec![0; ASKED / 64],
         }
+    }
+
+    /// Whether nobody asked for the path before: most are not worth finding, as they do not come again.
+    pub fn is_new(&mut self, block: u32, lead: Lead) -> bool {
+        let hash = Key::new(Mixed::of(block), lead).hash();
+        let at = (hash >> (u32::BITS - ASKED.trailing_zeros())) as usize;
+        let (word, bit) = (&mut self.asked[at / 64], 1 << (at % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
     }
 
     /// The path from `block` on, when it is known in this view.

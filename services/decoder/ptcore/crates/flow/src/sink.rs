@@ -25,6 +25,12 @@ pub trait Sink {
 
     fn block(&mut self, block: &Block<'_>, tsc: u64);
 
+    /// Blocks one behind the other ran, whose branches went to their own targets where they are direct ones.
+    #[inline]
+    fn run<'b>(&mut self, blocks: impl Iterator<Item = Block<'b>>, tsc: u64) {
+        blocks.for_each(|block| self.block(&block, tsc));
+    }
+
     /// The blocks of a path ran. Sinks that can do better than to take its blocks one by one count it by its number.
     #[inline]
     fn path(&mut self, path: &Path<'_>, tsc: u64) {

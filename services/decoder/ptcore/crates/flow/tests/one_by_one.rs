@@ -3,7 +3,7 @@
 use crate::flow::{full, psb_plus, stream};
 use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::{griffin, timed, Sections};
-use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Sink, Statistics};
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Path, Sink, Statistics};
 use pt_packet::{writer, Packet};
 
 /// All that is told and when, by a sink that looks at times or one that does not.
@@ -37,6 +37,43 @@ impl<const TIMED: bool> Sink for Words<TIMED> {
     }
 }
 
+/// How many blocks come one by one, and how many paths.
+#[derive(Default)]
+struct Ways {
+    blocks: usize,
+    paths: usize,
+}
+
+impl Sink for Ways {
+    fn block(&mut self, _: &Block<'_>, _: u64) {
+        self.blocks += 1;
+    }
+    fn path(&mut self, _: &Path<'_>, _: u64) {
+        self.paths += 1;
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+#[test]
+fn a_path_is_found_when_it_is_asked_for_again() {
+    // je to itself.
+    let memory = Sections([(CODE, vec![0x74, 0xfe])].into());
+    let mut packets = psb_plus(Some(CODE));
+    packets.push(Packet::Tnt { bits: 0b11_1111, count: 6 });
+    packets.extend([Packet::Pad; 16]);
+    let mut flow = Flow::new(&memory);
+    let mut told = || {
+        let mut ways = Ways::default();
+        flow.decode(&stream(&packets), &Config::default(), &[], &mut ways);
+        (ways.blocks, ways.paths)
+    };
+    assert_eq!([told(), told(), told()], [(6, 0), (0, 1), (0, 1)]);
+}
+
 /// A stream and what it is decoded with.
 struct Case<'c, M> {
     memory: &'c M,
@@ -61,7 +98,7 @@ impl<M: CodeMemory> Case<'_, M> {
         let epochs: Vec<_> = (0..self.stream.len()).map(|offset| (offset, 0)).collect();
         let one_by_one = self.told::<true>(&mut Flow::new(self.memory), &epochs);
         let mut flow = Flow::new(self.memory);
-        for pass in ["cold", "warm"] {
+        for pass in ["cold", "finding paths", "warm"] {
             let hot = self.told::<true>(&mut flow, &[]);
             for (index, (one, other)) in one_by_one.0.iter().zip(&hot.0).enumerate() {
                 assert_eq!(one, other, "{what}: {pass}, {index} of {}, {:?}", one_by_one.0.len(), self.config);

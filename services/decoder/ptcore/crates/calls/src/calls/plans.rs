@@ -17,13 +17,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[cold]
     #[inline(never)]
     pub(super) fn run_anew(&mut self, path: Path<'_>) {
-        let is_worth_it = self.plans.is_worth_it(path.id, self.stack.functions.version);
-        if is_worth_it && self.make_plan(&path) {
+        let may_fit = self.plans.may_fit(path.id, self.stack.functions.version);
+        if may_fit && self.make_plan(&path) {
             return self.path(&path, self.tsc);
         }
         self.replay(path, false);
         // What was not known of its blocks before may be known now.
-        if is_worth_it {
+        if may_fit {
             self.make_plan(&path);
         }
     }
@@ -49,7 +49,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// What the path does to the stack, when that can be said beforehand.
     fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
         let known = |calls: &Self, block: &Block<'_>| {
-            calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)
+            let known = calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)?;
+            calls.blocks.knows(block).then_some(known)
         };
         let first = path.blocks().next()?;
         let mut plan = Plan::of(known(self, &first)?, &first, std::mem::take(&mut self.plans.spare));

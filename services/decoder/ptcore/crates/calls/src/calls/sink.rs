@@ -20,6 +20,17 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     }
 
     #[inline(always)]
+    fn run<'b>(&mut self, blocks: impl Iterator<Item = Block<'b>>, tsc: u64) {
+        self.pass(tsc);
+        for block in blocks {
+            self.stack.epoch = block.epoch;
+            let reached = self.reach(&block);
+            self.ran(&block, reached);
+            self.edges.count_on_path(&block);
+        }
+    }
+
+    #[inline(always)]
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
         self.stack.epoch = path.epoch();
         self.pass(tsc);

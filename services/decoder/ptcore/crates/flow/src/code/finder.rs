@@ -5,7 +5,7 @@ use crate::block::BlockKind;
 use crate::code_block::{Exit, Link, Way, SCRATCH};
 use crate::lead::{Key, Lead, Mixed};
 use crate::memory::CodeMemory;
-use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES, RETURNED};
+use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES, RETURNED, VACANT};
 use crate::tally::{Tally, MOST_STEPS};
 use crate::view::View;
 
@@ -83,7 +83,10 @@ impl CodeCache {
                 break Stop::Used;
             }
             let block = *self.block(at);
-            if self.paths.steps.len() - from_step == MOST_STEPS || at == SCRATCH {
+            if self.paths.steps.len() - from_step == MOST_STEPS {
+                return self.trace_shorter(memory, view, first, lead, left, from_step);
+            }
+            if at == SCRATCH {
                 break Stop::Other;
             }
             let indirect = match block.exit {
@@ -165,6 +168,28 @@ impl CodeCache {
         Some((entry, Rest { first: from_step as u32, steps, pushes }))
     }
 
+    /// The path up to the last of the branches that it uses, as what follows is longer than a path: nobody knows whether it has an end.
+    fn trace_shorter<M: CodeMemory>(
+        &mut self,
+        memory: &M,
+        view: View,
+        first: u32,
+        lead: Lead,
+        left: u32,
+        from_step: usize,
+    ) -> Option<(Entry, Rest)> {
+        self.paths.steps.truncate(from_step);
+        let used = if lead.told_target().is_some() { 0 } else { lead.count() - left };
+        let (entry, rest) = if used == 0 {
+            let nothing = Entry { end: Mixed::of(first), view, ..VACANT };
+            (nothing, Rest { first: from_step as u32, steps: 0, pushes: [SCRATCH; MOST_PUSHES] })
+        } else {
+            self.trace(memory, view, first, Lead::branches((lead.0 >> left).into(), used))?
+        };
+        let key = Key::new(Mixed::of(first), lead);
+        Some((Entry { key, left: left as u8, stop: Stop::Other, ..entry }, rest))
+    }
+
     /// Goes on over conditional branches, which most are, as long as the next blocks are linked.
     #[inline(always)]
     fn along_conditions(
@@ -196,7 +221,7 @@ impl CodeCache {
     }
 
     /// The block that follows on `way`; `None` when it cannot be read.
-    fn step<M: CodeMemory>(&mut self, memory: &M, view: View, from: u32, way: Way) -> Option<u32> {
+    pub fn step<M: CodeMemory>(&mut self, memory: &M, view: View, from: u32, way: Way) -> Option<u32> {
         let block = self.block(from);
         match block.linked(way, view) {
             Some(number) => Some(number),

@@ -1,5 +1,6 @@
 //! What a stream consists of almost wholly, without a detour: branches, times and targets.
 
+mod first;
 mod following;
 mod leads;
 
@@ -14,7 +15,7 @@ use crate::tally::Tally;
 use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use following::Place;
-use leads::{Halt, Leads};
+use leads::{Halt, Leads, Timed};
 use pt_packet::{Ip, OVF};
 
 /// What the paths that ran hold.
@@ -149,10 +150,14 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                 let (some, left) = place.follow(&leads.all()[followed..], &mut self.at, sums);
                 followed += some;
                 let Some(left) = left else { break None };
-                if self.is_known(left) || self.find_path(left).is_none() {
+                if self.is_known(left) {
                     break Some(left);
                 }
-                leads.all()[followed].lead = left;
+                let Timed { lead, time } = &mut leads.all()[followed];
+                *lead = self.run_for_the_first_time(left, *time);
+                if *lead == left && self.find_path(left).is_none() {
+                    break Some(left);
+                }
             };
             if let Some(left) = left {
                 *taken = before;
@@ -239,6 +244,10 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         let entry = match self.code.paths.find(self.view, self.at, lead) {
             Some(entry) => entry,
             None => {
+                let left = self.run_for_the_first_time(lead, now);
+                if left != lead {
+                    return Some((lead.count() - left.count(), Stop::Used));
+                }
                 self.find_path(lead)?;
                 self.code.paths.find(self.view, self.at, lead)?
             }
