@@ -23,6 +23,12 @@ _KEY = "permille.files"
 Named = Mapping[str, Sequence[str]]
 
 
+def session_of(file: str) -> str:
+    """Of which session a file of a table is; "" of none."""
+    match = _FILE.search(file)
+    return match[1] if match else ""
+
+
 def footer_of(files: Named) -> dict[str, str]:
     """For the file of a session's row: the names of the files of its decode in the other tables."""
     return {_KEY: json.dumps({table: names for table, names in files.items() if names})}
@@ -30,7 +36,7 @@ def footer_of(files: Named) -> dict[str, str]:
 
 def named_files(sessions: ds.Dataset, session_id: str) -> dict[str, list[str]] | None:
     """What the session's row names; None where it names nothing, as those of earlier releases. Blocking."""
-    files = [file for file in _files(sessions) if _session_of(file) == session_id]
+    files = [file for file in _files(sessions) if session_of(file) == session_id]
     if len(files) != 1:
         return None
     filesystem: Any = sessions.filesystem  # type: ignore[attr-defined]
@@ -54,7 +60,7 @@ def partial_sessions(sessions: ds.Dataset, tables: Iterable[ds.Dataset], later: 
         if session_id not in whole or (decode and whole[session_id] and decode != whole[session_id])
     }
     # A table of which the next decode has no rows does not tell that it is there already.
-    return partial | {_session_of(file) for file in set(_files(sessions)) - set(_files(later))}
+    return partial | {session_of(file) for file in set(_files(sessions)) - set(_files(later))}
 
 
 def with_files(table: str, dataset: ds.Dataset, sessions: Mapping[str, Named | None]) -> ds.Dataset:
@@ -64,7 +70,7 @@ def with_files(table: str, dataset: ds.Dataset, sessions: Mapping[str, Named | N
     kept = [
         fragment
         for fragment in dataset.get_fragments()
-        if (session_id := _session_of(fragment.path)) not in sessions
+        if (session_id := session_of(fragment.path)) not in sessions
         or (table == "sessions" and sessions[session_id] is not None)
     ]
     added = [
@@ -82,11 +88,6 @@ def _decodes(dataset: ds.Dataset) -> dict[str, str]:
 
 def _files(dataset: ds.Dataset) -> list[str]:
     return getattr(dataset, "files", [])
-
-
-def _session_of(file: str) -> str:
-    match = _FILE.search(file)
-    return match[1] if match else ""
 
 
 def _partition(file: str) -> ds.Expression:

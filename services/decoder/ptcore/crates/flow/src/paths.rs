@@ -182,6 +182,7 @@ impl Paths {
         self.slots.capacity() * size_of::<Entry>()
             + self.rests.capacity() * size_of::<Rest>()
             + self.steps.capacity() * size_of::<Step>()
+            + size_of_val(&*self.asked)
     }
 
     /// Whether it is time to begin anew.

@@ -8,6 +8,7 @@ from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+from permille.mesh.whole_sessions import session_of
 
 _log = structlog.get_logger(__name__)
 # Nobody puts one object for so long.
@@ -37,7 +38,7 @@ class StoreTidying:
         for table, keys in files.items():
             held = await self._tables.files(table) if keys else set()
             unheld |= {key for key in keys - held if not _is_of(key, running)}
-        for session_id in set(map(_session_of, unheld)):
+        for session_id in set(map(session_of, unheld)):
             unheld -= await self._tables.named_files(session_id)
         left |= unheld
         removed = left & self._found
@@ -71,10 +72,6 @@ class StoreTidying:
         except InvalidArgument:
             # Whoever put that there, it was no decode.
             return False
-
-
-def _session_of(key: str) -> str:
-    return key.partition("/session_id=")[2].partition("/")[0]
 
 
 def _is_of(key: str, running: set[str]) -> bool:

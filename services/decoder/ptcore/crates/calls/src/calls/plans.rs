@@ -33,9 +33,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(never)]
     pub(super) fn replay(&mut self, path: Path<'_>, mut reached: bool) {
         for block in path.blocks() {
-            let reached = std::mem::take(&mut reached) || self.reach(&block);
-            self.ran(&block, reached);
-            self.edges.count_on_path(&block);
+            self.run_block(&block, std::mem::take(&mut reached));
         }
     }
 

@@ -20,6 +20,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         true
     }
 
+    /// Runs a block whose branch went to its own target when it is a direct one. `is_reached`: before.
+    #[inline(always)]
+    pub(super) fn run_block(&mut self, block: &Block<'_>, is_reached: bool) {
+        let reached = is_reached || self.reach(block);
+        self.ran(block, reached);
+        self.edges.count_on_path(block);
+    }
+
     /// A block ran, which was `reached` or else passed through.
     #[inline(always)]
     pub(super) fn ran(&mut self, block: &Block<'_>, reached: bool) {

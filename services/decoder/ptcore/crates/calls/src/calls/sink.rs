@@ -24,9 +24,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.pass(tsc);
         for block in blocks {
             self.stack.epoch = block.epoch;
-            let reached = self.reach(&block);
-            self.ran(&block, reached);
-            self.edges.count_on_path(&block);
+            self.run_block(&block, false);
         }
     }
 
