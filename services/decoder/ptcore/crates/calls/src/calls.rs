@@ -11,6 +11,7 @@ mod stitching;
 use crate::arrival::{Arrival, Left};
 use crate::blocks::{BlockCount, Blocks};
 use crate::edges::Edges;
+use crate::extents::Extents;
 use crate::fragment::Knew;
 use crate::functions::FunctionKey;
 use crate::known::{Known, FEWEST_BLOCKS};
@@ -32,6 +33,7 @@ pub struct Calls<S, O = Kept> {
     /// By cached block: where it starts in its space's own addresses; `u64::MAX`: not asked yet.
     starts: Vec<u64>,
     members: Members,
+    extents: Extents,
     plans: Plans,
     arrival: Arrival,
     left: Option<Left>,
@@ -78,6 +80,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             known: Vec::with_capacity(FEWEST_BLOCKS),
             starts: Vec::new(),
             members: Members::default(),
+            extents: Extents::default(),
             plans: Plans::of(0),
             arrival: Arrival::Begin,
             left: None,
@@ -159,6 +162,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.known.capacity() * size_of::<Known>()
             + self.starts.capacity() * size_of::<u64>()
             + self.members.memory()
+            + self.extents.memory()
             + self.edges.memory()
             + self.blocks.memory()
             + self.plans.memory()

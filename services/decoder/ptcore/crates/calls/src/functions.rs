@@ -2,6 +2,7 @@
 
 use pt_image::{Place, Role};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 /// A function that ran, with its sums over all calls.
 #[derive(Clone, Debug)]
@@ -223,6 +224,18 @@ impl Functions {
     fn nearest(&self, space: u32, first: u64, own: u64) -> Option<(u64, Found)> {
         let (&start, &found) = self.found.get(&space)?.range(..=own).next_back()?;
         (first <= start).then_some((start, found))
+    }
+
+    /// Up to where all is in the function at `address`.
+    pub fn end(&self, place: &Place, address: u64) -> u64 {
+        let behind = (Bound::Excluded(address.wrapping_sub(place.bias)), Bound::Unbounded);
+        match (place.function, self.found.get(&place.space)) {
+            (None, Some(found)) => {
+                let next = found.range(behind).next();
+                next.map_or(place.end, |(start, _)| start.wrapping_add(place.bias).min(place.end))
+            }
+            _ => place.end,
+        }
     }
 
     /// Forgets what is known of code that nothing divides.

@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod coverage;
 mod edges;
+mod extents;
 mod found;
 mod fragment;
 mod functions;

@@ -9,7 +9,8 @@ pub struct Place {
     pub space: u32,
     /// The function in the space; `None` where nothing says how the code is divided.
     pub function: Option<u32>,
-    /// Where the stretch of code around the address that belongs to the function (or to none) begins and ends.
+    /// Where the stretch of code around the address that belongs to the function (or to none) begins and ends. A function is
+    /// entered nowhere behind the begin, and up to the end the same is known of every address.
     pub start: u64,
     pub end: u64,
     /// Subtracted from an address it gives the address in the binary's own address space.

@@ -88,6 +88,20 @@ fn code_that_reaches_out_of_the_file_has_its_names_inside_alone() {
 }
 
 #[test]
+fn a_function_goes_no_further_than_what_was_mapped() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let program = program();
+    let mut image = mapped(&program);
+    let victim = BASE + program.victim;
+    image.missing(2, victim + 4, 0x1000, "/bin/other", "the file is gone").unwrap();
+    let (before, behind) = (image.place(2, victim), image.place(2, victim + 4));
+    assert_eq!((before.start, before.end), (victim, victim + 4));
+    assert_ne!(before.space, behind.space);
+}
+
+#[test]
 fn code_where_the_file_is_gone_has_no_name() {
     if !have(&[GCC]) {
         return;

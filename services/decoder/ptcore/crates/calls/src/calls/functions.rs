@@ -2,6 +2,7 @@
 
 use super::Calls;
 use crate::arrival::Arrival;
+use crate::extents::Extent;
 use crate::functions::{Entered, News};
 use crate::known::{Known, UNKNOWN};
 use crate::output::Output;
@@ -21,6 +22,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     fn forget_divided(&mut self) {
         if let Some((divided, from)) = self.stack.functions.changed.take() {
             self.members.take(divided, from, |id| self.known[id as usize] = UNKNOWN);
+            self.extents.cut(divided, from);
         }
     }
 
@@ -37,14 +39,32 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn know_only(&mut self, news: &[News]) {
         self.stack.functions.forget();
         self.members.take_all(|id| self.known[id as usize] = UNKNOWN);
+        self.extents.clear();
         self.learn(news);
+    }
+
+    /// The same for what nobody called, which mostly is in the function that runs.
+    fn look_around(&mut self, address: u64) -> (Entered, bool) {
+        let epoch = self.stack.epoch;
+        if let Some(function) = self.stack.function() {
+            if let Some(extent) = self.extents.around(function, epoch, address) {
+                return (Entered { function, entry: false }, extent.is_named);
+            }
+        }
+        let place = self.symbols.place(epoch, address);
+        let entered = self.stack.functions.at(&place, address, false);
+        self.forget_divided();
+        let is_named = place.function.is_some();
+        let addresses = address.saturating_add(entered.entry.into())..self.stack.functions.end(&place, address);
+        self.extents.put(entered.function, Extent { epoch, addresses, is_named });
+        (entered, is_named)
     }
 
     #[cold]
     #[inline(never)]
     fn get_to_know(&mut self, id: u32, start: u64) -> Known {
         let called = self.arrival == Arrival::Call;
-        let (entered, divided) = self.look_up(start, called);
+        let (entered, divided) = if called { self.look_up(start, true) } else { self.look_around(start) };
         let named = if called || divided { entered.function } else { u32::MAX };
         let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };

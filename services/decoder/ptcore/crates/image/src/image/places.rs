@@ -35,7 +35,8 @@ impl Symbols for Image {
         let bias = address.wrapping_sub(own);
         let found = binary.find(own);
         let function = found.function.map(|number| binary.function(number));
-        let (mut first, mut last) = (found.start.wrapping_add(bias), found.end.wrapping_add(bias));
+        // Behind its mapping other code may stand than the file's.
+        let (mut first, mut last) = (found.start.wrapping_add(bias), found.end.wrapping_add(bias).min(end));
         // Names of generated code say nothing of what else stands around it.
         if let (true, None, Content::Code { address, bytes, .. }) = (*space == self.generated.space, function, content)
         {
