@@ -1,6 +1,6 @@
 //! Paths are a shortcut: whatever is known of a stream through them is what its blocks one by one say.
 
-use crate::functions::Functions;
+use crate::functions::{Functions, OneByOne};
 use crate::support;
 use pt_calls::{BlockCount, Calls, Coverage, FunctionKey, Trace};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink, Statistics};
@@ -65,7 +65,7 @@ fn calls_edges_and_totals_are_those_of_the_blocks() {
         {
             let symbols = Functions { divided };
             let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
-            let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(symbols));
+            let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(OneByOne(symbols)));
             // Cold, then with paths of which plans exist.
             for pass in 0..3 {
                 let counts = flow.decode(&stream, &Config::default(), &[], &mut calls);
@@ -94,7 +94,7 @@ fn a_damaged_stream_is_the_same_through_both() {
         let stream = griffin.streams.values().next().unwrap();
         let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
         let symbols = Functions { divided: true };
-        let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(symbols));
+        let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(OneByOne(symbols)));
         for round in 0..12 {
             let mut damaged = stream.clone();
             let at = (round * 2 + 1) * damaged.len() / 25;

@@ -33,3 +33,16 @@ impl Symbols for Functions {
         (self.divided && pad >> 3 & 1 == 0).then_some((pad ^ returns_to) >> 4 & 1 == 0)
     }
 }
+
+/// The same, but nothing is said of any other address than the one that is asked for.
+pub struct OneByOne(pub Functions);
+
+impl Symbols for OneByOne {
+    fn place(&self, epoch: u32, address: u64) -> Place {
+        Place { end: address + 1, ..self.0.place(epoch, address) }
+    }
+
+    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+        self.0.catches(epoch, pad, returns_to)
+    }
+}
