@@ -4,7 +4,7 @@ use super::arrivals::plain;
 use super::Calls;
 use crate::arrival::Arrival;
 use crate::functions::Entered;
-use crate::known::of;
+use crate::known::{of, Known};
 use crate::output::Output;
 use crate::plan::{Move, Plan};
 use crate::records::TAIL_CALL;
@@ -46,18 +46,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// What the path does to the stack, when that can be said beforehand.
     fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
-        let known = |calls: &Self, block: &Block<'_>| {
-            let known = calls.known.get(block.id as usize).copied().filter(|known| known.function != u32::MAX)?;
-            calls.blocks.knows(block).then_some(known)
-        };
         let first = path.blocks().next()?;
-        let mut plan = Plan::of(known(self, &first)?, &first, std::mem::take(&mut self.plans.spare));
+        let mut plan = Plan::of(self.known_wholly(&first)?, &first, std::mem::take(&mut self.plans.spare));
         let mut arrival = None;
         let mut open = std::mem::take(&mut plan.lists.open);
-        open.push((plan.known.function, 0));
+        let (mut function, mut returns_to) = (plan.known.function, 0);
         let mut run = 0;
         for block in path.blocks() {
-            let known = known(self, &block)?;
+            let known = self.known_wholly(&block)?;
+            let goes_on = arrival == Some(Arrival::Jump) && known.function == function;
             if known.stub {
                 if !arrival.is_some_and(Arrival::passes) || block.kind == BlockKind::Return {
                     return None;
@@ -66,30 +63,30 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 plan.lists.push(block.id, self.edges.slot_on_path(&block));
                 continue;
             }
-            let &(function, returns_to) = open.last()?;
-            match arrival {
-                None => {}
-                Some(Arrival::Jump) if known.function == function => {}
-                Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
-                    let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
-                    plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
-                    *open.last_mut()? = (known.function, returns_to);
-                }
-                Some(Arrival::Call) if known.called != u32::MAX => {
-                    let returns_to = plan.end;
-                    if !known.entry && known.called == function {
-                        return None;
+            if !goes_on {
+                match arrival {
+                    None => {}
+                    Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
+                        let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
+                        plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                        function = known.function;
                     }
-                    let entered = Entered { function: known.called, entry: known.entry };
-                    let entry = Entry { returns_to, ..plain(entered, plan.last, block.start) };
-                    plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
-                    open.push((known.called, returns_to));
+                    Some(Arrival::Call) if known.called != u32::MAX => {
+                        if !known.entry && known.called == function {
+                            return None;
+                        }
+                        open.push((function, returns_to));
+                        (function, returns_to) = (known.called, plan.end);
+                        let entered = Entered { function, entry: known.entry };
+                        let entry = Entry { returns_to, ..plain(entered, plan.last, block.start) };
+                        plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                    }
+                    Some(Arrival::Return) if returns_to == block.start => {
+                        plan.lists.moves.push(Move::pop(std::mem::take(&mut run)));
+                        (function, returns_to) = open.pop()?;
+                    }
+                    _ => return None,
                 }
-                Some(Arrival::Return) if open.len() > 1 && returns_to == block.start => {
-                    plan.lists.moves.push(Move::pop(std::mem::take(&mut run)));
-                    open.pop();
-                }
-                _ => return None,
             }
             run += block.instructions;
             (plan.last, plan.end) = (block.last, block.end);
@@ -103,5 +100,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         (plan.run, plan.arrival) = (run, arrival?);
         plan.lists.open = open;
         Some(plan)
+    }
+
+    /// What is known of a block that ran before as a whole.
+    #[inline(always)]
+    fn known_wholly(&self, block: &Block<'_>) -> Option<Known> {
+        let known = self.known.get(block.id as usize)?;
+        (known.function != u32::MAX && self.blocks.knows(block)).then_some(*known)
     }
 }
