@@ -67,7 +67,7 @@ fn calls_edges_and_totals_are_those_of_the_blocks() {
             let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
             let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(OneByOne(symbols)));
             // Cold, then with paths of which plans exist.
-            for pass in 0..3 {
+            for pass in 0..4 {
                 let counts = flow.decode(&stream, &Config::default(), &[], &mut calls);
                 let ran = calls.blocks();
                 let paths = (counts, calls.finish());

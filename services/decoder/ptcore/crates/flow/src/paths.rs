@@ -22,8 +22,8 @@ const FEWEST_SLOTS: usize = 1 << 12;
 /// There is room for so many from the outset.
 const FEWEST_PATHS: usize = FEWEST_SLOTS / 2;
 
-/// Bits that say which paths were asked for. Where so many were that most bits are set, paths are found when they are asked
-/// for first, as those are whose hashes are alike by chance.
+/// Counts of two bits that say how often paths were asked for. Where so many were that most counts are full, paths are found when
+/// they are asked for first, as those are whose hashes are alike by chance.
 const ASKED: usize = 1 << 16;
 
 /// One block of a path. It went to where the next one starts.
@@ -142,18 +142,18 @@ impl Paths {
             shift: shift(FEWEST_SLOTS),
             steps: Vec::with_capacity(FEWEST_PATHS * 8),
             count: 0,
-            asked: vec![0; ASKED / 64],
+            asked: vec![0; ASKED / 32],
         }
     }
 
-    /// Whether nobody asked for the path before: most are not worth finding, as they do not come again.
-    pub fn is_new(&mut self, block: u32, lead: Lead) -> bool {
+    /// Whether the path was not asked for twice before: most are not worth finding, as they hardly come again.
+    pub fn is_rare(&mut self, block: u32, lead: Lead) -> bool {
         let hash = Key::new(Mixed::of(block), lead).hash();
         let at = (hash >> (u32::BITS - ASKED.trailing_zeros())) as usize;
-        let (word, bit) = (&mut self.asked[at / 64], 1 << (at % 64));
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
+        let (word, shift) = (&mut self.asked[at / 32], at % 32 * 2);
+        let is_rare = *word >> shift & 3 < 2;
+        *word += u64::from(is_rare) << shift;
+        is_rare
     }
 
     /// The path from `block` on, when it is known in this view.

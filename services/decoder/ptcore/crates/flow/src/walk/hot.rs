@@ -1,8 +1,8 @@
 //! What a stream consists of almost wholly, without a detour: branches, times and targets.
 
-mod first;
 mod following;
 mod leads;
+mod rare;
 
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
@@ -154,7 +154,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                     break Some(left);
                 }
                 let Timed { lead, time } = &mut leads.all()[followed];
-                *lead = self.run_for_the_first_time(left, *time);
+                *lead = self.run_while_rare(left, *time);
                 if *lead == left && self.find_path(left).is_none() {
                     break Some(left);
                 }
@@ -244,7 +244,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         let entry = match self.code.paths.find(self.view, self.at, lead) {
             Some(entry) => entry,
             None => {
-                let left = self.run_for_the_first_time(lead, now);
+                let left = self.run_while_rare(lead, now);
                 if left != lead {
                     return Some((lead.count() - left.count(), Stop::Used));
                 }

@@ -1,4 +1,4 @@
-//! Along leads that nobody followed before: block by block, as most of them do not come again.
+//! Along leads that hardly came before: block by block, as most of them do not come again.
 
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
@@ -10,12 +10,12 @@ use crate::{BlockKind, CodeMemory, Sink};
 use std::iter;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    /// Runs the blocks that the lead leads through, up to what a path cannot go over, if it was not asked for before; returns
-    /// what is left of it.
+    /// Runs the blocks that the lead leads through, up to what a path cannot go over, if it hardly came before; returns what is
+    /// left of it.
     #[cold]
     #[inline(never)]
-    pub(super) fn run_for_the_first_time(&mut self, lead: Lead, now: u64) -> Lead {
-        if !self.code.paths.is_new(self.at, lead) {
+    pub(super) fn run_while_rare(&mut self, lead: Lead, now: u64) -> Lead {
+        if !self.code.paths.is_rare(self.at, lead) {
             return lead;
         }
         let is_told = lead.told_target().is_some();
