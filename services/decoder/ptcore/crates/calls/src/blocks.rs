@@ -57,6 +57,11 @@ impl Blocks {
         }
     }
 
+    /// By number: those that ran as a whole, with others that are shorter than the block of that number.
+    pub fn whole(&mut self) -> &mut [BlockCount] {
+        &mut self.whole
+    }
+
     /// Whether the block ran before as a whole.
     #[inline(always)]
     pub fn knows(&self, block: &Block<'_>) -> bool {

@@ -138,6 +138,11 @@ impl Edges {
         }
     }
 
+    /// By cached block: the slots of its direct branch when it is taken and when it is not, or what is no slot. And counts by slot.
+    pub fn direct(&mut self) -> (&[[u32; 2]], &mut [u64]) {
+        (&self.direct, &mut self.counts)
+    }
+
     /// The slot of a direct branch, or `NONE` where there is none yet.
     #[inline(always)]
     fn direct_slot(&self, block: &Block<'_>) -> Option<u32> {

@@ -1,6 +1,7 @@
 //! What the flow layer tells.
 
 use crate::block::Block;
+use crate::cond_branches::CondBranches;
 use crate::path::Path;
 use crate::{Loss, Notice};
 
@@ -25,10 +26,18 @@ pub trait Sink {
 
     fn block(&mut self, block: &Block<'_>, tsc: u64);
 
-    /// Blocks one behind the other ran, whose branches went to their own targets where they are direct ones.
+    /// A block ran whose branch went to its own target where it is a direct one.
     #[inline]
-    fn run<'b>(&mut self, blocks: impl Iterator<Item = Block<'b>>, tsc: u64) {
-        blocks.for_each(|block| self.block(&block, tsc));
+    fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        self.block(block, tsc);
+    }
+
+    /// Conditional branches ran one behind the other: all that are told.
+    #[inline]
+    fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        while let Some(branch) = branches.next() {
+            self.run(&branches.block(branch), tsc);
+        }
     }
 
     /// The blocks of a path ran. Sinks that can do better than to take its blocks one by one count it by its number.

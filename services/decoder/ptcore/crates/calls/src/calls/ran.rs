@@ -3,7 +3,7 @@
 use super::Calls;
 use crate::arrival::Arrival;
 use crate::output::Output;
-use pt_flow::{Block, BlockKind};
+use pt_flow::{Block, BlockKind, CondBranch, CondBranches};
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -18,6 +18,37 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.arrive(block.start, block.id, known);
         }
         true
+    }
+
+    /// Runs conditional branches as long as they are in the function that runs and ran before; returns the first one that is
+    /// otherwise, to be run.
+    #[inline(always)]
+    pub(super) fn run_within(&mut self, branches: &mut CondBranches<'_>) -> Option<CondBranch> {
+        let Some(function) = self.stack.function().filter(|_| self.arrival.is_jump()) else { return branches.next() };
+        let (known, whole) = (&self.known[..], self.blocks.whole());
+        let (direct, counts) = self.edges.direct();
+        let (mut ran, mut last) = (0, None);
+        let other = loop {
+            let Some(one) = branches.next() else { break None };
+            let id = one.id as usize;
+            let (Some(known), Some(whole), Some(slots)) = (known.get(id), whole.get_mut(id), direct.get(id)) else {
+                break Some(one);
+            };
+            let Some(count) = counts.get_mut(slots[usize::from(!one.taken)] as usize) else { break Some(one) };
+            if known.function != function || whole.instructions != one.instructions {
+                break Some(one);
+            }
+            *count = count.wrapping_add(1);
+            whole.count = whole.count.wrapping_add(1);
+            ran += one.instructions;
+            last = Some(one);
+        };
+        if let Some(last) = last {
+            let block = branches.block(last);
+            self.stack.run(ran);
+            (self.last, self.end, self.arrival) = (block.last, block.end, Arrival::Jump);
+        }
+        other
     }
 
     /// Runs a block whose branch went to its own target when it is a direct one. `is_reached`: before.

@@ -4,7 +4,7 @@ use super::Calls;
 use crate::arrival::{Arrival, Left};
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
-use pt_flow::{Block, DisableKind, Loss, Path, Sink};
+use pt_flow::{Block, CondBranches, DisableKind, Loss, Path, Sink};
 use pt_image::Symbols;
 
 impl<S: Symbols, O: Output> Sink for Calls<S, O> {
@@ -20,11 +20,18 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     }
 
     #[inline(always)]
-    fn run<'b>(&mut self, blocks: impl Iterator<Item = Block<'b>>, tsc: u64) {
+    fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        self.stack.epoch = block.epoch;
         self.pass(tsc);
-        for block in blocks {
-            self.stack.epoch = block.epoch;
-            self.run_block(&block, false);
+        self.run_block(block, false);
+    }
+
+    #[inline(always)]
+    fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        self.stack.epoch = branches.epoch();
+        self.pass(tsc);
+        while let Some(other) = self.run_within(branches) {
+            self.run_block(&branches.block(other), false);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
+use crate::cond_branches::CondBranches;
 use crate::lead::Lead;
 use crate::path::told;
 use crate::returns::Open;
 use crate::tally::MOST_STEPS;
 use crate::{BlockKind, CodeMemory, Sink};
-use std::iter;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Runs the blocks that the lead leads through, up to what a path cannot go over, if it hardly came before; returns what is
@@ -48,26 +48,15 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
-    /// Goes on over conditional branches, which most are, as long as the next blocks are linked; returns how many are left.
+    /// Goes on over conditional branches, which most are; returns how many are left.
     #[inline(always)]
-    fn run_conditions(&mut self, lead: Lead, branches: u32, now: u64) -> u32 {
-        const KINDS: [BlockKind; 2] = [BlockKind::CondNotTaken, BlockKind::CondTaken];
-        let (mut left, mut instructions, mut at) = (branches, 0, self.at);
-        let (code, epoch, view) = (&*self.code, self.epoch, self.view);
-        let blocks = iter::from_fn(|| {
-            let taken = usize::from(left != 0 && lead.taken(left));
-            let block = code.block(at);
-            let link = block.links[taken];
-            if left == 0 || block.exit != Exit::Cond || link.view != view || link.number == SCRATCH {
-                return None;
-            }
-            instructions += u64::from(block.instructions);
-            (at, left) = (link.number, left - 1);
-            Some(told(code, block, KINDS[taken], if taken == 0 { block.end } else { block.target }, epoch))
-        });
-        self.sink.run(blocks, now);
+    fn run_conditions(&mut self, lead: Lead, count: u32, now: u64) -> u32 {
+        let (code, view) = (&*self.code, self.view);
+        let mut branches = CondBranches { code, view, lead, at: self.at, left: count, instructions: 0 };
+        self.sink.cond_branches(&mut branches, now);
+        let CondBranches { at, left, instructions, .. } = branches;
+        let used = u64::from(count - left);
         self.at = at;
-        let used = u64::from(branches - left);
         self.statistics.instructions += instructions;
         self.statistics.conditional_branches += used;
         self.events.tnt_bits += used;
@@ -141,7 +130,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             _ => {}
         }
-        self.sink.run(iter::once(told(code, block, kind, code.block(next).start, self.epoch)), now);
+        self.sink.run(&told(code, block, kind, code.block(next).start, self.epoch), now);
         self.at = next;
     }
 }

@@ -1,0 +1,68 @@
+//! Conditional branches one behind the other, as sinks are told.
+
+use crate::block::{Block, BlockKind};
+use crate::code::CodeCache;
+use crate::code_block::{Exit, SCRATCH};
+use crate::lead::Lead;
+use crate::path::told;
+use crate::view::View;
+
+/// Blocks that end with conditional branches, as long as the next ones are linked.
+pub struct CondBranches<'a> {
+    pub(crate) code: &'a CodeCache,
+    pub(crate) view: View,
+    pub(crate) lead: Lead,
+    /// The next block, and how many branches of the lead are left.
+    pub(crate) at: u32,
+    pub(crate) left: u32,
+    /// Instructions of those that were told.
+    pub(crate) instructions: u64,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub struct CondBranch {
+    /// The cached block.
+    pub id: u32,
+    pub taken: bool,
+    pub instructions: u32,
+}
+
+impl<'a> CondBranches<'a> {
+    /// The code image that they were found in.
+    pub fn epoch(&self) -> u32 {
+        self.view.epoch()
+    }
+
+    /// The block that was told.
+    #[inline(always)]
+    pub fn block(&self, branch: CondBranch) -> Block<'a> {
+        let block = self.code.block(branch.id);
+        let (kind, target) = match branch.taken {
+            true => (BlockKind::CondTaken, block.target),
+            false => (BlockKind::CondNotTaken, block.end),
+        };
+        told(self.code, block, kind, target, self.epoch())
+    }
+}
+
+impl Iterator for CondBranches<'_> {
+    type Item = CondBranch;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<CondBranch> {
+        if self.left == 0 {
+            return None;
+        }
+        let block = self.code.block(self.at);
+        let taken = self.lead.taken(self.left);
+        let link = block.links[usize::from(taken)];
+        if block.exit != Exit::Cond || link.view != self.view || link.number == SCRATCH {
+            return None;
+        }
+        let branch = CondBranch { id: self.at, taken, instructions: block.instructions.into() };
+        (self.at, self.left) = (link.number, self.left - 1);
+        self.instructions += u64::from(block.instructions);
+        Some(branch)
+    }
+}
