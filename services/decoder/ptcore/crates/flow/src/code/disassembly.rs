@@ -65,13 +65,13 @@ fn decode_known(bytes: &[u8], from: usize, most: usize, block: &mut CodeBlock, l
     while room > 0 {
         let Some(known) = bytes.get(at..).and_then(predecode) else { break };
         last = at;
-        at += usize::from(known.length);
-        lengths.push(known.length);
+        at += known.length;
+        lengths.push(known.length as u8);
         room -= 1;
         if known.exit != Exit::Linear {
             block.exit = known.exit;
             if matches!(known.exit, Exit::Cond | Exit::Jump | Exit::Call) {
-                block.target = first.wrapping_add((at - from) as u64).wrapping_add_signed(known.displacement.into());
+                block.target = first.wrapping_add((at - from) as u64).wrapping_add_signed(known.displacement);
             }
             break;
         }

@@ -6,11 +6,11 @@ use crate::code_block::Exit;
 /// An instruction that is valid and has no [`Mark`](crate::code_block::Mark).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predecoded {
-    /// 1 to 15 bytes.
-    pub length: u8,
+    /// 1 to 15 bytes. A word, like the displacement: smaller ones would be packed for each instruction, and unpacked.
+    pub length: usize,
     pub exit: Exit,
     /// From its end to the target of a direct branch; else 0.
-    pub displacement: i32,
+    pub displacement: i64,
 }
 
 /// More bytes than the longest instruction has.
@@ -31,7 +31,7 @@ pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
 #[inline(never)]
 fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
     let (prefixes, mandatory) = prefixes(window).filter(|&(prefixes, _)| prefixes != 0)?;
-    behind_prefixes(window, prefixes, mandatory).filter(|known| usize::from(known.length) <= LONGEST)
+    behind_prefixes(window, prefixes, mandatory).filter(|known| known.length <= LONGEST)
 }
 
 /// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
@@ -63,7 +63,7 @@ fn behind_prefixes(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory)
     let has_none = (opcode & 0xfe == GROUP3) & (map == 0) & (reg > 1);
     let immediate = usize::from(!has_none) * form.immediate(size);
     let length = prefixes + has_rex + two_bytes + 1 + operands + immediate;
-    let linear = Predecoded { length: length as u8, exit: Exit::Linear, displacement: 0 };
+    let linear = Predecoded { length, exit: Exit::Linear, displacement: 0 };
     if form.exit == Exit::Linear {
         return Some(linear);
     }
@@ -79,7 +79,7 @@ fn behind_prefixes(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory)
         },
         Exit::Return => Predecoded { exit: Exit::Return, ..linear },
         exit if immediate == 1 => Predecoded { exit, displacement: (modrm as i8).into(), ..linear },
-        exit => Predecoded { exit, displacement: (word >> 8) as i32, ..linear },
+        exit => Predecoded { exit, displacement: ((word >> 8) as i32).into(), ..linear },
     })
 }
 

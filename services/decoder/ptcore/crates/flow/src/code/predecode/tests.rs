@@ -14,7 +14,7 @@ fn reference(bytes: &[u8]) -> Option<Predecoded> {
     let exit = exit(&instruction);
     let direct = matches!(exit, Exit::Cond | Exit::Jump | Exit::Call);
     let distance = if direct { instruction.near_branch_target().wrapping_sub(instruction.next_ip()) as i64 } else { 0 };
-    Some(Predecoded { length: instruction.len() as u8, exit, displacement: distance.try_into().unwrap() })
+    Some(Predecoded { length: instruction.len(), exit, displacement: distance })
 }
 
 /// Whether there is an answer. It must be the reference's.
