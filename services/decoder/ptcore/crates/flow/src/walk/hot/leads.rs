@@ -178,8 +178,9 @@ impl Leads {
                     packets += 1;
                     rest = &rest[2..];
                 } else if first == 0 {
-                    packets += 1;
-                    rest = &rest[1..];
+                    let pads = rest.first_chunk().map_or(1, |next| u64::from_le_bytes(*next).trailing_zeros() / 8);
+                    packets += u64::from(pads);
+                    rest = &rest[pads as usize..];
                 } else if first & 3 != 3 {
                     break Halt::Packet;
                 }
