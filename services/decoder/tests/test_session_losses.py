@@ -18,6 +18,7 @@ from permille.decoder.domain.segment_pool import SegmentPool
 from permille.mesh.errors import Code, DataLoss, PermilleError
 from permille.mesh.store import ObjectStore
 
+from .conftest import sha256
 from .decode_bench import Bench, StoreSession
 
 
@@ -55,6 +56,27 @@ async def test_a_damaged_segment_is_a_loss_and_the_rest_is_decoded(
     assert loss["knob"]
     segments = await bench.rows("segments")
     assert [(row["errors"], row["lost_bytes"]) for row in segments] == [(1, len(program.packets())), (0, 0)]
+
+
+@pytest.mark.parametrize("tells_its_size", [True, False])
+@pytest.mark.parametrize(
+    ("times", "said"), [(0, 1), (1, 2), (3, 1), (100_000, 1), (1, 1_000_000), (1_200_000, 600_000)]
+)
+async def test_a_segment_of_another_length_than_the_manifest_says_is_a_loss(  # noqa: PLR0917
+    bench: Bench, store_session: StoreSession, program: Any, tells_its_size: bool, times: int, said: int
+) -> None:
+    manifest = await store_session()
+    first, packets = manifest["segments"][0], program.packets()
+    content = bytes(len(packets) * times)
+    packed = zstandard.ZstdCompressor(write_content_size=tells_its_size).compress(content)
+    first |= {"size_bytes": said * len(packets), "sha256": sha256(content), "stored_sha256": sha256(packed)}
+    await bench.store.put_stream(first["key"], packed)
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.calls, decoded.lost_bytes) == (12, 4, said * len(packets))
+    (loss,) = await bench.rows("losses")
+    assert (loss["segment"], loss["size_bytes"]) == (0, said * len(packets))
+    assert first["key"] in loss["reason"] and "that the manifest says" in loss["reason"] and loss["knob"]
 
 
 async def test_a_segment_that_no_object_can_be_is_a_loss(

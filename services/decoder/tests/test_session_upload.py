@@ -94,7 +94,7 @@ async def test_an_upload_is_a_session_that_is_listed(store: ObjectStore, etcd: E
     assert first.stored_sha256 == second.stored_sha256 == info.sha256
     assert first.stored_bytes + second.stored_bytes == size == stored.stored_bytes
     assert first.stored_bytes > second.stored_bytes
-    assert await archive.segment_bytes(second) == packets
+    assert await archive.segments_bytes([first, second]) == packets
     assert await archive.maps() == {7: []}
     record = await etcd.get(f"/permille/v1/{NAME}")
     assert record is not None

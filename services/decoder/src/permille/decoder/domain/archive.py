@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -17,6 +17,10 @@ from permille.mesh.store import ObjectStore
 
 # What is as small as that is unpacked faster than a thread is asked to.
 _AT_ONCE = 1 << 18
+# So much at a time, which becomes 32 MiB at most: what is larger than the manifest says is not unpacked to its end.
+_SLICE = 1 << 10
+# An import puts packets of its own behind a piece of a stream, which stop the flow there.
+_MOST_ADDED = 64
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,21 @@ class SessionArchive:
             archive.manifest = divided(archive.manifest, await archive._switches_or_none())
         return archive
 
-    async def fetch_segment(self, segment: Segment, to: BinaryIO) -> None:
-        """Writes the raw packets. Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded."""
-        await self._fetch(segment.key, segment.sha256, to, stored=segment.stored_sha256)
+    async def fetch_segments(self, stream: Sequence[Segment], to: BinaryIO) -> None:
+        """Writes the raw packets of the segments of one object.
 
-    async def segment_bytes(self, segment: Segment) -> bytes:
-        """The raw packets of a segment that memory has room for. Raises as `fetch_segment`."""
-        packed = await self._store.get(segment.key, sha256=segment.stored_sha256)
-        if segment.size_bytes <= _AT_ONCE:
-            return _unpacked(segment, packed)
-        return await asyncio.to_thread(_unpacked, segment, packed)
+        Raises `DataLoss` or `NotFound` when they cannot be had as they were recorded.
+        """
+        first = stream[0]
+        await self._fetch(first.key, first.sha256, to, stored=first.stored_sha256, sizes=self._sizes(stream))
+
+    async def segments_bytes(self, stream: Sequence[Segment]) -> bytes:
+        """The raw packets of the segments of one object that memory has room for. Raises as `fetch_segments`."""
+        first, sizes = stream[0], self._sizes(stream)
+        packed = await self._store.get(first.key, sha256=first.stored_sha256)
+        if sizes[-1] <= _AT_ONCE:
+            return _unpacked(first, packed, sizes)
+        return await asyncio.to_thread(_unpacked, first, packed, sizes)
 
     async def fetch_code(self, to: BinaryIO) -> None:
         """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
@@ -108,58 +117,98 @@ class SessionArchive:
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(key, f"it is no list of mappings: {error!r}") from None
 
+    def _sizes(self, stream: Sequence[Segment]) -> range:
+        """How many bytes of packets the object may have."""
+        told = sum(segment.size_bytes for segment in stream)
+        return range(told, told + 1 + (_MOST_ADDED if self.manifest.imported else 0))
+
     async def _small(self, file: StoredFile) -> bytes:
         data = await self._store.get(file.key)
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise _damaged(file.key, "its SHA-256 is not the manifest's")
         return data
 
-    async def _fetch(self, key: str, sha256: str, to: BinaryIO, *, stored: str = "") -> None:
-        digest = hashlib.sha256()
-        async for piece in decompressed(self._store, key, sha256=stored):
+    async def _fetch(
+        self, key: str, sha256: str, to: BinaryIO, *, stored: str = "", sizes: range | None = None
+    ) -> None:
+        digest, size = hashlib.sha256(), 0
+        async for piece in decompressed(self._store, key, sha256=stored, most=sizes[-1] if sizes else None):
             if not stored:
                 digest.update(piece)
             await asyncio.to_thread(to.write, piece)
+            size += len(piece)
         await asyncio.to_thread(to.flush)
+        if sizes is not None:
+            _require_size(key, size, sizes)
         if not stored and digest.hexdigest() != sha256:
             raise _damaged(key, "the SHA-256 of its content is not the manifest's")
 
 
-async def decompressed(store: ObjectStore, key: str, *, sha256: str = "") -> AsyncIterator[bytes]:
+async def decompressed(
+    store: ObjectStore, key: str, *, sha256: str = "", most: int | None = None
+) -> AsyncIterator[bytes]:
     """The content of an object compressed with zstd, in pieces. Raises `DataLoss` when it is none or is cut off.
 
-    `sha256`: see `ObjectStore.open_read`.
+    `sha256`: see `ObjectStore.open_read`. `most`: what is larger, in bytes, is damaged too.
     """
     decompressor = zstandard.ZstdDecompressor().decompressobj()
+    left = most
     try:
         async for piece in store.open_read(key, sha256=sha256):
-            yield await asyncio.to_thread(decompressor.decompress, piece)
+            if left is None:
+                yield await asyncio.to_thread(decompressor.decompress, piece)
+                continue
+            data = await asyncio.to_thread(_up_to, left, decompressor, piece)
+            left -= len(data)
+            if left < 0:
+                raise _damaged(key, f"it has more than the {most:,} bytes that the manifest says")
+            yield data
     except zstandard.ZstdError as error:
         raise _damaged(key, f"it cannot be decompressed: {error}") from None
     if not decompressor.eof:
         raise _damaged(key, "the compressed stream is cut off")
 
 
-def _unpacked(segment: Segment, packed: bytes) -> bytes:
+def _unpacked(segment: Segment, packed: bytes, sizes: range) -> bytes:
     try:
+        told = zstandard.frame_content_size(packed)
+        if told >= 0:
+            _require_size(segment.key, told, sizes)
         # Into one piece of memory, where the segment is all of the object.
-        data: bytes = zstandard.ZstdDecompressor().decompress(packed, max_output_size=segment.size_bytes)
+        data: bytes = zstandard.ZstdDecompressor().decompress(packed, max_output_size=sizes[-1])
     except zstandard.ZstdError:
-        data = _unpacked_in_pieces(segment, packed)
+        data = _unpacked_in_slices(segment, packed, sizes)
+    _require_size(segment.key, len(data), sizes)
     if not segment.stored_sha256 and hashlib.sha256(data).hexdigest() != segment.sha256:
         raise _damaged(segment.key, "the SHA-256 of its content is not the manifest's")
     return data
 
 
-def _unpacked_in_pieces(segment: Segment, packed: bytes) -> bytes:
+def _unpacked_in_slices(segment: Segment, packed: bytes, sizes: range) -> bytes:
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     try:
-        data: bytes = decompressor.decompress(packed)
+        data = _up_to(sizes[-1], decompressor, packed)
     except zstandard.ZstdError as error:
         raise _damaged(segment.key, f"it cannot be decompressed: {error}") from None
-    if not decompressor.eof:
+    if not decompressor.eof and len(data) <= sizes[-1]:
         raise _damaged(segment.key, "the compressed stream is cut off")
     return data
+
+
+def _up_to(most: int, decompressor: zstandard.ZstdDecompressionObj, packed: bytes) -> bytes:
+    """What is unpacked of it; of more than `most` bytes the beginning, which is more than that."""
+    data = bytearray()
+    for begin in range(0, len(packed), _SLICE):
+        data += decompressor.decompress(packed[begin : begin + _SLICE])
+        if decompressor.eof or len(data) > most:
+            break
+    return bytes(data)
+
+
+def _require_size(key: str, size: int, sizes: range) -> None:
+    if size not in sizes:
+        found = "less" if size < sizes[0] else "more"
+        raise _damaged(key, f"it has {found} than the {sizes[0]:,} bytes that the manifest says")
 
 
 def is_lost(error: PermilleError) -> bool:

@@ -272,9 +272,9 @@ async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _P
             return LostSegment(segment.index, reason, BACKUP_KNOB)
     try:
         if _bytes(stream) <= _IN_MEMORY:
-            return await context.archive.segment_bytes(segment)
+            return await context.archive.segments_bytes(stream)
         with tempfile.TemporaryFile(dir=folder) as file:
-            await context.archive.fetch_segment(segment, cast(BinaryIO, file))
+            await context.archive.fetch_segments(stream, cast(BinaryIO, file))
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
     except PermilleError as error:
         if not is_lost(error):
