@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from permille.decoder.domain.query import QueryEngine, QueryLimits
+from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+
+from .decode_bench import Bench, StoreSession
 
 OUTSIDE = [
     "COPY sessions TO '{file}'",
@@ -202,3 +205,34 @@ async def test_a_table_that_changes_while_it_is_read_is_asked_again(tables: Tabl
     assert (refused.value.code, refused.value.reason) == (Code.UNAVAILABLE, "TABLE_CHANGED")
     assert refused.value.retry_after_s
     assert str(tmp_path) not in refused.value.message
+
+
+@pytest.mark.parametrize("how", ["gone", "cut off", "empty"])
+async def test_a_file_that_is_damaged_is_named_with_the_way_out(
+    bench: Bench, store_session: StoreSession, tmp_path: Path, how: str
+) -> None:
+    for session_id in ("s1", "s2"):
+        await store_session(session_id)
+        await bench.decode(session_id)
+    (file,) = (tmp_path / "store/tables/calls").rglob("session_id=s1/*.parquet")
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100] if how == "cut off" else b"")
+
+    async def exported() -> int:
+        wish = ExportWish("s1", ExportFormat.FOLDED)
+        return sum([len(piece.data) async for piece in SessionExports(bench.tables, tmp_path / "scratch").run(wish)])
+
+    sum_of = "SELECT sum(self_instructions) FROM calls WHERE session_id = '{}'"
+    for use in (answer(bench.tables, sum_of.format("s1")), exported()):
+        with pytest.raises(PermilleError) as refused:
+            await use
+        assert (refused.value.code, refused.value.reason) == (Code.UNAVAILABLE, "TABLE_CHANGED")
+        assert f"session_id=s1/{file.name}" in refused.value.message
+        assert str(tmp_path) not in refused.value.message
+        assert "`permille report s1 --again`" in refused.value.help
+    assert (await answer(bench.tables, sum_of.format("s2")))[0].to_pylist() == [{"sum(self_instructions)": 24}]
+    await bench.decode()
+    assert (await answer(bench.tables, sum_of.format("s1")))[0].to_pylist() == [{"sum(self_instructions)": 24}]
+    assert await exported()

@@ -12,7 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 from permille.decoder.domain.drained_sink import DrainedSink
-from permille.mesh.errors import DeadlineExceeded, InvalidArgument, PermilleError, ResourceExhausted, Unavailable
+from permille.decoder.domain.unread_table import unread_table
+from permille.mesh.errors import DeadlineExceeded, InvalidArgument, PermilleError, ResourceExhausted
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
@@ -66,8 +67,8 @@ class QueryEngine:
                         part = await _next(parts, connection)
                     except duckdb.Error as error:
                         raise _told(error, alarm, self._limits) from None
-                    except OSError:
-                        raise _table_changed() from None
+                    except OSError as error:
+                        raise unread_table(error) from None
                     if part is None:
                         return
                     yield part
@@ -194,17 +195,8 @@ def _told(error: duckdb.Error, alarm: _Alarm, limits: QueryLimits) -> PermilleEr
             metadata={"memory_mib": str(limits.memory_mib)},
         )
     if isinstance(error, duckdb.IOException) or _LOST_STREAM in str(error):
-        return _table_changed()
+        return unread_table(error)
     return _wrong(str(error))
-
-
-def _table_changed() -> Unavailable:
-    return Unavailable(
-        "a table could not be read to its end",
-        reason="TABLE_CHANGED",
-        help="a session was deleted or decoded again meanwhile, or the store is away: ask again",
-        retry_after_s=1,
-    )
 
 
 def _wrong(detail: str) -> InvalidArgument:

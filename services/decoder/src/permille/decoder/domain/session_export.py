@@ -12,7 +12,8 @@ from pathlib import Path
 import duckdb
 from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
-from permille.mesh.errors import InvalidArgument, NotFound, Unavailable
+from permille.decoder.domain.unread_table import unread_table
+from permille.mesh.errors import InvalidArgument, NotFound
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 
@@ -87,7 +88,7 @@ class SessionExports:
                 # What finds no place in memory it puts there.
                 raise scratch_full(self._scratch, str(error).partition("\n")[0]) from error
             except (duckdb.Error, OSError) as error:
-                raise _table_changed(error) from error
+                raise unread_table(error) from error
             yield ExportPiece(b"", omitted)
 
 
@@ -149,13 +150,4 @@ def _not_decoded(session_id: str) -> NotFound:
         reason="SESSION_NOT_DECODED",
         help="`permille sessions` lists what there is; one that is still being decoded appears when it is whole",
         metadata={"session_id": session_id},
-    )
-
-
-def _table_changed(error: Exception) -> Unavailable:
-    return Unavailable(
-        f"the session's rows could not be read to their end: {str(error).partition(chr(10))[0]}",
-        reason="TABLE_CHANGED",
-        help="the session was deleted or decoded again meanwhile, or the store is away: export it again",
-        retry_after_s=1,
     )
