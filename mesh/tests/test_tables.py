@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -378,6 +378,38 @@ async def test_behind_a_damaged_commit_nothing_is_put(tmp_path: Path, damage: by
         # An entry of nothing is one.
         await tables.replace_session_files("losses", *put_of("s2"))
         assert len(DeltaTable(store.table_location("losses")[0]).file_uris()) == 2
+
+
+def entry(log: Path, version: int) -> Path:
+    return log / f"{version:020}.json"
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda log: entry(log, 5).unlink(), r"gap: 0{19}4\.json -> 0{19}6\.json$"),
+        (lambda log: entry(log, 0).unlink(), "No table metadata"),
+        (lambda log: entry(log, 5).write_bytes(b"{"), "Json"),
+        (lambda log: (log / "_last_checkpoint").write_text('{"version": 77, "size": 3}'), "_last_checkpoint"),
+    ],
+    ids=["an entry is gone", "the first is gone", "an entry is damaged", "a checkpoint is gone"],
+)
+async def test_a_damaged_log_is_told_with_the_way_out(
+    tmp_path: Path, damage: Callable[[Path], object], told: str
+) -> None:
+    store = open_store(tmp_path.as_uri())
+    for number in range(8):
+        await Tables(store).replace_session_files("losses", *put_of(f"s{number}"))
+    log = tmp_path / "tables/losses/_delta_log"
+    damage(log)
+    for use in (Tables(store).datasets(), Tables(store).replace_session_files("losses", *put_of("s9"))):
+        with pytest.raises(Unavailable, match=told) as error:
+            await use
+        assert error.value.reason == "TABLE_DAMAGED"
+        assert "the table losses" in error.value.message and "move it away" in error.value.help
+    log.rename(tmp_path / "away")
+    await Tables(store).replace_session_files("losses", *put_of("s9"))
+    assert await Tables(store).files("losses") == {TableFile.key("losses", DAY, "s9", "a.parquet")}
 
 
 async def test_a_table_that_wants_other_writers_is_told(tmp_path: Path) -> None:

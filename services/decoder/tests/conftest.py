@@ -16,6 +16,10 @@ import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
+from permille.decoder.service.store_tidying import StoreTidying
+from permille.mesh.etcd import Etcd
+from permille.mesh.lease import Lease
+from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
@@ -266,3 +270,15 @@ def hold(store: ObjectStore) -> Iterator[Callable[[str], HeldObject]]:
     yield begin
     for one in held:
         one.close()
+
+
+@pytest.fixture
+async def operations(etcd: Etcd) -> OperationStore:
+    lease = Lease(etcd, ttl_s=60)
+    await lease.start()
+    return OperationStore(etcd, "decoder", lease=lease)
+
+
+@pytest.fixture
+def tidying(bench: Bench, operations: OperationStore) -> StoreTidying:
+    return StoreTidying(bench.store, bench.tables, operations)

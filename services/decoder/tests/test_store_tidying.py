@@ -5,29 +5,16 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-import pytest
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.service.store_tidying import StoreTidying
 from permille.mesh.errors import NotFound
-from permille.mesh.etcd import Etcd
-from permille.mesh.lease import Lease
 from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
+from permille.mesh.tables import Tables
 
 from .decode_bench import Bench, StoreSession
-
-
-@pytest.fixture
-async def operations(etcd: Etcd) -> OperationStore:
-    lease = Lease(etcd, ttl_s=60)
-    await lease.start()
-    return OperationStore(etcd, "decoder", lease=lease)
-
-
-@pytest.fixture
-def tidying(bench: Bench, operations: OperationStore) -> StoreTidying:
-    return StoreTidying(bench.store, bench.tables, operations)
 
 
 async def keys(store: ObjectStore) -> set[str]:
@@ -80,6 +67,25 @@ async def test_what_a_decode_left_that_could_not_remove_it_goes_and_what_goes_on
     await tidying.sweep()
     await tidying.sweep()
     assert await keys(bench.store) == wanted | left[running.split("/")[1]] | {"decodes/what is this"}
+
+
+async def test_the_rows_that_name_files_are_read_once_for_all_sessions(
+    bench: Bench, store_session: StoreSession, operations: OperationStore
+) -> None:
+    class Counted(Tables):
+        opened = 0
+
+        async def dataset(self, table: str) -> Any:
+            self.opened += table == "sessions"
+            return await super().dataset(table)
+
+    for session_id in ("s1", "s2", "s3"):
+        await store_session(session_id)
+        await bench.decode(session_id)
+        await bench.decode(session_id)
+    tables = Counted(bench.store)
+    await StoreTidying(bench.store, tables, operations).sweep()
+    assert tables.opened == 1
 
 
 async def test_what_a_killed_put_left_goes_after_a_day(

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -29,7 +29,7 @@ from permille.mesh.store.object_store import ObjectStore, StoreUsage
 from permille.mesh.store.store_errors import full
 from permille.mesh.table_log import TableLog
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
-from permille.mesh.whole_sessions import Named, named_files, partial_sessions, with_files
+from permille.mesh.whole_sessions import Footers, Named, doubtful_sessions, named_files, with_files
 
 # Delta's own default of 15 gives up when a few processes commit at once.
 _MOST_RETRIES = 100
@@ -46,6 +46,13 @@ _NO_ROOM = re.compile(r"no space left|disk quota exceeded|storage full|os error 
 _DENIED = re.compile(
     r"permission denied|forbidden|accessdenied|invalidaccesskeyid|signaturedoesnotmatch", re.IGNORECASE
 )
+# Of delta-rs: what a log or a checkpoint holds, not how to come by it.
+_DAMAGED = re.compile(
+    r"invalid checkpoint|contiguous commit files|no table metadata|json error|arrow error|parquet error", re.IGNORECASE
+)
+_AWAY = re.compile(r"generic (s3|localfilesystem) error", re.IGNORECASE)
+# As it shows an entry of the log, and what is to be told of that.
+_ENTRY = re.compile(r"ParsedLogPath \{.*?filename: \"([^\"]+)\".*?file_type: \w+ \}")
 _Result = TypeVar("_Result")
 
 
@@ -83,6 +90,7 @@ class Tables:
         self._store = store
         # What was read of a table's log; whoever uses it has it alone.
         self._known: dict[str, TableLog] = {}
+        self._footers: Footers = {}
 
     async def replace_session(
         self, table: str, session_id: str, batches: Iterable[pa.RecordBatch], *, decode_id: str = ""
@@ -150,17 +158,24 @@ class Tables:
         later = sessions
         if opened is not None and await self._call("sessions", lambda: _has_changed(opened)):
             later = await self.dataset("sessions")
-        partial = partial_sessions(sessions, found.values(), later)
-        if not partial:
+        doubtful = doubtful_sessions(found, later)
+        footers = await self._footers_of(sessions, {*doubtful.partial, *doubtful.lacking})
+        # Most of those that a table has nothing of have no rows there.
+        wanted = doubtful.partial | {
+            session_id
+            for session_id, lacking in doubtful.lacking.items()
+            if any((footers[session_id] or {}).get(table) for table in lacking)
+        }
+        if not wanted:
             return found
-        named = {session_id: await self._named(sessions, session_id) for session_id in partial}
+        named = {session_id: await self._if_there(footers[session_id], found) for session_id in wanted}
         return {table: with_files(table, dataset, named) for table, dataset in found.items()}
 
-    async def named_files(self, session_id: str) -> set[str]:
-        """The keys of the files that the session's row names as those of its decode, held by a table or not."""
-        sessions = await self.dataset("sessions")
-        named = await self._call("sessions", lambda: named_files(sessions, session_id)) or {}
-        return {f"tables/{table}/{path}" for table, paths in named.items() for path in paths}
+    async def named_files(self, session_ids: Collection[str]) -> set[str]:
+        """The keys of the files that the sessions' rows name as those of their decodes, held by a table or not."""
+        footers = await self._footers_of(await self.dataset("sessions"), session_ids)
+        named = [item for footer in footers.values() for item in (footer or {}).items()]
+        return {f"tables/{table}/{path}" for table, paths in named for path in paths}
 
     async def session(self, table: str, session_id: str) -> ds.Dataset:
         """The session's rows in the table; read with the filter that comes with it, partitions are skipped."""
@@ -168,10 +183,18 @@ class Tables:
         dataset = await self.dataset(table)
         return dataset.filter(ds.field("session_id") == session_id)
 
-    async def _named(self, sessions: ds.Dataset, session_id: str) -> Named | None:
-        """What the session's row names, if all of it is there."""
-        named = await self._call("sessions", lambda: named_files(sessions, session_id))
+    async def _footers_of(self, sessions: ds.Dataset, wanted: Collection[str]) -> dict[str, Named | None]:
+        if not wanted:
+            return {}
+        known = self._footers
+        found, self._footers = await self._call("sessions", lambda: named_files(sessions, wanted, known))
+        return found
+
+    async def _if_there(self, named: Named | None, tables: Mapping[str, ds.Dataset]) -> Named | None:
+        """What a session's row names, if all of it is there."""
         for table, paths in (named or {}).items():
+            if not isinstance(tables[table], ds.FileSystemDataset):
+                return None
             folders = {path.rpartition("/")[0] for path in paths}
             there = {info.key for folder in folders async for info in self._store.list(f"tables/{table}/{folder}/")}
             if not there.issuperset(f"tables/{table}/{path}" for path in paths):
@@ -345,7 +368,16 @@ class Tables:
                 help="check the store's credentials and rights with `permille doctor`",
                 metadata=values,
             )
-        first_line = message.partition("\n")[0] or repr(error)
+        first_line = _ENTRY.sub(r"\1", message.partition("\n")[0]).removeprefix("Kernel error: ") or repr(error)
+        if _DAMAGED.search(message) and not _AWAY.search(message):
+            return Unavailable(
+                f"the log of the table {table} in {self._store.url} is damaged: {first_line}",
+                reason="TABLE_DAMAGED",
+                help=f"restore tables/{table}/_delta_log from a backup of the store, or move it away and decode what is"
+                " missing in `permille sessions` then: `permille report SESSION --again`",
+                metadata=values,
+                retry_after_s=5,
+            )
         return Unavailable(
             f"the table {table} in {self._store.url} cannot be used now: {first_line}",
             reason="STORE_UNAVAILABLE",

@@ -149,7 +149,7 @@ class SessionDecoder:
         # One that failed between two commits, or was done by another process meanwhile.
         held = [await self._tables.session_files(table, session_id) for table in SCHEMAS]
         # And one of which the row is there while another one has taken its place in some tables.
-        named = {key.rpartition("/")[2] for key in await self._tables.named_files(session_id)}
+        named = {key.rpartition("/")[2] for key in await self._tables.named_files([session_id])}
         await self._sweep(archive.manifest.day, task, named.union(*held), tables=SCHEMAS)
 
     async def _decode(self, work: _Work, progress: Progress) -> None:

@@ -38,8 +38,8 @@ class StoreTidying:
         for table, keys in files.items():
             held = await self._tables.files(table) if keys else set()
             unheld |= {key for key in keys - held if not _is_of(key, running)}
-        for session_id in set(map(session_of, unheld)):
-            unheld -= await self._tables.named_files(session_id)
+        if unheld:
+            unheld -= await self._tables.named_files(set(map(session_of, unheld)))
         left |= unheld
         removed = left & self._found
         for key in sorted(removed):
