@@ -37,6 +37,8 @@ class Decoder:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.fail_with: PermilleError | None = None
+        # What decodes wait for until then.
+        self.waiting = ""
         self.tables = DecodedTables()
         # What the n-th decoded session ran.
         self.ran: Callable[[int], dict[str, Iterable[int]]] | None = None
@@ -47,7 +49,7 @@ class Decoder:
 
     async def work(self, job: Job[decoder_pb2.DecodeRequest]) -> decoder_pb2.DecodeResult:
         self.decoded.append(job.request.session)
-        await job.progress("DECODING", 1, 3, "segments")
+        await job.progress("DECODING", 1, 3, "segments", waiting=self.waiting)
         await self.go_on.wait()
         if self.fail_with is not None:
             raise self.fail_with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -79,7 +79,7 @@ class Kept:
             await self.changed.wait_for(were)
 
 
-def begun(kept: Kept, coverage: Coverage) -> asyncio.Task[Outcome]:
+def begun(kept: Kept, coverage: Coverage, waits: Callable[[str], None] = lambda _: None) -> asyncio.Task[Outcome]:
     """An operator at work on the TraceSession."""
     work = SessionWork(
         cast("Cluster", kept),
@@ -87,7 +87,7 @@ def begun(kept: Kept, coverage: Coverage) -> asyncio.Task[Outcome]:
         lambda: datetime.now(UTC),
         node_patience_s=60,
     )
-    return asyncio.create_task(work.run(REQUEST, PLACE, lambda *_: None, lambda _: None))
+    return asyncio.create_task(work.run(REQUEST, PLACE, lambda *_: None, waits))
 
 
 async def attempts(coverage: Coverage) -> set[str]:
@@ -130,3 +130,30 @@ async def test_a_pod_whose_process_others_record_is_begun_anew(
         node.free.set()
         outcome = await work
     assert outcome.ok and list(outcome.recordings) == list(node.sessions)
+
+
+async def test_what_a_decode_waits_for_is_in_the_status_until_it_goes_on(
+    mesh_config: MeshConfig, etcd: Etcd, tmp_path: Path, controller: Controller, decoder: Decoder
+) -> None:
+    controller.go_on.set()
+    kept, told = Kept(), list[str]()
+    why = decoder.waiting = "the Dask scheduler cannot be reached (since 2026-11-21 10:00:00 UTC): start it"
+    decoder.go_on.clear()
+
+    def status() -> Object:
+        found: Object = kept.objects.get(PLACE["name"], {}).get("status", {})
+        return found
+
+    async with limited(mesh_config, etcd, tmp_path) as coverage:
+        work = begun(kept, coverage, told.append)
+        async with kept.changed:
+            await kept.changed.wait_for(lambda: status().get("waiting"))
+        (condition,) = status()["conditions"]
+        assert (status()["stage"], status()["waiting"]) == ("DECODING", why)
+        assert condition["message"] == f"1 of 3 segments; waits: {why}"
+        assert told[-1] == why
+        decoder.go_on.set()
+        outcome = await work
+    assert outcome.ok, outcome
+    # Null: it is taken out of the status.
+    assert (status()["stage"], status()["waiting"], told[-1]) == ("DONE", None, "")

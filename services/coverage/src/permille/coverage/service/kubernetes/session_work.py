@@ -104,7 +104,7 @@ class SessionWork:
         async def write(status: Object, condition: tuple[str, bool, str, str]) -> None:
             nonlocal conditions, version
             conditions = with_conditions(conditions, condition, now=self._now())
-            written = {**status, "conditions": conditions}
+            written = {"waiting": None, **status, "conditions": conditions}
             # A leader that stood still must not write over how its successor has ended it.
             found = await self._cluster.patch_status(SESSIONS, namespace, name, written, version=version)
             version = found["metadata"]["resourceVersion"] if found else version
@@ -134,7 +134,7 @@ class SessionWork:
                 waits("")
                 if "operation" not in (existing.get("status") or {}):
                     tell(existing, "Normal", "Started", operation.name)
-                operation = await self._done(operation, show)
+                operation = await self._done(operation, show, waits)
                 why = operation_error(operation)
                 if why is None or why.reason not in _BEGUN_ANEW:
                     break
@@ -177,15 +177,19 @@ class SessionWork:
                 await waiting(error)
                 await asyncio.sleep(error.retry_after_s or _START_AGAIN_S)
 
-    async def _done(self, operation: Operation, show: Callable[[Operation], Awaitable[None]]) -> Operation:
-        """The operation when it is done; shown until then at each stage, and within one about once a second."""
-        told, at = "", self._now() - _TOLD_AGAIN
+    async def _done(
+        self, operation: Operation, show: Callable[[Operation], Awaitable[None]], waits: Callable[[str], None]
+    ) -> Operation:
+        """The operation when it is done; shown until then at each stage or wait, within one about once a second."""
+        told, at = ("", ""), self._now() - _TOLD_AGAIN
         while not operation.done:
-            stage, now = operation.progress.stage, self._now()
+            stage, now = (operation.progress.stage, operation.progress.waiting), self._now()
             if stage != told or now - at >= _TOLD_AGAIN:
+                waits(operation.progress.waiting)
                 await show(operation)
                 told, at = stage, now
             operation = await self._operations.changed(operation)
+        waits("")
         return operation
 
 
@@ -273,7 +277,8 @@ def _stage(operation: Operation) -> str:
 
 def _told(operation: Operation) -> str:
     progress = operation.progress
-    return f"{progress.completed} of {progress.total} {progress.unit}" if progress.total else operation.name
+    told = f"{progress.completed} of {progress.total} {progress.unit}" if progress.total else operation.name
+    return f"{told}; waits: {progress.waiting}" if progress.waiting else told
 
 
 def _status(operation: Operation) -> Object:
@@ -284,4 +289,6 @@ def _status(operation: Operation) -> Object:
         "completed": progress.completed,
         "total": progress.total,
         "unit": progress.unit,
+        # Null takes it out of the status; its last progress may still tell of a wait when an operation is done.
+        "waiting": None if operation.done else progress.waiting or None,
     }
