@@ -227,6 +227,23 @@ async def test_a_session_that_is_still_recorded_is_not_deleted(
     assert await etcd.get(f"/permille/v1/{SESSION}") is None
 
 
+@pytest.mark.parametrize("listed", [True, False])
+async def test_by_the_name_of_another_node_nothing_is_decoded_or_deleted(
+    decoder: Stub, store_session: StoreSession, store: ObjectStore, etcd: Etcd, listed: bool
+) -> None:
+    await store_session()
+    other = SESSION.replace("nodes/n/", "nodes/other/")
+    operation = await decoded(decoder, session=other)
+    assert (operation.error.reason, operation.error.metadata["session"]) == ("SESSION_NOT_FOUND", SESSION)
+    if listed:
+        # While it is stored there is no manifest yet.
+        await store.delete("raw/s1/manifest.json")
+        await etcd.put(f"/permille/v1/{SESSION}", b'{"state": "STORING"}')
+    before = [info.key async for info in store.list("raw/")]
+    assert await reason_of(decoder.DeleteSession(pb.DeleteSessionRequest(name=other))) == "SESSION_NOT_FOUND"
+    assert [info.key async for info in store.list("raw/")] == before
+
+
 async def test_what_has_outlived_its_retention_is_deleted(
     mesh_config: MeshConfig, etcd: Etcd, store_session: StoreSession, store: ObjectStore
 ) -> None:

@@ -364,3 +364,16 @@ async def test_a_processor_of_numbers_that_nothing_takes_is_damaged(
     await store_session(pt=manifest["pt"] | changed)
     with pytest.raises(DataLoss, match=re.escape(told)):
         await bench.decode()
+
+
+async def test_a_copy_of_a_session_in_the_store_does_not_take_its_place(
+    bench: Bench, store_session: StoreSession, tmp_path: Path
+) -> None:
+    await store_session()
+    await bench.decode()
+    rows = await bench.rows("calls")
+    async for info in bench.store.list("raw/s1/"):
+        await bench.store.put_stream(info.key.replace("/s1/", "/copy/"), await bench.store.get(info.key))
+    with pytest.raises(DataLoss, match=r"raw/copy/manifest.json .* that of the session nodes/n/sessions/s1"):
+        await bench.decode("copy")
+    assert await bench.rows("calls") == rows

@@ -68,6 +68,10 @@ class SessionArchive:
                 metadata={"session_id": session_id},
             ) from None
         archive = cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
+        named = archive.manifest.session
+        if archive.manifest.session_id != session_id or named.rpartition("/")[2] != session_id:
+            # Its rows would take the place of the other one's.
+            raise _damaged(key, f"it is that of the session {named}, perhaps a copy")
         if to_divide(archive.manifest):
             archive.manifest = divided(archive.manifest, await archive._switches_or_none())
         return archive

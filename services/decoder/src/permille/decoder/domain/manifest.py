@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
-from permille.mesh.errors import DataLoss, InvalidArgument
+from permille.mesh.errors import DataLoss, InvalidArgument, NotFound
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 VERSION = 1
@@ -240,6 +240,22 @@ def parse_session_name(name: str) -> tuple[str, str]:
             metadata={"field": "session"},
         )
     return match[1], match[2]
+
+
+def require_name(name: str, manifest: Manifest) -> None:
+    """Raises `NotFound` for another name than the session's own: who deletes it looks for what others do by that."""
+    if name != manifest.session:
+        raise other_name(name, manifest.session)
+
+
+def other_name(name: str, right: str) -> NotFound:
+    """The session is there, and of another node."""
+    return NotFound(
+        f"there is no session {name}: {right.rpartition('/')[2]} is {right}",
+        reason="SESSION_NOT_FOUND",
+        help=f"name it {right}",
+        metadata={"session": right},
+    )
 
 
 def _damaged(key: str, how: str) -> DataLoss:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
 from permille.decoder.domain.decode_plan import planned, streams
-from permille.decoder.domain.manifest import Segment
+from permille.decoder.domain.manifest import Segment, require_name
 from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
 from permille.decoder.domain.part_record import PartRecord, part_record
 from permille.decoder.domain.scratch_room import room_in
@@ -103,17 +103,20 @@ class SessionDecoder:
         decode_id: str,
         progress: Progress,
         *,
+        name: str = "",
         priority: int = 0,
         begun: Callable[[], Awaitable[None]] | None = None,
     ) -> DecodedSession:
         """`decode_id`: with the one of a decode that died, it goes on. `progress`: raw bytes decoded, of how many.
-        `begun`: whenever workers have taken a part.
+        `name`: what the session has to be called. `begun`: whenever workers have taken a part.
 
         What cannot be decoded becomes losses. Raises `NotFound` for a session that is not stored, `DataLoss` for one
         whose manifest is damaged, `ResourceExhausted` without room for temporary files, and what the store raises when
         it is away or full.
         """
         archive = await SessionArchive.open(self._store, session_id)
+        if name:
+            require_name(name, archive.manifest)
         task = replace(self._task(session_id, decode_id), recording=archive.sha256)
         work = _Work(archive, task, SessionMerge(archive.manifest, self._categories), priority, begun)
         # A put that is given up may still come, behind whatever `forget` removes.

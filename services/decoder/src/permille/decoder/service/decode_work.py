@@ -84,7 +84,12 @@ class DecodeWork:
     async def _attempt(self, job: Job[decoder_pb2.DecodeRequest], progress: DecodeProgress) -> decoder_pb2.DecodeResult:
         _, session_id = parse_session_name(job.request.session)
         decoded = await self._decoder.decode(
-            session_id, job.name, progress.moved_to, priority=job.request.priority, begun=progress.goes_on
+            session_id,
+            job.name,
+            progress.moved_to,
+            name=job.request.session,
+            priority=job.request.priority,
+            begun=progress.goes_on,
         )
         return decoder_pb2.DecodeResult(
             session=decoded.session,

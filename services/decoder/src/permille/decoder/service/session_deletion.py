@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 
 from permille.api.decoder.v1 import decoder_pb2
-from permille.decoder.domain.manifest import manifest_key, parse_session_name
-from permille.mesh.errors import FailedPrecondition, NotFound
+from permille.decoder.domain.manifest import (
+    manifest_key,
+    other_name,
+    parse_session_name,
+    read_manifest,
+    require_name,
+)
+from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound
 from permille.mesh.etcd import Etcd
 from permille.mesh.operations import OperationKeys, OperationStore
 from permille.mesh.store import ObjectStore, StoreUsage
 from permille.mesh.tables import Tables
 
 FINAL = ("STORED", "FAILED")
+NODES = "/permille/v1/nodes/"
 
 
 class SessionDeletion:
@@ -32,6 +39,8 @@ class SessionDeletion:
             raise _busy(
                 name, "being recorded", "stop it with Ctrl-C in `permille trace`, or wait for its period to end"
             )
+        if record is None:
+            await self._require_name(name, session_id)
         await self._require_no_decode(name)
         # Without its manifest nobody finds it any more, whatever happens from here on.
         await self._store.delete(manifest_key(session_id))
@@ -47,6 +56,20 @@ class SessionDeletion:
                 metadata={"session": name},
             )
         return StoreUsage(rows.objects + raw.objects, rows.size_bytes + raw.size_bytes)
+
+    async def _require_name(self, name: str, session_id: str) -> None:
+        """By another node's name it would be deleted whatever goes on with it. Raises `NotFound`."""
+        async for entry in self._etcd.newest(NODES):
+            if entry.key.endswith(f"/sessions/{session_id}"):
+                raise other_name(name, entry.key.removeprefix("/permille/v1/"))
+        key = manifest_key(session_id)
+        try:
+            manifest = read_manifest(await self._store.get(key), key)
+        except (NotFound, DataLoss):
+            return
+        # A copy of another one's folder goes by any name.
+        if manifest.session_id == session_id:
+            require_name(name, manifest)
 
     async def _require_no_decode(self, name: str) -> None:
         pending = await self._etcd.prefix(OperationKeys("decoder").pending)

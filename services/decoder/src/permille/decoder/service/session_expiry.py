@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 import structlog
 from permille.decoder.domain.manifest import manifest_key, read_manifest
-from permille.decoder.service.session_deletion import FINAL, SessionDeletion
+from permille.decoder.service.session_deletion import FINAL, NODES, SessionDeletion
 from permille.mesh.errors import DataLoss, FailedPrecondition, NotFound
 from permille.mesh.etcd import Etcd
 from permille.mesh.operation_names import operation_of
 from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectInfo, ObjectStore
 
-_NODES = "/permille/v1/nodes/"
 _log = structlog.get_logger(__name__)
 
 
@@ -71,7 +70,7 @@ class SessionExpiry:
 
     async def _sessions(self) -> AsyncIterator[tuple[str, Kept | None]]:
         """All that etcd lists; None for one that is not over."""
-        async for entry in self._etcd.newest(_NODES):
+        async for entry in self._etcd.newest(NODES):
             if "/sessions/" in entry.key:
                 name = entry.key.removeprefix("/permille/v1/")
                 record = json.loads(entry.value)
