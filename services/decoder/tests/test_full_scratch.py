@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain import session_rows
-from permille.decoder.domain.part_decoder import PartTask
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.service.binary_upload import BinaryUpload
@@ -99,3 +100,36 @@ def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
         ScratchFolder(tmp_path / "state/scratch", "i1")
     assert (refused.value.code, refused.value.reason) == (Code.FAILED_PRECONDITION, "STATE_DIR_UNUSABLE")
     assert "--state-dir" in refused.value.help
+
+
+@pytest.mark.parametrize("what", ["decode", "upload", "export"])
+async def test_a_folder_that_may_not_be_written_any_more_is_told(
+    store: ObjectStore, store_session: StoreSession, program: Any, small: Path, what: str
+) -> None:
+    # Root may write whatever the rights say, but not on a disk that is read-only.
+    await store_session(runs=[bytes(33 << 20)])
+    uses: dict[str, Callable[[Bench], Awaitable[object]]] = {
+        "decode": lambda bench: bench.decode(decode_id="d1"),
+        "upload": lambda bench: BinaryUpload(bench.binaries, small / "bench/scratch").receive(whole(program.path)),
+        "export": lambda bench: exported(bench, small / "bench/scratch"),
+    }
+    pool: SegmentPool[PartTask, bytes] = SegmentPool(decode_part, LocalWorkers(1))
+    bench = Bench(store, pool, small / "bench")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+        with pytest.raises(PermilleError) as refused:
+            await uses[what](bench)
+        assert (refused.value.code, refused.value.reason) == (Code.FAILED_PRECONDITION, "STATE_DIR_UNUSABLE")
+        assert str(small / "bench") in refused.value.message and "Read-only" in refused.value.message
+        assert "--state-dir" in refused.value.help
+    finally:
+        pool.close()
+
+
+async def whole(file: Path) -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
+    yield decoder_pb2.UploadBinaryRequest(data=file.read_bytes())
+
+
+async def exported(bench: Bench, scratch: Path) -> list[bytes]:
+    wish = ExportWish("s1", ExportFormat.CSV)
+    return [piece.data async for piece in SessionExports(bench.tables, scratch).run(wish)]

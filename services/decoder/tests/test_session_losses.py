@@ -215,6 +215,18 @@ async def test_a_separate_debug_file_gives_names_and_lines(
     assert {Path(row["file"]).name for row in functions} == {"small.s"}
 
 
+async def test_a_debug_file_is_looked_for_nowhere_where_no_file_can_be(
+    bench: Bench, store_session: StoreSession, program: Any, tmp_path: Path
+) -> None:
+    stripped, _ = split(program.path, tmp_path)
+    manifest = await store_session(binary=stripped)
+    maps = json.loads(await bench.store.get(manifest["maps"]["key"]))
+    # The system refuses even to look there.
+    (change,) = maps["processes"][0]["changes"]
+    await store_session(binary=stripped, changes=[change | {"path": f"/{'long' * 100}/small"}])
+    assert (await bench.decode()).instructions == 24
+
+
 async def test_what_found_no_room_is_a_loss_with_the_buffer_that_holds_it(
     bench: Bench, store_session: StoreSession
 ) -> None:

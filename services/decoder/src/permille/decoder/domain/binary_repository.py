@@ -133,7 +133,7 @@ class BinaryRepository:
         except InvalidArgument:
             return None
         for candidate in _debug_candidates(identity, Path(mapped_as), self.debug_folder):
-            if candidate.is_file() and _belongs(candidate, identity):
+            if _belongs(candidate, identity):
                 return candidate
         return None
 
@@ -173,8 +173,11 @@ def _debug_candidates(identity: ElfIdentity, mapped_as: Path, debug_folder: Path
 
 
 def _belongs(candidate: Path, identity: ElfIdentity) -> bool:
-    # The path is from the machine that recorded: here it may be another version, or the stripped file itself.
+    # The path is from the machine that recorded: here it may be another version, the stripped file itself, in a folder
+    # that root alone may look into, or no path at all.
     try:
+        if not candidate.is_file():
+            return False
         found = _identified(candidate)
     except (InvalidArgument, OSError):
         return False

@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from permille.mesh.errors import FailedPrecondition
+from permille.decoder.domain.scratch_room import scratch_unusable
 
 
 class ScratchFolder:
@@ -18,12 +18,7 @@ class ScratchFolder:
         try:
             self._make(parent, instance)
         except OSError as error:
-            raise FailedPrecondition(
-                f"{parent} cannot be used for temporary files: {error.strerror}",
-                reason="STATE_DIR_UNUSABLE",
-                help="give the user of this process the right to write there and room, or choose another --state-dir",
-                metadata={"folder": str(parent)},
-            ) from None
+            raise scratch_unusable(parent, error) from None
         for lock in parent.glob("*.lock"):
             if lock.name != f"{instance}.lock":
                 _remove_if_dead(lock)
