@@ -20,7 +20,9 @@ from permille.cli.rendering.report import (
 from permille.cli.rendering.report_page import DATA, PROFILE, in_script, report_page
 from permille.cli.rendering.report_text import report_text
 from permille.cli.rendering.session_table import session_table
+from permille.cli.report_data import request_id_of
 from permille.cli.session_list import ListedSession
+from permille.mesh.operation_names import require_request_id
 from permille.mesh.table_schemas import SCHEMAS
 from rich.console import Console
 
@@ -250,3 +252,8 @@ def test_a_session_of_which_no_time_is_known_has_no_length() -> None:
     name, at = "nodes/imported/sessions/s", 1_800_000_000_000_000_000
     assert length(ListedSession(name, "DECODED", start_ns=at, end_ns=at)) == ""
     assert length(ListedSession(name, "DECODED", period_ms=500)) == "500.00 ms"
+
+
+def test_a_wrong_name_takes_the_request_id_of_no_other_session() -> None:
+    names = [f"nodes/{node}/sessions/{'s' * 128}" for node in ("n1", "n2", "n" * 63)]
+    assert len({require_request_id(request_id_of(name)) for name in names}) == 3

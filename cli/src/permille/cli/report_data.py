@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 from permille.api.decoder.v1 import decoder_pb2
@@ -61,6 +62,12 @@ async def _rows(client: MeshClient, sql: str, session: ListedSession) -> list[di
     return found.rows
 
 
+def request_id_of(name: str) -> str:
+    """By which commands ask for the decode of the session `name`; a wrong name has not the right one's."""
+    # Names are longer than a request_id may be.
+    return f"cli-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
 async def decode(
     client: MeshClient, session: ListedSession, display: ProgressDisplay, *, patience_s: float, request_id: str = ""
 ) -> decoder_pb2.DecodeResult:
@@ -86,7 +93,7 @@ async def decode(
     decoder = await client.decoder()
     # One decode however often somebody asks meanwhile, and another one after each that failed or, of rows that are not
     # there any more or not wanted as they are, was done.
-    first = request_id or f"cli-{session.session_id}"
+    first = request_id or request_id_of(session.name)
     request = decoder_pb2.DecodeRequest(request_id=first, session=session.name)
     started = (await answer(decoder.Decode(request))).operation
     while started.HasField("error") or (started.done and not request_id):

@@ -11,7 +11,7 @@ from permille.api.controller.v1 import controller_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.tables import query
 from permille.mesh import discovery
-from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, Unavailable
 
 _PAGE = 1000
 DECODED = (
@@ -23,6 +23,8 @@ DECODED = (
     " FROM sessions ORDER BY start_ns DESC"
 )
 LATEST = "latest"
+# Of nodes/<node>/sessions/<id>.
+_SLASHES = 3
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,16 @@ def _listed(session: controller_pb2.Session) -> ListedSession:
 def _decoded(row: dict[str, Any]) -> ListedSession:
     known = {key: value for key, value in row.items() if key not in ("session", "session_id", "node")}
     return ListedSession(name=row["session"], state="DECODED", **known)
+
+
+def to_decode(listed: SessionList, wanted: str) -> ListedSession:
+    """As `chosen`; what a whole name means may be in the store alone, as when etcd was lost: decoders look there."""
+    try:
+        return chosen(listed, wanted)
+    except (NotFound, Unavailable):
+        if not wanted.startswith("nodes/") or wanted.count("/") != _SLASHES:
+            raise
+        return ListedSession(wanted, "STORED")
 
 
 def chosen(listed: SessionList, wanted: str) -> ListedSession:

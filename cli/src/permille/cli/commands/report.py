@@ -13,7 +13,7 @@ from permille.cli.progress_display import ProgressDisplay
 from permille.cli.rendering.report import Order, Report, report_json
 from permille.cli.rendering.report_text import report_text
 from permille.cli.report_data import decode, read_report
-from permille.cli.session_list import LATEST, chosen, list_sessions
+from permille.cli.session_list import LATEST, chosen, list_sessions, to_decode
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -59,7 +59,8 @@ def report(
     """Show what a session's program did: functions by instructions and time, calls, losses.
 
     `self` is a function alone, `total` includes what it calls. Each loss comes with the setting that makes it less.
-    A session that is stored and not decoded yet is decoded first.
+    A session that is stored and not decoded yet is decoded first. With --again the whole name of one that is not listed
+    is looked for in the store.
 
     [bold]Examples[/bold]
 
@@ -74,7 +75,7 @@ def report(
 
     async def work(client: MeshClient) -> tuple[Report, PageParts | None]:
         listed = await list_sessions(client)
-        wanted = chosen(listed, session)
+        wanted = to_decode(listed, session) if again else chosen(listed, session)
         if again or wanted.state != "DECODED":
             with ProgressDisplay(invocation.notes, silent=invocation.as_json) as display:
                 await decode(client, wanted, display, patience_s=patience_s)
