@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from permille.decoder.domain.local_workers import LocalWorkers
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.table_part import WrittenPart
-from permille.mesh.errors import Aborted, Unavailable
+from permille.decoder.service.store_tidying import StoreTidying
+from permille.mesh.errors import Aborted, NotFound, Unavailable
 from permille.mesh.store import ObjectInfo, ObjectStore
 from permille.mesh.store.folder import FolderStore
+from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile
 
 from .decode_bench import Bench, StoreSession
+from .held_object import HeldObject
 
 
 class Interrupted(SegmentPool[PartTask, bytes]):
@@ -157,3 +160,30 @@ async def test_a_decode_that_is_cancelled_as_it_begins_leaves_nothing(
     while any((root / ".partial").iterdir()):
         await asyncio.sleep(0.01)
     assert [info.key async for info in store.list("decodes/")] == []
+
+
+async def test_of_a_session_that_is_deleted_while_it_is_decoded_nothing_is_left(
+    bench: Bench,
+    store_session: StoreSession,
+    store: ObjectStore,
+    hold: Callable[[str], HeldObject],
+    tidying: StoreTidying,
+) -> None:
+    decode_id = "operations/01a2122d0000-00000000"
+    await store_session()
+    await bench.decode()
+    held = hold("raw/s1/segment-1.pt.zst")
+    decode = asyncio.create_task(bench.decode(decode_id=decode_id))
+    await held.reached()
+    await store.delete("raw/s1/manifest.json")
+    await bench.tables.delete_session("s1")
+    held.let_go()
+    await store.delete_prefix("raw/s1/")
+    with pytest.raises(NotFound, match="s1"):
+        await decode
+    await bench.decoder.forget("s1", decode_id)
+    assert {table: len(await bench.rows(table)) for table in SCHEMAS} == dict.fromkeys(SCHEMAS, 0)
+    # Without the manifest nobody knows the day that its files are of: tidying finds them.
+    await tidying.sweep()
+    await tidying.sweep()
+    assert [info.key async for info in store.list() if "s1" in info.key or "decodes/" in info.key] == []

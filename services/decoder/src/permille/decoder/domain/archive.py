@@ -61,12 +61,7 @@ class SessionArchive:
         try:
             text = await store.get(key)
         except NotFound:
-            raise NotFound(
-                f"the session {session_id} is not in the object store {store.url}",
-                reason="SESSION_NOT_FOUND",
-                help="`permille sessions` lists those there are; a session appears when it is stored as a whole",
-                metadata={"session_id": session_id},
-            ) from None
+            raise _not_there(session_id, store) from None
         archive = cls(store, read_manifest(text, key), hashlib.sha256(text).hexdigest())
         named = archive.manifest.session
         if archive.manifest.session_id != session_id or named.rpartition("/")[2] != session_id:
@@ -75,6 +70,12 @@ class SessionArchive:
         if to_divide(archive.manifest):
             archive.manifest = divided(archive.manifest, await archive._switches_or_none())
         return archive
+
+    async def require_there(self) -> None:
+        """Raises `NotFound` when the session was deleted meanwhile."""
+        session_id = self.manifest.session_id
+        if not await self._store.exists(manifest_key(session_id)):
+            raise _not_there(session_id, self._store)
 
     async def fetch_segments(self, stream: Sequence[Segment], to: BinaryIO) -> None:
         """Writes the raw packets of the segments of one object.
@@ -227,6 +228,15 @@ def _changes(process: dict[str, Any]) -> list[MapChange]:
         MapChange(**{name: value for name, value in change.items() if name in known}) for change in process["changes"]
     ]
     return sorted(changes, key=lambda change: change.epoch)
+
+
+def _not_there(session_id: str, store: ObjectStore) -> NotFound:
+    return NotFound(
+        f"the session {session_id} is not in the object store {store.url}",
+        reason="SESSION_NOT_FOUND",
+        help="`permille sessions` lists those there are; a session appears when it is stored as a whole",
+        metadata={"session_id": session_id},
+    )
 
 
 def _damaged(key: str, how: str) -> DataLoss:

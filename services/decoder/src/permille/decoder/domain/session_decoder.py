@@ -125,6 +125,8 @@ class SessionDecoder:
             await self._decode(work, progress)
             await self._renumber(work)
             await require_wanted(self._store, task)
+            # Of one that was deleted meanwhile rows would stay for good.
+            await archive.require_there()
             await uninterrupted(self._commit(work, decode_id))
         except BaseExceptionGroup as group:
             # Parts that failed together, of which one is enough to tell.
