@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 from collections.abc import AsyncIterable, Callable
 from datetime import date
 from pathlib import Path
@@ -187,3 +188,17 @@ async def test_of_a_session_that_is_deleted_while_it_is_decoded_nothing_is_left(
     await tidying.sweep()
     await tidying.sweep()
     assert [info.key async for info in store.list() if "s1" in info.key or "decodes/" in info.key] == []
+
+
+async def test_a_decode_that_somebody_else_took_for_over_says_who_that_may_be(
+    bench: Bench, store_session: StoreSession, store: ObjectStore, hold: Callable[[str], HeldObject]
+) -> None:
+    await store_session()
+    held = hold("raw/s1/segment-1.pt.zst")
+    decode = asyncio.create_task(bench.decode(decode_id="operations/d1"))
+    await held.reached()
+    await store.delete("decodes/d1/begun")
+    held.let_go()
+    with pytest.raises(Aborted, match=re.escape(f"decodes/d1/begun of the store {store.url} is gone")) as refused:
+        await decode
+    assert refused.value.reason == "DECODE_OVER" and "another mesh" in refused.value.help

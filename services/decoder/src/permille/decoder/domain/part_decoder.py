@@ -142,7 +142,7 @@ async def _part(task: PartTask) -> bytes:
     if not await store.exists(task.begun_key):
         for table, (file,) in files.items():
             await store.delete(TableFile.key(table, manifest.day, task.session_id, file.name))
-        raise _over()
+        raise _over(task)
     notes = [*context.notes, *notes, *await asyncio.to_thread(context.absent)]
     record = PartRecord(
         context.archive.sha256, tuple(decoded), tuple(lost), tuple(notes), files, rows.function_totals()
@@ -151,7 +151,7 @@ async def _part(task: PartTask) -> bytes:
     # Who ended the decode while the record was put may not have seen it.
     if not await store.exists(task.begun_key):
         await store.delete(task.record_key)
-        raise _over()
+        raise _over(task)
     return record
 
 
@@ -300,11 +300,17 @@ async def require_wanted(store: ObjectStore, task: PartTask) -> None:
     """Raises `Aborted` when the decode is over."""
     # What is stored for a decode that is over nobody would ever remove.
     if not await store.exists(task.begun_key):
-        raise _over()
+        raise _over(task)
 
 
-def _over() -> Aborted:
-    return Aborted("the decode is over", reason="DECODE_OVER", help="nothing to do")
+def _over(task: PartTask) -> Aborted:
+    return Aborted(
+        f"the decode is over: {task.begun_key} of the store {task.store_url} is gone",
+        reason="DECODE_OVER",
+        help="nothing to do where it was cancelled; else another mesh uses this store, and takes what its own etcd does"
+        " not know for over: give each mesh a store of its own, and decode again",
+        metadata={"key": task.begun_key, "store": task.store_url},
+    )
 
 
 async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
