@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from permille.decoder.domain.query import QueryEngine, QueryLimits
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
+from permille.decoder.main import DecoderSettings
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import open_store
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+from pydantic import ValidationError
 
 from .decode_bench import Bench, StoreSession
 
@@ -164,6 +166,14 @@ async def test_memory_is_bounded(tables: Tables) -> None:
     with pytest.raises(PermilleError) as error:
         await answer(tables, "SELECT list(x) FROM range(1000000000) t(x)", memory_mib=64)
     assert (error.value.code, error.value.reason) == (Code.RESOURCE_EXHAUSTED, "QUERY_MEMORY")
+
+
+async def test_settings_let_no_more_memory_through_than_queries_can_be_told(tables: Tables) -> None:
+    most = 1 << 30
+    assert DecoderSettings(query_memory_mib=most).query_memory_mib == most
+    assert (await answer(tables, "SELECT 1", memory_mib=most))[0].num_rows == 1
+    with pytest.raises(ValidationError, match="query_memory_mib"):
+        DecoderSettings(query_memory_mib=1 << 50)
 
 
 @pytest.mark.parametrize(("asked", "got", "more"), [(0, 10_000, True), (7, 7, True), (30_000, 20_000, False)])

@@ -48,7 +48,7 @@ class DecoderSettings(BaseModel):
     dask_tls_cert: Path | None = Field(default=None, description="A certificate of that authority.")
     dask_tls_key: Path | None = Field(default=None, description="Its key.")
     decodes_at_once: int = Field(default=2, ge=1, le=64, description="Sessions that are decoded at the same time.")
-    query_memory_mib: int = Field(default=1024, ge=16, description="Memory of one query.")
+    query_memory_mib: int = Field(default=1024, ge=16, le=1 << 30, description="Memory of one query.")
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="How long one query may take.")
     queries_at_once: int = Field(default=4, ge=1, le=256, description="Further queries wait.")
     debug_folder: Path = Field(default=DEBUG_FOLDER, description="Where separate debug files are on this machine.")
