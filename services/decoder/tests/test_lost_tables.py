@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from permille.decoder.service.store_tidying import StoreTidying
 
@@ -44,6 +47,28 @@ async def test_what_a_table_lost_is_seen_as_it_was_or_not_at_all(  # noqa: PLR09
     for session_id in ("s2", "empty"):
         await bench.decode(session_id)
     assert await seen(bench) == before
+
+
+@pytest.mark.parametrize(
+    ("named", "calls"), [({"later": ["a.parquet"]}, 8), ({"calls": 5}, 0), ({"calls": ["../../x"]}, 0)]
+)
+async def test_what_a_row_names_may_be_of_a_later_release_or_nothing(
+    bench: Bench, store_session: StoreSession, tmp_path: Path, named: dict[str, Any], calls: int
+) -> None:
+    await store_session()
+    await bench.decode(decode_id="d1")
+    (row,) = (tmp_path / "store/tables/sessions").rglob("part-d1-*.parquet")
+    rows, size = pq.read_table(row, partitioning=None), row.stat().st_size
+    key = b"permille.files"
+    files = json.loads((pq.read_metadata(row).metadata or {})[key]) | named
+    pq.write_table(rows.replace_schema_metadata({key: json.dumps(files)}), row)
+    entry = tmp_path / f"store/tables/sessions/_delta_log/{1:020}.json"
+    entry.write_text(entry.read_text().replace(f'"size": {size}', f'"size": {row.stat().st_size}'))
+    # The calls are where the row says they are, if it does.
+    shutil.rmtree(tmp_path / "store/tables/calls/_delta_log")
+    await store_session("s2")
+    await bench.decode("s2")
+    assert (await seen(bench))["s1"].get("calls", 0) == calls
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])

@@ -193,6 +193,9 @@ class Tables:
     async def _if_there(self, named: Named | None, tables: Mapping[str, ds.Dataset]) -> Named | None:
         """What a session's row names, if all of it is there."""
         for table, paths in (named or {}).items():
+            if table not in tables:
+                # Of a later release.
+                continue
             if not isinstance(tables[table], ds.FileSystemDataset):
                 return None
             folders = {path.rpartition("/")[0] for path in paths}

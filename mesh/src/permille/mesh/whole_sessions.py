@@ -113,10 +113,16 @@ def _named(sessions: ds.Dataset, file: str) -> Named | None:
         found = (pq.read_metadata(file, filesystem=filesystem).metadata or {}).get(_KEY.encode())
         folder = file.rpartition("/")[0]
         tables = json.loads(found) if found is not None else None
-        return tables and {table: [f"{folder}/{name}" for name in names] for table, names in tables.items()}
-    except (ValueError, FileNotFoundError):
+        return tables and {table: [f"{folder}/{_name(name)}" for name in names] for table, names in tables.items()}
+    except (ValueError, TypeError, AttributeError, FileNotFoundError):
         # Damaged, or gone. A store that is away is another OSError.
         return None
+
+
+def _name(name: str) -> str:
+    if "/" in name:
+        raise ValueError(f"{name} is in another folder")
+    return name
 
 
 def _decodes(dataset: ds.Dataset) -> dict[str, str]:
