@@ -458,6 +458,9 @@ async def test_a_store_that_is_away_is_told(s3_credentials: None) -> None:
     with pytest.raises(PermilleError) as error:
         await Tables(open_store("s3://bucket?endpoint=http://127.0.0.1:9")).dataset("calls")
     assert error.value.code == Code.UNAVAILABLE
+    # And why, on one line.
+    assert "127.0.0.1:9/bucket/" in error.value.message and "Connection refused" in error.value.message
+    assert error.value.message.isprintable()
 
 
 async def test_a_folder_that_is_away_is_no_store_without_tables(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ _DAMAGED = re.compile(
     r"invalid checkpoint|contiguous commit files|no table metadata|json error|arrow error|parquet error", re.IGNORECASE
 )
 _AWAY = re.compile(r"generic (s3|localfilesystem) error", re.IGNORECASE)
+# Before each of its causes, for terminals.
+_CAUSE = re.compile(r"\s*\n\s*\x1b\[31m↳\x1b\[0m\s*")
 # As it shows an entry of the log, and what is to be told of that.
 _ENTRY = re.compile(r"ParsedLogPath \{.*?filename: \"([^\"]+)\".*?file_type: \w+ \}")
 _Result = TypeVar("_Result")
@@ -371,7 +373,8 @@ class Tables:
                 help="check the store's credentials and rights with `permille doctor`",
                 metadata=values,
             )
-        first_line = _ENTRY.sub(r"\1", message.partition("\n")[0]).removeprefix("Kernel error: ") or repr(error)
+        first_line = _ENTRY.sub(r"\1", _CAUSE.sub(": ", message).partition("\n")[0])
+        first_line = first_line.removeprefix("Kernel error: ") or repr(error)
         if _DAMAGED.search(message) and not _AWAY.search(message):
             return Unavailable(
                 f"the log of the table {table} in {self._store.url} is damaged: {first_line}",
