@@ -379,8 +379,8 @@ class Tables:
             return Unavailable(
                 f"the log of the table {table} in {self._store.url} is damaged: {first_line}",
                 reason="TABLE_DAMAGED",
-                help=f"restore tables/{table}/_delta_log from a backup of the store, or move it away and decode what is"
-                " missing in `permille sessions` then: `permille report SESSION --again`",
+                help=f"restore tables/{table}/_delta_log from a backup of the store, or move it away and decode again"
+                " what `permille sessions` does not show as decoded then: `permille report SESSION --again`",
                 metadata=values,
                 retry_after_s=5,
             )
