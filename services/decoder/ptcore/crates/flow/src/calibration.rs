@@ -103,6 +103,11 @@ impl Calibration {
         self.rate
     }
 
+    /// Whether there was a CYC: they are recorded.
+    pub fn has_cycles(&self) -> bool {
+        self.cycles != 0
+    }
+
     /// Core to bus clock ratio by the last CBR.
     #[inline]
     pub fn core_ratio(&self) -> Option<u8> {
@@ -112,6 +117,7 @@ impl Calibration {
     /// Whether what follows up to `ended` is measured from `joined` on as it would be from here on.
     pub fn leads_to(&self, joined: &Calibration, ended: &Calibration) -> bool {
         let same = (self.rate, self.core_ratio, self.behind_psb) == (joined.rate, joined.core_ratio, joined.behind_psb)
+            && self.has_cycles() == joined.has_cycles()
             && self.by_tsc.as_of(self.cycles) == joined.by_tsc.as_of(joined.cycles);
         let stretches = (self.by_mtc.as_of(self.cycles), joined.by_mtc.as_of(joined.cycles));
         // Clock packets without cycles between them measure nothing.

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::event::{Event, Fault, Mode};
 use crate::notice::{NoticeKind, Place, Placed};
 use crate::system::System;
-use crate::time::{Pace, Time};
+use crate::time::{Latest, Pace, Time};
 use crate::Reason;
 use pt_packet::{Ip, Packet, Reader, PSB};
 use std::collections::VecDeque;
@@ -21,6 +21,7 @@ pub struct Events<'a> {
     pub reader: Reader<'a>,
     pub last_ip: u64,
     pub time: Time,
+    latest: Latest,
     /// Branches not yet taken up, the oldest in bit `count - 1`.
     pub bits: u64,
     pub count: u32,
@@ -64,6 +65,7 @@ impl<'a> Events<'a> {
             reader: Reader::with_errata(data, config.errata),
             last_ip: 0,
             time: Time::new(config),
+            latest: Latest::new(config),
             bits: 0,
             count: 0,
             offset: 0,
@@ -146,7 +148,8 @@ impl<'a> Events<'a> {
     /// Takes in the time that a packet tells. When that makes news, there is a note.
     #[inline(always)]
     pub fn take_time(&mut self, packet: &Packet) {
-        if self.time.take(packet) {
+        let (data, offset) = (self.reader.data(), self.reader.offset());
+        if self.time.take_before(packet, data, offset, &mut self.latest) {
             if let Some(ticks) = self.time.uncertainty_news() {
                 self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
                 self.busy = true;

@@ -6,6 +6,7 @@
 
 mod crystal_counts;
 mod cycles;
+mod latest;
 mod over_parts;
 mod pace;
 mod uncertainty;
@@ -13,6 +14,7 @@ mod uncertainty;
 use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
 use crate::{whole_tsc, Config};
+pub(crate) use latest::Latest;
 pub use pace::Pace;
 use pt_packet::Packet;
 use uncertainty::Calm;
@@ -55,6 +57,8 @@ pub struct Time {
     /// A CYC could not be used for want of a rate.
     lost_cycles: bool,
     in_psb: bool,
+    /// A packet since the last TSC was not taken in, as it cannot be right.
+    doubtful: bool,
     calibration: Calibration,
     told: Option<u64>,
     calm: Calm,
@@ -80,6 +84,7 @@ impl Time {
             rest: 0,
             lost_cycles: false,
             in_psb: false,
+            doubtful: false,
             calibration: Calibration::new(&config),
             told: None,
             calm: Calm::default(),
@@ -142,6 +147,7 @@ impl Time {
     fn tsc(&mut self, ticks: u64) {
         self.calibration.tsc(ticks, self.in_psb);
         self.reanchor(Anchor::Tsc, ticks);
+        self.doubtful = false;
         (self.count, self.uncounted, self.rest) = (0, 0, 0);
         self.reach(ticks);
     }

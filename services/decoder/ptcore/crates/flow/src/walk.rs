@@ -131,7 +131,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
     pub fn part(&mut self, data: &[u8], from: usize, clock: &Clock) -> Ended {
         match clock {
             Clock::New => {}
-            Clock::From(psb) => self.events.time.follow(&self.config, &data[..from], *psb),
+            Clock::From(psb) => self.events.time.follow(&self.config, data, *psb, from),
             Clock::Known(time) => self.events.time.clone_from(time),
         }
         self.sink.paths(self.code.paths.generation);

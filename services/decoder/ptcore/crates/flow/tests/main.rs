@@ -2,6 +2,7 @@
 
 mod accesses;
 mod conformance;
+mod damaged_times;
 mod differential;
 mod flow;
 mod griffin;

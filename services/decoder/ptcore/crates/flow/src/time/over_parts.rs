@@ -1,18 +1,20 @@
 //! Time that is carried from one part of a stream to the next.
 
-use super::Time;
+use super::{Latest, Time};
 use crate::Config;
 use pt_packet::{find_psb, Reader};
 
 impl Time {
-    /// Takes in the packets from the PSB at `psb` up to the end of `data`, and nothing but their times.
-    pub(crate) fn follow(&mut self, config: &Config, data: &[u8], psb: usize) {
+    /// Takes in the packets from the PSB at `psb` up to `end`, and nothing but their times.
+    pub(crate) fn follow(&mut self, config: &Config, data: &[u8], psb: usize, end: usize) {
+        let (whole, data) = (data, &data[..end]);
+        let mut latest = Latest::new(*config);
         let mut reader = Reader::with_errata(data, config.errata);
         reader.seek(psb);
         loop {
             match reader.read() {
                 Ok(Some(packet)) => {
-                    self.take(&packet);
+                    self.take_before(&packet, whole, reader.offset(), &mut latest);
                 }
                 Ok(None) => return,
                 Err(error) => match find_psb(data, error.offset + 1) {
@@ -30,7 +32,7 @@ impl Time {
             && (self.anchor, self.base, self.count, self.fast)
                 == (joined.anchor, joined.base, joined.count, joined.fast)
             && (self.uncounted, self.rest) == (joined.uncounted, joined.rest)
-            && (self.lost_cycles, self.in_psb) == (joined.lost_cycles, joined.in_psb);
+            && (self.lost_cycles, self.in_psb, self.doubtful) == (joined.lost_cycles, joined.in_psb, joined.doubtful);
         same && self.calibration.leads_to(&joined.calibration, &ended.calibration)
     }
 

@@ -17,12 +17,15 @@ impl Time {
     /// a unit of the core to bus ratio makes of the cycles since the last TSC.
     #[inline]
     pub fn uncertainty(&self) -> Option<u64> {
+        if self.doubtful {
+            return None;
+        }
         let ahead = self.ahead();
         if self.tied() {
             let ticks = self.period?;
             return Some(ahead.saturating_add(ticks).max(1));
         }
-        if self.anchor != Anchor::Tsc {
+        if self.anchor != Anchor::Tsc || !self.calibration.has_cycles() {
             return None;
         }
         let ratio = self.calibration.core_ratio()?;
@@ -76,6 +79,14 @@ mod tests {
         time.mtc(0x47);
         assert_eq!(time.uncertainty_news(), Some(Some(1024)));
         assert_eq!(time.uncertainty_news(), None);
+    }
+
+    #[test]
+    fn nothing_bounds_the_time_between_tscs_alone() {
+        let mut time = skylake();
+        time.tsc(10_000);
+        time.cbr(20);
+        assert_eq!(time.uncertainty(), None);
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! How late it can be, by the PSBs ahead.
+//!
+//! Times never go back: where a damaged packet sets the clock ahead, it would stand still until true times get there. Each
+//! PSB+ has a TSC (SDM section "Packet Stream Boundary (PSB) Packet"), and no time in front of it is later.
+
+use super::uncertainty::Calm;
+use super::{Anchor, Time};
+use crate::{whole_tsc, Config};
+use memchr::memmem;
+use pt_packet::{Packet, Reader, PSB};
+
+/// PSBs that are looked at for two with a time, and packets of a PSB+ that are looked at for one.
+const MOST_PSBS: usize = 4;
+const MOST_PACKETS: usize = 16;
+
+/// Cycles that no CYC of up to three bytes has, and ticks that cycles may come to beyond the next TSC: the ratio of the clocks
+/// varies.
+const SLACK: u64 = 1 << 19;
+
+/// What the next PSBs say of the time.
+#[derive(Clone, Debug)]
+pub struct Latest {
+    config: Config,
+    /// Known for these offsets, of which the last one is that of the next PSB.
+    from: usize,
+    psb: usize,
+    ticks: u64,
+}
+
+impl Latest {
+    pub fn new(config: Config) -> Self {
+        Latest { config, from: 1, psb: 0, ticks: u64::MAX }
+    }
+
+    /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
+    /// the only one.
+    fn at(&mut self, data: &[u8], offset: usize) -> u64 {
+        if !(self.from..=self.psb).contains(&offset) {
+            let mut psbs = memmem::find_iter(&data[offset..], &PSB).take(MOST_PSBS).map(|psb| offset + psb).peekable();
+            (self.from, self.psb) = (offset, psbs.peek().copied().unwrap_or(usize::MAX));
+            self.ticks = psbs.filter_map(|psb| self.tsc(data, psb)).take(2).max().unwrap_or(u64::MAX);
+        }
+        self.ticks
+    }
+
+    fn tsc(&self, data: &[u8], psb: usize) -> Option<u64> {
+        let mut reader = Reader::with_errata(data, self.config.errata);
+        reader.seek(psb + PSB.len());
+        for _ in 0..MOST_PACKETS {
+            match reader.read_behind_pads() {
+                Ok(Some((_, Packet::Tsc(ticks)))) => return Some(whole_tsc(ticks, self.config.reference_tsc)),
+                Ok(Some((_, Packet::Psbend | Packet::Psb | Packet::Ovf))) | Ok(None) | Err(_) => return None,
+                Ok(Some(_)) => {}
+            }
+        }
+        None
+    }
+}
+
+impl Time {
+    /// Takes in a packet that ends at the offset, but none that leads beyond the next PSBs: nobody knows then how far true
+    /// times are off, until a TSC says the time. True for one that may move the time, or the uncertainty.
+    #[inline(always)]
+    pub(crate) fn take_before(&mut self, packet: &Packet, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
+        match self.leads_far(packet) {
+            Some(ticks) if ticks > latest.at(data, offset) => {
+                self.doubt(packet);
+                true
+            }
+            _ => self.take(packet),
+        }
+    }
+
+    /// The earliest time that a packet may stand for, when it leads further than the next one in its turn would.
+    #[inline(always)]
+    fn leads_far(&self, packet: &Packet) -> Option<u64> {
+        match *packet {
+            Packet::Tsc(ticks) => self.tsc_leads_far(ticks),
+            Packet::Cyc(cycles) if cycles >= SLACK => self.cycles_lead_far(cycles),
+            Packet::Mtc(payload) => self.mtc_leads_far(payload),
+            _ => None,
+        }
+        .filter(|_| !self.of_libipt)
+    }
+
+    fn tsc_leads_far(&self, ticks: u64) -> Option<u64> {
+        let ticks = whole_tsc(ticks, self.reference_tsc);
+        (ticks > self.estimate.saturating_add(self.period.unwrap_or(0))).then_some(ticks)
+    }
+
+    fn cycles_lead_far(&self, cycles: u64) -> Option<u64> {
+        let rate = self.calibration.rate().filter(|_| self.anchor >= Anchor::Tsc)?;
+        let ticks = self.base.saturating_add(self.fast).saturating_add(rate.ticks(cycles));
+        ticks.checked_sub(SLACK)
+    }
+
+    #[inline(always)]
+    fn mtc_leads_far(&self, payload: u8) -> Option<u64> {
+        let counts = self.crystal.since(self.crystal.at_mtc(payload), self.count);
+        if counts <= self.crystal.period() || self.anchor != Anchor::Count {
+            return None;
+        }
+        let (ticks, _) = self.crystal.in_tsc(counts - self.crystal.period(), 0)?;
+        Some(self.base.saturating_add(ticks))
+    }
+
+    /// The packet is not taken in.
+    #[cold]
+    fn doubt(&mut self, packet: &Packet) {
+        (self.doubtful, self.calm) = (true, Calm::default());
+        match packet {
+            Packet::Cyc(_) => {
+                self.lost_cycles = true;
+                self.calibration.overflow(false);
+            }
+            Packet::Tsc(_) if !self.in_psb => self.calibration.overflow(false),
+            _ => {}
+        }
+    }
+}
