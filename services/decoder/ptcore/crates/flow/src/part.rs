@@ -35,8 +35,6 @@ pub struct Ended {
     pub statistics: Statistics,
     /// `None` at the end of the stream.
     pub stopped: Option<Stopped>,
-    /// The flow does not lead anywhere from the first PSB: it is told once more if the part joins.
-    pub astray: bool,
     /// The time behind the PSB+ at which the part joined the one before; `None` when it did not.
     pub joined: Option<Box<Time>>,
     /// The time at the end.

@@ -139,7 +139,7 @@ impl<'c, R, F: FnMut(R)> Joined<'c, R, F> {
     /// Whether the part that was decoded by itself is what comes behind the one before.
     fn leads_to(&self, before: &Stopped, ended: &mut Ended) -> bool {
         if !self.timed {
-            return before.fits || !ended.astray;
+            return true;
         }
         let Some(joined) = ended.joined.take() else { return false };
         if !before.fits || !before.behind.leads_to(&joined, &ended.time) {

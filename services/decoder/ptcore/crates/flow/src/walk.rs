@@ -68,7 +68,6 @@ pub struct Walk<'w, 'd, M, S> {
     resumed_at_note: bool,
     /// The flow before fits the PSB from which on this one goes, and nothing was read since.
     joins: Option<usize>,
-    astray: bool,
     stops: &'w [usize],
     stopped: Option<Stopped>,
     /// The time where the flow joined that of the part before.
@@ -119,7 +118,6 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             bypassed: false,
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
-            astray: false,
             stops: part.stops,
             stopped: None,
             joined: None,
@@ -143,7 +141,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
         };
         let statistics = Statistics { packets, tnt_bits: events.tnt_bits, psb, ovf, ..self.statistics };
         let (stopped, joined) = (self.stopped.take(), self.joined.take());
-        Ended { statistics, stopped, astray: self.astray, joined, time: Box::new(self.events.time.clone()) }
+        Ended { statistics, stopped, joined, time: Box::new(self.events.time.clone()) }
     }
 }
 

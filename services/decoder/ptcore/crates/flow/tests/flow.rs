@@ -395,6 +395,20 @@ fn a_stream_in_the_midst_of_nothing_is_lost_up_to_the_psb() {
 }
 
 #[test]
+fn a_packet_that_cannot_be_while_tracing_is_disabled_is_one_loss_up_to_the_next_psb() {
+    let ends = [end_at(CODE)[0], end_at(0)[1]];
+    let mut packets = [&psb_plus(Some(CODE))[..], &ends, &psb_plus(None)].concat();
+    let bad = stream(&packets).len();
+    packets.push(branches(&[true]));
+    packets.extend([&psb_plus(Some(CODE))[..], &ends].concat());
+    let (told, statistics) = decode(BRANCHES, &packets);
+    let reason = Reason::UnexpectedPacket("TNT");
+    let lost = Loss { offset: bad, size: 1, reason, address: 0, epoch: 0, tsc0: 0, tsc1: 0 };
+    assert_eq!(told, [Told::Enabled(CODE), stopped(0), Told::Loss(lost), Told::Enabled(CODE), stopped(0)]);
+    assert_eq!((statistics.lost_bytes, statistics.errors), (1, 1));
+}
+
+#[test]
 fn bytes_that_are_no_packet_are_lost_up_to_the_next_psb() {
     let mut bytes = stream(&psb_plus(Some(CODE)));
     let bad = bytes.len();

@@ -51,13 +51,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position()).max(self.events.endless_psb);
-            self.astray |= again == Some(psb);
             from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1).max(psb + 1));
             lost = Loss {
                 offset: fault.offset,
                 size: 0,
                 reason: fault.reason,
-                address: self.ip,
+                address: if self.enabled { self.ip } else { 0 },
                 epoch: self.epoch,
                 tsc0: now,
                 tsc1: now,
@@ -66,9 +65,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
-    /// A PSB behind `psb`, or that one, that was passed before what went on from there could be followed.
+    /// A PSB behind `psb` that was passed before what went on from there could be followed.
     fn again(&self, psb: usize) -> Option<usize> {
-        self.events.passed_psb.filter(|&passed| passed > psb || self.joins == Some(passed))
+        self.events.passed_psb.filter(|&passed| passed > psb)
     }
 
     pub(super) fn lose(&mut self, lost: Loss) {

@@ -45,8 +45,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 let status = matches!(event, Event::Status { .. });
                 self.take_mode(None, status);
                 self.tell_held();
-                if status && self.joins == Some(self.events.offset) {
-                    self.events.passed_psb = self.joins;
+                if status {
+                    // From there on the same would follow.
+                    self.events.passed_psb = None;
                 }
                 // What comes next says where it is, but need not say in which mode.
                 let usual = self.view == View::new(self.epoch, Execution::Bits64);
