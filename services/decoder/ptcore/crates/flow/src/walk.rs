@@ -45,6 +45,8 @@ pub struct Walk<'w, 'd, M, S> {
     view: View,
     /// Notices to be told with the next branch that takes a packet, or the next enable.
     held: Vec<Notice>,
+    /// Notices of where the flow was lost, with their times.
+    around: Vec<(Notice, u64)>,
     /// The last packet used up said where execution is, and nothing was read since.
     fresh: bool,
     /// Instructions that had run when one said so.
@@ -105,6 +107,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             interrupt_flag: None,
             view: View::new(0, Execution::Bits64),
             held: Vec::new(),
+            around: Vec::new(),
             fresh: false,
             mark: 0,
             proven: (0, u64::MAX),

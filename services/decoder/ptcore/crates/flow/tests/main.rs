@@ -7,6 +7,7 @@ mod differential;
 mod flow;
 mod griffin;
 mod mutations;
+mod notices;
 mod one_by_one;
 mod oracle;
 mod support;

@@ -247,7 +247,8 @@ fn decode(memory: &Sections, stream: &[u8], config: &Config) -> Checks {
     // Each branch, packet or byte leads along so much code at most.
     let steps = statistics.tnt_bits + 8 * stream.len() as u64 + 16;
     assert!(checks.blocks <= steps * (PROGRAM.len() as u64 + 16), "{} blocks", checks.blocks);
-    assert!(checks.notices <= 4 * statistics.packets + 16);
+    // Those of packets that are lost are told as well.
+    assert!(checks.notices <= 4 * (statistics.packets + statistics.lost_bytes) + 16);
     checks
 }
 

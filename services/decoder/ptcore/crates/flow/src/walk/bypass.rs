@@ -1,12 +1,15 @@
 //! Going on behind code that is not known, before the next PSB.
 //!
 //! A TIP.PGE, a FUP with its TIP and an OVF come behind all branches before them (SDM section "Deferred TIPs"): from there
-//! on no packet belongs to what was not followed. A TIP alone may come behind branches that follow it.
+//! on no packet belongs to what was not followed. A TIP alone may come behind branches that follow it. What packets say besides
+//! the flow needs no code: it is told behind the loss.
 
 use super::Walk;
 use crate::event::{Event, Fault};
+use crate::notice::Placed;
 use crate::view::View;
-use crate::{CodeMemory, Loss, Reason, Sink};
+use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
+use pt_packet::Execution;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Whether the flow may go on behind the fault without a PSB: the packets are whole.
@@ -32,10 +35,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.statistics.errors += 1;
         let size = self.events.offset.saturating_sub(fault.offset);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
+        self.enabled = false;
+        self.tell_around();
         self.returns.clear();
         self.held.clear();
         self.hare.rest();
-        (self.enabled, self.stopped_at, self.fresh) = (false, None, false);
+        (self.stopped_at, self.fresh) = (None, false);
         self.events.passed_psb = None;
         self.bypassed = true;
         self.pending = Some(event);
@@ -45,8 +50,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         true
     }
 
+    /// Whether the flow that begins at the PSB will tell it.
+    fn is_of_psb(&self, placed: &Placed) -> bool {
+        let Placed { notice, .. } = placed;
+        let maintenance = matches!(notice.kind, NoticeKind::Maintenance(_));
+        notice.status || maintenance && self.events.offset == self.events.psb_at
+    }
+
     fn known_again(&mut self) -> Option<Event> {
         let mut mode = None;
+        // By a packet of its own.
+        let mut noted: Option<Execution> = None;
         loop {
             let event = match self.pending.take() {
                 Some(event) => event,
@@ -55,14 +69,25 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     self.events.next().ok()?
                 }
             };
-            mode = self.events.mode.or(mode);
+            if self.events.mode.is_some() {
+                (mode, noted) = (self.events.mode, None);
+            }
             let known = match event {
                 Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
                     self.enter_epoch(self.events.last_offset);
-                    let view = mode.map_or(self.view, |(mode, _)| View::new(self.epoch, mode));
+                    let execution = noted.or(mode.map(|(execution, _)| execution));
+                    let view = execution.map_or(self.view, |execution| View::new(self.epoch, execution));
                     self.code.find(self.memory, view, ip).is_ok()
                 }
                 Event::Overflow { .. } => true,
+                Event::Note => {
+                    let placed = self.events.note.take();
+                    if let Some(NoticeKind::ExecutionMode(execution)) = placed.map(|placed| placed.notice.kind) {
+                        (mode, noted) = (None, Some(execution));
+                    }
+                    self.pass_note(placed.filter(|placed| !self.is_of_psb(placed)));
+                    false
+                }
                 Event::Status { .. } | Event::End => return None,
                 _ => false,
             };

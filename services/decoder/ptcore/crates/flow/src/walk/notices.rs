@@ -83,9 +83,28 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         Ok(Ahead::Moved)
     }
 
+    /// A note where the flow is lost, which is told behind the loss.
+    #[cold]
+    pub(super) fn pass_note(&mut self, placed: Option<Placed>) {
+        let now = self.events.time.now();
+        self.around.extend(placed.map(|placed| (placed.notice, now)));
+    }
+
+    /// Tells what was passed where the flow was lost.
+    #[cold]
+    pub(super) fn tell_around(&mut self) {
+        for (notice, tsc) in std::mem::take(&mut self.around) {
+            self.notice_at(notice, tsc);
+        }
+    }
+
     /// Tells a notice; a mode is taken over.
     #[cold]
     pub(super) fn notice(&mut self, notice: Notice) {
+        self.notice_at(notice, self.events.time.now());
+    }
+
+    fn notice_at(&mut self, notice: Notice, tsc: u64) {
         let mut notice = notice;
         match notice.kind {
             NoticeKind::ExecutionMode(mode) => {
@@ -104,7 +123,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         if notice.ip.is_some() {
             self.mark = self.statistics.instructions;
         }
-        self.sink.notice(&notice, self.events.time.now());
+        self.sink.notice(&notice, tsc);
     }
 
     #[cold]

@@ -15,14 +15,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.hare.rest();
         self.enabled = false;
         let traced = fault.reason != Reason::NotTraced;
-        let mut notices = Vec::new();
         let event = loop {
             // Branches that are left do not fit either.
             self.events.count = 0;
             let event = match self.pending.take() {
                 // Its place was not found from its own address on.
                 Some(Event::Note) if std::mem::take(&mut self.resumed_at_note) => {
-                    notices.extend(self.events.note.take().map(|placed| placed.notice));
+                    let placed = self.events.note.take();
+                    self.pass_note(placed);
                     continue;
                 }
                 Some(event) => event,
@@ -33,7 +33,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Event::Branches | Event::Target { ip: None } | Event::AsyncBranch { to: None, .. } => {}
                 Event::Note => match self.events.note {
                     Some(Placed { notice: Notice { ip: None, .. }, .. }) => {
-                        notices.extend(self.events.note.map(|placed| placed.notice).filter(|_| notices.len() < 64));
+                        self.pass_note(self.events.note);
                     }
                     _ => break event,
                 },
@@ -45,9 +45,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.statistics.errors += u64::from(traced);
         let (address, epoch) = (self.ip, self.epoch);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
-        if event != Event::End {
-            notices.into_iter().for_each(|notice| self.notice(notice));
-        }
+        self.tell_around();
         match event {
             Event::Target { ip: Some(ip) } | Event::Status { ip: Some(ip) } => {
                 self.events.passed_psb = None;

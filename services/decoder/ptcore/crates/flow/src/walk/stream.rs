@@ -23,30 +23,34 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             lost.offset = lost.offset.min(end);
             lost.size = end - lost.offset;
             let Some(psb) = psb else {
-                return self.lose(lost);
+                self.lose(lost);
+                return self.tell_around();
             };
             self.forget();
             self.enter_epoch(psb);
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
+            self.tell_around();
             if self.events.psb_at == psb && self.stops.binary_search(&psb).is_ok() {
                 self.stopped = Some(self.stopped_at_psb(psb, false));
                 return;
             }
             let mut ended = synchronized.and_then(|event| self.flow(event));
+            let mut now = self.events.time.now();
             while let (Err(fault), true) = (ended, self.in_code) {
                 self.in_code = false;
                 if self.config.resume_at_address || fault.reason == Reason::NotTraced {
                     ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
+                    now = self.events.time.now();
                 } else if self.again(psb).is_none() && self.may_bypass(&fault) && self.bypass(fault) {
                     ended = self.run();
+                    now = self.events.time.now();
                 }
             }
             let Err(fault) = ended else { return };
             if self.stopped.is_some() {
                 return;
             }
-            let now = self.events.time.now();
             let again = self.again(psb);
             self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.

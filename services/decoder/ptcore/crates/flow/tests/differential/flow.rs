@@ -2,7 +2,7 @@
 
 use super::packets::mode_number;
 use super::{Equal, Layer};
-use pt_flow::{Block, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
+use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -44,6 +44,11 @@ pub struct Against<'l> {
     /// The instruction that libipt gave up at.
     given_up: Option<u64>,
     over: bool,
+    /// Execution is not known to go on since the last loss, and the events since.
+    lost: bool,
+    waiting: Vec<(String, u64)>,
+    /// What the flow told last, where that is a return or a loss.
+    behind: String,
     compared: Compared,
     difference: Option<String>,
 }
@@ -65,6 +70,9 @@ impl<'l> Against<'l> {
             overflow: None,
             given_up: None,
             over: false,
+            lost: false,
+            waiting: Vec::new(),
+            behind: String::new(),
             compared,
             difference: None,
         }
@@ -72,6 +80,7 @@ impl<'l> Against<'l> {
 
     /// At the end of the flow; the first difference as an error.
     pub fn finish(mut self) -> Result<Compared, String> {
+        self.goes_on();
         self.overflowed(None);
         self.reached(self.next);
         if !self.ended() {
@@ -102,7 +111,8 @@ impl<'l> Against<'l> {
     fn differ(&mut self, libipt: &str, here: &str) {
         let Equal { instructions, events, .. } = self.compared.equal;
         self.difference.get_or_insert_with(|| {
-            format!("behind {instructions} instructions and {events} events: libipt {libipt:?}, here {here:?}")
+            let behind = &self.behind;
+            format!("behind {instructions} instructions and {events} events{behind}: libipt {libipt:?}, here {here:?}")
         });
     }
 
@@ -161,6 +171,9 @@ impl<'l> Against<'l> {
     }
 
     fn event(&mut self, told: &str, tsc: u64) {
+        if self.lost {
+            return self.waiting.push((told.to_owned(), tsc));
+        }
         self.overflowed(None);
         self.told(told, tsc);
     }
@@ -182,12 +195,43 @@ impl<'l> Against<'l> {
             self.compared.equal.stricter += 1;
             return;
         }
+        self.compare(&line, told, tsc);
+    }
+
+    fn compare(&mut self, line: &str, told: &str, tsc: u64) {
         let Some((_, time)) = line.split_once(" @").filter(|(listed, _)| listed.strip_prefix('[') == Some(told)) else {
-            return self.differ(&line, told);
+            return self.differ(line, told);
         };
         self.compared.times.push((u64::from_str_radix(time.trim_end_matches(']'), 16).ok(), tsc));
         self.compared.equal.events += 1;
         self.compared.equal.timed += u64::from(tsc != 0);
+    }
+
+    /// The last events since the loss are those that libipt lists: it passes over what packets say where code is not known.
+    fn goes_on(&mut self) {
+        if !std::mem::take(&mut self.lost) {
+            return;
+        }
+        let mut lines = Vec::new();
+        let goes_on = ["[enabled ", "[resumed ", "[overflow ", "[stopped "];
+        while let Some(line) = self.line() {
+            if !line.starts_with('[') || goes_on.iter().any(|event| line.starts_with(event)) {
+                self.peeked = Some(line);
+                break;
+            }
+            lines.push(line);
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let from = waiting.len().saturating_sub(lines.len());
+        let mut lines = lines.into_iter();
+        for (told, tsc) in &waiting[from..] {
+            if let (Some(line), false) = (lines.next(), self.ended()) {
+                self.compare(&line, told, *tsc);
+            }
+        }
+        if let Some(line) = lines.next() {
+            self.differ(&line, "nothing");
+        }
     }
 
     fn overflowed(&mut self, ip: Option<u64>) {
@@ -213,10 +257,15 @@ impl Sink for Against<'_> {
         for address in block.addresses() {
             self.instruction(address);
         }
+        self.behind.clear();
+        if block.kind == BlockKind::Return {
+            self.behind.push_str(", the last one a return");
+        }
         self.next = if block.target == 0 { block.end } else { block.target };
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.goes_on();
         self.next = ip;
         if !std::mem::take(&mut self.standing) {
             self.event(&format!("{} {ip:x}", if resumed { "resumed" } else { "enabled" }), tsc);
@@ -241,7 +290,10 @@ impl Sink for Against<'_> {
         if self.ended() {
             return;
         }
+        self.goes_on();
         self.overflowed(None);
+        self.lost = true;
+        self.behind = format!(", a loss: {}", loss.reason);
         self.speculative = false;
         if loss.reason != Reason::BeforeFirstPsb {
             self.reached(loss.address);
@@ -250,6 +302,7 @@ impl Sink for Against<'_> {
                 return self.differ(&line, &format!("{loss:x?}"));
             }
             self.compared.equal.errors += 1;
+            self.given_up = None;
         }
         self.sync = Some(self.from + loss.offset + loss.size);
     }
@@ -257,6 +310,7 @@ impl Sink for Against<'_> {
     fn overflow(&mut self, _: usize, _: Option<u64>, tsc: u64) {
         self.overflowed(None);
         self.speculative = false;
+        self.goes_on();
         self.overflow = Some(tsc);
     }
 
