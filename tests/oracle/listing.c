@@ -285,15 +285,24 @@ static void stay(uint64_t offset, bool enabled)
 void list_instructions(const struct pt_config *config, struct pt_image *image, follow_fn *follow)
 {
 	struct pt_insn_decoder *decoder = pt_insn_alloc_decoder(config);
-	uint64_t offset;
+	uint64_t offset, before = UINT64_MAX;
 
 	if (!decoder || pt_insn_set_image(decoder, image) < 0)
 		refuse();
 	follow = follow ? follow : stay;
-	for (int status; (status = pt_insn_sync_forward(decoder)) >= 0;) {
+	for (;;) {
+		int status = pt_insn_sync_forward(decoder);
+
+		if (pt_insn_get_sync_offset(decoder, &offset) < 0 || (status < 0 && offset == before))
+			break;
+		before = offset;
 		mode = ptem_unknown;
-		pt_insn_get_sync_offset(decoder, &offset);
 		printf("sync %" PRIx64 "\n", offset);
+		/* What follows the PSB cannot be read: the next one may do. */
+		if (status < 0) {
+			print_error(offset, 0, status);
+			continue;
+		}
 		pt_insn_get_offset(decoder, &offset);
 		follow(offset + 1, true);
 		walk_instructions(decoder, status, follow);
@@ -337,7 +346,7 @@ void list_blocks(const struct pt_config *config, struct pt_image *image, follow_
 {
 	struct pt_config with_flags = *config;
 	struct pt_block_decoder *decoder;
-	uint64_t offset;
+	uint64_t offset, before = UINT64_MAX;
 
 	with_flags.flags.variant.block.end_on_call = 1;
 	with_flags.flags.variant.block.end_on_jump = 1;
@@ -345,10 +354,19 @@ void list_blocks(const struct pt_config *config, struct pt_image *image, follow_
 	if (!decoder || pt_blk_set_image(decoder, image) < 0)
 		refuse();
 	follow = follow ? follow : stay;
-	for (int status; (status = pt_blk_sync_forward(decoder)) >= 0;) {
+	for (;;) {
+		int status = pt_blk_sync_forward(decoder);
+
+		if (pt_blk_get_sync_offset(decoder, &offset) < 0 || (status < 0 && offset == before))
+			break;
+		before = offset;
 		mode = ptem_unknown;
-		pt_blk_get_sync_offset(decoder, &offset);
 		printf("sync %" PRIx64 "\n", offset);
+		/* What follows the PSB cannot be read: the next one may do. */
+		if (status < 0) {
+			print_error(offset, 0, status);
+			continue;
+		}
 		pt_blk_get_offset(decoder, &offset);
 		follow(offset + 1, true);
 		walk_blocks(decoder, status, follow);

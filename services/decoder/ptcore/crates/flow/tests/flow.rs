@@ -171,6 +171,34 @@ fn targets_may_stand_behind_later_branches() {
 }
 
 #[test]
+fn the_targets_of_calls_may_stand_behind_their_compressed_returns() {
+    // 0: call rax; 2: call rbx; 4: je 0; 6: ret
+    let code = &[0xff, 0xd0, 0xff, 0xd3, 0x74, 0xfa, 0xc3];
+    let expected = [
+        block(0, 0, 1, IndirectCall, 6),
+        block(6, 6, 1, Return, 2),
+        block(2, 2, 1, IndirectCall, 6),
+        block(6, 6, 1, Return, 4),
+        block(4, 4, 1, CondTaken, 0),
+        stopped(0),
+    ];
+    let targets = [Packet::Tip(full(CODE + 6)); 2];
+    for between in [&[][..], &[Packet::Cyc(3)], &[Packet::Mtc(3), Packet::Cyc(3)]] {
+        let packets = [
+            &[branches(&[true; 3])],
+            between,
+            &targets[..1],
+            between,
+            &targets[1..],
+            &end_at(CODE)[..1],
+            &end_at(0)[1..],
+        ];
+        let packets = packets.concat();
+        assert_eq!(run(code, &packets), expected, "{packets:?}");
+    }
+}
+
+#[test]
 fn a_target_stands_behind_the_branches_of_one_packet_only() {
     // 0: je 2; 2: nop; 3: jmp rax
     let code = &[0x74, 0x00, 0x90, 0xff, 0xe0];
