@@ -92,7 +92,7 @@ impl fmt::Display for Equal {
     }
 }
 
-/// The clock with libipt's rules, of which two differ here on purpose (see docs/pt-conformance.md).
+/// The clock with libipt's rules, of which some differ here on purpose (see docs/pt-conformance.md).
 pub fn as_libipt(config: &Config) -> Config {
     Config { clock_of_libipt: true, forget_rate_at_overflow: true, ..*config }
 }
