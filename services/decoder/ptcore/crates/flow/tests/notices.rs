@@ -101,3 +101,11 @@ fn up_to_damage_and_up_to_the_end_it_is_told() {
     assert_eq!(told(&[], &Config::default()), lost());
     assert_eq!(told(&[Packet::Psbend], &Config::default()), lost());
 }
+
+#[test]
+fn of_more_than_there_is_room_for_the_first_ones_are_told() {
+    let says = vec![Packet::Ptw { payload: 9, size: 4, fup: false }; 1 << 17];
+    let words = told(&says, &Config::default());
+    let said = words.iter().filter(|word| matches!(word, Word::Says(..))).count();
+    assert_eq!((said, words.len() - said), (1 << 16, 3));
+}

@@ -7,6 +7,9 @@ use crate::notice::{Place, Placed};
 use crate::view::View;
 use crate::{BlockKind, CodeMemory, Notice, NoticeKind, Sink};
 
+/// Notes that are kept until the end of a loss is known: each has a packet, of which there may be as many as the stream has room for.
+const MOST_AROUND: usize = 1 << 16;
+
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// A pending note in its place among the instructions of the block about to run.
     #[cold]
@@ -83,11 +86,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         Ok(Ahead::Moved)
     }
 
-    /// A note where the flow is lost, which is told behind the loss.
+    /// A note where the flow is lost, which is told behind the loss; of too many the first ones.
     #[cold]
     pub(super) fn pass_note(&mut self, placed: Option<Placed>) {
         let now = self.events.time.now();
-        self.around.extend(placed.map(|placed| (placed.notice, now)));
+        self.around.extend(placed.filter(|_| self.around.len() < MOST_AROUND).map(|placed| (placed.notice, now)));
     }
 
     /// Tells what was passed where the flow was lost.
