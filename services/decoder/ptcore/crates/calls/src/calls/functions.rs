@@ -43,7 +43,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.learn(news);
     }
 
-    /// The same for what nobody called, which mostly is in the function that runs.
+    /// As `look_up` for what nobody called, which mostly is in the function that runs.
     fn look_around(&mut self, address: u64) -> (Entered, bool) {
         let epoch = self.stack.epoch;
         if let Some(function) = self.stack.function() {
