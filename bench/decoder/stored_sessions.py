@@ -66,7 +66,8 @@ async def store_several(store: ObjectStore, session_id: str, times: int) -> str:
         key = f"raw/{several}/segment-{index}.pt.zst"
         await store.put_stream(key, await store.get(segment["key"]))
         segments.append(segment | {"index": index, "key": key})
-    text = json.dumps(manifest | {"session_id": several, "segments": segments}).encode()
+    named = {"session": manifest["session"].removesuffix(session_id) + several, "session_id": several}
+    text = json.dumps(manifest | named | {"segments": segments}).encode()
     await store.put_stream(manifest_key(several), text)
     return several
 

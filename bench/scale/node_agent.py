@@ -51,7 +51,7 @@ class RecordedSession:
             key = f"raw/{session.id}/{segment['key'].rpartition('/')[2]}"
             await store.put_stream(key, data)
             segments.append(segment | {"key": key})
-        named = {"session_id": session.id, "node": session.node, "segments": segments}
+        named = {"session": session.name, "session_id": session.id, "node": session.node, "segments": segments}
         await store.put_stream(f"raw/{session.id}/manifest.json", json.dumps(self._manifest | named).encode())
 
 

@@ -48,7 +48,8 @@ async def cut(store: ObjectStore, session_id: str, as_session_id: str, count: in
             }
         )
     manifest = json.loads(await store.get(manifest_key(session_id)))
-    manifest |= {"session_id": as_session_id, "segments": segments}
+    session = manifest["session"].removesuffix(session_id) + as_session_id
+    manifest |= {"session": session, "session_id": as_session_id, "segments": segments}
     await store.put_stream(manifest_key(as_session_id), json.dumps(manifest).encode())
 
 

@@ -94,11 +94,11 @@ class SessionArchive:
         return await asyncio.to_thread(_unpacked, first, packed, sizes)
 
     async def fetch_code(self, to: BinaryIO) -> None:
-        """Writes the bytes of code that no file backs. Raises as `fetch_segment`."""
+        """Writes the bytes of code that no file backs. Raises as `fetch_segments`."""
         await self._fetch(self.manifest.code.key, self.manifest.code.sha256, to)
 
     async def fetch_jit(self, file: JitFile, to: BinaryIO) -> None:
-        """Writes a perf map or a jitdump. Raises as `fetch_segment`."""
+        """Writes a perf map or a jitdump. Raises as `fetch_segments`."""
         await self._fetch(file.key, file.sha256, to)
 
     async def switches(self) -> bytes:
