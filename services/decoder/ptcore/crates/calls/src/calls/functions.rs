@@ -7,15 +7,15 @@ use crate::functions::{Entered, News};
 use crate::known::{Known, UNKNOWN};
 use crate::output::Output;
 use pt_flow::Block;
-use pt_image::Symbols;
+use pt_image::{Place, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// The function at `address`; what is known about blocks of a function that turns out to be two is forgotten.
-    pub(super) fn look_up(&mut self, address: u64, called: bool) -> (Entered, bool) {
+    pub(super) fn look_up(&mut self, address: u64, called: bool) -> (Entered, Place) {
         let place = self.symbols.place(self.stack.epoch, address);
         let entered = self.stack.functions.at(&place, address, called);
         self.forget_divided();
-        (entered, place.function.is_some())
+        (entered, place)
     }
 
     /// What is known of blocks that are in another function now is forgotten.
@@ -43,7 +43,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.learn(news);
     }
 
-    /// As `look_up` for what nobody called, which mostly is in the function that runs.
+    /// The function at an address that nobody called, mostly the one that runs; whether a symbol names it.
     fn look_around(&mut self, address: u64) -> (Entered, bool) {
         let epoch = self.stack.epoch;
         if let Some(function) = self.stack.function() {
@@ -51,9 +51,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 return (Entered { function, entry: false }, extent.is_named);
             }
         }
-        let place = self.symbols.place(epoch, address);
-        let entered = self.stack.functions.at(&place, address, false);
-        self.forget_divided();
+        let (entered, place) = self.look_up(address, false);
         let is_named = place.function.is_some();
         let addresses = address.saturating_add(entered.entry.into())..self.stack.functions.end(&place, address);
         self.extents.put(entered.function, Extent { epoch, addresses, is_named });
@@ -64,7 +62,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(never)]
     fn get_to_know(&mut self, id: u32, start: u64) -> Known {
         let called = self.arrival == Arrival::Call;
-        let (entered, divided) = if called { self.look_up(start, true) } else { self.look_around(start) };
+        let (entered, divided) = if called {
+            let (entered, place) = self.look_up(start, true);
+            (entered, place.function.is_some())
+        } else {
+            self.look_around(start)
+        };
         let named = if called || divided { entered.function } else { u32::MAX };
         let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
