@@ -67,6 +67,15 @@ impl CodeBlock {
         (link.view == view).then_some(link.number)
     }
 
+    /// The block that follows its conditional branch; `None` where it has none, or none that is kept was linked in this view.
+    #[inline(always)]
+    pub fn behind_condition(&self, taken: bool, view: View) -> Option<u32> {
+        // By index: to choose a way would be a branch that is seldom foretold.
+        let link = self.links[usize::from(taken)];
+        let is_kept = self.exit == Exit::Cond && link.view == view && link.number != SCRATCH;
+        is_kept.then_some(link.number)
+    }
+
     /// Whether any of its instructions is one of `mark`.
     pub fn has(&self, mark: Mark) -> bool {
         self.marks & mark as u8 != 0

@@ -2,7 +2,6 @@
 
 use crate::block::{Block, BlockKind};
 use crate::code::CodeCache;
-use crate::code_block::{Exit, SCRATCH};
 use crate::lead::Lead;
 use crate::path::told;
 use crate::view::View;
@@ -56,12 +55,9 @@ impl Iterator for CondBranches<'_> {
         }
         let block = self.code.block(self.at);
         let taken = self.lead.taken(self.left);
-        let link = block.links[usize::from(taken)];
-        if block.exit != Exit::Cond || link.view != self.view || link.number == SCRATCH {
-            return None;
-        }
+        let next = block.behind_condition(taken, self.view)?;
         let branch = CondBranch { id: self.at, taken, instructions: block.instructions.into() };
-        (self.at, self.left) = (link.number, self.left - 1);
+        (self.at, self.left) = (next, self.left - 1);
         self.instructions += u64::from(block.instructions);
         Some(branch)
     }

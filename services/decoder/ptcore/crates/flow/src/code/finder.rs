@@ -2,7 +2,7 @@
 
 use super::CodeCache;
 use crate::block::BlockKind;
-use crate::code_block::{Exit, Link, Way, SCRATCH};
+use crate::code_block::{Exit, Way, SCRATCH};
 use crate::lead::{Key, Lead, Mixed};
 use crate::memory::CodeMemory;
 use crate::paths::{Entry, Rest, Step, Stop, MOST_PUSHES, RETURNED, VACANT};
@@ -206,14 +206,11 @@ impl CodeCache {
         let (mut left, mut instructions) = (branches, 0);
         while left != 0 && paths.steps.len() < most {
             let block = &blocks[at as usize];
-            let taken = usize::from(lead.taken(left));
-            let Link { number, view: known } = block.links[taken];
-            if block.exit != Exit::Cond || known != view || number == SCRATCH {
-                break;
-            }
-            paths.steps.push(Step { block: at, kind: KINDS[taken] });
+            let taken = lead.taken(left);
+            let Some(next) = block.behind_condition(taken, view) else { break };
+            paths.steps.push(Step { block: at, kind: KINDS[usize::from(taken)] });
             instructions += u32::from(block.instructions);
-            (at, left) = (number, left - 1);
+            (at, left) = (next, left - 1);
         }
         path.conditional += branches - left;
         path.instructions += instructions;
