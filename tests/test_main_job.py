@@ -145,7 +145,7 @@ def test_every_table_and_every_tabular_format(mesh: WholeMesh, busy: Path) -> No
 
 def test_a_process_is_found_by_its_name(traced: Traced, busy: Path) -> None:
     with traced.mesh.running(str(busy), "paced"):
-        done = traced.mesh.json("trace", "--name", "busy", "--for", "100ms")
+        done = traced.mesh.json("trace", "--name", "busy", "--for", "500ms")
     (name,) = done["sessions"]
     report = traced.mesh.json("report", name)
     assert report["session"]["target"] == "busy"
@@ -188,7 +188,7 @@ def test_what_was_recorded_is_there_after_a_restart(traced: Traced) -> None:
 def test_what_is_deleted_is_gone_and_its_room_is_free(traced: Traced, busy: Path) -> None:
     mesh = traced.mesh
     with mesh.running(str(busy), "paced") as target:
-        unwanted = mesh.trace(target.pid, "100ms")
+        unwanted = mesh.trace(target.pid, "500ms")
     kept, rows, files = mesh.counts(traced.session), mesh.counts(unwanted), files_of(mesh, unwanted)
     assert files and min(rows[table] for table in ("sessions", "segments", "functions", "calls", "edges")) > 0
     mesh.command("delete", unwanted, "--yes")

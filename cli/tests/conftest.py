@@ -186,9 +186,17 @@ def busy(mesh: Mesh, busy_program: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture(scope="session")
 def session(mesh: Mesh, busy: subprocess.Popen[str]) -> str:
     """The name of a decoded session of the busy program."""
-    traced = mesh.json("trace", "--pid", str(busy.pid), "--for", "50ms")
-    name: str = traced["sessions"][0]
-    return name
+    return recorded(mesh, busy.pid, "inner_work")
+
+
+def recorded(mesh: Mesh, pid: int, function: str | None = None) -> str:
+    """A session in which the function, or any at all, ran: on a busy machine a process may not run for a while."""
+    for _ in range(20):
+        session: str = mesh.json("trace", "--pid", str(pid), "--for", "50ms")["sessions"][0]
+        names = {row["name"] for row in mesh.json("report", session, "--top", "0")["functions"]}
+        if function in names or (names and function is None):
+            return session
+    pytest.fail(f"process {pid} was recorded 20 times, and {function or 'any function'} never ran")
 
 
 def plain_environment() -> dict[str, str]:

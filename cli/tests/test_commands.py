@@ -19,7 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from .conftest import BUSY, Mesh, permille_alone, running
+from .conftest import BUSY, Mesh, permille_alone, recorded, running
 
 
 def test_run_becomes_the_program(mesh: Mesh, busy: subprocess.Popen[str], busy_program: Path) -> None:
@@ -293,7 +293,7 @@ def test_names_that_are_given_later_are_there_when_it_is_decoded_again(mesh: Mes
     subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
     subprocess.run(["strip", program], check=True)
     with running(mesh, program) as process:
-        name = mesh.json("trace", "--pid", str(process.pid), "--for", "200ms")["sessions"][0]
+        name = recorded(mesh, process.pid)
 
     def functions(*options: str) -> set[str]:
         return {row["name"] for row in mesh.json("report", name, "--top", "0", *options)["functions"]}
@@ -308,7 +308,7 @@ def test_names_that_are_given_later_are_there_when_it_is_decoded_again(mesh: Mes
 def test_tables_are_made_anew_as_often_as_they_are_lost(own_mesh: Mesh, busy_program: Path) -> None:
     own_mesh.start()
     with running(own_mesh, busy_program) as process:
-        name = own_mesh.json("trace", "--pid", str(process.pid), "--for", "200ms")["sessions"][0]
+        name = recorded(own_mesh, process.pid)
     known = own_mesh.json("report", name)["functions"]
     assert known
     for _ in range(2):

@@ -6,15 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from .conftest import Mesh, await_true, running
-
-
-def recorded(mesh: Mesh, pid: int, function: str) -> str:
-    """A session in which the function ran: on a busy machine a process may not run at all for a while."""
-    while True:
-        session: str = mesh.json("trace", "--pid", str(pid), "--for", "50ms")["sessions"][0]
-        if function in {row["name"] for row in mesh.json("coverage", "show", session)["functions"]}:
-            return session
+from .conftest import Mesh, await_true, recorded, running
 
 
 def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are_shown_together(
@@ -27,7 +19,7 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
 
     recorded(mesh, busy.pid, "inner_work")
     # Wants more than there can be: one round is enough.
-    told = mesh.json("coverage", "start", "--name", name, "--for", "30ms", "--rounds", "3", "--min-gain", "1e12")
+    told = mesh.json("coverage", "start", "--name", name, "--for", "500ms", "--rounds", "3", "--min-gain", "1e12")
     assert len(told["sessions"]) == 1
     assert (told["rounds"][0]["next"], told["rounds"][0]["functions"] > 0) == ("ACTION_STOP", True)
     shown = mesh.json("coverage", "show", told["operation"]["name"])
