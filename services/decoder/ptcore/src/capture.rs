@@ -92,7 +92,8 @@ impl Capture {
             beginnings,
             as_listed,
         };
-        let opened = py.detach(|| pt_capture::open(&path, &options));
+        // Streams are looked through for who ran: whoever does not wait for that leaves it to itself.
+        let opened = Worker::spawn(move |_| pt_capture::open(&path, &options))?.wait(py)?;
         Ok(Capture(Arc::new(opened.map_err(refused)?), Late::default()))
     }
 
@@ -133,7 +134,9 @@ impl Capture {
 
     fn pieces(&self, py: Python<'_>, stream: usize, size: usize) -> PyResult<Vec<Piece>> {
         self.check(&[stream])?;
-        let pieces = py.detach(|| pt_capture::pieces(&self.0.streams[stream], &self.0.config, size));
+        let capture = Arc::clone(&self.0);
+        let worker = Worker::spawn(move |_| pt_capture::pieces(&capture.streams[stream], &capture.config, size))?;
+        let pieces = worker.wait(py)?;
         Ok(pieces.into_iter().map(|piece| Piece::new(piece, &self.0.views)).collect())
     }
 
