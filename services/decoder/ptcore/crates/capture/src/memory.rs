@@ -2,7 +2,7 @@
 
 use crate::guests::GUEST;
 use crate::{Capture, View};
-use pt_flow::{CodeMemory, CodeSlice};
+use pt_flow::{CodeMemory, CodeSlice, Near};
 use pt_image::{Binary, Description, Image, Place, Symbols};
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -79,8 +79,15 @@ impl<'c, I: Borrow<Image>> Memory<'c, I> {
 
 impl<I: Borrow<Image>> CodeMemory for Memory<'_, I> {
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
+        self.read_near(epoch, address, &mut Near::default())
+    }
+
+    fn read_near(&self, epoch: u32, address: u64, near: &mut Near) -> Option<CodeSlice<'_>> {
         let (number, image, epoch) = self.at(epoch, address)?;
-        let slice = image.read(epoch, address)?;
+        if near.memory != number {
+            *near = Near { memory: number, ..Near::default() };
+        }
+        let slice = image.read_near(epoch, address, near)?;
         Some(CodeSlice { generation: (number as u64) << 32 | slice.generation, ..slice })
     }
 }
@@ -102,5 +109,34 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
     fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
         let (_, image, epoch) = self.at(epoch, pad)?;
         image.catches(epoch, pad, returns_to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near_is_so_in_one_image_alone() {
+        let image = |byte| {
+            let mut image = Image::new();
+            image.code(0, 0x1000, vec![byte; 16]).unwrap();
+            image.code(0, KERNEL_HALF, vec![byte + 1; 16]).unwrap();
+            image
+        };
+        let view = |image| View { pid: 1, tid: 1, image, epoch: 0, kernel: 0 };
+        let (images, views) = ([image(1), image(3), image(5)], [view(0), view(1)]);
+        let memory = Memory::of(&images, &views, Some(2));
+        let mut near = Near::default();
+        for _ in 0..2 {
+            for (epoch, address, byte) in
+                [(0, 0x1000, 1), (1, 0x1004, 3), (0, KERNEL_HALF, 6), (0, 0x1008, 1), (1, 0x1008, 3)]
+            {
+                let read = memory.read_near(epoch, address, &mut near).unwrap();
+                assert_eq!(read.bytes[0], byte);
+                assert_eq!(read.generation, memory.read(epoch, address).unwrap().generation);
+            }
+        }
+        assert!(memory.read_near(0, 0x1010, &mut near).is_none() && memory.read_near(2, 0x1000, &mut near).is_none());
     }
 }

@@ -10,14 +10,14 @@ mod predecode;
 use crate::access::Access;
 use crate::code_block::{unknown, CodeBlock, Link, Mark, Way, SCRATCH};
 use crate::loss::Reason;
-use crate::memory::CodeMemory;
+use crate::memory::{CodeMemory, Near};
 use crate::paths::Paths;
 use crate::view::View;
 pub use disassembly::MAX_INSTRUCTIONS;
 use disassembly::{decode, decode_some, mark, MAX_LENGTH};
 use hash::AddressHasher;
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
-use std::collections::HashMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::hash::BuildHasherDefault;
 
 const FRONT: usize = 1 << 12;
@@ -31,6 +31,7 @@ pub struct CodeCache {
     by_content: HashMap<(u64, u64), u32, BuildHasherDefault<AddressHasher>>,
     /// Direct-mapped by address, in front of memory and map.
     front: Vec<(u64, View, u32)>,
+    near: Near,
     pub paths: Paths,
     /// By block and how many of its instructions.
     pub accesses: HashMap<(u32, u32), Box<[Access]>>,
@@ -53,6 +54,7 @@ impl CodeCache {
             lengths: with_room(0, FEWEST_BLOCKS * 8),
             by_content: HashMap::with_capacity_and_hasher(FEWEST_BLOCKS, BuildHasherDefault::default()),
             front: vec![(0, View::NONE, 0); FRONT],
+            near: Near::default(),
             paths: Paths::new(),
             accesses: HashMap::new(),
         }
@@ -130,11 +132,13 @@ impl CodeCache {
     }
 
     fn find_by_content<M: CodeMemory>(&mut self, memory: &M, view: View, address: u64) -> Result<u32, Reason> {
-        let slice = memory.read(view.epoch(), address).filter(|slice| !slice.bytes.is_empty()).ok_or(Reason::NoCode)?;
+        let slice = memory.read_near(view.epoch(), address, &mut self.near);
+        let slice = slice.filter(|slice| !slice.bytes.is_empty()).ok_or(Reason::NoCode)?;
         let key = (slice.generation << 2 | u64::from(view.mode()), address);
-        if let Some(&number) = self.by_content.get(&key) {
-            return Ok(number);
-        }
+        let vacant = match self.by_content.entry(key) {
+            Entry::Occupied(known) => return Ok(*known.get()),
+            Entry::Vacant(vacant) => vacant,
+        };
         let bytes = &slice.bytes[..slice.bytes.len().min(MAX_INSTRUCTIONS * MAX_LENGTH)];
         let lengths = self.lengths.len() as u32;
         let kept = decode(bytes, address, view, &mut self.lengths);
@@ -142,8 +146,7 @@ impl CodeCache {
             Ok(block) => {
                 let number = self.blocks.len() as u32;
                 self.blocks.push(CodeBlock { lengths, id: number, ..block });
-                self.by_content.insert(key, number);
-                Ok(number)
+                Ok(*vacant.insert(number))
             }
             Err(DecoderError::NoMoreBytes) => self.straddling(memory, view, address),
             Err(_) => Err(Reason::BadInstruction),

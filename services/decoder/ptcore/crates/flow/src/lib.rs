@@ -41,11 +41,12 @@ pub use cond_branches::{CondBranch, CondBranches};
 pub use config::{AddressFilter, Config};
 pub use flow::Flow;
 pub use loss::{Loss, Reason};
-pub use memory::{CodeMemory, CodeSlice};
+pub use memory::{CodeMemory, CodeSlice, Near};
 pub use notice::{Notice, NoticeKind};
 pub use part::{Clock, Ended, Part, Stopped};
 pub use parts::{decode_in_parts, part_by_itself, Stream, Workers};
 pub use path::Path;
+
 pub use places::{places_to_join, Places};
 pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use sink::{DisableKind, Sink};

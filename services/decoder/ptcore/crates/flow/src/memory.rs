@@ -14,10 +14,30 @@ pub struct CodeSlice<'a> {
 pub trait CodeMemory {
     /// The code at `address` as of `epoch`; `None` where no code is known.
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>>;
+
+    /// The same for who mostly asks near to where it asked before: `near` is what the memory noted of that, and no other memory did.
+    fn read_near(&self, epoch: u32, address: u64, _near: &mut Near) -> Option<CodeSlice<'_>> {
+        self.read(epoch, address)
+    }
+}
+
+/// Addresses from `start` to `end` that one section of a memory holds as of an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Near {
+    pub epoch: u32,
+    pub start: u64,
+    pub end: u64,
+    pub section: u32,
+    /// Which memory it is of, for one that is made of several.
+    pub memory: usize,
 }
 
 impl<M: CodeMemory + ?Sized> CodeMemory for &M {
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
         (**self).read(epoch, address)
+    }
+
+    fn read_near(&self, epoch: u32, address: u64, near: &mut Near) -> Option<CodeSlice<'_>> {
+        (**self).read_near(epoch, address, near)
     }
 }

@@ -1,12 +1,21 @@
 //! Reading code, and why there is none.
 
 use super::{Content, Image, Section, Space, NOTHING};
-use pt_flow::{CodeMemory, CodeSlice};
+use pt_flow::{CodeMemory, CodeSlice, Near};
 
 impl CodeMemory for Image {
     // Pieces are the same in every epoch, so a slice that ends with its piece has one length for one generation.
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
-        let (section, _, end) = self.section_at(epoch, address)?;
+        self.read_near(epoch, address, &mut Near::default())
+    }
+
+    #[inline]
+    fn read_near(&self, epoch: u32, address: u64, near: &mut Near) -> Option<CodeSlice<'_>> {
+        if near.epoch != epoch || !(near.start..near.end).contains(&address) {
+            let (section, start, end) = self.section_at(epoch, address)?;
+            *near = Near { epoch, start, end, section, ..*near };
+        }
+        let Near { section, end, .. } = *near;
         let room = usize::try_from(end - address).unwrap_or(usize::MAX);
         let Section { space, content } = &self.sections[section as usize];
         let bytes = match content {
@@ -126,10 +135,13 @@ mod tests {
             }
             model.push(now);
         }
+        let mut near = Near::default();
         for (epoch, memory) in model.iter().enumerate() {
             for (address, &byte) in memory.iter().enumerate() {
                 let slice = bytes(&image, epoch as u32, address as u64);
                 assert_eq!(slice.map(|slice| slice[0]), byte);
+                let near = image.read_near(epoch as u32, address as u64, &mut near);
+                assert_eq!(near.map(|slice| slice.bytes), slice);
                 let rest = slice.unwrap_or_default();
                 assert!(rest.iter().zip(&memory[address..]).all(|(&byte, &model)| Some(byte) == model));
             }
