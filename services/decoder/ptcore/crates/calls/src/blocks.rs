@@ -1,6 +1,6 @@
 //! How often each block ran.
 
-use crate::known::FEWEST_BLOCKS;
+use crate::known::{grow, FEWEST_BLOCKS};
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
 
@@ -57,11 +57,6 @@ impl Blocks {
         }
     }
 
-    /// By number: those that ran as a whole, with others that are shorter than the block of that number.
-    pub fn whole(&mut self) -> &mut [BlockCount] {
-        &mut self.whole
-    }
-
     /// Whether the block ran before as a whole.
     #[inline(always)]
     pub fn knows(&self, block: &Block<'_>) -> bool {
@@ -81,10 +76,7 @@ impl Blocks {
     fn count_other(&mut self, counted: BlockCount, is_whole: bool) {
         let index = counted.id as usize;
         if is_whole && self.whole.get(index).is_none_or(|known| known.instructions < counted.instructions) {
-            if self.whole.len() <= index {
-                self.whole.resize(index + 1, UNKNOWN);
-            }
-            let before = std::mem::replace(&mut self.whole[index], counted);
+            let before = std::mem::replace(grow(&mut self.whole, counted.id, UNKNOWN), counted);
             if before.count != 0 {
                 self.add_other(before);
             }

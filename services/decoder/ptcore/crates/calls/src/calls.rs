@@ -10,11 +10,11 @@ mod stitching;
 
 use crate::arrival::{Arrival, Left};
 use crate::blocks::{BlockCount, Blocks};
+use crate::cached::CachedBlocks;
 use crate::edges::Edges;
 use crate::extents::Extents;
 use crate::fragment::Knew;
 use crate::functions::FunctionKey;
-use crate::known::{Known, FEWEST_BLOCKS};
 use crate::members::Members;
 use crate::output::{Kept, Output};
 use crate::plan::Plans;
@@ -29,7 +29,7 @@ pub struct Calls<S, O = Kept> {
     stack: Stack<O>,
     edges: Edges,
     blocks: Blocks,
-    known: Vec<Known>,
+    cached: CachedBlocks,
     /// By cached block: where it starts in its space's own addresses; `u64::MAX`: not asked yet.
     starts: Vec<u64>,
     members: Members,
@@ -77,7 +77,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             stack: Stack::new(output),
             edges: Edges::default(),
             blocks: Blocks::default(),
-            known: Vec::with_capacity(FEWEST_BLOCKS),
+            cached: CachedBlocks::default(),
             starts: Vec::new(),
             members: Members::default(),
             extents: Extents::default(),
@@ -98,14 +98,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// How often each block ran since this was asked last, and in which function it is.
     pub fn blocks(&mut self) -> Vec<(BlockCount, FunctionKey)> {
-        self.plans.gather(&mut self.edges);
+        self.gather();
         self.plans.gather_blocks(&mut self.blocks);
         let ran = self.blocks.take();
         let mut placed = Vec::with_capacity(ran.len());
         for block in ran {
-            let function = match self.known.get(block.id as usize) {
-                Some(known) if known.function != u32::MAX => known.function,
-                _ => {
+            let function = match self.cached.known(block.id) {
+                Some(known) => known.function,
+                None => {
                     self.stack.epoch = block.epoch;
                     self.look_up(block.start, false).0.function
                 }
@@ -132,7 +132,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Ends the calls that are open with the last known time, and hands them out.
     pub fn end_stream(&mut self) -> Totals {
-        self.plans.gather(&mut self.edges);
+        self.gather();
         if self.plans.is_full() {
             self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
         }
@@ -142,6 +142,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         (self.passed, self.alone, self.settled) = ((0, 0), false, false);
         let calls = functions.iter().map(|function| function.calls).sum();
         Totals { functions, edges: self.edges.take(), calls }
+    }
+
+    /// Counts of paths and of blocks that ran by themselves become counts of edges.
+    fn gather(&mut self) {
+        self.plans.gather(&mut self.edges);
+        self.cached.gather(&mut self.blocks, &mut self.edges);
     }
 
     /// Takes columns that are not needed any more for the next stream or part: memory that was used before need not be given
@@ -159,7 +165,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Bytes of what is kept from stream to stream.
     pub fn memory(&self) -> usize {
-        self.known.capacity() * size_of::<Known>()
+        self.cached.memory()
             + self.starts.capacity() * size_of::<u64>()
             + self.members.memory()
             + self.extents.memory()

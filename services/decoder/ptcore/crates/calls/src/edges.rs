@@ -1,6 +1,6 @@
 //! How often each branch went where.
 
-use crate::known::FEWEST_BLOCKS;
+use crate::known::{grow, FEWEST_BLOCKS};
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -68,16 +68,20 @@ impl Hasher for EdgeHasher {
     }
 }
 
-/// Which of the two slots of its block a direct branch has, by kind of block; others have none of them. A table, as jumps by the kind
-/// of a block are seldom foretold.
-const WAYS: [u8; 10] = {
-    let mut ways = [u8::MAX; 10];
-    ways[BlockKind::CondTaken as usize] = 0;
-    ways[BlockKind::CondNotTaken as usize] = 1;
-    ways[BlockKind::Jump as usize] = 0;
-    ways[BlockKind::Call as usize] = 0;
-    ways
-};
+/// Which of two ways the direct branch at the end of a block went; another number where it is none. By a table, as jumps by the kind of
+/// a block are seldom foretold.
+#[inline(always)]
+pub fn way(kind: BlockKind) -> usize {
+    const WAYS: [u8; 10] = {
+        let mut ways = [u8::MAX; 10];
+        ways[BlockKind::CondNotTaken as usize] = 0;
+        ways[BlockKind::CondTaken as usize] = 1;
+        ways[BlockKind::Jump as usize] = 1;
+        ways[BlockKind::Call as usize] = 1;
+        ways
+    };
+    WAYS[kind as usize].into()
+}
 
 /// The slot of no edge.
 const NONE: u32 = u32::MAX;
@@ -96,7 +100,7 @@ pub struct Edges {
     edges: Vec<Edge>,
     counts: Vec<u64>,
     slots: HashMap<Edge, u32, BuildHasherDefault<EdgeHasher>>,
-    /// By cached block: the slots of its direct branch when it is taken and when it is not, as it went on a path. The same edge may
+    /// By cached block: the slots of its direct branch when it is not taken and when it is, as it went on a path. The same edge may
     /// have other slots.
     direct: Vec<[u32; 2]>,
     front: Vec<Front>,
@@ -138,15 +142,21 @@ impl Edges {
         }
     }
 
-    /// By cached block: the slots of its direct branch when it is taken and when it is not, or what is no slot. And counts by slot.
-    pub fn direct(&mut self) -> (&[[u32; 2]], &mut [u64]) {
-        (&self.direct, &mut self.counts)
+    /// The slot of a direct branch that was counted.
+    #[inline(always)]
+    pub fn slot_of_direct(&self, id: u32, way: usize) -> u32 {
+        self.direct[id as usize][way]
+    }
+
+    /// The direct branch of the cached block went `way` again, so many times.
+    pub fn add_direct(&mut self, id: u32, way: usize, count: u64) {
+        self.add(self.slot_of_direct(id, way), count);
     }
 
     /// The slot of a direct branch, or `NONE` where there is none yet.
     #[inline(always)]
     fn direct_slot(&self, block: &Block<'_>) -> Option<u32> {
-        let way = usize::from(WAYS[block.kind as usize]);
+        let way = way(block.kind);
         (way <= 1).then(|| self.direct.get(block.id as usize).map_or(NONE, |slots| slots[way]))
     }
 
@@ -155,15 +165,11 @@ impl Edges {
     #[inline(never)]
     fn new_direct(&mut self, id: u32, from: u64, to: u64, kind: BlockKind) -> Option<u32> {
         let edge = Edge { from, to, kind: EdgeKind::of(kind)? };
-        let index = id as usize;
         if id == u32::MAX {
             return Some(self.look_up(edge));
         }
-        if self.direct.len() <= index {
-            self.direct.resize(index + 1, [NONE; 2]);
-        }
         let slot = self.edges.len() as u32;
-        self.direct[index][usize::from(WAYS[kind as usize])] = slot;
+        grow(&mut self.direct, id, [NONE; 2])[way(kind)] = slot;
         self.edges.push(edge);
         self.counts.push(0);
         Some(slot)
@@ -263,13 +269,15 @@ impl Edges {
         let edges = &self.edges;
         let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
         order.sort_unstable_by_key(|&(from, _)| from);
-        for same in order.chunk_by_mut(|one, other| one.0 == other.0).filter(|same| same.len() > 1) {
-            same.sort_unstable_by_key(|&(_, slot)| edges[slot as usize]);
-        }
-        self.order = order.iter().map(|&(_, slot)| (slot, true)).collect();
-        for at in 1..self.order.len() {
-            let is_same = edges[self.order[at - 1].0 as usize] == edges[self.order[at].0 as usize];
-            self.order[at - 1].1 = !is_same;
+        self.order.clear();
+        self.order.reserve(order.len());
+        for same in order.chunk_by_mut(|one, other| one.0 == other.0) {
+            if same.len() > 1 {
+                same.sort_unstable_by_key(|&(_, slot)| edges[slot as usize]);
+            }
+            let edge = |&(_, slot): &(u64, u32)| edges[slot as usize];
+            let is_last = |at: usize| same.get(at + 1).is_none_or(|next| edge(next) != edge(&same[at]));
+            self.order.extend(same.iter().enumerate().map(|(at, &(_, slot))| (slot, is_last(at))));
         }
     }
 

@@ -17,7 +17,22 @@ pub struct Known {
     pub stub: bool,
 }
 
-pub const UNKNOWN: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
+impl Known {
+    pub const NOTHING: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
+}
+
+/// So many elements at a time lists grow by that are as long as there are blocks.
+const STEP: usize = 64;
+
+/// What stands by the block of that number, with room made for it.
+#[inline(always)]
+pub fn grow<T: Copy>(list: &mut Vec<T>, id: u32, nothing: T) -> &mut T {
+    let index = id as usize;
+    if list.len() <= index {
+        list.resize((index + 1).next_multiple_of(STEP), nothing);
+    }
+    &mut list[index]
+}
 
 pub fn of(known: Known) -> Entered {
     Entered { function: known.function, entry: known.entry }

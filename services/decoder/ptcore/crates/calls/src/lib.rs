@@ -5,6 +5,7 @@
 
 mod arrival;
 mod blocks;
+mod cached;
 mod calls;
 mod clock;
 mod coverage;

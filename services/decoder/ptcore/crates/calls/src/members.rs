@@ -1,5 +1,7 @@
 //! Which blocks are in functions of code that nothing divides.
 
+use crate::known::grow;
+
 /// Blocks by function: each leads to the one that was put in before it.
 #[derive(Default)]
 pub struct Members {
@@ -14,14 +16,8 @@ const NOBODY: u32 = u32::MAX;
 impl Members {
     /// Puts a block in that is in no function.
     pub fn put(&mut self, function: u32, block: u32, start: u64) {
-        let (of, at) = (function as usize, block as usize);
-        if self.last.len() <= of {
-            self.last.resize(of + 1, NOBODY);
-        }
-        if self.blocks.len() <= at {
-            self.blocks.resize(at + 1, (0, NOBODY));
-        }
-        self.blocks[at] = (start, std::mem::replace(&mut self.last[of], block));
+        let before = std::mem::replace(grow(&mut self.last, function, NOBODY), block);
+        *grow(&mut self.blocks, block, (0, NOBODY)) = (start, before);
     }
 
     /// Takes out the blocks of the function that start at `from` or behind.

@@ -69,9 +69,9 @@ impl CodeBlock {
 
     /// The block that follows its conditional branch; `None` where it has none, or none that is kept was linked in this view.
     #[inline(always)]
-    pub fn behind_condition(&self, taken: bool, view: View) -> Option<u32> {
+    pub fn behind_condition(&self, way: usize, view: View) -> Option<u32> {
         // By index: to choose a way would be a branch that is seldom foretold.
-        let link = self.links[usize::from(taken)];
+        let link = self.links[way];
         let is_kept = self.exit == Exit::Cond && link.view == view && link.number != SCRATCH;
         is_kept.then_some(link.number)
     }

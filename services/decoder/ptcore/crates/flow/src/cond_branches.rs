@@ -23,7 +23,8 @@ pub struct CondBranches<'a> {
 pub struct CondBranch {
     /// The cached block.
     pub id: u32,
-    pub taken: bool,
+    /// 1 when it is taken, else 0.
+    pub way: usize,
     pub instructions: u32,
 }
 
@@ -37,9 +38,9 @@ impl<'a> CondBranches<'a> {
     #[inline(always)]
     pub fn block(&self, branch: CondBranch) -> Block<'a> {
         let block = self.code.block(branch.id);
-        let (kind, target) = match branch.taken {
-            true => (BlockKind::CondTaken, block.target),
-            false => (BlockKind::CondNotTaken, block.end),
+        let (kind, target) = match branch.way {
+            0 => (BlockKind::CondNotTaken, block.end),
+            _ => (BlockKind::CondTaken, block.target),
         };
         told(self.code, block, kind, target, self.epoch())
     }
@@ -54,9 +55,9 @@ impl Iterator for CondBranches<'_> {
             return None;
         }
         let block = self.code.block(self.at);
-        let taken = self.lead.taken(self.left);
-        let next = block.behind_condition(taken, self.view)?;
-        let branch = CondBranch { id: self.at, taken, instructions: block.instructions.into() };
+        let way = self.lead.way(self.left);
+        let next = block.behind_condition(way, self.view)?;
+        let branch = CondBranch { id: self.at, way, instructions: block.instructions.into() };
         (self.at, self.left) = (next, self.left - 1);
         self.instructions += u64::from(block.instructions);
         Some(branch)

@@ -43,7 +43,13 @@ impl Lead {
 
     /// Whether the branch with `left - 1` others behind it is taken.
     pub fn taken(self, left: u32) -> bool {
-        self.0 >> (left - 1) & 1 != 0
+        self.way(left) != 0
+    }
+
+    /// The same as an index: 1 when it is taken, else 0.
+    #[inline(always)]
+    pub fn way(self, left: u32) -> usize {
+        (self.0 >> (left - 1)) as usize & 1
     }
 }
 

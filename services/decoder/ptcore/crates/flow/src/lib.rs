@@ -46,6 +46,7 @@ pub use notice::{Notice, NoticeKind};
 pub use part::{Clock, Ended, Part, Stopped};
 pub use parts::{decode_in_parts, part_by_itself, Stream, Workers};
 pub use path::Path;
+pub use paths::Step;
 
 pub use places::{places_to_join, Places};
 pub use pt_packet::{find_psb, Cpu, Errata, Execution};

@@ -3,7 +3,7 @@
 use crate::block::{Block, BlockKind};
 use crate::code::CodeCache;
 use crate::code_block::CodeBlock;
-use crate::paths::Entry;
+use crate::paths::{Entry, Step};
 
 /// Blocks that run one after another whenever branches go one way.
 #[derive(Clone, Copy)]
@@ -38,18 +38,32 @@ impl<'a> Path<'a> {
         self.entry.key.block().block()
     }
 
+    /// The cached blocks in the order in which they run, and how each is left.
+    #[inline(always)]
+    pub fn steps(&self) -> &'a [Step] {
+        self.code.paths.steps(self.entry)
+    }
+
+    /// The block of the step, and the steps behind it.
+    #[inline(always)]
+    pub fn block(&self, step: &Step, behind: &[Step]) -> Block<'a> {
+        let next = match (behind.first(), self.returns_to) {
+            (None, Some(target)) => target,
+            (None, None) => self.code.block(self.entry.end.block()).start,
+            (Some(next), _) => self.code.block(next.block).start,
+        };
+        told(self.code, self.code.block(step.block), step.kind, next, self.epoch)
+    }
+
     /// The blocks in the order in which they run.
     #[inline(always)]
     pub fn blocks(&self) -> impl Iterator<Item = Block<'a>> + 'a {
-        let (code, epoch) = (self.code, self.epoch);
-        let behind = self.returns_to.unwrap_or_else(|| code.block(self.entry.end.block()).start);
-        let mut steps = code.paths.steps(self.entry).iter();
-        let mut ahead = steps.next().map(|step| (step.kind, code.block(step.block)));
+        let path = *self;
+        let mut steps = path.steps();
         std::iter::from_fn(move || {
-            let (kind, block) = ahead?;
-            ahead = steps.next().map(|step| (step.kind, code.block(step.block)));
-            let target = ahead.map_or(behind, |(_, next)| next.start);
-            Some(told(code, block, kind, target, epoch))
+            let (step, behind) = steps.split_first()?;
+            steps = behind;
+            Some(path.block(step, behind))
         })
     }
 }

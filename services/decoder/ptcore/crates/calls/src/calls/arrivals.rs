@@ -54,7 +54,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(never)]
     pub(super) fn enter(&mut self, address: u64, id: u32) -> Entered {
         let (entered, _) = self.look_up(address, true);
-        if let Some(known) = self.known.get_mut(id as usize).filter(|known| known.function != u32::MAX) {
+        if let Some(known) = self.cached.known_mut(id) {
             (known.called, known.entry) = (entered.function, entered.entry);
         }
         entered

@@ -4,7 +4,7 @@ use super::Calls;
 use crate::arrival::Arrival;
 use crate::extents::Extent;
 use crate::functions::{Entered, News};
-use crate::known::{Known, UNKNOWN};
+use crate::known::Known;
 use crate::output::Output;
 use pt_flow::Block;
 use pt_image::{Place, Symbols};
@@ -21,7 +21,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// What is known of blocks that are in another function now is forgotten.
     fn forget_divided(&mut self) {
         if let Some((divided, from)) = self.stack.functions.changed.take() {
-            self.members.take(divided, from, |id| self.known[id as usize] = UNKNOWN);
+            self.members.take(divided, from, |id| self.cached.forget(id));
             self.extents.cut(divided, from);
         }
     }
@@ -38,7 +38,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Knows of code that nothing divides what `news` say, and nothing else.
     pub(super) fn know_only(&mut self, news: &[News]) {
         self.stack.functions.forget();
-        self.members.take_all(|id| self.known[id as usize] = UNKNOWN);
+        self.members.take_all(|id| self.cached.forget(id));
         self.extents.clear();
         self.learn(news);
     }
@@ -72,11 +72,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
         if id != u32::MAX {
-            let index = id as usize;
-            if self.known.len() <= index {
-                self.known.resize(index + 1, UNKNOWN);
-            }
-            self.known[index] = known;
+            self.cached.know(id, known);
             if !divided {
                 self.members.put(entered.function, id, start);
             }
@@ -86,9 +82,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     #[inline(always)]
     pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
-        match self.known.get(block.id as usize) {
-            Some(&known) if known.function != u32::MAX => known,
-            _ => self.get_to_know(block.id, block.start),
+        match self.cached.known(block.id) {
+            Some(&known) => known,
+            None => self.get_to_know(block.id, block.start),
         }
     }
 }

@@ -3,13 +3,14 @@
 use super::arrivals::plain;
 use super::Calls;
 use crate::arrival::Arrival;
+use crate::edges::way;
 use crate::functions::Entered;
 use crate::known::{of, Known};
 use crate::output::Output;
 use crate::plan::{Move, Plan};
 use crate::records::TAIL_CALL;
 use crate::stack::Entry;
-use pt_flow::{Block, BlockKind, Path, Sink};
+use pt_flow::{Block, BlockKind, Path, Sink, Step};
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -46,13 +47,20 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// What the path does to the stack, when that can be said beforehand.
     fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
+        let mut steps = path.steps();
         let first = path.blocks().next()?;
         let mut plan = Plan::of(self.known_wholly(&first)?, &first, std::mem::take(&mut self.plans.spare));
         let mut arrival = None;
         let mut open = std::mem::take(&mut plan.lists.open);
         let (mut function, mut returns_to) = (plan.known.function, 0);
         let mut run = 0;
-        for block in path.blocks() {
+        loop {
+            if arrival == Some(Arrival::Jump) {
+                run += self.plan_within(function, path, &mut steps, &mut plan);
+            }
+            let Some((step, behind)) = steps.split_first() else { break };
+            steps = behind;
+            let block = path.block(step, behind);
             let known = self.known_wholly(&block)?;
             let goes_on = arrival == Some(Arrival::Jump) && known.function == function;
             if known.stub {
@@ -102,10 +110,31 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         Some(plan)
     }
 
+    /// Plans direct branches as long as they are in the function and were remembered; returns how many instructions run.
+    #[inline(always)]
+    fn plan_within(&self, function: u32, path: &Path<'_>, steps: &mut &[Step], plan: &mut Plan) -> u32 {
+        let (mut run, mut last) = (0, None);
+        while let Some((step, behind)) = steps.split_first() {
+            let way = way(step.kind);
+            let Some(instructions) = self.cached.within(function, step.block, way) else { break };
+            if step.kind == BlockKind::Call {
+                break;
+            }
+            run += instructions;
+            plan.lists.push(step.block, Some(self.edges.slot_of_direct(step.block, way)));
+            (*steps, last) = (behind, Some((step, behind)));
+        }
+        if let Some((step, behind)) = last {
+            let block = path.block(step, behind);
+            (plan.last, plan.end) = (block.last, block.end);
+        }
+        run
+    }
+
     /// What is known of a block that ran before as a whole.
     #[inline(always)]
     fn known_wholly(&self, block: &Block<'_>) -> Option<Known> {
-        let known = self.known.get(block.id as usize)?;
-        (known.function != u32::MAX && self.blocks.knows(block)).then_some(*known)
+        let known = self.cached.known(block.id)?;
+        self.blocks.knows(block).then_some(*known)
     }
 }

@@ -25,26 +25,19 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(always)]
     pub(super) fn run_within(&mut self, branches: &mut CondBranches<'_>) -> Option<CondBranch> {
         let Some(function) = self.stack.function().filter(|_| self.arrival.is_jump()) else { return branches.next() };
-        let (known, whole) = (&self.known[..], self.blocks.whole());
-        let (direct, counts) = self.edges.direct();
         let (mut ran, mut last) = (0, None);
         let other = loop {
-            let Some(one) = branches.next() else { break None };
-            let id = one.id as usize;
-            let (Some(known), Some(whole), Some(slots)) = (known.get(id), whole.get_mut(id), direct.get(id)) else {
-                break Some(one);
-            };
-            let Some(count) = counts.get_mut(slots[usize::from(!one.taken)] as usize) else { break Some(one) };
-            if known.function != function || whole.instructions != one.instructions {
-                break Some(one);
+            match branches.next() {
+                Some(one) if self.cached.count_within(function, one) => {
+                    ran += one.instructions;
+                    last = Some(one);
+                }
+                other => break other,
             }
-            *count = count.wrapping_add(1);
-            whole.count = whole.count.wrapping_add(1);
-            ran += one.instructions;
-            last = Some(one);
         };
         if let Some(last) = last {
             let block = branches.block(last);
+            self.cached.ran();
             self.stack.run(ran);
             (self.last, self.end, self.arrival) = (block.last, block.end, Arrival::Jump);
         }
@@ -56,7 +49,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn run_block(&mut self, block: &Block<'_>, is_reached: bool) {
         let reached = is_reached || self.reach(block);
         self.ran(block, reached);
-        self.edges.count_on_path(block);
+        if !self.cached.count(block) {
+            self.blocks.count(block);
+            self.edges.count_on_path(block);
+            self.cached.remember(block);
+        }
     }
 
     /// A block ran, which was `reached` or else passed through.
@@ -69,7 +66,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         } else {
             self.pass_through(block);
         }
-        self.blocks.count(block);
     }
 
     fn role_of(&mut self, block: &Block<'_>) -> Role {

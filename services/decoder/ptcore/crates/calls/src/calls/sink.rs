@@ -16,6 +16,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.pass(tsc);
         let reached = self.reach(block);
         self.ran(block, reached);
+        self.blocks.count(block);
         self.edges.count(block);
     }
 
@@ -57,7 +58,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             } else {
                 if back.is_none() {
                     let start = plan.start;
-                    let Some(&known) = self.known.get(path.first() as usize) else {
+                    let Some(&known) = self.cached.known(path.first()) else {
                         return self.replay(*path, false);
                     };
                     self.arrive_apart(start, path.first(), known);

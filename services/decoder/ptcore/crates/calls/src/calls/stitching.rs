@@ -63,7 +63,7 @@ impl<S: Symbols> Calls<S, Collected> {
 
     /// How often each branch of all parts went where, in order; counts begin anew.
     pub fn take_edges(&mut self) -> Vec<(Edge, u64)> {
-        self.plans.gather(&mut self.edges);
+        self.gather();
         self.edges.take()
     }
 }

@@ -206,9 +206,9 @@ impl CodeCache {
         let (mut left, mut instructions) = (branches, 0);
         while left != 0 && paths.steps.len() < most {
             let block = &blocks[at as usize];
-            let taken = lead.taken(left);
-            let Some(next) = block.behind_condition(taken, view) else { break };
-            paths.steps.push(Step { block: at, kind: KINDS[usize::from(taken)] });
+            let way = lead.way(left);
+            let Some(next) = block.behind_condition(way, view) else { break };
+            paths.steps.push(Step { block: at, kind: KINDS[way] });
             instructions += u32::from(block.instructions);
             (at, left) = (next, left - 1);
         }
