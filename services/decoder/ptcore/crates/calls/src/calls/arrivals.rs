@@ -42,13 +42,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
     }
 
-    /// The same out of line: in the loop along paths it would take the registers of all that is frequent.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn arrive_apart(&mut self, address: u64, id: u32, known: Known) {
-        self.arrive(address, id, known);
-    }
-
     /// What a call of `address` enters.
     #[cold]
     #[inline(never)]

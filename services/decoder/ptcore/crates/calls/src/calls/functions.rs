@@ -6,7 +6,6 @@ use crate::extents::Extent;
 use crate::functions::{Entered, News};
 use crate::known::Known;
 use crate::output::Output;
-use pt_flow::Block;
 use pt_image::{Place, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -81,10 +80,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     #[inline(always)]
-    pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
-        match self.cached.known(block.id) {
+    pub(super) fn known(&mut self, id: u32, start: u64) -> Known {
+        match self.cached.known(id) {
             Some(&known) => known,
-            None => self.get_to_know(block.id, block.start),
+            None => self.get_to_know(id, start),
         }
     }
 }

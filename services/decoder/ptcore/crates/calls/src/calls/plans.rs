@@ -29,6 +29,25 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
     }
 
+    /// Arrives at the path's first block, where `arrives`. False when its plan does not hold then, and the path was run block by block.
+    /// Out of line: in the loop along paths it would take the registers of all that is frequent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn arrive_at_plan(&mut self, path: Path<'_>, start: u64, arrives: bool) -> bool {
+        let version = self.stack.functions.version;
+        if arrives {
+            let known = self.known(path.first(), start);
+            self.arrive(start, path.first(), known);
+        }
+        let plan = self.plans.fitting(path.id, version);
+        let function = plan.map(|plan| plan.function);
+        let holds = self.stack.functions.version == version && self.stack.function() == function;
+        if !holds {
+            self.replay(path, true);
+        }
+        holds
+    }
+
     /// Runs a path block by block. `reached` when its first block was.
     #[cold]
     #[inline(never)]

@@ -10,7 +10,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// A block is reached. False when it is passed through: what its stub leads to is arrived at as the stub was.
     #[inline(always)]
     pub(super) fn reach(&mut self, block: &Block<'_>) -> bool {
-        let known = self.known(block);
+        let known = self.known(block.id, block.start);
         if !self.arrival.is_jump() || self.stack.function() != Some(known.function) {
             if known.stub && self.arrival.passes() {
                 return false;
@@ -69,7 +69,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     fn role_of(&mut self, block: &Block<'_>) -> Role {
-        let function = self.known(block).function;
+        let function = self.known(block.id, block.start).function;
         self.stack.functions.sums[function as usize].role
     }
 

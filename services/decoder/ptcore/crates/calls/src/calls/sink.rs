@@ -56,15 +56,9 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             if back == Some(function) {
                 plan
             } else {
-                if back.is_none() {
-                    let start = plan.start;
-                    let Some(&known) = self.cached.known(path.first()) else {
-                        return self.replay(*path, false);
-                    };
-                    self.arrive_apart(start, path.first(), known);
-                }
-                if self.stack.functions.version != version || self.stack.function() != Some(function) {
-                    return self.replay(*path, true);
+                let start = plan.start;
+                if !self.arrive_at_plan(*path, start, back.is_none()) {
+                    return;
                 }
                 let Some(plan) = self.plans.of_path(path.id) else { return };
                 plan
