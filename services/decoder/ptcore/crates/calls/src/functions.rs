@@ -1,7 +1,9 @@
 //! The functions that ran, and what they add up to.
 
+use crate::edges::EdgeHasher;
 use pt_image::{Place, Role};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 
 /// A function that ran, with its sums over all calls.
@@ -86,11 +88,11 @@ pub struct Functions {
     /// What changed last: the function that was divided or turned out to be called, and from which address on.
     pub changed: Option<(u32, u64)>,
     known: Vec<FunctionKey>,
-    named: HashMap<(u32, u32), u32>,
+    named: HashMap<(u32, u32), u32, BuildHasherDefault<EdgeHasher>>,
     /// Functions in code that nothing divides, by space, then by the space's own address.
     found: BTreeMap<u32, BTreeMap<u64, Found>>,
     /// Numbers that such functions ever had.
-    numbers: HashMap<(u32, u64), u32>,
+    numbers: HashMap<(u32, u64), u32, BuildHasherDefault<EdgeHasher>>,
     /// What became known of such code, in order.
     pub news: Vec<News>,
 }
@@ -158,10 +160,7 @@ impl Functions {
             return Entered { function: number, entry: place.entry };
         }
         let first = place.start.wrapping_sub(place.bias);
-        let nearest = match self.nearest(place.space, first.min(own), own) {
-            Some((start, found)) if start == own || !called => Some((start, found)),
-            _ => None,
-        };
+        let before = self.nearest(place.space, first.min(own), own);
         let news = News {
             space: place.space,
             start: if called { own } else { first.min(own) },
@@ -171,15 +170,15 @@ impl Functions {
             address,
             role: place.role,
         };
-        match nearest {
-            Some((start, found)) => {
+        match before {
+            Some((start, found)) if start == own || !called => {
                 if called && !found.called {
-                    self.learn(&news);
+                    self.learn_behind(before, &news);
                 }
                 Entered { function: found.number, entry: start == own && (called || found.called) }
             }
-            None => {
-                let function = self.learn(&news).unwrap_or(u32::MAX);
+            _ => {
+                let function = self.learn_behind(before, &news).unwrap_or(u32::MAX);
                 Entered { function, entry: called }
             }
         }
@@ -188,8 +187,12 @@ impl Functions {
     /// Takes over what became known of code that nothing divides; the number of the function. `None` when it was known.
     /// Whoever keeps what `at` answered has to look at `changed` then.
     pub fn learn(&mut self, news: &News) -> Option<u32> {
-        let News { space, start, first, called, address, role, .. } = *news;
-        let before = self.nearest(space, first, start);
+        self.learn_behind(self.nearest(news.space, news.first, news.start), news)
+    }
+
+    /// The same where it is known which one begins last before the function or with it.
+    fn learn_behind(&mut self, before: Option<(u64, Found)>, news: &News) -> Option<u32> {
+        let News { space, start, called, address, role, .. } = *news;
         let (number, divided) = match before {
             Some((at, found)) if at == start => {
                 if found.called || !called {
@@ -201,9 +204,12 @@ impl Functions {
                 let key = FunctionKey { space, function: None, address: start };
                 let number = match self.numbers.get(&(space, start)) {
                     Some(&number) => number,
-                    None => self.add(key, role),
+                    None => {
+                        let number = self.add(key, role);
+                        self.numbers.insert((space, start), number);
+                        number
+                    }
                 };
-                self.numbers.insert((space, start), number);
                 (number, before.map_or(u32::MAX, |(_, found)| found.number))
             }
         };

@@ -150,12 +150,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                 let (some, left) = place.follow(&leads.all()[followed..], &mut self.at, sums);
                 followed += some;
                 let Some(left) = left else { break None };
-                if self.is_known(left) {
-                    break Some(left);
-                }
                 let Timed { lead, time } = &mut leads.all()[followed];
                 *lead = self.run_while_rare(left, *time);
-                if *lead == left && self.find_path(left).is_none() {
+                if *lead == left && (self.is_known(left) || self.find_path(left).is_none()) {
                     break Some(left);
                 }
             };

@@ -21,9 +21,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let is_told = lead.told_target().is_some();
         let (mut left, mut direct) = (lead.count(), 0);
         loop {
-            left = self.run_conditions(lead, left, now);
-            if left == 0 && !is_told {
-                return Lead::NONE;
+            if !is_told {
+                left = self.run_conditions(lead, left, now);
+                if left == 0 {
+                    return Lead::NONE;
+                }
             }
             let Some((kind, next)) = self.branch(lead, left) else { break };
             if matches!(kind, BlockKind::Linear | BlockKind::Jump | BlockKind::Call) {
