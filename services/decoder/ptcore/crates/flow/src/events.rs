@@ -14,6 +14,7 @@ use crate::system::System;
 use crate::time::{Latest, Pace, Time};
 use crate::Reason;
 use pt_packet::{Ip, Packet, Reader, PSB};
+pub use queue::MOST_NOTES;
 use std::collections::VecDeque;
 
 pub struct Events<'a> {
@@ -56,6 +57,8 @@ pub struct Events<'a> {
     overflow: overflow::Told,
     /// Where the last PSB+ ended and the address that it told, until a FUP was seen behind it.
     behind_psb: (usize, Option<u64>),
+    /// The PSB whose PSB+ is being read.
+    within_psb: Option<usize>,
 }
 
 impl<'a> Events<'a> {
@@ -87,6 +90,7 @@ impl<'a> Events<'a> {
             endless_psb: 0,
             overflow: overflow::Told::default(),
             behind_psb: (usize::MAX, None),
+            within_psb: None,
         }
     }
 
@@ -194,7 +198,14 @@ impl<'a> Events<'a> {
     }
 
     #[cold]
-    fn unexpected(&self, name: &'static str) -> Fault {
-        Fault { offset: self.offset, reason: Reason::UnexpectedPacket(name) }
+    fn unexpected(&mut self, name: &'static str) -> Fault {
+        self.unexpected_at(self.offset, name)
+    }
+
+    /// The packet at `offset` is read again by whoever goes on reading.
+    #[cold]
+    fn unexpected_at(&mut self, offset: usize, name: &'static str) -> Fault {
+        self.reader.seek(offset);
+        Fault { offset, reason: Reason::UnexpectedPacket(name) }
     }
 }

@@ -128,6 +128,8 @@ pub enum Place {
 pub struct Placed {
     pub notice: Notice,
     pub place: Place,
+    /// The PSB that tells it whenever the flow begins there.
+    pub psb: Option<usize>,
 }
 
 impl Placed {
@@ -136,11 +138,11 @@ impl Placed {
             Place::Before(ip) | Place::Behind(ip) => Some(ip),
             _ => None,
         };
-        Placed { notice: Notice { kind, ip, status: false }, place }
+        Placed { notice: Notice { kind, ip, status: false }, place, psb: None }
     }
 
     pub fn status(kind: NoticeKind) -> Self {
-        Placed { notice: Notice { kind, ip: None, status: true }, place: Place::Here }
+        Placed { notice: Notice { kind, ip: None, status: true }, place: Place::Here, psb: None }
     }
 
     /// Bound to the FUP that says `ip`.

@@ -7,6 +7,7 @@ mod gap;
 mod hare;
 mod hot;
 mod notices;
+mod reading_on;
 mod resume;
 mod state;
 mod status;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::epochs_ahead::EpochsAhead;
 use crate::event::{Event, Fault};
 use crate::events::Events;
+use crate::notice::Placed;
 use crate::part::{Clock, Ended, Part, Stopped};
 use crate::returns::ReturnStack;
 use crate::statistics::Statistics;
@@ -46,7 +48,7 @@ pub struct Walk<'w, 'd, M, S> {
     /// Notices to be told with the next branch that takes a packet, or the next enable.
     held: Vec<Notice>,
     /// Notices of where the flow was lost, with their times.
-    around: Vec<(Notice, u64)>,
+    around: Vec<(Placed, u64)>,
     /// The last packet used up said where execution is, and nothing was read since.
     fresh: bool,
     /// Instructions that had run when one said so.
@@ -64,6 +66,8 @@ pub struct Walk<'w, 'd, M, S> {
     hare: Hare,
     /// The last fault is that code does not fit the packets, which are whole.
     in_code: bool,
+    /// The last PSB from which on the flow was followed.
+    followed: usize,
     /// Since the last PSB code that is not known was gone around.
     bypassed: bool,
     /// The pending note is where the flow was resumed.
@@ -118,6 +122,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             pending: None,
             hare: Hare::default(),
             in_code: false,
+            followed: 0,
             bypassed: false,
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),

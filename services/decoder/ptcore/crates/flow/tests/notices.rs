@@ -1,10 +1,10 @@
 //! What packets say besides the flow, where the flow is lost.
 
 use crate::flow::{full, psb_plus, stream};
-use crate::mutations::CODE;
+use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::Sections;
-use pt_flow::{Block, Config, DisableKind, Flow, Loss, Notice, NoticeKind, Reason, Sink};
-use pt_packet::{Ip, Packet};
+use pt_flow::{Block, Config, DisableKind, Errata, Flow, Loss, Notice, NoticeKind, Reason, Sink};
+use pt_packet::{writer, Execution, Ip, Packet};
 
 /// Where no code is known.
 const UNKNOWN: u64 = 0x1234_5678;
@@ -15,6 +15,7 @@ enum Word {
     Goes(u64),
     Stops,
     Lost(Reason),
+    Overflows,
     Says(NoticeKind, Option<u64>, u64),
 }
 
@@ -35,7 +36,9 @@ impl Sink for Words {
     fn loss(&mut self, loss: &Loss) {
         self.0.push(Word::Lost(loss.reason));
     }
-    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {
+        self.0.push(Word::Overflows);
+    }
     fn notice(&mut self, notice: &Notice, tsc: u64) {
         let of_mode = matches!(notice.kind, NoticeKind::ExecutionMode(_) | NoticeKind::InterruptFlag(_));
         if notice.kind != NoticeKind::Standing && !of_mode {
@@ -44,10 +47,16 @@ impl Sink for Words {
     }
 }
 
-/// Runs up to `jmp rax` to where no code is known, where packets say something.
-fn told(behind: &[Packet], config: &Config) -> Vec<Word> {
+/// What is told of packets behind a PSB+, from `jmp rax` on.
+fn words(behind: &[u8], config: &Config) -> Vec<Word> {
     let memory = Sections([(CODE, vec![0xff, 0xe0])].into());
-    let says = [
+    let mut words = Words::default();
+    Flow::new(&memory).decode(&[&stream(&psb_plus(Some(CODE)))[..], behind].concat(), config, &[], &mut words);
+    words.0
+}
+
+fn says() -> [Packet; 9] {
+    [
         Packet::Tsc(100),
         Packet::Ptw { payload: 7, size: 8, fup: true },
         Packet::Fup(full(UNKNOWN + 4)),
@@ -57,18 +66,21 @@ fn told(behind: &[Packet], config: &Config) -> Vec<Word> {
         Packet::Pwrx { last: 1, deepest: 2, wake: 1 },
         Packet::Ptw { payload: 8, size: 4, fup: false },
         Packet::Tsc(300),
-    ];
-    let packets = [&psb_plus(Some(CODE))[..], &[Packet::Tip(full(UNKNOWN))], &says, behind].concat();
-    let mut words = Words::default();
-    Flow::new(&memory).decode(&stream(&packets), config, &[], &mut words);
-    words.0
+    ]
+}
+
+/// Runs up to `jmp rax` to where no code is known, where packets say something.
+fn told(behind: &[Packet], config: &Config) -> Vec<Word> {
+    words(&stream(&[&[Packet::Tip(full(UNKNOWN))], &says()[..], behind].concat()), config)
 }
 
 fn lost() -> Vec<Word> {
-    vec![
-        Word::Goes(CODE),
-        Word::Ran(CODE),
-        Word::Lost(Reason::NoCode),
+    let ran = [Word::Goes(CODE), Word::Ran(CODE), Word::Lost(Reason::NoCode)];
+    ran.into_iter().chain(said()).collect()
+}
+
+fn said() -> [Word; 4] {
+    [
         Word::Says(NoticeKind::PtWrite { payload: 7, size: 8 }, Some(UNKNOWN + 4), 100),
         Word::Says(NoticeKind::Transaction { active: true, aborted: false }, Some(UNKNOWN + 8), 200),
         Word::Says(NoticeKind::PowerExit { last: 1, deepest: 2, wake: 1 }, None, 200),
@@ -108,4 +120,186 @@ fn of_more_than_there_is_room_for_the_first_ones_are_told() {
     let words = told(&says, &Config::default());
     let said = words.iter().filter(|word| matches!(word, Word::Says(..))).count();
     assert_eq!((said, words.len() - said), (1 << 16, 3));
+}
+
+/// Of which there is none while tracing is enabled.
+const WRONG: Packet = Packet::TipPge(Ip::SUPPRESSED);
+
+#[test]
+fn where_code_does_not_fit_the_packets_it_is_told_up_to_the_next_psb() {
+    let branch = Packet::Tnt { bits: 1, count: 1 };
+    let behind = [&[WRONG], &says()[..], &[branch], &psb_plus(Some(CODE)), &stops()].concat();
+    let ran = [Word::Goes(CODE), Word::Lost(Reason::UnexpectedPacket("TIP.PGE"))];
+    let goes_on = [Word::Goes(CODE), Word::Stops];
+    let expected: Vec<_> = ran.into_iter().chain(said()).chain(goes_on).collect();
+    assert_eq!(words(&stream(&behind), &Config::default()), expected);
+}
+
+#[test]
+fn an_overflow_on_that_way_ends_no_loss_and_is_none_of_the_words() {
+    let overflow = [WRONG, Packet::Ovf, Packet::Fup(full(CODE))];
+    let behind = [&overflow[..], &says()[..], &psb_plus(Some(CODE)), &stops()].concat();
+    let ran = [Word::Goes(CODE), Word::Lost(Reason::UnexpectedPacket("TIP.PGE"))];
+    let goes_on = [Word::Goes(CODE), Word::Stops];
+    let expected: Vec<_> = ran.into_iter().chain(said()).chain(goes_on).collect();
+    assert_eq!(words(&stream(&behind), &Config::default()), expected);
+}
+
+const BAD: [u8; 2] = [0x02, 0xff];
+
+#[test]
+fn what_waits_for_its_address_where_a_packet_is_damaged_is_told() {
+    let waits = [Packet::Mwait { hints: 1, extensions: 0 }, Packet::Ptw { payload: 7, size: 8, fup: true }];
+    let behind = [&stream(&waits)[..], &BAD, &stream(&psb_plus(None))].concat();
+    let words = words(&behind, &Config::default());
+    let expected = [
+        Word::Goes(CODE),
+        Word::Lost(Reason::UnknownPacket([0x02, 0xff, 0x02, 0x82])),
+        Word::Says(NoticeKind::Mwait { hints: 1, extensions: 0 }, None, 0),
+        Word::Says(NoticeKind::PtWrite { payload: 7, size: 8 }, None, 0),
+    ];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn what_is_between_a_fup_and_a_tip_that_is_damaged_is_told() {
+    let waits = [
+        Packet::Tip(full(CODE)),
+        Packet::Fup(full(CODE)),
+        Packet::Cbr { ratio: 9 },
+        Packet::Pip { cr3: 0x1000, non_root: false },
+        Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false },
+        Packet::Exstop { fup: false },
+    ];
+    let words = words(&stream(&[&waits[..], &psb_plus(None)].concat()), &Config::default());
+    let expected = [
+        Word::Goes(CODE),
+        Word::Ran(CODE),
+        Word::Lost(Reason::UnexpectedPacket("EXSTOP")),
+        Word::Says(NoticeKind::CoreBusRatio(9), None, 0),
+        Word::Says(NoticeKind::Paging { cr3: 0x1000, non_root: false }, None, 0),
+        Word::Says(NoticeKind::ExecutionStop, None, 0),
+    ];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn what_a_psb_that_is_damaged_says_is_told() {
+    let mut psb = psb_plus(None);
+    psb.insert(1, Packet::Pip { cr3: 0x1000, non_root: false });
+    let behind = [&stream(&psb[..2])[..], &BAD, &stream(&psb_plus(None))].concat();
+    let paging = Word::Says(NoticeKind::Paging { cr3: 0x1000, non_root: false }, None, 0);
+    assert_eq!(words(&behind, &Config::default()).last(), Some(&paging));
+}
+
+#[test]
+fn what_happened_with_a_branch_that_is_lost_is_told() {
+    let aborts = [Packet::ModeTsx { in_transaction: false, aborted: true }, Packet::Tip(Ip::SUPPRESSED)];
+    let words = words(&stream(&[&aborts[..], &psb_plus(None)].concat()), &Config::default());
+    let expected = [
+        Word::Goes(CODE),
+        Word::Lost(Reason::SuppressedTarget),
+        Word::Says(NoticeKind::Transaction { active: false, aborted: true }, None, 0),
+    ];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn what_is_between_an_overflow_and_the_packets_of_its_erratum_is_told() {
+    let errata = Errata { apl11: true, ..Errata::default() };
+    let behind = [Packet::Ovf, Packet::Cbr { ratio: 9 }, Packet::Pip { cr3: 0x1000, non_root: false }];
+    let behind = [&behind[..], &[Packet::TipPgd(full(CODE))]].concat();
+    let words = words(&stream(&behind), &Config { errata, ..Config::default() });
+    let expected = [
+        Word::Goes(CODE),
+        Word::Says(NoticeKind::CoreBusRatio(9), None, 0),
+        Word::Says(NoticeKind::Paging { cr3: 0x1000, non_root: false }, None, 0),
+        Word::Overflows,
+    ];
+    assert_eq!(words, expected);
+}
+
+/// What programs wrote, by the numbers in a stream.
+#[derive(Default)]
+struct Written(Vec<u64>);
+
+impl Sink for Written {
+    fn block(&mut self, _: &Block<'_>, _: u64) {}
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+    fn notice(&mut self, notice: &Notice, _: u64) {
+        if let NoticeKind::PtWrite { payload, .. } = notice.kind {
+            self.0.push(payload);
+        }
+    }
+}
+
+/// Packets in any order, one in `damaged` cut short, and how many PTWRITEs are between them.
+fn numbered(random: &mut Random, damaged: usize, wanted: impl Fn(&Packet) -> bool) -> (Vec<u8>, u64) {
+    let (mut bytes, mut number) = (Vec::new(), 0);
+    let packets: Vec<_> = (0..100).map(|_| random.packet()).filter(wanted).collect();
+    for packet in packets {
+        if number == 0 || random.below(16) == 0 {
+            bytes.extend(stream(&psb_plus(Some(CODE + random.below(PROGRAM.len()) as u64))));
+        }
+        number += 1;
+        writer::write(&mut bytes, Packet::Ptw { payload: number, size: 8, fup: random.below(4) == 0 });
+        let packet = stream(&[packet]);
+        let cut = random.below(damaged) == 1;
+        bytes.extend(&packet[..if cut { random.below(packet.len()) } else { packet.len() }]);
+    }
+    (bytes, number)
+}
+
+fn written(bytes: &[u8], config: &Config) -> Vec<u64> {
+    let memory = Sections([(CODE, PROGRAM.to_vec())].into());
+    let mut written = Written::default();
+    Flow::new(&memory).decode(bytes, config, &[], &mut written);
+    written.0
+}
+
+#[test]
+fn whatever_is_damaged_nothing_is_told_twice() {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for _ in 0..4000 {
+        let (bytes, _) = numbered(&mut random, 20, |packet| !matches!(packet, Packet::Ptw { .. }));
+        let config = random.config();
+        // Where an address that one has does not come by, the next may be told before.
+        let mut told = written(&bytes, &config);
+        told.sort_unstable();
+        assert!(told.is_sorted_by(|one, next| one < next), "{told:?} of {config:?} {bytes:x?}");
+    }
+}
+
+#[test]
+fn however_the_code_does_not_fit_everything_is_told() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let branches = |packet: &Packet| {
+        matches!(packet, Packet::Tnt { .. } | Packet::Tip(_) | Packet::TipPgd(_) | Packet::TipPge(_) | Packet::Ovf)
+    };
+    for _ in 0..4000 {
+        let (bytes, number) = numbered(&mut random, 0, branches);
+        let config = Config { stop_at_last_packet: false, ..random.config() };
+        assert_eq!(written(&bytes, &config), (1..=number).collect::<Vec<_>>(), "{config:?} {bytes:x?}");
+    }
+}
+
+#[test]
+fn what_follows_a_psb_is_told_once_where_its_code_is_bad() {
+    // A nop, and what is no instruction in 64-bit code.
+    let memory = Sections([(CODE, [&[0x90, 0x06][..], &[0; 14]].concat())].into());
+    let write = Packet::Ptw { payload: 7, size: 8, fup: false };
+    let packets = [&psb_plus(None)[..], &psb_plus(Some(CODE)), &[write], &psb_plus(None)].concat();
+    let mut words = Words::default();
+    Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut words);
+    let expected = [
+        Word::Goes(CODE),
+        Word::Ran(CODE),
+        Word::Lost(Reason::BadInstruction),
+        Word::Says(NoticeKind::PtWrite { payload: 7, size: 8 }, None, 0),
+    ];
+    assert_eq!(words.0, expected);
 }

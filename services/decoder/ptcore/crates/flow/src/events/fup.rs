@@ -4,7 +4,6 @@ use super::lookahead::passive;
 use super::Events;
 use crate::event::{Event, Fault};
 use crate::notice::{NoticeKind, Place};
-use crate::Reason;
 use pt_packet::Packet;
 
 impl Events<'_> {
@@ -30,26 +29,26 @@ impl Events<'_> {
         let (mut mode, mut paging, mut vmcs) = (None, None, None);
         let event = loop {
             self.last_offset = self.reader.offset();
-            match self.packet()? {
-                Some(Packet::Tip(ip)) => break Event::AsyncBranch { from: at, to: self.resolve(ip) },
-                Some(Packet::TipPgd(ip)) => break Event::AsyncDisable { at, ip: self.resolve(ip) },
+            match self.packet() {
+                Ok(Some(Packet::Tip(ip))) => break Ok(Event::AsyncBranch { from: at, to: self.resolve(ip) }),
+                Ok(Some(Packet::TipPgd(ip))) => break Ok(Event::AsyncDisable { at, ip: self.resolve(ip) }),
                 // A stream may end between the two: the flow is known up to here.
-                None => break Event::AsyncDisable { at, ip: None },
-                Some(Packet::ModeExec { mode: size, interrupt_flag }) => mode = Some((size, interrupt_flag)),
-                Some(Packet::Pip { cr3, non_root }) => paging = Some(NoticeKind::Paging { cr3, non_root }),
-                Some(Packet::Vmcs(base)) => vmcs = Some(NoticeKind::Vmcs { base }),
-                Some(packet) if passive(&packet) => self.in_passing(&packet),
-                Some(packet) => {
-                    let reason = Reason::UnexpectedPacket(packet.name());
-                    return Err(Fault { offset: self.last_offset, reason });
-                }
+                Ok(None) => break Ok(Event::AsyncDisable { at, ip: None }),
+                Ok(Some(Packet::ModeExec { mode: size, interrupt_flag })) => mode = Some((size, interrupt_flag)),
+                Ok(Some(Packet::Pip { cr3, non_root })) => paging = Some(NoticeKind::Paging { cr3, non_root }),
+                Ok(Some(Packet::Vmcs(base))) => vmcs = Some(NoticeKind::Vmcs { base }),
+                Ok(Some(packet)) if passive(&packet) => self.in_passing(&packet),
+                Ok(Some(packet)) => break Err(self.unexpected_at(self.last_offset, packet.name())),
+                Err(fault) => break Err(fault),
             }
         };
-        self.queue.push_back((event, mode));
+        if let Ok(event) = event {
+            self.queue.push_back((event, mode));
+        }
         for kind in [vmcs, paging].into_iter().flatten() {
             self.tell(kind, Place::Here);
         }
-        Ok(self.queued())
+        event.map(|_| self.queued())
     }
 
     /// Tells of a passive packet.

@@ -22,8 +22,12 @@ impl Events<'_> {
             Behind::Needless(end) => {
                 while self.reader.offset() < end {
                     let Some(packet) = self.packet()? else { break };
-                    if let Packet::TipPgd(ip) | Packet::Fup(ip) = packet {
-                        self.resolve(ip);
+                    match packet {
+                        Packet::TipPgd(ip) | Packet::Fup(ip) => drop(self.resolve(ip)),
+                        Packet::Pip { cr3, non_root } => self.tell(NoticeKind::Paging { cr3, non_root }, Place::Here),
+                        Packet::Vmcs(base) => self.tell(NoticeKind::Vmcs { base }, Place::Here),
+                        packet if passive(&packet) => self.in_passing(&packet),
+                        _ => {}
                     }
                 }
                 self.queue.push_back((Event::Overflow { ip: None }, None));

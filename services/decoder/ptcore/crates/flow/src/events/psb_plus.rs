@@ -11,10 +11,17 @@ impl Events<'_> {
     /// The packets from behind PSB to PSBEND.
     pub(super) fn psb_plus(&mut self, psb: usize) -> Result<Event, Fault> {
         self.last_ip = 0;
-        let (mut enabled_at, mut mode) = (None, None);
         self.system.settle();
         self.tell_ready();
         self.system.mode = None;
+        self.within_psb = Some(psb);
+        let event = self.up_to_psbend(psb);
+        self.within_psb = None;
+        event
+    }
+
+    fn up_to_psbend(&mut self, psb: usize) -> Result<Event, Fault> {
+        let (mut enabled_at, mut mode) = (None, None);
         loop {
             self.last_offset = self.reader.offset();
             let Some(packet) = self.packet()? else {
@@ -46,13 +53,11 @@ impl Events<'_> {
                 Packet::Psb => {
                     self.psb_at = usize::MAX;
                     self.endless_psb = self.last_offset;
+                    self.within_psb = Some(self.last_offset);
                     continue;
                 }
                 _ if passive(&packet) => continue,
-                _ => {
-                    let reason = Reason::UnexpectedPacket(packet.name());
-                    return Err(Fault { offset: self.last_offset, reason });
-                }
+                _ => return Err(self.unexpected_at(self.last_offset, packet.name())),
             };
             self.note_in_queue(Placed::status(kind));
         }

@@ -4,6 +4,9 @@ use super::Events;
 use crate::event::Event;
 use crate::notice::{NoticeKind, Place, Placed};
 
+/// Notes that are kept for one event: a PSB+ has as many as the stream has room for.
+pub const MOST_NOTES: usize = 1 << 16;
+
 impl Events<'_> {
     /// The first of those that are queued: there is one.
     pub(super) fn queued(&mut self) -> Event {
@@ -27,7 +30,20 @@ impl Events<'_> {
     }
 
     pub(super) fn note_in_queue(&mut self, placed: Placed) {
-        self.notes.push_back(placed);
+        if self.notes.len() == MOST_NOTES {
+            return;
+        }
+        // The clock tells its news once.
+        let again = !matches!(placed.notice.kind, NoticeKind::Uncertainty(_));
+        self.notes.push_back(Placed { psb: self.within_psb.filter(|_| again), ..placed });
         self.queue.push_back((Event::Note, None));
+    }
+
+    /// The notes that are queued or wait for another packet; the events among them are forgotten.
+    pub fn notes_left(&mut self) -> impl Iterator<Item = Placed> {
+        self.system.settle();
+        self.tell_ready();
+        self.queue.clear();
+        std::mem::take(&mut self.notes).into_iter()
     }
 }

@@ -6,7 +6,6 @@
 
 use super::Walk;
 use crate::event::{Event, Fault};
-use crate::notice::Placed;
 use crate::view::View;
 use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
 use pt_packet::Execution;
@@ -36,9 +35,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let size = self.events.offset.saturating_sub(fault.offset);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
         self.enabled = false;
-        self.tell_around();
+        self.tell_around(None);
         self.returns.clear();
-        self.held.clear();
         self.hare.rest();
         (self.stopped_at, self.fresh) = (None, false);
         self.events.passed_psb = None;
@@ -48,13 +46,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.stand_nowhere(from);
         }
         true
-    }
-
-    /// Whether the flow that begins at the PSB will tell it.
-    fn is_of_psb(&self, placed: &Placed) -> bool {
-        let Placed { notice, .. } = placed;
-        let maintenance = matches!(notice.kind, NoticeKind::Maintenance(_));
-        notice.status || maintenance && self.events.offset == self.events.psb_at
     }
 
     fn known_again(&mut self) -> Option<Event> {
@@ -85,7 +76,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     if let Some(NoticeKind::ExecutionMode(execution)) = placed.map(|placed| placed.notice.kind) {
                         (mode, noted) = (None, Some(execution));
                     }
-                    self.pass_note(placed.filter(|placed| !self.is_of_psb(placed)));
+                    self.pass_note(placed);
                     false
                 }
                 Event::Status { .. } | Event::End => return None,

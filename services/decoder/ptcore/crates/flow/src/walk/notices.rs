@@ -3,12 +3,10 @@
 use super::{Ahead, Walk};
 use crate::code_block::{Exit, Mark};
 use crate::event::{Event, Fault};
+use crate::events::MOST_NOTES;
 use crate::notice::{Place, Placed};
 use crate::view::View;
 use crate::{BlockKind, CodeMemory, Notice, NoticeKind, Sink};
-
-/// Notes that are kept until the end of a loss is known: each has a packet, of which there may be as many as the stream has room for.
-const MOST_AROUND: usize = 1 << 16;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// A pending note in its place among the instructions of the block about to run.
@@ -63,7 +61,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Some(_) => {
                 (self.pending, self.resumed_at_note) = (None, false);
-                self.held.push(placed.notice);
+                if self.held.len() < MOST_NOTES {
+                    self.held.push(placed.notice);
+                }
                 Ok(Ahead::Moved)
             }
         }
@@ -90,14 +90,24 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[cold]
     pub(super) fn pass_note(&mut self, placed: Option<Placed>) {
         let now = self.events.time.now();
-        self.around.extend(placed.filter(|_| self.around.len() < MOST_AROUND).map(|placed| (placed.notice, now)));
+        self.around.extend(placed.filter(|_| self.around.len() < MOST_NOTES).map(|placed| (placed, now)));
     }
 
-    /// Tells what was passed where the flow was lost.
+    /// The notes of a branch that is lost.
     #[cold]
-    pub(super) fn tell_around(&mut self) {
-        for (notice, tsc) in std::mem::take(&mut self.around) {
-            self.notice_at(notice, tsc);
+    pub(super) fn pass_held(&mut self) {
+        for notice in std::mem::take(&mut self.held) {
+            self.pass_note(Some(Placed { notice, place: Place::Here, psb: None }));
+        }
+    }
+
+    /// Tells what was passed where the flow was lost, up to the PSB where it goes on.
+    #[cold]
+    pub(super) fn tell_around(&mut self, psb: Option<usize>) {
+        for (Placed { notice, psb: of, .. }, tsc) in std::mem::take(&mut self.around) {
+            if psb.is_none() || of != psb {
+                self.notice_at(notice, tsc);
+            }
         }
     }
 

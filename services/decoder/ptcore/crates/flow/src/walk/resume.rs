@@ -11,7 +11,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn resume(&mut self, fault: Fault, end: usize) -> Result<bool, Fault> {
         let now = self.events.time.now();
         self.returns.clear();
-        self.held.clear();
         self.hare.rest();
         self.enabled = false;
         let traced = fault.reason != Reason::NotTraced;
@@ -45,9 +44,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.statistics.errors += u64::from(traced);
         let (address, epoch) = (self.ip, self.epoch);
         self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
-        self.tell_around();
+        self.tell_around(None);
         match event {
             Event::Target { ip: Some(ip) } | Event::Status { ip: Some(ip) } => {
+                if let Event::Status { .. } = event {
+                    self.followed = self.events.offset;
+                }
                 self.events.passed_psb = None;
                 self.take_mode(Some(ip), false);
                 self.enter_epoch(self.events.last_offset);
@@ -58,7 +60,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.pending = Some(event);
             }
             Event::Note => {
-                let Some(Placed { notice, place }) = self.events.note else { return Ok(true) };
+                let Some(placed) = self.events.note else { return Ok(true) };
+                let Placed { notice, place, .. } = placed;
                 let ip = notice.ip.unwrap_or(0);
                 self.notice(Notice { kind: NoticeKind::Standing, ip: Some(ip), status: true });
                 self.enabled = true;
@@ -67,7 +70,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     self.notice(notice);
                 }
                 self.fresh = true;
-                self.go(ip)?;
+                let goes = self.go(ip);
+                if goes.is_err() && place != Place::Before(ip) {
+                    self.pass_note(Some(placed));
+                }
+                goes?;
                 if place != Place::Before(ip) {
                     match self.pending {
                         None => (self.pending, self.resumed_at_note) = (Some(event), true),

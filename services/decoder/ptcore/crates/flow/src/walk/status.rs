@@ -25,6 +25,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         };
         if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
             self.pending = None;
+            self.followed = self.events.offset;
             self.bypassed = false;
             // What runs from here on would run again.
             self.events.passed_psb = None;

@@ -24,13 +24,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             lost.size = end - lost.offset;
             let Some(psb) = psb else {
                 self.lose(lost);
-                return self.tell_around();
+                return self.tell_around(None);
             };
             self.forget();
+            self.followed = psb;
             self.enter_epoch(psb);
             let synchronized = self.events.synchronize(psb);
             self.lose(lost);
-            self.tell_around();
+            self.tell_around(Some(psb));
             if self.events.psb_at == psb && self.stops.binary_search(&psb).is_ok() {
                 self.stopped = Some(self.stopped_at_psb(psb, false));
                 return;
@@ -39,10 +40,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             let mut now = self.events.time.now();
             while let (Err(fault), true) = (ended, self.in_code) {
                 self.in_code = false;
+                self.pass_held();
                 if self.config.resume_at_address || fault.reason == Reason::NotTraced {
                     ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
                     now = self.events.time.now();
-                } else if self.again(psb).is_none() && self.may_bypass(&fault) && self.bypass(fault) {
+                } else if self.again().is_none() && self.may_bypass(&fault) && self.bypass(fault) {
                     ended = self.run();
                     now = self.events.time.now();
                 }
@@ -51,11 +53,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             if self.stopped.is_some() {
                 return;
             }
-            let again = self.again(psb);
             self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position()).max(self.events.endless_psb);
-            from = again.unwrap_or(bad.saturating_sub(PSB.len() - 1).max(psb + 1));
+            from = self.again().unwrap_or(bad.saturating_sub(PSB.len() - 1).max(self.followed + 1));
+            self.read_on(find_psb(data, from).unwrap_or(data.len()));
             lost = Loss {
                 offset: fault.offset,
                 size: 0,
@@ -69,9 +71,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
-    /// A PSB behind `psb` that was passed before what went on from there could be followed.
-    fn again(&self, psb: usize) -> Option<usize> {
-        self.events.passed_psb.filter(|&passed| passed > psb)
+    /// A PSB that was passed before what went on from there could be followed.
+    fn again(&self) -> Option<usize> {
+        self.events.passed_psb.filter(|&passed| passed > self.followed)
     }
 
     pub(super) fn lose(&mut self, lost: Loss) {

@@ -26,6 +26,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.enable(ip)?;
             }
             Event::Status { ip: Some(ip) } => {
+                self.followed = self.events.offset;
                 self.take_mode(Some(ip), true);
                 self.enter_epoch(self.events.last_offset);
                 if S::DIVIDED && self.joins == Some(self.events.offset) {
