@@ -1,6 +1,7 @@
 //! The instruction and the block layer.
 
 use super::packets::mode_number;
+use super::returns::Returns;
 use super::{Equal, Layer};
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
 use std::fmt::Write;
@@ -47,7 +48,8 @@ pub struct Against<'l> {
     /// Execution is not known to go on since the last loss, and the events since.
     lost: bool,
     waiting: Vec<(String, u64)>,
-    /// What the flow told last, where that is a return or a loss.
+    returns: Returns,
+    /// What the flow told last, where that is a return that libipt takes elsewhere, or a loss.
     behind: String,
     compared: Compared,
     difference: Option<String>,
@@ -72,6 +74,7 @@ impl<'l> Against<'l> {
             over: false,
             lost: false,
             waiting: Vec::new(),
+            returns: Returns::default(),
             behind: String::new(),
             compared,
             difference: None,
@@ -258,8 +261,14 @@ impl Sink for Against<'_> {
             self.instruction(address);
         }
         self.behind.clear();
-        if block.kind == BlockKind::Return {
-            self.behind.push_str(", the last one a return");
+        match block.kind {
+            BlockKind::Call if block.target != block.end => self.returns.call(block.end),
+            BlockKind::IndirectCall => self.returns.call(block.end),
+            BlockKind::Return => match self.returns.returns(block.target) {
+                Some(elsewhere) => self.behind = format!(", a return to {elsewhere:x} for libipt"),
+                None => self.behind.push_str(", a return"),
+            },
+            _ => {}
         }
         self.next = if block.target == 0 { block.end } else { block.target };
     }
@@ -294,6 +303,7 @@ impl Sink for Against<'_> {
         self.overflowed(None);
         self.lost = true;
         self.behind = format!(", a loss: {}", loss.reason);
+        self.returns.clear();
         self.speculative = false;
         if loss.reason != Reason::BeforeFirstPsb {
             self.reached(loss.address);
@@ -310,6 +320,7 @@ impl Sink for Against<'_> {
     fn overflow(&mut self, _: usize, _: Option<u64>, tsc: u64) {
         self.overflowed(None);
         self.speculative = false;
+        self.returns.clear();
         self.goes_on();
         self.overflow = Some(tsc);
     }

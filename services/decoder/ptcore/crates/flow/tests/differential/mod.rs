@@ -5,6 +5,7 @@
 
 mod flow;
 mod packets;
+mod returns;
 mod times;
 
 pub use flow::Against;
