@@ -112,7 +112,10 @@ impl<'a> Events<'a> {
         // What a PSB+ tells is a group.
         self.busy = true;
         match self.packet()? {
-            Some(Packet::Psb) => self.psb_plus(offset),
+            Some(Packet::Psb) => {
+                self.time.at_psb(self.reader.data(), self.reader.offset(), &self.latest, true);
+                self.psb_plus(offset)
+            }
             _ => Err(self.unexpected("no PSB")),
         }
     }
@@ -182,6 +185,7 @@ impl<'a> Events<'a> {
                 self.psb_at = self.reader.offset().wrapping_sub(PSB.len());
                 self.time_before_psb.clone_from(&self.time);
                 self.psb += 1;
+                self.time.at_psb(self.reader.data(), self.reader.offset(), &self.latest, false);
             }
             Packet::Ovf => self.ovf += 1,
             Packet::Pad => self.packets += self.reader.skip_pads(usize::MAX) as u64,

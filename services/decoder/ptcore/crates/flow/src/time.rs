@@ -10,6 +10,7 @@ mod latest;
 mod over_parts;
 mod pace;
 mod uncertainty;
+mod world;
 
 use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
@@ -18,6 +19,7 @@ pub(crate) use latest::Latest;
 pub use pace::Pace;
 use pt_packet::Packet;
 use uncertainty::Calm;
+use world::World;
 
 /// What the present time is reckoned from. From `Tsc` on times are known, from `PartOfCount` on the crystal is tied to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,7 @@ pub struct Time {
     /// A CYC could not be used for want of a rate.
     lost_cycles: bool,
     in_psb: bool,
+    world: World,
     /// A packet since the last TSC was not taken in, as it cannot be right.
     doubtful: bool,
     calibration: Calibration,
@@ -84,6 +87,7 @@ impl Time {
             rest: 0,
             lost_cycles: false,
             in_psb: false,
+            world: World::default(),
             doubtful: false,
             calibration: Calibration::new(&config),
             told: None,
@@ -138,6 +142,10 @@ impl Time {
                 self.calibration.overflow(self.forget_rate_at_overflow);
                 return false;
             }
+            Packet::Pip { non_root, .. } => {
+                self.world.enter(non_root);
+                return false;
+            }
             _ => return false,
         }
         true
@@ -145,6 +153,12 @@ impl Time {
 
     #[inline]
     fn tsc(&mut self, ticks: u64) {
+        if self.is_foreign() {
+            return self.tsc_of_guest();
+        }
+        if self.wants_host() {
+            self.hosts_first();
+        }
         self.calibration.tsc(ticks, self.in_psb);
         self.reanchor(Anchor::Tsc, ticks);
         self.doubtful = false;

@@ -6,6 +6,7 @@ mod damaged_times;
 mod differential;
 mod flow;
 mod griffin;
+mod guest_times;
 mod mutations;
 mod notices;
 mod one_by_one;

@@ -4,7 +4,7 @@ use super::{Anchor, Time};
 
 impl Time {
     pub(super) fn tma(&mut self, ctc: u16, fast_counter: u16) {
-        if self.anchor != Anchor::Tsc || self.doubtful || !self.crystal.is_known() {
+        if self.anchor != Anchor::Tsc || self.doubtful || self.is_foreign() || !self.crystal.is_known() {
             return;
         }
         let whole = self.crystal.tma_is_whole();

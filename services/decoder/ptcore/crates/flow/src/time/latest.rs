@@ -24,36 +24,58 @@ pub struct Latest {
     /// Known for these offsets, of which the last one is that of the next PSB.
     from: usize,
     psb: usize,
+    /// Of a guest's TSC or of the host's, where guests ran.
+    non_root: Option<bool>,
     ticks: u64,
 }
 
 impl Latest {
     pub fn new(config: Config) -> Self {
-        Latest { config, from: 1, psb: 0, ticks: u64::MAX }
+        Latest { config, from: 1, psb: 0, non_root: None, ticks: u64::MAX }
     }
 
     /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
-    /// the only one.
-    fn at(&mut self, data: &[u8], offset: usize) -> u64 {
-        if !(self.from..=self.psb).contains(&offset) {
+    /// the only one. With `non_root` only those where a guest runs count, or only those where the host does.
+    fn at(&mut self, data: &[u8], offset: usize, non_root: Option<bool>) -> u64 {
+        if !(self.from..=self.psb).contains(&offset) || self.non_root != non_root {
             let mut psbs = memmem::find_iter(&data[offset..], &PSB).take(MOST_PSBS).map(|psb| offset + psb).peekable();
-            (self.from, self.psb) = (offset, psbs.peek().copied().unwrap_or(usize::MAX));
-            self.ticks = psbs.filter_map(|psb| self.tsc(data, psb)).take(2).max().unwrap_or(u64::MAX);
+            (self.from, self.psb, self.non_root) = (offset, psbs.peek().copied().unwrap_or(usize::MAX), non_root);
+            self.ticks = psbs.filter_map(|psb| self.tsc(data, psb + PSB.len())).take(2).max().unwrap_or(u64::MAX);
         }
         self.ticks
     }
 
-    fn tsc(&self, data: &[u8], psb: usize) -> Option<u64> {
-        let mut reader = Reader::with_errata(data, self.config.errata);
-        reader.seek(psb + PSB.len());
-        for _ in 0..MOST_PACKETS {
-            match reader.read_behind_pads() {
-                Ok(Some((_, Packet::Tsc(ticks)))) => return Some(whole_tsc(ticks, self.config.reference_tsc)),
-                Ok(Some((_, Packet::Psbend | Packet::Psb | Packet::Ovf))) | Ok(None) | Err(_) => return None,
-                Ok(Some(_)) => {}
+    fn tsc(&self, data: &[u8], behind_psb: usize) -> Option<u64> {
+        let mut told = None;
+        for packet in self.psb_plus(data, behind_psb) {
+            match packet {
+                Packet::Tsc(ticks) => {
+                    told = Some(whole_tsc(ticks, self.config.reference_tsc));
+                    if self.non_root.is_none() {
+                        break;
+                    }
+                }
+                Packet::Pip { non_root, .. } if self.non_root.is_some_and(|wanted| wanted != non_root) => return None,
+                _ => {}
             }
         }
-        None
+        told
+    }
+
+    /// Whether a guest runs at the PSB, if that tells.
+    fn non_root(&self, data: &[u8], behind_psb: usize) -> Option<bool> {
+        self.psb_plus(data, behind_psb).find_map(|packet| match packet {
+            Packet::Pip { non_root, .. } => Some(non_root),
+            _ => None,
+        })
+    }
+
+    /// The first packets of a PSB+.
+    fn psb_plus<'d>(&self, data: &'d [u8], behind_psb: usize) -> impl Iterator<Item = Packet> + 'd {
+        let mut reader = Reader::with_errata(data, self.config.errata);
+        reader.seek(behind_psb);
+        let packets = std::iter::from_fn(move || reader.read_behind_pads().ok().flatten().map(|(_, packet)| packet));
+        packets.take(MOST_PACKETS).take_while(|packet| !matches!(packet, Packet::Psbend | Packet::Psb | Packet::Ovf))
     }
 }
 
@@ -63,11 +85,32 @@ impl Time {
     #[inline(always)]
     pub(crate) fn take_before(&mut self, packet: &Packet, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
         match self.leads_far(packet) {
-            Some(ticks) if ticks > latest.at(data, offset) => {
+            Some(ticks) if self.is_too_late(ticks, packet, data, offset, latest) => {
                 self.doubt(packet);
                 true
             }
             _ => self.take(packet),
+        }
+    }
+
+    #[inline(never)]
+    fn is_too_late(&self, ticks: u64, packet: &Packet, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
+        if !self.world.guests() && ticks <= latest.at(data, offset, None) {
+            return false;
+        }
+        // A guest's TSC is no time where the host's turns out to be earlier.
+        let alone = self.world.guest_alone();
+        let late = ticks > latest.at(data, offset, Some(self.world.of(packet)));
+        late || alone && ticks > latest.at(data, offset, Some(false))
+    }
+
+    /// A PSB was read: its TSC comes before its PIP. Looked at where guests ran, or where nothing is known of before.
+    pub(crate) fn at_psb(&mut self, data: &[u8], behind_psb: usize, latest: &Latest, anew: bool) {
+        if !(anew || self.world.guests()) {
+            return;
+        }
+        if let Some(non_root) = latest.non_root(data, behind_psb) {
+            self.world.enter(non_root);
         }
     }
 
@@ -84,7 +127,7 @@ impl Time {
     }
 
     fn tsc_leads_far(&self, ticks: u64) -> Option<u64> {
-        let ticks = whole_tsc(ticks, self.reference_tsc);
+        let ticks = Some(whole_tsc(ticks, self.reference_tsc)).filter(|_| !self.is_foreign())?;
         (ticks > self.estimate.saturating_add(self.period.unwrap_or(0))).then_some(ticks)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Latest, Time};
 use crate::Config;
-use pt_packet::{find_psb, Reader};
+use pt_packet::{find_psb, Packet, Reader};
 
 impl Time {
     /// Takes in the packets from the PSB at `psb` up to `end`, and nothing but their times.
@@ -11,14 +11,21 @@ impl Time {
         let mut latest = Latest::new(*config);
         let mut reader = Reader::with_errata(data, config.errata);
         reader.seek(psb);
+        let mut anew = true;
         loop {
             match reader.read() {
                 Ok(Some(packet)) => {
                     self.take_before(&packet, whole, reader.offset(), &mut latest);
+                    if packet == Packet::Psb {
+                        self.at_psb(whole, reader.offset(), &latest, std::mem::take(&mut anew));
+                    }
                 }
                 Ok(None) => return,
                 Err(error) => match find_psb(data, error.offset + 1) {
-                    Some(next) => reader.seek(next),
+                    Some(next) => {
+                        reader.seek(next);
+                        anew = true;
+                    }
                     None => return,
                 },
             }
@@ -31,6 +38,7 @@ impl Time {
             && self.estimate == joined.estimate
             && (self.anchor, self.base, self.count, self.fast)
                 == (joined.anchor, joined.base, joined.count, joined.fast)
+            && self.world == joined.world
             && (self.uncounted, self.rest) == (joined.uncounted, joined.rest)
             && (self.lost_cycles, self.in_psb, self.doubtful) == (joined.lost_cycles, joined.in_psb, joined.doubtful);
         same && self.calibration.leads_to(&joined.calibration, &ended.calibration)
