@@ -18,6 +18,7 @@ mod running;
 mod samples;
 mod sched_switch;
 mod sideband;
+mod untimed;
 mod written;
 
 pub use file::{is_file, read};

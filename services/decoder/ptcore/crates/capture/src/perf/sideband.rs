@@ -6,6 +6,7 @@ use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
 use super::running::Running;
+use super::untimed::Untimed;
 use super::written::Written;
 use super::{bpf, kernel};
 use crate::files::{same_id, Files};
@@ -54,6 +55,7 @@ struct Sideband<'o> {
     /// It was recorded under the kernel that runs here.
     same_kernel: bool,
     written: Written<'o>,
+    untimed: Untimed,
     /// Process and thread for which tracing began last.
     traced: Option<(u32, u32)>,
 }
@@ -181,6 +183,7 @@ impl<'o> Sideband<'o> {
             unread: 0,
             same_kernel: false,
             written: Written::new(&options.symbols),
+            untimed: Untimed::default(),
             traced: None,
         }
     }
@@ -225,12 +228,16 @@ impl<'o> Sideband<'o> {
                     let content = Content::Missing { reason: String::new() };
                     self.kernel.mapped.push(Mapping { address, size, name, content });
                 } else {
+                    if tsc == 0 {
+                        self.untimed.map(pid, address, size, &name);
+                    }
                     self.map(pid, tsc, (address, size, offset), &name, &build_id);
                 }
             }
             Event::Comm { pid, tid, exec, name } => {
                 if exec {
                     self.spaces.exec(pid, tsc);
+                    self.untimed.exec(pid);
                     self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
                 self.running.pids.insert(tid, pid);
@@ -358,6 +365,7 @@ impl<'o> Sideband<'o> {
             let what = "in buffers that are written around: where is not told";
             capture.warnings.push(format!("packets were lost {} times {what}", self.cut_somewhere));
         }
+        capture.warnings.extend(self.untimed.doubt());
         if self.lost > 0 {
             capture.warnings.push(format!("{} records of the kernel were lost", self.lost));
         }
