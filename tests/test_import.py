@@ -167,6 +167,15 @@ def test_the_same_file_twice_is_one_session(mesh: WholeMesh, tmp_path: Path) -> 
     assert [one["session_id"] for one in mesh.sessions()].count(first["session"].rpartition("/")[2]) == 1
 
 
+def test_the_folder_that_perf_makes_with_the_kernel_is_the_recording_in_it(mesh: WholeMesh, tmp_path: Path) -> None:
+    file = reference(PERF)
+    folder = tmp_path / "perf.data"
+    (folder / "kcore_dir").mkdir(parents=True)
+    (folder / "data").symlink_to(file)
+    first, again = mesh.json("import", str(file)), mesh.json("import", str(folder))
+    assert (again["session"], again["existed"]) == (first["session"], True)
+
+
 def test_the_same_recording_through_a_pipe_is_the_same_session(mesh: WholeMesh, tmp_path: Path) -> None:
     file, fifo = reference(GRIFFIN), tmp_path / "fifo"
     first = mesh.json("import", str(file))

@@ -14,6 +14,9 @@ from permille.mesh.errors import InvalidArgument, ResourceExhausted
 
 _PIECE_BYTES = 1 << 20
 
+# What tells a folder's recording and is written last, as `ptcore` looks for it (`capture/src/open.rs`).
+_DESCRIBING = ("trace.json", "data", "manifest.json", "pt.bin")
+
 
 @contextmanager
 def regular_file(given: Path) -> Iterator[Path]:
@@ -43,7 +46,10 @@ def regular_file(given: Path) -> Iterator[Path]:
 
 def written_ns(given: Path) -> int:
     """When the recording was last written, in unix ns; what came through a pipe was now."""
-    found = _place(given).stat()
+    place = _place(given)
+    # A folder was changed last when the first file was made in it.
+    within = (place / name for name in _DESCRIBING)
+    found = next((file for file in within if file.is_file()), place).stat()
     return time.time_ns() if stat.S_ISFIFO(found.st_mode) else found.st_mtime_ns
 
 
