@@ -53,7 +53,6 @@ class Mesh:
             **inherited,
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "PERMILLE_STATE_DIR": str(self.state),
-            "PERMILLE_LEASE_TTL_S": "2",
             # Programs that other tests run must not be found here.
             "PERMILLE_CONTROLLER_VPT_DIR": str(self.state.parent / "vpt"),
             **self.environment,
@@ -146,7 +145,8 @@ def mesh() -> Iterator[Mesh]:
 @pytest.fixture
 def own_mesh() -> Iterator[Mesh]:
     """A mesh that a test may break; not started yet."""
-    made = new_mesh()
+    # Who dies is noticed soon. Where nobody does, a busy machine needs longer to give a sign of life.
+    made = new_mesh(PERMILLE_LEASE_TTL_S="2")
     try:
         yield made
     finally:

@@ -46,7 +46,7 @@ def test_run_starts_scripts_through_their_interpreter(mesh: Mesh, tmp_path: Path
 def test_trace_tells_the_cost_first_then_each_stage_then_what_to_type_next(
     mesh: Mesh, busy: subprocess.Popen[str]
 ) -> None:
-    done = mesh.run("trace", "--pid", str(busy.pid), "--for", "20ms", "--no-cyc", "--psb-period", "4KiB")
+    done = mesh.run("trace", "--pid", str(busy.pid), "--for", "1s", "--no-cyc", "--psb-period", "4KiB")
     told = done.stderr.splitlines()
     assert "of trace, about" in told[0]
     stages = [line.split()[0] for line in told[1:]]
@@ -159,7 +159,7 @@ def test_a_session_may_be_named_in_several_ways(
 ) -> None:
     if named in ("latest", "nothing"):
         # The latest one may be another test's, so short that its program got no processor.
-        mesh.json("trace", "--pid", str(busy.pid), "--for", "500ms")
+        recorded(mesh, busy.pid, "inner_work")
     identity = session.rpartition("/")[2]
     word = {"latest": ["latest"], "the id": [identity], "the beginning of the id": [identity[:-2]], "nothing": []}[
         named
@@ -196,9 +196,7 @@ def test_a_wrong_query_is_a_usage_error(mesh: Mesh, sql: str) -> None:
 @pytest.mark.parametrize("form", ["perfetto", "speedscope", "folded", "pprof", "csv", "parquet", "json"])
 def test_every_format_is_written_whole(mesh: Mesh, session: str, form: str, tmp_path: Path) -> None:
     file = tmp_path / f"session.{form}"
-    limit = (
-        ["--max-calls", "500"] if form in ("perfetto", "speedscope", "folded", "pprof") else ["--table", "functions"]
-    )
+    limit = ["--max-calls", "20"] if form in ("perfetto", "speedscope", "folded", "pprof") else ["--table", "functions"]
     told = mesh.json("export", session, "--format", form, "-o", file, *limit)
     content = file.read_bytes()
     assert told["size_bytes"] == len(content)
@@ -364,6 +362,10 @@ def test_certificates_for_services_and_people(tmp_path: Path) -> None:
 def test_one_mesh_records_several_processes_at_once(mesh: Mesh, busy_program: Path) -> None:
     with running(mesh, busy_program) as first, running(mesh, busy_program) as second:
         pids = ["--pid", str(first.pid), "--pid", str(second.pid)]
-        name = mesh.json("trace", *pids, "--for", "500ms", "--buffer", "4MiB")["sessions"][0]
-        report = mesh.json("report", name)
-    assert {row["pid"] for row in report["segments"]} == {first.pid, second.pid}
+        # On a busy machine one may not run for a while.
+        for _ in range(20):
+            name = mesh.json("trace", *pids, "--for", "200ms", "--buffer", "4MiB")["sessions"][0]
+            ran = {row["pid"] for row in mesh.json("report", name)["segments"]}
+            if len(ran) > 1:
+                break
+    assert ran == {first.pid, second.pid}

@@ -18,9 +18,12 @@ def test_an_operation_by_rounds_ends_when_no_more_is_wanted_and_its_sessions_are
     assert planned["period_terms"][0][0]["name"] == "base"
 
     recorded(mesh, busy.pid, "inner_work")
-    # Wants more than there can be: one round is enough.
-    told = mesh.json("coverage", "start", "--name", name, "--for", "500ms", "--rounds", "3", "--min-gain", "1e12")
-    assert len(told["sessions"]) == 1
+    # Wants more than there can be: one round is enough. On a busy machine the program may not run in it.
+    for _ in range(20):
+        told = mesh.json("coverage", "start", "--name", name, "--for", "200ms", "--rounds", "3", "--min-gain", "1e12")
+        assert len(told["sessions"]) == 1
+        if told["rounds"][0]["functions"]:
+            break
     assert (told["rounds"][0]["next"], told["rounds"][0]["functions"] > 0) == ("ACTION_STOP", True)
     shown = mesh.json("coverage", "show", told["operation"]["name"])
     assert [replica["session"] for replica in shown["replicas"]] == told["sessions"]

@@ -92,7 +92,6 @@ def test_a_snapshot_of_what_takes_none_is_refused_with_what_does(mesh: Mesh, bus
 
 
 def test_ctrl_c_cancels_and_keeps_what_was_recorded(mesh: Mesh, busy: subprocess.Popen[str]) -> None:
-    begun = time.monotonic()
     trace = mesh.popen("trace", "--pid", str(busy.pid), "--for", "50s", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert trace.stderr is not None
     told = []
@@ -103,7 +102,6 @@ def test_ctrl_c_cancels_and_keeps_what_was_recorded(mesh: Mesh, busy: subprocess
     trace.send_signal(signal.SIGINT)
     told.append(trace.communicate(timeout=120)[1])
     assert trace.returncode == 130
-    assert time.monotonic() - begun < 50
     assert "cancelled" in told[-1]
     # It is there, not decoded; asking for its report decodes it.
     kept = mesh.json("sessions")["sessions"][0]
@@ -146,7 +144,8 @@ def test_a_decoder_killed_in_the_middle_goes_on_and_doubles_nothing(own_mesh: Me
         os.kill(own_mesh.processes()["decoder"].pid, signal.SIGKILL)
         out, told = trace.communicate(timeout=200)
     assert trace.returncode == 0, told
-    assert "decoder     ended     killed by SIGKILL" in own_mesh.log
+    ended = "decoder     ended     killed by SIGKILL"
+    await_true(lambda: ended in own_mesh.log, 60, f"{ended!r} in the log")
     session = out.splitlines()[0].removeprefix("session ")
     assert [one["name"] for one in own_mesh.json("sessions")["sessions"]] == [session]
     report = own_mesh.json("report", session)
