@@ -39,6 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A node's controller packs slowly on purpose; tests wait for it.
 os.environ.setdefault("PERMILLE_CONTROLLER_CPU_SHARE", "1")
 BIN = Path(sys.executable).parent
+# An etcd that is away refuses at once; one on a busy machine answers late.
+ETCD_TIMEOUT_S = 60.0
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 # The order of the proxy's filters matters: s3api before the authentication that it translates to.
 PIPELINE = (
@@ -143,7 +145,7 @@ async def etcd_server(tmp_path: Path) -> AsyncIterator[EmbeddedEtcd]:
 @pytest.fixture
 async def etcd(etcd_server: EmbeddedEtcd) -> AsyncIterator[Etcd]:
     """A client of `etcd_server`."""
-    client = Etcd([etcd_server.endpoint])
+    client = Etcd([etcd_server.endpoint], timeout_s=ETCD_TIMEOUT_S)
     yield client
     await client.close()
 
@@ -152,7 +154,13 @@ async def etcd(etcd_server: EmbeddedEtcd) -> AsyncIterator[Etcd]:
 def mesh_config(etcd_server: EmbeddedEtcd, tmp_path: Path) -> MeshConfig:
     """The configuration of a mesh on `etcd_server`, with short leases, so that a death is noticed soon."""
     return MeshConfig(
-        state_dir=tmp_path / "state", node="n1", etcd=(etcd_server.endpoint,), lease_ttl_s=2, drain_s=2, metrics="off"
+        state_dir=tmp_path / "state",
+        node="n1",
+        etcd=(etcd_server.endpoint,),
+        etcd_timeout_s=ETCD_TIMEOUT_S,
+        lease_ttl_s=2,
+        drain_s=2,
+        metrics="off",
     )
 
 

@@ -168,11 +168,15 @@ async def test_a_defect_is_logged_with_an_id_and_tells_the_client_the_id_alone(
     assert "secret detail" in json.dumps(lines[0])
 
 
-async def calls_until_refused(channels: Channels, refused: list[PermilleError], stop: asyncio.Event) -> None:
+async def calls_until_refused(
+    channels: Channels, answered: asyncio.Barrier, refused: list[PermilleError], stop: asyncio.Event
+) -> None:
     stub = allocator_pb2_grpc.AllocatorServiceStub(await channels.to("allocator"))
+    await stub.PlanBuffers(Request(), timeout=60)
+    await answered.wait()
     while not stop.is_set():
         try:
-            await stub.PlanBuffers(Request(), timeout=20)
+            await stub.PlanBuffers(Request(), timeout=60)
         except grpc.RpcError as error:
             refused.append(from_rpc_error(error))
             return
@@ -189,8 +193,10 @@ async def test_calls_that_arrive_while_a_server_drains_go_to_another_one(
             await stack.enter_async_context(allocator(mesh_config, echo, instance=f"b{number}"))
         async with allocator(mesh_config, echo, instance="a1"):
             await wait_for(etcd, "allocator", instance="a1", timeout_s=60)
-            calls = [asyncio.create_task(calls_until_refused(channels, refused, stop)) for _ in range(50)]
-            await asyncio.sleep(0.2)
+            # Each knows a server before the one that drains is gone.
+            answered = asyncio.Barrier(50 + 1)
+            calls = [asyncio.create_task(calls_until_refused(channels, answered, refused, stop)) for _ in range(50)]
+            await answered.wait()
         await asyncio.sleep(0.2)
         stop.set()
         await asyncio.gather(*calls)
@@ -526,7 +532,7 @@ async def test_metrics_are_as_closed_as_the_calls(mesh_config: MeshConfig, etcd:
             trust = ssl.create_default_context(cafile=str(authority / "ca.crt"))
             if with_certificate:
                 trust.load_cert_chain(authority / "viewer-user.crt", authority / "viewer-user.key")
-            with urllib.request.urlopen(url, context=trust, timeout=10) as page:
+            with urllib.request.urlopen(url, context=trust, timeout=60) as page:
                 text: bytes = page.read()
             return text.decode()
 
