@@ -17,6 +17,7 @@ import grpc.aio
 import pytest
 from permille.api.controller.v1 import controller_pb2 as pb
 from permille.api.controller.v1 import controller_pb2_grpc as rpc
+from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.main import PLUGIN
 from permille.mesh.channels import Channels
 from permille.mesh.config import MeshConfig
@@ -26,6 +27,7 @@ from permille.mesh.etcd import Etcd
 from permille.mesh.interceptor import from_rpc_error
 
 TARGET = Path(__file__).with_name("target.c")
+ENDED = (pb.Session.STATE_STORED, pb.Session.STATE_FAILED)
 
 
 @dataclass
@@ -101,8 +103,19 @@ class Node:
             session = (await (await self.controller()).GetSession(pb.GetSessionRequest(name=name))).session
             if session.state == state and (session.error_reason or not with_reason):
                 return session
-            assert session.state != pb.Session.STATE_FAILED, session
+            assert session.state not in ENDED, f"waited for {pb.Session.State.Name(state)}: {session}"
             await asyncio.sleep(0.01)
+
+    async def has_something(self, session: pb.Session) -> None:
+        """Until more than 10,000 bytes are recorded: on a busy machine the target may not run for a while."""
+        await self.until(session.name, pb.Session.STATE_RECORDING)
+        recordings = VptBackend(self.vpt_dir).find(session.pids, session.name.rpartition("/")[2])
+        while sum(stream.size_bytes for one in recordings for stream in one.streams()) <= 10_000:
+            await asyncio.sleep(0.02)
+
+    async def stop_when_it_has_something(self, session: pb.Session) -> None:
+        await self.has_something(session)
+        await (await self.controller()).StopSession(pb.StopSessionRequest(name=session.name))
 
     @contextlib.contextmanager
     def running(self, program: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,18 +76,23 @@ async def journal_emptied(node: Any) -> None:
 
 
 async def test_what_a_program_did_is_in_the_store(node: Any, target: Target, target_program: Path) -> None:
-    session = await node.trace(target.pid, request_id="r1", purpose="PROFILING", retention_s=3600, left_out=36)
-
-    assert (session.state, session.stop_reason) == (STORED, "PERIOD")
+    for request_id in (f"r{number}" for number in range(20)):
+        wish = {"request_id": request_id, "purpose": "PROFILING", "retention_s": 3600, "left_out": 36}
+        session = await node.trace(target.pid, **wish)
+        assert (session.state, session.stop_reason) == (STORED, "PERIOD")
+        # On a busy machine a thread may not run for as long as the period is.
+        if session.raw_bytes > 10_000 and session.segments >= 3:
+            break
     assert session.raw_bytes > 10_000 and session.segments >= 3 and session.expected_bytes > 0
     manifest = manifest_of(node, session)
-    assert (manifest["session"], manifest["purpose"], manifest["request_id"]) == (session.name, "PROFILING", "r1")
+    told = (manifest["session"], manifest["purpose"], manifest["request_id"])
+    assert told == (session.name, "PROFILING", request_id)
     assert manifest["target"]["pids"] == [target.pid]
     assert manifest["retention_s"] == session.retention_s == 3600
     assert [note.partition(":")[0] for note in manifest["notes"]] == [
         "36 further processes of the target were not recorded"
     ]
-    assert 280e6 < manifest["end_ns"] - manifest["start_ns"] < 2e9
+    assert 280e6 < manifest["end_ns"] - manifest["start_ns"] < 60e9
     for segment in manifest["segments"]:
         raw = decompressed(node, segment["key"])
         assert raw.startswith(PSB)
@@ -121,23 +127,32 @@ async def test_a_session_keeps_how_its_memory_was_divided_and_why(node: Any, tar
 async def test_of_processes_that_a_name_has_some_may_end_before_the_recording_begins(
     node: Any, target: Target, target_program: Path, when: str
 ) -> None:
-    with node.running(target_program) as other:
-        await node.recordable(other)
-        pids = [other.pid]
-        if when == "before":
+    for request_id in (f"r{number}" for number in range(20)):
+        with node.running(target_program) as other:
+            await node.recordable(other)
+            pids = [other.pid]
+            if when == "before":
+                other.kill()
+                other.wait()
+                with pytest.raises(NotFound, match=f"no process {other.pid}"):
+                    await node.begin(target.pid, pids=pids)
+            # With one buffer for each thread, their use is looked at for 100 ms first.
+            session = await node.begin(target.pid, pids=pids, found=True, request_id=request_id)
             other.kill()
             other.wait()
-            with pytest.raises(NotFound, match=f"no process {other.pid}"):
-                await node.begin(target.pid, pids=pids)
-        # With one buffer for each thread, their use is looked at for 100 ms first.
-        session = await node.begin(target.pid, pids=pids, found=True, request_id="r1")
-        other.kill()
-        other.wait()
-        session = await node.end_of(session.name)
-        assert (session.state, list(session.pids)) == (STORED, [target.pid])
-        assert manifest_of(node, session)["target"]["pids"] == [target.pid]
-        # A repetition finds it.
-        assert (await node.begin(target.pid, pids=pids, found=True, request_id="r1")).name == session.name
+            # On a busy machine the recording may have begun before it ended.
+            begun = VptBackend(node.vpt_dir).find([target.pid], session_id(session))
+            controller = await node.controller()
+            told = (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session
+            in_time = not begun and told.state == pb.Session.STATE_PREPARING
+            session = await node.end_of(session.name)
+            if in_time:
+                break
+    assert in_time
+    assert (session.state, list(session.pids)) == (STORED, [target.pid])
+    assert manifest_of(node, session)["target"]["pids"] == [target.pid]
+    # A repetition finds it.
+    assert (await node.begin(target.pid, pids=pids, found=True, request_id=request_id)).name == session.name
 
 
 async def test_where_none_is_left_of_a_name_its_processes_are_gone(node: Any, target: Target) -> None:
@@ -147,20 +162,34 @@ async def test_where_none_is_left_of_a_name_its_processes_are_gone(node: Any, ta
         await node.begin(target.pid, found=True)
 
 
+def departures(target: Target) -> dict[int, int]:
+    """How often each thread has left a core, as the kernel counts."""
+    told = {int(task.name): (task / "status").read_text() for task in Path(f"/proc/{target.pid}/task").iterdir()}
+    return {tid: sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", text))) for tid, text in told.items()}
+
+
 async def test_switch_records_are_of_the_target_and_lie_in_the_session(node: Any, target: Target) -> None:
-    session = await node.trace(target.pid)
-    manifest = manifest_of(node, session)
+    session = await node.begin(target.pid, period_ms=60_000)
+    await node.until(session.name, RECORDING)
+    # Each time that a thread leaves its core, and that it comes back, is a record.
+    recording, before = part_of(node, target, session), departures(target)
+    recorded: list[int] = []
+    while len(recorded) < 3 or sum(recorded) < 300:
+        await asyncio.sleep(0.02)
+        now = departures(target)
+        recorded = [more for one in recording.streams() if (more := now[one.tid] - before.get(one.tid, 0)) > 0]
+    await (await node.controller()).StopSession(pb.StopSessionRequest(name=session.name))
+    manifest = manifest_of(node, await node.end_of(session.name))
     switches = manifest["switches"]
     if switches["unavailable"]:
         pytest.skip(switches["unavailable"])
     records = parse(stored(node, switches["key"]))
-    assert len(records) == switches["count"] > 100
+    assert len(records) == switches["count"]
     assert {record.pid for record in records} == {target.pid}
-    tids = {record.tid for record in records}
-    assert len({segment["tid"] for segment in manifest["segments"]} & tids) >= 3
     clock = manifest["clock"]
     inside = [record for record in records if clock["tsc0"] <= record.time <= clock["tsc1"]]
-    assert len(inside) > 0.5 * len(records)
+    assert len(inside) > 300
+    assert len({segment["tid"] for segment in manifest["segments"]} & {record.tid for record in inside}) >= 3
     assert [record.time for record in records] == sorted(record.time for record in records)
 
 
@@ -183,11 +212,16 @@ async def test_a_thread_that_is_switched_out_executes_nothing(node: Any, target:
 
 
 async def test_the_states_are_seen_in_order(node: Any, target: Target) -> None:
-    session = await node.begin(target.pid)
-    states = [change.state for change in await node.states_of(session.name)]
+    session = await node.begin(target.pid, period_ms=60_000)
+    controller = await node.controller()
+    states: list[pb.Session.State.ValueType] = []
+    async for change in controller.WatchSession(pb.WatchSessionRequest(name=session.name)):
+        states.append(change.session.state)
+        if states.count(RECORDING) == 1 and states[-1] == RECORDING:
+            await controller.StopSession(pb.StopSessionRequest(name=session.name))
     assert states == sorted(states)
     assert set(states) >= {RECORDING, STORED}
-    listed = await (await node.controller()).ListSessions(pb.ListSessionsRequest())
+    listed = await controller.ListSessions(pb.ListSessionsRequest())
     assert [one.name for one in listed.sessions] == [session.name]
 
 
@@ -201,13 +235,14 @@ async def test_fifty_starts_with_one_request_id_are_one_session(node: Any, targe
 
 async def test_fifty_starts_of_one_target_are_one_session_and_clear_refusals(node: Any, target: Target) -> None:
     starts = await asyncio.gather(
-        *(node.begin(target.pid, request_id=f"r{n}", period_ms=3000) for n in range(50)), return_exceptions=True
+        *(node.begin(target.pid, request_id=f"r{n}", period_ms=60_000) for n in range(50)), return_exceptions=True
     )
     (winner,) = [start for start in starts if isinstance(start, pb.Session)]
     for refused in starts:
         if isinstance(refused, BaseException):
             assert isinstance(refused, FailedPrecondition) and refused.reason == "ALREADY_TRACED"
             assert winner.name in refused.message
+    await (await node.controller()).StopSession(pb.StopSessionRequest(name=winner.name))
     assert (await node.end_of(winner.name)).state == STORED
     listed = await (await node.controller()).ListSessions(pb.ListSessionsRequest())
     assert [one.name for one in listed.sessions] == [winner.name]
@@ -276,15 +311,17 @@ async def test_threads_that_found_no_buffer_are_counted(node: Any, target: Targe
     session = await node.begin(target.pid, period_ms=60_000)
     controller = await node.controller()
     pipe: Any = target.stdin
-    born = False
+    born = stopped = False
     async for change in controller.WatchSession(pb.WatchSessionRequest(name=session.name)):
         if change.session.cores and not born:
             born = True
             # 16 buffers are kept for those that come later.
             pipe.write(bytes(20))
             pipe.flush()
-        if len(change.session.cores) == 4 + 16:
-            await asyncio.sleep(1)
+        if len(change.session.cores) == 4 + 16 and not stopped:
+            stopped = True
+            while part_of(node, target, session).unbuffered_threads < 4:
+                await asyncio.sleep(0.02)
             await controller.StopSession(pb.StopSessionRequest(name=session.name))
     ended = (await controller.GetSession(pb.GetSessionRequest(name=session.name))).session
     (note,) = [note for note in manifest_of(node, ended)["notes"] if "threads" in note]
@@ -306,10 +343,7 @@ async def test_a_session_can_be_stopped_early(node: Any, target: Target) -> None
 @pytest.mark.parametrize("how", ["exit", "kill"])
 async def test_what_a_target_did_before_it_ended_is_stored(node: Any, target: Target, how: str) -> None:
     session = await node.begin(target.pid, period_ms=30_000)
-    await node.until(session.name, RECORDING)
-    recording = part_of(node, target, session)
-    while sum(stream.size_bytes for stream in recording.streams()) <= 10_000:
-        await asyncio.sleep(0.02)
+    await node.has_something(session)
     if how == "kill":
         target.kill()
     else:
@@ -343,18 +377,25 @@ async def test_the_controllers_death_ends_nothing_early_and_loses_nothing(node: 
 
 
 async def test_a_controller_that_is_back_before_the_period_is_over_sees_its_end(node: Any, target: Target) -> None:
-    session = await node.begin(target.pid, period_ms=8000)
-    await node.until(session.name, RECORDING)
-    await node.kill("controller")
-    await node.start("controller")
-    ended = await node.end_of(session.name)
+    # On a busy machine its start takes long.
+    for period_ms in (8000, 16_000, 32_000, 60_000):
+        session = await node.begin(target.pid, period_ms=period_ms)
+        await node.until(session.name, RECORDING)
+        await node.kill("controller")
+        await node.start("controller")
+        found = VptBackend(node.vpt_dir).find([target.pid], session_id(session))
+        in_time = any(not recording.finished() for recording in found)
+        ended = await node.end_of(session.name)
+        if in_time:
+            break
+    assert in_time
     assert (ended.state, ended.stop_reason) == (STORED, "PERIOD")
 
 
 async def test_etcd_away_refuses_new_work_and_the_running_session_is_stored(
     node: Any, target: Target, etcd: Etcd, etcd_server: EmbeddedEtcd
 ) -> None:
-    session = await node.begin(target.pid, period_ms=1000)
+    session = await node.begin(target.pid, period_ms=4000)
     await node.until(session.name, RECORDING)
     assert etcd_server.process is not None
     etcd_server.process.kill()
@@ -459,15 +500,17 @@ async def test_a_target_is_given_back_before_its_packets_are_packed_and_the_next
     # Which takes longer than anybody waits.
     node.settings = ["--controller-cpu-share", "0.00001"]
     await node.start("controller")
-    first = await node.begin(target.pid)
+    first = await node.begin(target.pid, period_ms=60_000)
+    await node.stop_when_it_has_something(first)
     while True:
         try:
-            second = await node.begin(target.pid)
+            second = await node.begin(target.pid, period_ms=60_000)
             break
         except FailedPrecondition as error:
             # Until what was recorded is on disk.
             assert error.reason == "ALREADY_TRACED" and first.name in error.message
             await asyncio.sleep(0.01)
+    await node.stop_when_it_has_something(second)
     both = [first, second]
     for session in both:
         await node.until(session.name, STORING)
@@ -479,7 +522,7 @@ async def test_a_target_is_given_back_before_its_packets_are_packed_and_the_next
     node.settings = []
     await node.start("controller")
     for session in [await node.end_of(session.name) for session in both]:
-        assert (session.state, session.stop_reason) == (STORED, "PERIOD")
+        assert (session.state, session.stop_reason) == (STORED, "STOPPED")
         segments = manifest_of(node, session)["segments"]
         assert sum(segment["size_bytes"] for segment in segments) == session.raw_bytes > 10_000
         for segment in segments:
@@ -504,7 +547,7 @@ async def test_one_session_can_have_two_processes(node: Any, target: Target, tar
 
 
 async def test_a_drained_controller_leaves_its_sessions_to_the_next(node: Any, target: Target) -> None:
-    session = await node.begin(target.pid, period_ms=1000)
+    session = await node.begin(target.pid, period_ms=4000)
     await node.until(session.name, RECORDING)
     await node.kill("controller", signal.SIGTERM)
     await node.start("controller")

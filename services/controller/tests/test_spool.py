@@ -51,14 +51,15 @@ async def test_while_the_store_is_away_new_sessions_are_refused_and_nothing_reco
         await node.recordable(process)
         swift_server.refuse()
         try:
-            waiting = await node.begin(process.pid, request_id="first")
+            waiting = await node.begin(process.pid, request_id="first", period_ms=60_000)
+            await node.stop_when_it_has_something(waiting)
             await node.until(waiting.name, STORING, with_reason=True)
             with pytest.raises(ResourceExhausted) as refused:
                 await node.begin(process.pid, request_id="second")
             assert refused.value.reason == "SPOOL_FULL"
             assert int(refused.value.metadata["spooled_bytes"]) >= 1000
             # Who asks again for what has begun is not refused.
-            assert (await node.begin(process.pid, request_id="first")).name == waiting.name
+            assert (await node.begin(process.pid, request_id="first", period_ms=60_000)).name == waiting.name
         finally:
             swift_server.answer_again()
         assert (await node.end_of(waiting.name)).state == STORED

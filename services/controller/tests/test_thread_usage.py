@@ -40,8 +40,12 @@ def test_the_busy_thread_of_this_process_is_told_from_the_idle_one() -> None:
     threads = [threading.Thread(target=target) for target in (busy, idle)]
     for thread in threads:
         thread.start()
+    while len(tids) < 2:
+        time.sleep(0.01)
     before, begin = cpu_ns(os.getpid()), time.monotonic_ns()
-    time.sleep(0.3)
+    # On a busy machine it may not run for a while.
+    while cpu_ns(os.getpid())[tids["busy"]] < before[tids["busy"]] + 50_000_000:
+        time.sleep(0.01)
     used = shares(before, cpu_ns(os.getpid()), time.monotonic_ns() - begin)
     end.set()
     for thread in threads:
