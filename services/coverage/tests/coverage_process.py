@@ -117,10 +117,21 @@ class Coverage:
         request = operation_pb2.CancelOperationRequest(name=name)
         return (await self._call("CancelOperation", request, operation_pb2.CancelOperationResponse)).operation
 
+    async def _stub(self) -> coverage_pb2_grpc.CoverageServiceAsyncStub:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return coverage_pb2_grpc.CoverageServiceStub(await self.channels.to("coverage"))
+                except Unavailable as error:
+                    # Its lease is short: where the machine stands still for as long, it is away for a moment.
+                    if error.reason != "SERVICE_ABSENT":
+                        raise
+                await asyncio.sleep(0.05)
+
     async def _call(self, method: str, request: Any, reply: type[_Reply]) -> _Reply:
-        stub = coverage_pb2_grpc.CoverageServiceStub(await self.channels.to("coverage"))
+        stub = await self._stub()
         try:
-            answer = await getattr(stub, method)(request, timeout=20)
+            answer = await getattr(stub, method)(request, timeout=60)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         assert isinstance(answer, reply)

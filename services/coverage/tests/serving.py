@@ -16,6 +16,8 @@ from permille.mesh.server import ServerContext, serve
 async def serving(
     service: str, config: MeshConfig, setup: Callable[[ServerContext], Awaitable[None]], instance: str
 ) -> AsyncIterator[ServerContext]:
+    # It leaves, it does not die, and on a busy machine two seconds may pass without a sign of life.
+    config = config.model_copy(update={"lease_ttl_s": 60})
     contexts: list[ServerContext] = []
 
     async def remember(context: ServerContext) -> None:

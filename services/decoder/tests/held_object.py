@@ -36,7 +36,7 @@ class HeldObject:
 
     def reader(self, among: psutil.Process) -> psutil.Process:
         """Which process below `among` reads it."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             children = among.children(recursive=True)
             found = [child for child in children if self._is_open_in(child)]

@@ -326,7 +326,7 @@ class MortalDecoder:
         workers = psutil.Process(self._process.pid).children(recursive=True)
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 60)
         assert not alive, "workers outlive their service"
         self._process = await spawned(self._config)
 
