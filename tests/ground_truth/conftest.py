@@ -144,6 +144,18 @@ class Target:
         self.arm(flags, **options)  # type: ignore[arg-type]
         return self.finished()
 
+    def record_some(self, flags: vpt.Flags, *, threads: int, **options: int) -> Recording:
+        """Records until so many threads have written something: on a busy machine one may not run for a while."""
+        self.arm(flags, period_ms=60_000, **options)  # type: ignore[arg-type]
+
+        def written() -> bool:
+            active = self.control.state == vpt.State.ACTIVE
+            return active and sum(one.written_bytes > 0 for one in self.as_it_is().streams()) >= threads
+
+        wait_for(written, f"{threads} threads to be recorded", self.process)
+        self.control.page.stop_request = 1
+        return self.finished()
+
     def record_until(self, enough: int, judge: Callable[[Recording], int], flags: vpt.Flags, **options: int) -> None:
         """Records again and again until `judge` has found so many instructions, however slow the machine is."""
         while enough > 0:
