@@ -1,5 +1,5 @@
-/* A program that writes code at run time and tells of it: `jitting map|dump FOLDER [MILLISECONDS]`, until it is killed or the time
- * is over. Two functions are in one place by turns. The perf map is /tmp/perf-PID.map, the jitdump FOLDER/jit-PID.dump
+/* A program that writes code at run time and tells of it: `jitting map|dump FOLDER [FILE]`, until it is killed or the file is
+ * there. Two functions are in one place by turns. The perf map is /tmp/perf-PID.map, the jitdump FOLDER/jit-PID.dump
  * (Linux: tools/perf/Documentation/jit-interface.txt and jitdump-specification.txt). */
 #include <fcntl.h>
 #include <stdint.h>
@@ -65,7 +65,6 @@ static void tell_map(const char *name, const void *at, size_t size)
 
 int main(int count, char **words)
 {
-    uint64_t end = count > 3 ? now() + strtoull(words[3], NULL, 10) * 1000000 : UINT64_MAX;
     uint8_t *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const struct timespec pause = {.tv_nsec = 1000000};
     int dumps = strcmp(words[1], "dump") == 0;
@@ -75,7 +74,7 @@ int main(int count, char **words)
     memcpy(at, counting, sizeof counting);
     if (!dumps)
         tell_map("jit:counting a.js", at, sizeof counting);
-    for (unsigned turn = 0; now() < end; turn++) {
+    for (unsigned turn = 0; count <= 3 || access(words[3], F_OK); turn++) {
         if (dumps && turn % 16 == 0) {
             const uint8_t *code = turn % 32 ? straight : counting;
             uint32_t size = turn % 32 ? sizeof straight : sizeof counting;

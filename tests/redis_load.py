@@ -32,7 +32,7 @@ def load_on_redis(port: int) -> Iterator[None]:
 
 def redis_commands(port: int) -> int:
     """How many commands a redis-server has executed."""
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
         connection.sendall(b"INFO stats\r\n")
         told = b""
         while b"total_commands_processed:" not in told or not told.endswith(b"\r\n"):

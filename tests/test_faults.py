@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,8 +103,7 @@ def test_permille_up_killed_leaves_nothing_and_the_next_one_carries_on(mesh: Who
 
 def test_a_target_that_is_killed_meanwhile(mesh: WholeMesh, target: Process) -> None:
     with mesh.started("trace", "--pid", str(target.pid), "--for", "50s", "--json") as trace:
-        mesh.await_recording(target.pid)
-        time.sleep(1)
+        mesh.await_work(target.pid)
         target.kill()
         target.wait()
         session = session_of(mesh.finished(trace))
@@ -216,8 +214,7 @@ def test_of_fifty_different_starts_of_one_target_one_records(mesh: WholeMesh, ta
     failed = [error for one in ended(mesh, names, but=1) if (error := operation_error(one))]
     assert len(refusals) + len(failed) == 49
     assert {error.reason for error in refusals + failed} == {"ALREADY_TRACED"}
-    mesh.await_recording(target.pid)
-    time.sleep(1)
+    mesh.await_work(target.pid)
     target.kill()
     target.wait()
     assert [operation_error(one) for one in ended(mesh, names)].count(None) == 1
@@ -225,11 +222,10 @@ def test_of_fifty_different_starts_of_one_target_one_records(mesh: WholeMesh, ta
     assert_did_its_work(assert_whole(mesh, session))
 
 
-def interrupted(mesh: WholeMesh, target: Process, *, after_s: float = 1) -> str:
+def interrupted(mesh: WholeMesh, target: Process) -> str:
     """A session that was recorded, and not decoded, because of Ctrl-C; its id."""
     with mesh.started("trace", "--pid", str(target.pid), "--for", "50s", "--json") as trace:
-        mesh.await_recording(target.pid)
-        time.sleep(after_s)
+        mesh.await_work(target.pid)
         trace.send_signal(signal.SIGINT)
         error = json.loads(mesh.finished(trace, code=130).stderr)["error"]
     session = str(error["metadata"]["sessions"]).rpartition("/")[2]

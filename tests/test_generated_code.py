@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.whole_mesh import WholeMesh
+from tests.processes import PATIENCE_S, await_true
+from tests.whole_mesh import WholeMesh, session_of
 
 COUNTING, STRAIGHT = 1 + 2 * 101 + 1, 5
 
@@ -46,7 +47,7 @@ def listed(mesh: WholeMesh, session: str, *arguments: str) -> list[dict[str, Any
 def test_a_perf_map_names_the_functions(mesh: WholeMesh, jitting: Path, clean_maps: list[int], tmp_path: Path) -> None:
     with mesh.running(str(jitting), "map", str(tmp_path)) as process:
         clean_maps.append(process.pid)
-        session = mesh.trace(process.pid, "300ms")
+        session = mesh.trace_of_work("--pid", str(process.pid), function="jit:counting a.js", calls=2)
     counting = functions(mesh, session)["jit:counting a.js"]
     assert counting["calls"] > 1
     assert abs(counting["self_instructions"] - COUNTING * counting["calls"]) < COUNTING
@@ -55,8 +56,12 @@ def test_a_perf_map_names_the_functions(mesh: WholeMesh, jitting: Path, clean_ma
 
 def test_a_jitdump_tells_which_function_was_in_a_place_when(mesh: WholeMesh, jitting: Path, tmp_path: Path) -> None:
     with mesh.running(str(jitting), "dump", str(tmp_path)) as process:
-        session = mesh.trace(process.pid, "500ms")
-    found = functions(mesh, session)
+        # On a busy machine it may not come to both for a while.
+        for _ in range(20):
+            session = mesh.trace_of_work("--pid", str(process.pid), function="jit:counting", calls=2, period="500ms")
+            found = functions(mesh, session)
+            if found.get("jit:straight", {}).get("calls", 0) > 1:
+                break
     for name, instructions in (("jit:counting", COUNTING), ("jit:straight", STRAIGHT)):
         assert found[name]["calls"] > 1
         assert abs(found[name]["self_instructions"] - instructions * found[name]["calls"]) < instructions
@@ -69,8 +74,14 @@ def test_a_jitdump_tells_which_function_was_in_a_place_when(mesh: WholeMesh, jit
 def test_a_program_that_ends_meanwhile_has_its_names_too(
     mesh: WholeMesh, jitting: Path, clean_maps: list[int], tmp_path: Path, kind: str
 ) -> None:
-    with mesh.running(str(jitting), kind, str(tmp_path), "3000") as process:
+    end = tmp_path / "end"
+    with mesh.running(str(jitting), kind, str(tmp_path), str(end)) as process:
         clean_maps.append(process.pid)
-        session = mesh.trace(process.pid, "20s")
+        told = Path(f"/tmp/perf-{process.pid}.map") if kind == "map" else tmp_path / f"jit-{process.pid}.dump"
+        await_true(told.exists, PATIENCE_S, str(told))
+        with mesh.started("trace", "--pid", str(process.pid), "--for", "50s", "--json") as trace:
+            mesh.await_work(process.pid, threads=1)
+            end.touch()
+            session = session_of(mesh.finished(trace))
     assert mesh.report(session)["session"]["stop_reason"] == "TARGET_EXITED"
     assert functions(mesh, session)[{"map": "jit:counting a.js", "dump": "jit:straight"}[kind]]["calls"] > 1

@@ -47,7 +47,7 @@ def traced(mesh: WholeMesh) -> Iterator[Traced]:
     with redis_server(mesh) as (server, port):
         with load_on_redis(port):
             before = redis_commands(port)
-            session = mesh.trace(server.pid, "500ms")
+            session = mesh.trace_of_work("--pid", str(server.pid), function="processCommand", calls=100, period="500ms")
             commands = redis_commands(port) - before
         yield Traced(mesh, psutil.Process(server.pid), session, commands)
 
@@ -131,7 +131,8 @@ def test_every_export_is_what_its_readers_expect(traced: Traced) -> None:
 
 def test_every_table_and_every_tabular_format(mesh: WholeMesh, busy: Path) -> None:
     with mesh.running(str(busy), "paced") as target:
-        small = Traced(mesh, psutil.Process(target.pid), mesh.trace(target.pid, "50ms"), 0)
+        session = mesh.trace_of_work("--pid", str(target.pid), function="piece_of_work", calls=1)
+        small = Traced(mesh, psutil.Process(target.pid), session, 0)
     counts = mesh.counts(small.session)
     for table in TABLES:
         assert pq.read_table(io.BytesIO(small.export("parquet", "--table", table))).num_rows == counts[table], table
@@ -145,9 +146,8 @@ def test_every_table_and_every_tabular_format(mesh: WholeMesh, busy: Path) -> No
 
 def test_a_process_is_found_by_its_name(traced: Traced, busy: Path) -> None:
     with traced.mesh.running(str(busy), "paced"):
-        done = traced.mesh.json("trace", "--name", "busy", "--for", "500ms")
-    (name,) = done["sessions"]
-    report = traced.mesh.json("report", name)
+        session = traced.mesh.trace_of_work("--name", "busy", function="piece_of_work", calls=10)
+    report = traced.mesh.json("report", session)
     assert report["session"]["target"] == "busy"
     functions = {row["name"]: row for row in report["functions"]}
     # The program's source: 200 steps in a piece.
@@ -188,7 +188,7 @@ def test_what_was_recorded_is_there_after_a_restart(traced: Traced) -> None:
 def test_what_is_deleted_is_gone_and_its_room_is_free(traced: Traced, busy: Path) -> None:
     mesh = traced.mesh
     with mesh.running(str(busy), "paced") as target:
-        unwanted = mesh.trace(target.pid, "500ms")
+        unwanted = mesh.trace_of_work("--pid", str(target.pid), function="piece_of_work", calls=10)
     kept, rows, files = mesh.counts(traced.session), mesh.counts(unwanted), files_of(mesh, unwanted)
     assert files and min(rows[table] for table in ("sessions", "segments", "functions", "calls", "edges")) > 0
     mesh.command("delete", unwanted, "--yes")

@@ -38,7 +38,6 @@ int main(void) {
     char line;
     for (int number = 0; read(0, &line, 1) == 1; number++)
         step(number);
-    pause();
 }
 """
 
@@ -64,13 +63,14 @@ def test_a_call_that_binds_its_name_goes_through_the_resolver_and_the_next_one_d
 ) -> None:
     with (
         mesh.running(str(program), stdin=subprocess.PIPE) as target,
-        mesh.started("trace", "--pid", str(target.pid), "--for", "3s", "--json") as tracing,
+        mesh.started("trace", "--pid", str(target.pid), "--for", "50s", "--json") as tracing,
     ):
         mesh.await_recording(target.pid)
         assert target.stdin is not None
         for _ in NAMES:
             target.stdin.write("x")
             target.stdin.flush()
+        target.stdin.close()
         session = session_of(mesh.finished(tracing))
     whole = f"c.session_id = '{session}'"
     assert mesh.rows(f"SELECT name FROM calls c WHERE {whole} AND name LIKE '%@plt' AND NOT begin_truncated") == []

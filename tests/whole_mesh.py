@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import pytest
 from permille.cli import tables
 from permille.cli.client import MeshClient, in_mesh
 from permille.cli.rendering.answer_table import plain
+from permille.controller.domain.vpt_backend import VptBackend
 from permille.controller.domain.vpt_layout import Control, State
 from permille.mesh.config import MeshConfig, load
 from permille.mesh.discovery import Endpoint, wait_for
@@ -147,6 +149,15 @@ class WholeMesh:
         """The id of the one session of a trace."""
         return session_of(self.command("trace", "--pid", str(pid), "--for", period, *arguments, "--json"))
 
+    def trace_of_work(self, *target: str, function: str, calls: int, period: str = "200ms") -> str:
+        """The id of a session in which a function was called so often: on a busy machine it may not run for a while."""
+        for _ in range(20):
+            session = session_of(self.command("trace", *target, "--for", period, "--json"))
+            told = self.rows(f"SELECT calls FROM functions WHERE session_id = '{session}' AND name = '{function}'")
+            if any(row["calls"] >= calls for row in told):
+                return session
+        pytest.fail(f"{' '.join(target)} was recorded 20 times, and never were there {calls} calls of {function}")
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """What `permille query` answers, without a process of its own."""
         found = self.asked(lambda client: tables.query(client, sql, 10_000))
@@ -208,6 +219,18 @@ class WholeMesh:
             return page is not None and page.state == State.ACTIVE
 
         await_true(recording, PATIENCE_S, f"a recording of {pid}")
+
+    def await_work(self, pid: int, *, threads: int = 2, least_bytes: int = 20_000) -> None:
+        """Returns when so many threads of a program that is being recorded have written at least so much each."""
+        self.await_recording(pid)
+        page = self.recorder(pid)
+        assert page is not None
+        (recording,) = VptBackend(self.vpt_dir).find([pid], page.session.decode())
+
+        def worked() -> bool:
+            return sum(stream.size_bytes >= least_bytes for stream in recording.streams()) >= threads
+
+        await_true(worked, PATIENCE_S, f"{threads} threads of {pid} to have written {least_bytes} bytes each")
 
 
 class RecordingWatch:
