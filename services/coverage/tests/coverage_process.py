@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -118,15 +119,15 @@ class Coverage:
         return (await self._call("CancelOperation", request, operation_pb2.CancelOperationResponse)).operation
 
     async def _stub(self) -> coverage_pb2_grpc.CoverageServiceAsyncStub:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return coverage_pb2_grpc.CoverageServiceStub(await self.channels.to("coverage"))
-                except Unavailable as error:
-                    # Its lease is short: where the machine stands still for as long, it is away for a moment.
-                    if error.reason != "SERVICE_ABSENT":
-                        raise
-                await asyncio.sleep(0.05)
+        patience = time.monotonic() + 60
+        while True:
+            try:
+                return coverage_pb2_grpc.CoverageServiceStub(await self.channels.to("coverage"))
+            except Unavailable as error:
+                # Its lease is short: where the machine stands still for as long, it is away for a moment.
+                if error.reason != "SERVICE_ABSENT" or time.monotonic() > patience:
+                    raise
+            await asyncio.sleep(0.05)
 
     async def _call(self, method: str, request: Any, reply: type[_Reply]) -> _Reply:
         stub = await self._stub()

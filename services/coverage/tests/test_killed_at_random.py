@@ -86,8 +86,6 @@ class SlowDecoder(Decoder):
 @asynccontextmanager
 async def surroundings(config: MeshConfig, chance: random.Random) -> AsyncIterator[tuple[list[Controller], Decoder]]:
     """Two nodes and a decoder, which nobody kills here."""
-    # They are in this process, which waits for the processor as long as all that is started and killed beside it.
-    config = config.model_copy(update={"lease_ttl_s": 60})
     nodes: list[Controller] = [SlowController(name, chance) for name in ("n1", "n2")]  # type: ignore[abstract]
     decoder = SlowDecoder(chance)
     nodes[0].processes = dict.fromkeys(SINGLE_PIDS, "single")
