@@ -18,6 +18,8 @@ from permille.mesh.errors import FailedPrecondition, NotFound
 
 # The recorder takes its memory before it answers, zeroing it: 2.5 GB/s measured.
 ANSWER_S = 2.0
+# One that nobody has stopped waits for a processor: on a busy machine, or one that stood still itself, for long.
+STARVED_S = 30.0
 ZEROING_BYTES_PER_S = 200_000_000
 MOST_PAUSE_S = 0.016
 BUSY = (vpt.State.CLAIMED, vpt.State.ARMED, vpt.State.ACTIVE, vpt.State.FINISHED)
@@ -58,12 +60,12 @@ class Control:
 
     def alive(self) -> bool:
         """Whether the process that made the page lives; its number may belong to another by now."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
-        except OSError:
-            return False
-        fields = stat[stat.rindex(")") + 2 :].split()
+        fields = self._stat()
         return fields[0] not in "ZX" and int(fields[19]) == self.page.process_start
+
+    def stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped it."""
+        return self._stat()[0] in "Tt"
 
     def arm(self, config: RecordingConfig) -> None:
         """Raises FailedPrecondition (ALREADY_TRACED) when it is recording already."""
@@ -92,9 +94,13 @@ class Control:
 
     def wait_until_begun(self) -> None:
         memory = sum(self.page.planned[index].size_bytes for index in range(self.page.planned_count))
-        deadline = time.monotonic() + ANSWER_S + memory / ZEROING_BYTES_PER_S
+        begin = could = time.monotonic() + memory / ZEROING_BYTES_PER_S
         pause = 0.001
-        while self.state == vpt.State.ARMED and self.alive() and time.monotonic() < deadline:
+        while self.state == vpt.State.ARMED and self.alive() and (now := time.monotonic()) < begin + STARVED_S:
+            if not self.stopped():
+                could = max(begin, now)
+            elif now > could + ANSWER_S:
+                break
             time.sleep(pause)
             pause = min(2 * pause, MOST_PAUSE_S)
         if self.state == vpt.State.REFUSED:
@@ -113,7 +119,8 @@ class Control:
             raise FailedPrecondition(
                 f"process {self.pid} does not answer",
                 reason="TARGET_STOPPED",
-                help="is it stopped by a signal or a debugger? let it continue: kill -CONT",
+                help="is it stopped by a signal or a debugger? let it continue: kill -CONT; "
+                "if not, it gets no processor: try again when the machine has less to do",
                 metadata={"pid": str(self.pid)},
             )
 
@@ -123,6 +130,14 @@ class Control:
             self._wake()
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _stat(self) -> list[str]:
+        """From the state on what proc_pid_stat(5) lists; of a process that is gone it is X, dead."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return ["X"]
+        return stat[stat.rindex(")") + 2 :].split()
 
     def _wake(self) -> None:
         """The recorder sleeps on the state (futex(2)); without being woken it looks every 10 ms."""
