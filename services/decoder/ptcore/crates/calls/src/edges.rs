@@ -1,9 +1,9 @@
 //! How often each branch went where.
 
 use crate::known::{grow, FEWEST_BLOCKS};
-use pt_flow::{Block, BlockKind};
+use pt_flow::{AddressHasher, Block, BlockKind};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Kinds of branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,32 +43,10 @@ pub struct Edge {
     pub kind: EdgeKind,
 }
 
-impl std::hash::Hash for Edge {
+impl Hash for Edge {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.from);
         state.write_u64(self.to ^ (self.kind as u64) << 56);
-    }
-}
-
-/// Multiplicative: addresses are no adversaries beyond slowness.
-#[derive(Default)]
-pub struct EdgeHasher(u64);
-
-impl Hasher for EdgeHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(word.into());
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
     }
 }
 
@@ -103,7 +81,7 @@ pub struct Edges {
     /// By slot.
     edges: Vec<Edge>,
     counts: Vec<u64>,
-    slots: HashMap<Edge, u32, BuildHasherDefault<EdgeHasher>>,
+    slots: HashMap<Edge, u32, BuildHasherDefault<AddressHasher>>,
     /// By cached block: the slots of its direct branch when it is not taken and when it is, as it went on a path. The same edge may
     /// have other slots.
     direct: Vec<[u32; 2]>,

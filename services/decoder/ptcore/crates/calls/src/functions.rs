@@ -1,6 +1,6 @@
 //! The functions that ran, and what they add up to.
 
-use crate::edges::EdgeHasher;
+use pt_flow::AddressHasher;
 use pt_image::{Place, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -88,11 +88,11 @@ pub struct Functions {
     /// What changed last: the function that was divided or turned out to be called, and from which address on.
     pub changed: Option<(u32, u64)>,
     known: Vec<FunctionKey>,
-    named: HashMap<(u32, u32), u32, BuildHasherDefault<EdgeHasher>>,
+    named: HashMap<(u32, u32), u32, BuildHasherDefault<AddressHasher>>,
     /// Functions in code that nothing divides, by space, then by the space's own address.
     found: BTreeMap<u32, BTreeMap<u64, Found>>,
     /// Numbers that such functions ever had.
-    numbers: HashMap<(u32, u64), u32, BuildHasherDefault<EdgeHasher>>,
+    numbers: HashMap<(u32, u64), u32, BuildHasherDefault<AddressHasher>>,
     /// What became known of such code, in order.
     pub news: Vec<News>,
 }

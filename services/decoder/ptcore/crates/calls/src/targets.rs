@@ -1,12 +1,13 @@
 //! Where branches led.
 
-use crate::edges::{Edge, EdgeHasher};
+use crate::edges::Edge;
+use pt_flow::AddressHasher;
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
 /// The addresses that branches led to, taken or not. Code that begins at one of them is a basic block however the stream
 /// was divided; where a PSB, an interruption or the recording's begin cut the code says nothing about it.
-pub struct Targets(HashSet<u64, BuildHasherDefault<EdgeHasher>>);
+pub struct Targets(HashSet<u64, BuildHasherDefault<AddressHasher>>);
 
 impl Targets {
     pub fn of(edges: &[(Edge, u64)]) -> Self {

@@ -15,7 +15,7 @@ use crate::paths::Paths;
 use crate::view::View;
 pub use disassembly::MAX_INSTRUCTIONS;
 use disassembly::{decode, decode_some, mark, MAX_LENGTH};
-use hash::AddressHasher;
+pub use hash::AddressHasher;
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use std::collections::hash_map::{Entry, HashMap};
 use std::hash::BuildHasherDefault;

@@ -37,6 +37,7 @@ mod whole_tsc;
 pub use access::{Access, InstructionClass};
 pub use block::{Block, BlockKind};
 pub use calibration::Rate;
+pub use code::AddressHasher;
 pub use cond_branches::{CondBranch, CondBranches};
 pub use config::{AddressFilter, Config};
 pub use flow::Flow;
@@ -47,7 +48,6 @@ pub use part::{Clock, Ended, Part, Stopped};
 pub use parts::{decode_in_parts, part_by_itself, Stream, Workers};
 pub use path::Path;
 pub use paths::Step;
-
 pub use places::{places_to_join, Places};
 pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use sink::{DisableKind, Sink};

@@ -2,8 +2,8 @@
 
 use crate::flow::{full, stream};
 use crate::mutations::CODE;
-use crate::support::{Recorder, Sections};
-use pt_flow::{decode_in_parts, Block, Config, DisableKind, Flow, Loss, Notice, NoticeKind, Sink, Stream, Workers};
+use crate::support::{blocks_of_parts, Recorder, Sections};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Notice, NoticeKind, Sink};
 use pt_packet::{Execution, Packet, Reader};
 
 /// TSC ticks of one MTC period, and periods of one PSB's.
@@ -117,23 +117,6 @@ fn a_tsc_later_than_those_of_the_next_psbs_is_no_time() {
     }
 }
 
-/// Blocks with their times, divided at PSBs.
-#[derive(Default)]
-struct Divided(Vec<(u64, u64)>);
-
-impl Sink for Divided {
-    const DIVIDED: bool = true;
-
-    fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.0.push((block.start, tsc));
-    }
-    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
-    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
-    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
-    fn loss(&mut self, _: &Loss) {}
-    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
-}
-
 #[test]
 fn several_threads_tell_the_times_of_one() {
     let memory = Sections([(CODE, vec![0x74, 0xfe])].into());
@@ -142,17 +125,7 @@ fn several_threads_tell_the_times_of_one() {
         for bit in tscs.iter().flat_map(|offset| (8..64).map(move |bit| offset * 8 + bit)) {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let told = |threads, part_bytes| {
-                let (mut told, mut parts) = (Vec::new(), 0);
-                let stream = Stream { data: &damaged, config: &config(), epochs: &[] };
-                let add = |mut blocks| {
-                    told.append(&mut blocks);
-                    parts += 1;
-                };
-                let take = |_: &mut Flow<&Sections>, sink: &mut Divided| std::mem::take(&mut sink.0);
-                decode_in_parts(&memory, stream, Workers { threads, part_bytes }, Divided::default, take, add);
-                (told, parts)
-            };
+            let told = |threads, part_bytes| blocks_of_parts(&memory, &damaged, &config(), threads, part_bytes);
             let (alone, parts) = (told(1, usize::MAX), told(2, 1));
             assert_eq!((alone.1, parts.1), (1, PSBS), "{kind}");
             assert_eq!(alone.0, parts.0, "{kind}: bit {bit}");

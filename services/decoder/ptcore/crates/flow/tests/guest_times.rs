@@ -2,8 +2,8 @@
 
 use crate::flow::{full, stream};
 use crate::mutations::CODE;
-use crate::support::{Recorder, Sections};
-use pt_flow::{decode_in_parts, Block, Config, DisableKind, Flow, Loss, Sink, Stream, Workers};
+use crate::support::{blocks_of_parts, Recorder, Sections};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink};
 use pt_packet::{Execution, Packet};
 
 /// TSC ticks of one MTC period, and periods of one PSB's.
@@ -126,36 +126,12 @@ fn where_a_guest_is_all_there_is_its_times_are_told() {
     }
 }
 
-/// Blocks with their times, divided at PSBs.
-#[derive(Default)]
-struct Divided(Vec<(u64, u64)>);
-
-impl Sink for Divided {
-    const DIVIDED: bool = true;
-
-    fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.0.push((block.start, tsc));
-    }
-    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
-    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
-    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
-    fn loss(&mut self, _: &Loss) {}
-    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
-}
-
 #[test]
 fn several_threads_tell_the_times_of_one() {
     let memory = Sections([(CODE, vec![0x74, 0xfe])].into());
     for ((kind, wanted), offset) in KINDS.into_iter().flat_map(|kind| [BEHIND, AHEAD].map(|offset| (kind, offset))) {
         let data = recording(&TURNS, offset, wanted);
-        let told = |threads, part_bytes| {
-            let mut told = Vec::new();
-            let stream = Stream { data: &data, config: &config(), epochs: &[] };
-            let take = |_: &mut Flow<&Sections>, sink: &mut Divided| std::mem::take(&mut sink.0);
-            let workers = Workers { threads, part_bytes };
-            decode_in_parts(&memory, stream, workers, Divided::default, take, |mut blocks| told.append(&mut blocks));
-            told
-        };
+        let told = |threads, part_bytes| blocks_of_parts(&memory, &data, &config(), threads, part_bytes).0;
         assert_eq!(told(1, usize::MAX), told(2, 1), "{kind}, {offset}");
     }
 }

@@ -13,6 +13,10 @@ impl Hasher for AddressHasher {
         }
     }
 
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
     fn write_u64(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

@@ -1,7 +1,8 @@
 //! What the tests of the flow share: the reference data and a memory of plain sections.
 #![allow(dead_code)]
 
-use pt_flow::{Block, BlockKind, CodeMemory, CodeSlice, DisableKind, Loss, Sink};
+use pt_flow::{decode_in_parts, Block, BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow};
+use pt_flow::{Loss, Sink, Stream, Workers};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
@@ -177,4 +178,40 @@ pub fn timed(stream: &[u8]) -> Vec<u8> {
     }
     out.extend(&stream[at..]);
     out
+}
+
+/// Blocks with their times, divided at PSBs.
+#[derive(Default)]
+struct Divided(Vec<(u64, u64)>);
+
+impl Sink for Divided {
+    const DIVIDED: bool = true;
+
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        self.0.push((block.start, tsc));
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+/// Blocks with their times, and of how many parts they were put together.
+pub fn blocks_of_parts(
+    memory: &Sections,
+    data: &[u8],
+    config: &Config,
+    threads: usize,
+    part_bytes: usize,
+) -> (Vec<(u64, u64)>, u64) {
+    let (mut told, mut parts) = (Vec::new(), 0);
+    let add = |mut blocks| {
+        told.append(&mut blocks);
+        parts += 1;
+    };
+    let take = |_: &mut Flow<&Sections>, sink: &mut Divided| std::mem::take(&mut sink.0);
+    let stream = Stream { data, config, epochs: &[] };
+    decode_in_parts(memory, stream, Workers { threads, part_bytes }, Divided::default, take, add);
+    (told, parts)
 }
