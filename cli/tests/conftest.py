@@ -120,6 +120,13 @@ def await_true(condition: Callable[[], object], timeout_s: float, what: str) -> 
         time.sleep(0.05)
 
 
+def runs(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def new_mesh(**environment: str) -> Mesh:
     folder = Path(tempfile.mkdtemp(prefix="permille-cli-"))
     return Mesh(folder / "state", environment)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from pathlib import Path
 
-import psutil
 from permille.cli.supervision.events import Event, Happened
 from permille.cli.supervision.supervised import Supervised
 
-from .conftest import await_true
+from .conftest import await_true, runs
 
 # Semaphores as those of worker processes have, which hold on to nothing that the kernel takes back.
 KILLED = """
@@ -56,9 +54,3 @@ async def test_what_a_killed_process_leaves_is_killed_too(tmp_path: Path) -> Non
     left = [int(child) for _, child in await killed_twice(tmp_path, "stubborn")]
     # The kernel ends them when it comes to it.
     await_true(lambda: not any(map(runs, left)), 60, f"the end of {left}")
-
-
-def runs(pid: int) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False

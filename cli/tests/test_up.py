@@ -10,20 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .conftest import Mesh, await_true, permille_alone, running
+from .conftest import Mesh, await_true, permille_alone, running, runs
 
 SERVICES = {"allocator", "controller", "decoder", "coverage"}
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in processes if process.is_running() and not is_zombie(process)]
-
-
-def is_zombie(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return [process for process in processes if process.is_running() and runs(process.pid)]
 
 
 def everything_below(mesh: Mesh) -> list[psutil.Process]:

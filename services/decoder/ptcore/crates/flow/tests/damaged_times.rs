@@ -7,12 +7,12 @@ use pt_flow::{Block, Config, DisableKind, Flow, Loss, Notice, NoticeKind, Sink};
 use pt_packet::{Execution, Packet, Reader};
 
 /// TSC ticks of one MTC period, and periods of one PSB's.
-const PERIOD: u64 = 672;
-const PERIODS: u64 = 12;
+pub const PERIOD: u64 = 672;
+pub const PERIODS: u64 = 12;
 const PSBS: u64 = 8;
 const BEGIN: u64 = 1 << 40;
 
-fn config() -> Config {
+pub fn config() -> Config {
     Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() }
 }
 
@@ -21,19 +21,30 @@ fn recording(wanted: impl Fn(&Packet) -> bool) -> Vec<u8> {
     let mut packets = Vec::new();
     for psb in 0..PSBS {
         let now = BEGIN + psb * PERIODS * PERIOD;
-        packets.extend([
-            Packet::Psb,
-            Packet::Tsc(now),
-            Packet::Tma { ctc: (now / 84) as u16, fast_counter: (now % 84) as u16 },
-        ]);
-        packets.extend([Packet::Cbr { ratio: 20 }, Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true }]);
-        packets.extend([Packet::Fup(full(CODE)), Packet::Psbend]);
-        for period in 1..=PERIODS {
-            let branches = Packet::Tnt { bits: 0b11_1111, count: 6 };
-            let mtc = Packet::Mtc(((now + period * PERIOD) / PERIOD) as u8);
-            packets.extend([Packet::Cyc(PERIOD / 2), branches, Packet::Cyc(PERIOD / 2), mtc, branches]);
-        }
+        packets.extend([Packet::Psb, Packet::Tsc(now), tma(now), Packet::Cbr { ratio: 20 }]);
+        packets.extend(periods(now));
     }
+    with_times(packets, wanted)
+}
+
+pub fn tma(now: u64) -> Packet {
+    Packet::Tma { ctc: (now / 84) as u16, fast_counter: (now % 84) as u16 }
+}
+
+/// The rest of a PSB+ at that time, and the periods behind it.
+pub fn periods(now: u64) -> Vec<Packet> {
+    let mut packets = vec![Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true }];
+    packets.extend([Packet::Fup(full(CODE)), Packet::Psbend]);
+    for period in 1..=PERIODS {
+        let branches = Packet::Tnt { bits: 0b11_1111, count: 6 };
+        let mtc = Packet::Mtc(((now + period * PERIOD) / PERIOD) as u8);
+        packets.extend([Packet::Cyc(PERIOD / 2), branches, Packet::Cyc(PERIOD / 2), mtc, branches]);
+    }
+    packets
+}
+
+/// The stream of the packets, of those of time the ones that `wanted` takes.
+pub fn with_times(mut packets: Vec<Packet>, wanted: impl Fn(&Packet) -> bool) -> Vec<u8> {
     let timed =
         |packet: &Packet| matches!(packet, Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_));
     packets.retain(|packet| !timed(packet) || wanted(packet));

@@ -1,22 +1,15 @@
 //! Times where a host and its guest run in turns, whose TSCs differ (SDM section "System-Wide Tracing").
 
-use crate::flow::{full, stream};
+use crate::damaged_times::{config, periods, tma, with_times, PERIOD, PERIODS};
 use crate::mutations::CODE;
 use crate::support::{blocks_of_parts, Recorder, Sections};
-use pt_flow::{Block, Config, DisableKind, Flow, Loss, Sink};
-use pt_packet::{Execution, Packet};
+use pt_flow::{Block, DisableKind, Flow, Loss, Sink};
+use pt_packet::Packet;
 
-/// TSC ticks of one MTC period, and periods of one PSB's.
-const PERIOD: u64 = 672;
-const PERIODS: u64 = 12;
 const BEGIN: u64 = PERIOD << 31;
 
 /// Blocks of one PSB's.
 const BLOCKS: usize = 12 * PERIODS as usize;
-
-fn config() -> Config {
-    Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() }
-}
 
 /// A jump to itself, in a guest from each PSB on for which `guest` says so; its TSC is `offset` ahead of the host's.
 fn recording(guest: &[bool], offset: i64, wanted: impl Fn(&Packet) -> bool) -> Vec<u8> {
@@ -24,24 +17,14 @@ fn recording(guest: &[bool], offset: i64, wanted: impl Fn(&Packet) -> bool) -> V
     for (psb, &non_root) in guest.iter().enumerate() {
         let now = BEGIN + psb as u64 * PERIODS * PERIOD;
         let tsc = |now: u64| Packet::Tsc(now.wrapping_add_signed(if non_root { offset } else { 0 }));
-        let tma = |now: u64| Packet::Tma { ctc: (now / 84) as u16, fast_counter: (now % 84) as u16 };
         let paging = Packet::Pip { cr3: 0x1000, non_root };
         if before.replace(non_root).is_some_and(|before| before != non_root) {
             packets.push(paging);
         }
         packets.extend([Packet::Psb, tsc(now), tma(now), paging, Packet::Cbr { ratio: 20 }]);
-        packets.extend([Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true }]);
-        packets.extend([Packet::Fup(full(CODE)), Packet::Psbend]);
-        for period in 1..=PERIODS {
-            let branches = Packet::Tnt { bits: 0b11_1111, count: 6 };
-            let mtc = Packet::Mtc(((now + period * PERIOD) / PERIOD) as u8);
-            packets.extend([Packet::Cyc(PERIOD / 2), branches, Packet::Cyc(PERIOD / 2), mtc, branches]);
-        }
+        packets.extend(periods(now));
     }
-    let timed =
-        |packet: &Packet| matches!(packet, Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_));
-    packets.retain(|packet| !timed(packet) || wanted(packet));
-    stream(&packets)
+    with_times(packets, wanted)
 }
 
 fn times(data: &[u8]) -> Vec<u64> {
