@@ -10,13 +10,25 @@ pub struct Form {
     pub valid: u16,
     /// Bytes of immediates and displacements of branches, four bits each by operand size.
     immediate: u16,
-    pub modrm: bool,
-    pub exit: Exit,
+    /// All bits where there is a ModRM.
+    pub operands: u8,
+    pub more: More,
+}
+
+/// What else there is to know of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    Nothing,
+    Exit(Exit),
+    /// The immediate is that of /0 and /1.
+    Group3,
+    /// /2 is an indirect call, /4 an indirect jump.
+    Group5,
 }
 
 /// Index of the size of immediates.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
+#[repr(u8)]
 pub enum OperandSize {
     Bits32 = 0,
     Bits16 = 4,
@@ -37,7 +49,7 @@ impl Form {
     /// Bytes of the immediate.
     #[inline(always)]
     pub fn immediate(&self, size: OperandSize) -> usize {
-        usize::from(self.immediate >> size as u16 & 0xf)
+        usize::from(self.immediate >> size as u8 & 0xf)
     }
 
     const fn of(self, valid: u16) -> Form {
@@ -50,13 +62,17 @@ impl Form {
     }
 
     const fn exits(self, exit: Exit) -> Form {
-        Form { exit, ..self }
+        self.with(More::Exit(exit))
+    }
+
+    const fn with(self, more: More) -> Form {
+        Form { more, ..self }
     }
 }
 
-const UNKNOWN: Form = Form { valid: 0, immediate: 0, modrm: false, exit: Exit::Linear };
+const UNKNOWN: Form = Form { valid: 0, immediate: 0, operands: 0, more: More::Nothing };
 const PLAIN: Form = Form { valid: 0xffff, ..UNKNOWN };
-const MODRM: Form = Form { modrm: true, ..PLAIN };
+const MODRM: Form = Form { operands: u8::MAX, ..PLAIN };
 const MEMORY: Form = MODRM.of(0x00ff);
 const REGISTER: Form = MODRM.of(0xff00);
 
@@ -115,14 +131,12 @@ const ONE_BYTE: &[Row] = &[
     (0xe9, 0xe9, REL32.exits(Exit::Jump)),
     (0xeb, 0xeb, REL8.exits(Exit::Jump)),
     (0xf5, 0xf5, PLAIN),
-    // The immediate is that of /0 and /1.
-    (0xf6, 0xf6, MODRM.and(IB)),
-    (0xf7, 0xf7, MODRM.and(IZ)),
+    (0xf6, 0xf6, MODRM.and(IB).with(More::Group3)),
+    (0xf7, 0xf7, MODRM.and(IZ).with(More::Group3)),
     (0xf8, 0xf9, PLAIN),
     (0xfc, 0xfd, PLAIN),
     (0xfe, 0xfe, MODRM.of(regs(0b11))),
-    // The exit is that of /4: /2 calls, and the others go on.
-    (0xff, 0xff, MODRM.of(regs(0b101_0111)).exits(Exit::IndirectJump)),
+    (0xff, 0xff, MODRM.of(regs(0b101_0111)).with(More::Group5)),
 ];
 
 const NP: u8 = 1 << Mandatory::None as u8;

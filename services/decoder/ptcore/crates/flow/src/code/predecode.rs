@@ -1,6 +1,6 @@
 //! Lengths and exits of what is frequent in 64-bit code, without the rest of what a disassembler tells.
 
-use super::opcodes::{Mandatory, OperandSize, FORMS};
+use super::opcodes::{Form, Mandatory, More, OperandSize, FORMS};
 use crate::code_block::Exit;
 
 /// An instruction that is valid and has no [`Mark`](crate::code_block::Mark).
@@ -15,72 +15,99 @@ pub struct Predecoded {
 
 /// More bytes than the longest instruction has.
 const WINDOW: usize = 16;
+/// In [`Form::valid`]: /0 and /1 of group 3, /2 and /4 of group 5.
+const TESTS: u16 = 0x0303;
+const CALL: u16 = 0x0404;
+const JUMP: u16 = 0x1010;
 const LONGEST: usize = 15;
 const MOST_PREFIXES: usize = 6;
 const TWO_BYTES: u8 = 0x0f;
-const GROUP3: u8 = 0xf6;
 
 /// The first instruction of 64-bit code; none when it is rare, too near to the end of the bytes, or perhaps invalid.
 #[inline(always)]
 pub fn predecode(bytes: &[u8]) -> Option<Predecoded> {
     let window = bytes.first_chunk()?;
-    behind_prefixes(window, 0, Mandatory::None).or_else(|| with_prefixes(window))
+    let one = Measured::behind(window, 0, Mandatory::None);
+    if one.is_valid() && one.form.more == More::Nothing {
+        return Some(Predecoded { length: one.length, exit: Exit::Linear, displacement: 0 });
+    }
+    one.known(false).or_else(|| with_prefixes(window))
 }
 
 #[cold]
 #[inline(never)]
 fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
     let (prefixes, mandatory) = prefixes(window).filter(|&(prefixes, _)| prefixes != 0)?;
-    behind_prefixes(window, prefixes, mandatory).filter(|known| known.length <= LONGEST)
+    let one = Measured::behind(window, prefixes, mandatory);
+    one.known(mandatory == Mandatory::P66).filter(|known| known.length <= LONGEST)
 }
 
-/// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
-#[inline(always)]
-fn behind_prefixes(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory) -> Option<Predecoded> {
-    let word = u64::from_le_bytes(*window.get(prefixes..)?.first_chunk()?);
-    let rex = word as u8;
-    let has_rex = usize::from(rex & 0xf0 == 0x40);
-    let word = word >> (8 * has_rex);
-    let size = if rex & 0xf8 == 0x48 {
-        OperandSize::Bits64
-    } else if mandatory == Mandatory::P66 {
-        OperandSize::Bits16
-    } else {
-        OperandSize::Bits32
-    };
+/// An instruction by its opcode and ModRM.
+struct Measured {
+    form: &'static Form,
+    modrm: ModRm,
+    length: usize,
+    immediate: usize,
+    /// Its bytes behind the opcode.
+    rest: u64,
+}
 
-    let two_bytes = usize::from(word as u8 == TWO_BYTES);
-    let word = word >> (8 * two_bytes);
-    let [opcode, modrm, sib, ..] = word.to_le_bytes();
-    let map = two_bytes * (1 + mandatory as usize);
-    let form = &FORMS[map][usize::from(opcode)];
+impl Measured {
+    /// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
+    #[inline(always)]
+    fn behind(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory) -> Measured {
+        let word = u64::from_le_bytes(*window[prefixes..].first_chunk().unwrap_or(&[0; 8]));
+        let rex = REX[usize::from(word as u8)];
+        let word = word >> rex.bits;
+        let size = match (rex.size, mandatory) {
+            (OperandSize::Bits32, Mandatory::P66) => OperandSize::Bits16,
+            (size, _) => size,
+        };
+        let two_bytes = usize::from(word as u8 == TWO_BYTES);
+        let word = word >> (8 * two_bytes);
+        let map = two_bytes * (1 + mandatory as usize);
+        let form = &FORMS[map][usize::from(word as u8)];
 
-    let reg = modrm >> 3 & 7;
-    if form.valid >> (reg | u8::from(modrm >= 0xc0) << 3) & 1 == 0 {
-        return None;
+        let modrm = MODRM[usize::from((word >> 8) as u8)];
+        let mut operands = modrm.bytes;
+        if (word >> 16) as u8 & 7 == modrm.baseless {
+            operands += 4;
+        }
+        let opcode = prefixes + usize::from(rex.bits / 8) + two_bytes + 1;
+        let immediate = form.immediate(size);
+        let length = opcode + usize::from(operands & form.operands) + immediate;
+        Measured { form, modrm, length, immediate, rest: word >> 8 }
     }
-    let operands = usize::from(form.modrm) * operands(modrm, sib);
-    let has_none = (opcode & 0xfe == GROUP3) & (map == 0) & (reg > 1);
-    let immediate = usize::from(!has_none) * form.immediate(size);
-    let length = prefixes + has_rex + two_bytes + 1 + operands + immediate;
-    let linear = Predecoded { length, exit: Exit::Linear, displacement: 0 };
-    if form.exit == Exit::Linear {
-        return Some(linear);
+
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        self.form.valid & self.modrm.stands_for != 0
     }
-    // Branches of 16 bits are another matter.
-    if mandatory == Mandatory::P66 {
-        return None;
+
+    /// Behind a 66 or not.
+    #[inline(always)]
+    fn known(&self, is_short: bool) -> Option<Predecoded> {
+        let linear = Predecoded { length: self.length, exit: Exit::Linear, displacement: 0 };
+        let stands_for = self.modrm.stands_for;
+        if !self.is_valid() {
+            return None;
+        }
+        Some(match self.form.more {
+            More::Nothing => linear,
+            More::Group3 if stands_for & TESTS == 0 => Predecoded { length: self.length - self.immediate, ..linear },
+            More::Group3 => linear,
+            // Branches of 16 bits are another matter.
+            _ if is_short => return None,
+            More::Group5 if stands_for & CALL != 0 => Predecoded { exit: Exit::IndirectCall, ..linear },
+            More::Group5 if stands_for & JUMP != 0 => Predecoded { exit: Exit::IndirectJump, ..linear },
+            More::Group5 => linear,
+            More::Exit(Exit::Return) => Predecoded { exit: Exit::Return, ..linear },
+            More::Exit(exit) if self.immediate == 1 => {
+                Predecoded { exit, displacement: (self.rest as i8).into(), ..linear }
+            }
+            More::Exit(exit) => Predecoded { exit, displacement: (self.rest as i32).into(), ..linear },
+        })
     }
-    Some(match form.exit {
-        Exit::IndirectJump => match reg {
-            2 => Predecoded { exit: Exit::IndirectCall, ..linear },
-            4 => Predecoded { exit: Exit::IndirectJump, ..linear },
-            _ => linear,
-        },
-        Exit::Return => Predecoded { exit: Exit::Return, ..linear },
-        exit if immediate == 1 => Predecoded { exit, displacement: (modrm as i8).into(), ..linear },
-        exit => Predecoded { exit, displacement: ((word >> 8) as i32).into(), ..linear },
-    })
 }
 
 /// Those that change neither length nor validity by themselves. Not: LOCK, and 67, which shortens addresses.
@@ -107,23 +134,41 @@ fn prefixes(window: &[u8; WINDOW]) -> Option<(usize, Mandatory)> {
     None
 }
 
-/// Bytes of ModRM, SIB and displacement.
-#[inline(always)]
-fn operands(modrm: u8, sib: u8) -> usize {
-    let known = OPERANDS[usize::from(modrm)];
-    let wide = (known / BASELESS) & u8::from(sib & 7 == 5);
-    usize::from(known % BASELESS + 4 * wide)
+/// What a first byte says as a REX prefix.
+#[derive(Clone, Copy)]
+struct Rex {
+    /// How many bits it takes: none when it is no such prefix.
+    bits: u8,
+    size: OperandSize,
 }
 
-/// In [`OPERANDS`]: a SIB without a base has a displacement.
-const BASELESS: u8 = 1 << 4;
+static REX: [Rex; 256] = {
+    let mut known = [Rex { bits: 0, size: OperandSize::Bits32 }; 256];
+    let mut byte = 0x40;
+    while byte < 0x50 {
+        known[byte] = Rex { bits: 8, size: if byte & 8 == 0 { OperandSize::Bits32 } else { OperandSize::Bits64 } };
+        byte += 1;
+    }
+    known
+};
 
-/// By ModRM: how many bytes with SIB and displacement (SDM table 2-2).
-static OPERANDS: [u8; 256] = {
-    let mut known = [0; 256];
+/// What a byte says as ModRM.
+#[derive(Clone, Copy)]
+#[repr(align(4))]
+struct ModRm {
+    /// The bit of [`Form::valid`].
+    stands_for: u16,
+    /// How many with SIB and displacement (SDM table 2-2).
+    bytes: u8,
+    /// The base in SIB with which there is a displacement of four bytes besides; none of all eight where there is no such base.
+    baseless: u8,
+}
+
+static MODRM: [ModRm; 256] = {
+    let mut known = [ModRm { stands_for: 0, bytes: 0, baseless: u8::MAX }; 256];
     let mut modrm = 0;
     while modrm < 256 {
-        let (mode, rm) = (modrm >> 6, modrm & 7);
+        let (mode, reg, rm) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
         let has_sib = mode != 3 && rm == 4;
         let displacement = match mode {
             0 if rm == 5 => 4,
@@ -131,9 +176,10 @@ static OPERANDS: [u8; 256] = {
             2 => 4,
             _ => 0,
         };
-        known[modrm] = 1 + has_sib as u8 + displacement;
+        known[modrm].stands_for = 1 << (reg + 8 * (mode == 3) as usize);
+        known[modrm].bytes = 1 + has_sib as u8 + displacement;
         if mode == 0 && has_sib {
-            known[modrm] += BASELESS;
+            known[modrm].baseless = 5;
         }
         modrm += 1;
     }
