@@ -4,7 +4,7 @@ use pt_flow::AddressHasher;
 use pt_image::{Place, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// A function that ran, with its sums over all calls.
 #[derive(Clone, Debug)]
@@ -232,16 +232,16 @@ impl Functions {
         (first <= start).then_some((start, found))
     }
 
-    /// Up to where all is in the function at `address`.
-    pub fn end(&self, place: &Place, address: u64) -> u64 {
+    /// The addresses around `address` that are in the function, as `at` answered, and not where it is entered.
+    pub fn body(&self, function: u32, place: &Place, address: u64) -> Range<u64> {
+        let Some(found) = self.found.get(&place.space).filter(|_| place.function.is_none()) else {
+            return place.start.saturating_add(1)..place.end;
+        };
+        let begin = self.known[function as usize].address.wrapping_add(place.bias);
         let behind = (Bound::Excluded(address.wrapping_sub(place.bias)), Bound::Unbounded);
-        match (place.function, self.found.get(&place.space)) {
-            (None, Some(found)) => {
-                let next = found.range(behind).next();
-                next.map_or(place.end, |(start, _)| start.wrapping_add(place.bias).min(place.end))
-            }
-            _ => place.end,
-        }
+        let next = found.range(behind).next();
+        let end = next.map_or(place.end, |(start, _)| start.wrapping_add(place.bias).min(place.end));
+        begin.saturating_add(1)..end
     }
 
     /// Forgets what is known of code that nothing divides.
@@ -329,6 +329,19 @@ mod tests {
         assert_eq!(functions.at(&place, 0x5280, false), Entered { function: called.function, entry: false });
         assert_eq!(functions.at(&place, 0x5200, false), called);
         assert_eq!(functions.at(&place, 0x51ff, false), whole);
+    }
+
+    #[test]
+    fn a_function_goes_on_up_to_the_next_that_was_called() {
+        let mut functions = Functions::default();
+        let place = bare(0x5000, 0x6000);
+        let one = functions.at(&place, 0x5100, true);
+        assert_eq!(functions.body(one.function, &place, 0x5180), 0x5101..0x6000);
+        functions.at(&place, 0x5200, true);
+        assert_eq!(functions.body(one.function, &place, 0x5180), 0x5101..0x5200);
+        let named = Place { function: Some(3), ..bare(0x5400, 0x5500) };
+        let two = functions.at(&named, 0x5480, false);
+        assert_eq!(functions.body(two.function, &named, 0x5480), 0x5401..0x5500);
     }
 
     #[test]

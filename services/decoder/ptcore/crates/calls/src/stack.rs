@@ -106,6 +106,11 @@ impl<O: Output> Stack<O> {
         self.frames.last().map(|frame| frame.function)
     }
 
+    /// That of the call around the innermost one.
+    pub fn outer_function(&self) -> Option<u32> {
+        self.frames.iter().nth_back(1).map(|frame| frame.function)
+    }
+
     pub fn role(&self) -> Role {
         self.function().map_or(Role::Plain, |function| self.functions.sums[function as usize].role)
     }

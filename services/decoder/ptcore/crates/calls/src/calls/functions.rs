@@ -42,19 +42,22 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.learn(news);
     }
 
-    /// The function at an address that nobody called, mostly the one that runs; whether a symbol names it.
+    /// The function at an address that nobody called, mostly the one that runs or is returned to; whether a symbol names it.
     fn look_around(&mut self, address: u64) -> (Entered, bool) {
-        let epoch = self.stack.epoch;
-        if let Some(function) = self.stack.function() {
-            if let Some(extent) = self.extents.around(function, epoch, address) {
-                return (Entered { function, entry: false }, extent.is_named);
-            }
+        let likely = if self.arrival == Arrival::Return { self.stack.outer_function() } else { self.stack.function() };
+        let extent = likely.and_then(|function| self.extents.around(function, self.stack.epoch, address));
+        if let (Some(function), Some(extent)) = (likely, extent) {
+            return (Entered { function, entry: false }, extent.is_named);
         }
         let (entered, place) = self.look_up(address, false);
-        let is_named = place.function.is_some();
-        let addresses = address.saturating_add(entered.entry.into())..self.stack.functions.end(&place, address);
-        self.extents.put(entered.function, Extent { epoch, addresses, is_named });
-        (entered, is_named)
+        self.look_further(entered.function, &place, address);
+        (entered, place.function.is_some())
+    }
+
+    /// Knows the rest of the function at `address` from now on.
+    fn look_further(&mut self, function: u32, place: &Place, address: u64) {
+        let addresses = self.stack.functions.body(function, place, address);
+        self.extents.put(function, Extent { epoch: self.stack.epoch, addresses, is_named: place.function.is_some() });
     }
 
     #[cold]
@@ -63,6 +66,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let called = self.arrival == Arrival::Call;
         let (entered, divided) = if called {
             let (entered, place) = self.look_up(start, true);
+            self.look_further(entered.function, &place, start);
             (entered, place.function.is_some())
         } else {
             self.look_around(start)
