@@ -3,7 +3,7 @@
 use crate::blocks::Blocks;
 use crate::edges::{way, Edges};
 use crate::known::{grow, Known, FEWEST_BLOCKS};
-use pt_flow::{Block, CondBranch};
+use pt_flow::{Block, CondBranch, CondBranches};
 
 /// One of them; what is looked at for each block that runs by itself stands side by side.
 #[derive(Clone, Copy)]
@@ -61,16 +61,30 @@ impl CachedBlocks {
         is_remembered
     }
 
-    /// Counts a conditional branch that is in the function. False as `count` says it.
+    /// Counts conditional branches as long as they are in the function; returns the first one that is to be run, and the last
+    /// one that was counted.
     #[inline(always)]
-    pub fn count_within(&mut self, function: u32, branch: CondBranch) -> bool {
-        let Some(cached) = self.list.get_mut(branch.id as usize) else { return false };
-        let way = branch.way & 1;
-        if cached.known.function != function || u32::from(cached.instructions[way]) != branch.instructions {
-            return false;
+    pub fn count_within(
+        &mut self,
+        function: u32,
+        branches: &mut CondBranches<'_>,
+    ) -> (Option<CondBranch>, Option<CondBranch>) {
+        let list = &mut self.list[..];
+        let mut last = None;
+        loop {
+            let Some(branch) = branches.next() else { return (None, last) };
+            let way = branch.way & 1;
+            match list.get_mut(branch.id as usize) {
+                Some(cached)
+                    if cached.known.function == function
+                        && u32::from(cached.instructions[way]) == branch.instructions =>
+                {
+                    cached.counts[way] = cached.counts[way].wrapping_add(1);
+                }
+                _ => return (Some(branch), last),
+            }
+            last = Some(branch);
         }
-        cached.counts[way] = cached.counts[way].wrapping_add(1);
-        true
     }
 
     /// How many instructions the block has, if it is one of the function, of no stub, and its branch that way is remembered.

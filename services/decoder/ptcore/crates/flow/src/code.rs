@@ -85,6 +85,11 @@ impl CodeCache {
     }
 
     #[inline(always)]
+    pub fn blocks(&self) -> &[CodeBlock] {
+        &self.blocks
+    }
+
+    #[inline(always)]
     pub fn block(&self, number: u32) -> &CodeBlock {
         &self.blocks[number as usize]
     }

@@ -67,13 +67,13 @@ impl CodeBlock {
         (link.view == view).then_some(link.number)
     }
 
-    /// The block that follows its conditional branch; `None` where it has none, or none that is kept was linked in this view.
+    /// The block that follows its conditional branch; `None` where it has none, or none was linked in this view: those that are
+    /// linked are kept.
     #[inline(always)]
     pub fn behind_condition(&self, way: usize, view: View) -> Option<u32> {
         // By index: to choose a way would be a branch that is seldom foretold.
         let link = self.links[way];
-        let is_kept = self.exit == Exit::Cond && link.view == view && link.number != SCRATCH;
-        is_kept.then_some(link.number)
+        (self.exit == Exit::Cond && link.view == view).then_some(link.number)
     }
 
     /// Whether any of its instructions is one of `mark`.

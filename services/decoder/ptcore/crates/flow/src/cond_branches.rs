@@ -2,20 +2,23 @@
 
 use crate::block::{Block, BlockKind};
 use crate::code::CodeCache;
+use crate::code_block::CodeBlock;
 use crate::lead::Lead;
 use crate::path::told;
 use crate::view::View;
 
 /// Blocks that end with conditional branches, as long as the next ones are linked.
 pub struct CondBranches<'a> {
-    pub(crate) code: &'a CodeCache,
-    pub(crate) view: View,
-    pub(crate) lead: Lead,
+    code: &'a CodeCache,
+    blocks: &'a [CodeBlock],
+    view: View,
+    /// Which ways the branches go, the next one in the highest bit.
+    ways: u32,
     /// The next block, and how many branches of the lead are left.
     pub(crate) at: u32,
     pub(crate) left: u32,
     /// Instructions of those that were told.
-    pub(crate) instructions: u64,
+    instructions: u64,
 }
 
 /// One of them.
@@ -29,9 +32,21 @@ pub struct CondBranch {
 }
 
 impl<'a> CondBranches<'a> {
+    /// From the block `at` on along the last `left` branches of the lead.
+    #[inline(always)]
+    pub(crate) fn new(code: &'a CodeCache, view: View, lead: Lead, at: u32, left: u32) -> Self {
+        CondBranches { code, blocks: code.blocks(), view, ways: lead.first(left), at, left, instructions: 0 }
+    }
+
     /// The code image that they were found in.
     pub fn epoch(&self) -> u32 {
         self.view.epoch()
+    }
+
+    /// Of all that were told.
+    #[inline(always)]
+    pub fn instructions(&self) -> u64 {
+        self.instructions
     }
 
     /// The block that was told.
@@ -54,11 +69,11 @@ impl Iterator for CondBranches<'_> {
         if self.left == 0 {
             return None;
         }
-        let block = self.code.block(self.at);
-        let way = self.lead.way(self.left);
+        let block = &self.blocks[self.at as usize];
+        let way = (self.ways >> 31) as usize;
         let next = block.behind_condition(way, self.view)?;
         let branch = CondBranch { id: self.at, way, instructions: block.instructions.into() };
-        (self.at, self.left) = (next, self.left - 1);
+        (self.at, self.ways, self.left) = (next, self.ways << 1, self.left - 1);
         self.instructions += u64::from(block.instructions);
         Some(branch)
     }

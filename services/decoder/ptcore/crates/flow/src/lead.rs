@@ -41,6 +41,12 @@ impl Lead {
         }
     }
 
+    /// The last `left` branches, the first of them in the highest bit.
+    #[inline(always)]
+    pub fn first(self, left: u32) -> u32 {
+        self.0.checked_shl(32 - left).unwrap_or_default()
+    }
+
     /// Whether the branch with `left - 1` others behind it is taken.
     pub fn taken(self, left: u32) -> bool {
         self.way(left) != 0

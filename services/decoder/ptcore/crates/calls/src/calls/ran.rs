@@ -25,20 +25,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(always)]
     pub(super) fn run_within(&mut self, branches: &mut CondBranches<'_>) -> Option<CondBranch> {
         let Some(function) = self.stack.function().filter(|_| self.arrival.is_jump()) else { return branches.next() };
-        let (mut ran, mut last) = (0, None);
-        let other = loop {
-            match branches.next() {
-                Some(one) if self.cached.count_within(function, one) => {
-                    ran += one.instructions;
-                    last = Some(one);
-                }
-                other => break other,
-            }
-        };
+        let before = branches.instructions();
+        let (other, last) = self.cached.count_within(function, branches);
         if let Some(last) = last {
             let block = branches.block(last);
+            let ran = branches.instructions() - before - other.map_or(0, |other| other.instructions.into());
             self.cached.ran();
-            self.stack.run(ran);
+            self.stack.run(ran as u32);
             (self.last, self.end, self.arrival) = (block.last, block.end, Arrival::Jump);
         }
         other

@@ -53,10 +53,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Goes on over conditional branches, which most are; returns how many are left.
     #[inline(always)]
     fn run_conditions(&mut self, lead: Lead, count: u32, now: u64) -> u32 {
-        let (code, view) = (&*self.code, self.view);
-        let mut branches = CondBranches { code, view, lead, at: self.at, left: count, instructions: 0 };
+        let mut branches = CondBranches::new(self.code, self.view, lead, self.at, count);
         self.sink.cond_branches(&mut branches, now);
-        let CondBranches { at, left, instructions, .. } = branches;
+        let (instructions, CondBranches { at, left, .. }) = (branches.instructions(), branches);
         let used = u64::from(count - left);
         self.at = at;
         self.statistics.instructions += instructions;
