@@ -21,11 +21,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let is_told = lead.told_target().is_some();
         let (mut left, mut direct) = (lead.count(), 0);
         loop {
-            if !is_told {
+            if !is_told && self.code.block(self.at).exit == Exit::Cond {
                 left = self.run_conditions(lead, left, now);
-                if left == 0 {
-                    return Lead::NONE;
-                }
+            }
+            if !is_told && left == 0 {
+                return Lead::NONE;
             }
             let Some((kind, next)) = self.branch(lead, left) else { break };
             if matches!(kind, BlockKind::Linear | BlockKind::Jump | BlockKind::Call) {
