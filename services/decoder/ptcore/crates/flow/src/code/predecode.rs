@@ -42,6 +42,9 @@ fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
     one.known(mandatory == Mandatory::P66).filter(|known| known.length <= LONGEST)
 }
 
+#[cold]
+fn seldom() {}
+
 /// An instruction by its opcode and ModRM.
 struct Measured {
     form: &'static Form,
@@ -63,10 +66,13 @@ impl Measured {
             (OperandSize::Bits32, Mandatory::P66) => OperandSize::Bits16,
             (size, _) => size,
         };
-        let two_bytes = usize::from(word as u8 == TWO_BYTES);
-        let word = word >> (8 * two_bytes);
-        let map = two_bytes * (1 + mandatory as usize);
-        let form = &FORMS[map][usize::from(word as u8)];
+        let (word, two_bytes, forms) = if word as u8 == TWO_BYTES {
+            seldom();
+            (word >> 8, 1, &FORMS[1 + mandatory as usize])
+        } else {
+            (word, 0, &FORMS[0])
+        };
+        let form = &forms[usize::from(word as u8)];
 
         let modrm = MODRM[usize::from((word >> 8) as u8)];
         let mut operands = modrm.bytes;
