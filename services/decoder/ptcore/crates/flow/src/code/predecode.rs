@@ -42,6 +42,7 @@ fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
     one.known(mandatory == Mandatory::P66).filter(|known| known.length <= LONGEST)
 }
 
+/// What calls it is a branch, which is foretold, and not a choice that is waited for.
 #[cold]
 fn seldom() {}
 
@@ -56,7 +57,8 @@ struct Measured {
 }
 
 impl Measured {
-    /// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold.
+    /// What differs from one instruction to the next is looked up and added, as branches would seldom be foretold, but for
+    /// opcodes of two bytes.
     #[inline(always)]
     fn behind(window: &[u8; WINDOW], prefixes: usize, mandatory: Mandatory) -> Measured {
         let word = u64::from_le_bytes(*window[prefixes..].first_chunk().unwrap_or(&[0; 8]));
