@@ -146,13 +146,17 @@ impl<'d> Scan<'d> {
     fn is_contradicted(&self, packet: u64) -> bool {
         let tsc = self.ticks.whole(packet);
         let now = self.ticks.now();
-        if now == 0 || tsc.saturating_sub(now) < FAR {
+        if self.ticks.is_guest() || now == 0 || tsc.saturating_sub(now) < FAR {
             return false;
         }
-        let mut reader = self.reader.clone();
+        let (mut reader, mut ahead) = (self.reader.clone(), self.ticks.clone());
         for _ in 0..MAX_TO_TSC {
             match reader.read_behind_pads() {
-                Ok(Some((_, Packet::Tsc(next)))) => return (now..tsc).contains(&self.ticks.whole(next)),
+                Ok(Some((_, Packet::Tsc(next)))) if !ahead.is_guest() => {
+                    return (now..tsc).contains(&self.ticks.whole(next));
+                }
+                Ok(Some((_, Packet::Psb))) => ahead.psb(reader.data(), reader.offset()),
+                Ok(Some((_, packet @ Packet::Pip { .. }))) => drop(ahead.take(&packet)),
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
                 Err(_) if reader.resynchronize().is_none() => return false,
@@ -177,11 +181,13 @@ impl<'d> Scan<'d> {
         };
         match packet {
             Packet::Psb => {
+                self.ticks.psb(self.reader.data(), self.reader.offset());
                 self.last_ip = 0;
                 (self.psb_plus, self.enabled) = (true, false);
                 None
             }
             Packet::Psbend => {
+                self.ticks.take(&packet);
                 self.psb_plus = false;
                 if !std::mem::take(&mut self.enabled) {
                     return None;
@@ -222,7 +228,10 @@ impl<'d> Scan<'d> {
                 self.stop(self.reader.offset(), fup);
                 None
             }
-            Packet::Pip { cr3, .. } => Some(Seen::Pip { offset, cr3, status: self.psb_plus }),
+            Packet::Pip { cr3, .. } => {
+                self.ticks.take(&packet);
+                Some(Seen::Pip { offset, cr3, status: self.psb_plus })
+            }
             Packet::Tsc(packet) if self.is_contradicted(packet) => {
                 self.ticks.forget();
                 None

@@ -35,6 +35,7 @@ pub fn pieces(stream: &Stream, config: &Config, size: usize) -> Vec<Piece> {
     while next.is_some() {
         next = match reader.read_behind_pads() {
             Ok(Some((offset, Packet::Psb))) => {
+                ticks.psb(data, reader.offset());
                 if piece.synchronized && offset - piece.from >= size {
                     pieces.push(piece.end(offset, stop(&reader), stream));
                     piece = Span { from: offset, ..Span::default() };

@@ -1,15 +1,22 @@
 //! The times that clock packets give exactly.
 
-use pt_flow::{whole_tsc, Config};
-use pt_packet::Packet;
+use pt_flow::{whole_tsc, Config, World};
+use pt_packet::{Errata, Packet};
 
-/// TSC and MTC packets as TSC ticks; never goes back. (`pt_flow` adds estimates in between.)
+/// TSC and MTC packets as TSC ticks; never goes back. (`pt_flow` adds estimates in between.) They are the host's, as those of
+/// the operating system are: TSC packets of guests are passed over.
+#[derive(Clone)]
 pub struct Ticks {
     /// IA32_RTIT_CTL.MTCFreq.
     frequency: u8,
     /// TSC ticks per tick of the crystal clock.
     ratio: (u32, u32),
     reference: u64,
+    errata: Errata,
+    world: World,
+    /// Packets are missing in front of the next one.
+    anew: bool,
+    psb_plus: bool,
     now: u64,
     tsc: Option<u64>,
     crystal: Option<Crystal>,
@@ -48,6 +55,7 @@ impl Reckoned {
 }
 
 /// SDM section "Tracking Time": TMA ties TSC and crystal clock, MTC carries 8 bits of the latter.
+#[derive(Clone)]
 struct Crystal {
     tsc: u64,
     /// Bits of the crystal clock below those that MTC carries.
@@ -62,6 +70,10 @@ impl Ticks {
             frequency: config.mtc_freq & 15,
             ratio: config.tsc_ctc_ratio,
             reference: config.reference_tsc,
+            errata: config.errata,
+            world: World::default(),
+            anew: true,
+            psb_plus: false,
             now: 0,
             tsc: None,
             crystal: None,
@@ -91,12 +103,35 @@ impl Ticks {
 
     /// Packets were lost: MTC counts no further.
     pub fn forget(&mut self) {
+        self.lose();
+        (self.anew, self.psb_plus) = (true, false);
+    }
+
+    fn lose(&mut self) {
         (self.tsc, self.crystal, self.cycles) = (None, None, None);
+    }
+
+    /// A PSB was read.
+    pub fn psb(&mut self, data: &[u8], behind_psb: usize) {
+        self.world.at_psb(data, behind_psb, self.errata, std::mem::take(&mut self.anew));
+        self.psb_plus = true;
+    }
+
+    /// The TSCs that packets have are a guest's.
+    pub fn is_guest(&self) -> bool {
+        self.world.is_guest()
     }
 
     /// The time that the packet tells.
     pub fn take(&mut self, packet: &Packet) -> Option<u64> {
         match *packet {
+            Packet::Tsc(_) | Packet::Tma { .. } if self.is_guest() => {
+                // Outside of a PSB+ it says that MTC packets may be missing in front of it.
+                if !self.psb_plus {
+                    self.lose();
+                }
+                None
+            }
             Packet::Tsc(packet) => {
                 let tsc = self.whole(packet);
                 (self.tsc, self.crystal) = (Some(tsc), None);
@@ -118,6 +153,14 @@ impl Ticks {
                 let since = u128::from(crystal.ticks.saturating_sub(crystal.low)) * u128::from(self.ratio.0);
                 let tsc = crystal.tsc.saturating_add((since / u128::from(self.ratio.1)) as u64);
                 Some(self.advance(tsc))
+            }
+            Packet::Pip { non_root, .. } => {
+                self.world.enter(non_root);
+                None
+            }
+            Packet::Psbend => {
+                self.psb_plus = false;
+                None
             }
             Packet::Cbr { ratio } => {
                 self.core_ratio = ratio;

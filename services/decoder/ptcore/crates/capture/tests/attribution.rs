@@ -17,12 +17,17 @@ struct Stream {
 }
 
 fn stream(packets: &[Packet]) -> Stream {
+    let mut stream = stream_of([Packet::Psb, Packet::Psbend].iter().chain(packets));
+    stream.at.drain(..2);
+    stream
+}
+
+fn stream_of<'p>(packets: impl IntoIterator<Item = &'p Packet>) -> Stream {
     let mut stream = Stream { data: Vec::new(), at: Vec::new() };
-    for &packet in [Packet::Psb, Packet::Psbend].iter().chain(packets) {
+    for &packet in packets {
         stream.at.push(stream.data.len());
         write(&mut stream.data, packet);
     }
-    stream.at.drain(..2);
     stream
 }
 
@@ -119,6 +124,28 @@ fn a_time_that_the_next_one_contradicts_ends_no_turn() {
     for tsc in [1200, 1200 | 1 << 46, 1200 | 1 << 54] {
         let stream = around(tsc);
         assert_eq!(placed(&stream, &[turn(2500, 2500, 1)]), [(0, 0), (stream.at[8], 1)], "{tsc}");
+    }
+}
+
+/// The TSC of a guest is its host's, offset and scaled (SDM section "System-Wide Tracing").
+#[test]
+fn tscs_of_guests_end_no_turn() {
+    let pip = |non_root| Packet::Pip { cr3: 0x5000, non_root };
+    let psb = |tsc, non_root| [Packet::Psb, Packet::Tsc(tsc), pip(non_root), Packet::Fup(full(0x1000)), Packet::Psbend];
+    // The second is between the host's, which is far from the one before.
+    for (offset, far) in [(1 << 40, 0), (0, 1 << 31), (u64::MAX << 10, 0)] {
+        for begins_in_guest in [false, true] {
+            let guest = |tsc: u64| tsc.wrapping_add(offset) & (u64::MAX >> 8);
+            let begin = psb(if begins_in_guest { guest(900) } else { 900 }, begins_in_guest);
+            let before = [pip(false), Packet::Tsc(1000), go(0x1000), stop()];
+            let host = [Packet::Tsc(2000 + far), go(0x1000), TAKEN, pip(true), Packet::Tsc(guest(2100))];
+            let inside = [psb(guest(2200), true), psb(guest(2300), true)].concat();
+            let behind = [pip(false), Packet::Tsc(2400 + far), stop(), go(0x3000), TAKEN, Packet::Tsc(3000 + far)];
+            let stream = stream_of(&[&begin[..], &before, &host, &inside, &behind].concat());
+            let turn = turn(2500 + far, 2500 + far, 1);
+            let placed: Vec<_> = placed(&stream, &[turn]);
+            assert_eq!(placed, [(0, 0), (stream.at[27], 1)], "{offset:#x}, {far:#x}, {begins_in_guest}");
+        }
     }
 }
 

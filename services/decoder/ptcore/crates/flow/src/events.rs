@@ -113,7 +113,7 @@ impl<'a> Events<'a> {
         self.busy = true;
         match self.packet()? {
             Some(Packet::Psb) => {
-                self.time.at_psb(self.reader.data(), self.reader.offset(), &self.latest, true);
+                self.time.world.at_psb(self.reader.data(), self.reader.offset(), self.config.errata, true);
                 self.psb_plus(offset)
             }
             _ => Err(self.unexpected("no PSB")),
@@ -185,7 +185,7 @@ impl<'a> Events<'a> {
                 self.psb_at = self.reader.offset().wrapping_sub(PSB.len());
                 self.time_before_psb.clone_from(&self.time);
                 self.psb += 1;
-                self.time.at_psb(self.reader.data(), self.reader.offset(), &self.latest, false);
+                self.time.world.at_psb(self.reader.data(), self.reader.offset(), self.config.errata, false);
             }
             Packet::Ovf => self.ovf += 1,
             Packet::Pad => self.packets += self.reader.skip_pads(usize::MAX) as u64,

@@ -52,5 +52,5 @@ pub use places::{places_to_join, Places};
 pub use pt_packet::{find_psb, Cpu, Errata, Execution};
 pub use sink::{DisableKind, Sink};
 pub use statistics::Statistics;
-pub use time::Time;
+pub use time::{Time, World};
 pub use whole_tsc::whole_tsc;

@@ -19,7 +19,7 @@ pub(crate) use latest::Latest;
 pub use pace::Pace;
 use pt_packet::Packet;
 use uncertainty::Calm;
-use world::World;
+pub use world::World;
 
 /// What the present time is reckoned from. From `Tsc` on times are known, from `PartOfCount` on the crystal is tied to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ pub struct Time {
     /// A CYC could not be used for want of a rate.
     lost_cycles: bool,
     in_psb: bool,
-    world: World,
+    pub(crate) world: World,
     /// A packet since the last TSC was not taken in, as it cannot be right.
     doubtful: bool,
     calibration: Calibration,

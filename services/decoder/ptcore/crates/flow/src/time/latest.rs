@@ -4,14 +4,14 @@
 //! PSB+ has a TSC (SDM section "Packet Stream Boundary (PSB) Packet"), and no time in front of it is later.
 
 use super::uncertainty::Calm;
+use super::world::psb_plus;
 use super::{Anchor, Time};
 use crate::{whole_tsc, Config};
 use memchr::memmem;
-use pt_packet::{Packet, Reader, PSB};
+use pt_packet::{Packet, PSB};
 
-/// PSBs that are looked at for two with a time, and packets of a PSB+ that are looked at for one.
+/// PSBs that are looked at for two with a time.
 const MOST_PSBS: usize = 4;
-const MOST_PACKETS: usize = 16;
 
 /// Cycles that no CYC of up to three bytes has, and ticks that cycles may come to beyond the next TSC: the ratio of the clocks
 /// varies.
@@ -47,7 +47,7 @@ impl Latest {
 
     fn tsc(&self, data: &[u8], behind_psb: usize) -> Option<u64> {
         let mut told = None;
-        for packet in self.psb_plus(data, behind_psb) {
+        for packet in psb_plus(data, behind_psb, self.config.errata) {
             match packet {
                 Packet::Tsc(ticks) => {
                     told = Some(whole_tsc(ticks, self.config.reference_tsc));
@@ -60,22 +60,6 @@ impl Latest {
             }
         }
         told
-    }
-
-    /// Whether a guest runs at the PSB, if that tells.
-    fn non_root(&self, data: &[u8], behind_psb: usize) -> Option<bool> {
-        self.psb_plus(data, behind_psb).find_map(|packet| match packet {
-            Packet::Pip { non_root, .. } => Some(non_root),
-            _ => None,
-        })
-    }
-
-    /// The first packets of a PSB+.
-    fn psb_plus<'d>(&self, data: &'d [u8], behind_psb: usize) -> impl Iterator<Item = Packet> + 'd {
-        let mut reader = Reader::with_errata(data, self.config.errata);
-        reader.seek(behind_psb);
-        let packets = std::iter::from_fn(move || reader.read_behind_pads().ok().flatten().map(|(_, packet)| packet));
-        packets.take(MOST_PACKETS).take_while(|packet| !matches!(packet, Packet::Psbend | Packet::Psb | Packet::Ovf))
     }
 }
 
@@ -102,16 +86,6 @@ impl Time {
         let alone = self.world.guest_alone();
         let late = ticks > latest.at(data, offset, Some(self.world.of(packet)));
         late || alone && ticks > latest.at(data, offset, Some(false))
-    }
-
-    /// A PSB was read: its TSC comes before its PIP. Looked at where guests ran, or where nothing is known of before.
-    pub(crate) fn at_psb(&mut self, data: &[u8], behind_psb: usize, latest: &Latest, anew: bool) {
-        if !(anew || self.world.guests()) {
-            return;
-        }
-        if let Some(non_root) = latest.non_root(data, behind_psb) {
-            self.world.enter(non_root);
-        }
     }
 
     /// The earliest time that a packet may stand for, when it leads further than the next one in its turn would.

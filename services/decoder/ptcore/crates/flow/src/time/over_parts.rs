@@ -17,7 +17,7 @@ impl Time {
                 Ok(Some(packet)) => {
                     self.take_before(&packet, whole, reader.offset(), &mut latest);
                     if packet == Packet::Psb {
-                        self.at_psb(whole, reader.offset(), &latest, std::mem::take(&mut anew));
+                        self.world.at_psb(whole, reader.offset(), config.errata, std::mem::take(&mut anew));
                     }
                 }
                 Ok(None) => return,

@@ -6,10 +6,11 @@
 
 use super::uncertainty::Calm;
 use super::Time;
-use pt_packet::Packet;
+use pt_packet::{Errata, Packet, Reader};
 
+/// Whether TSC packets are the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct World {
+pub struct World {
     /// In VMX non-root operation.
     non_root: bool,
     /// A guest ran.
@@ -24,13 +25,31 @@ impl World {
         self.guests |= non_root;
     }
 
+    /// A PSB was read: its TSC comes before its PIP. Looked at where guests ran, or where nothing is known of before.
+    pub fn at_psb(&mut self, data: &[u8], behind_psb: usize, errata: Errata, anew: bool) {
+        if anew || self.guests {
+            let told = psb_plus(data, behind_psb, errata).find_map(|packet| match packet {
+                Packet::Pip { non_root, .. } => Some(non_root),
+                _ => None,
+            });
+            if let Some(non_root) = told {
+                self.enter(non_root);
+            }
+        }
+    }
+
+    /// A guest runs, as far as packets tell.
+    pub fn is_guest(&self) -> bool {
+        self.non_root
+    }
+
     /// A guest runs before the host's time is known.
-    pub fn guest_alone(&self) -> bool {
+    pub(super) fn guest_alone(&self) -> bool {
         self.non_root && !self.hosts
     }
 
     /// Whose TSCs the packet's time is held against: whether the guest's.
-    pub fn of(&self, packet: &Packet) -> bool {
+    pub(super) fn of(&self, packet: &Packet) -> bool {
         if matches!(packet, Packet::Tsc(_)) {
             self.non_root
         } else {
@@ -38,9 +57,20 @@ impl World {
         }
     }
 
-    pub fn guests(&self) -> bool {
+    pub(super) fn guests(&self) -> bool {
         self.guests
     }
+}
+
+/// Packets of a PSB+ that are looked at.
+const MOST_PACKETS: usize = 16;
+
+/// The first packets of a PSB+.
+pub(super) fn psb_plus(data: &[u8], behind_psb: usize, errata: Errata) -> impl Iterator<Item = Packet> + '_ {
+    let mut reader = Reader::with_errata(data, errata);
+    reader.seek(behind_psb);
+    let packets = std::iter::from_fn(move || reader.read_behind_pads().ok().flatten().map(|(_, packet)| packet));
+    packets.take(MOST_PACKETS).take_while(|packet| !matches!(packet, Packet::Psbend | Packet::Psb | Packet::Ovf))
 }
 
 impl Time {
