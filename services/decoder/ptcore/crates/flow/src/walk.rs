@@ -70,6 +70,8 @@ pub struct Walk<'w, 'd, M, S> {
     followed: usize,
     /// Since the last PSB code that is not known was gone around.
     bypassed: bool,
+    /// The last PSB of which an MNT was told that the flow came by.
+    maintained: Option<usize>,
     /// The pending note is where the flow was resumed.
     resumed_at_note: bool,
     /// The flow before fits the PSB from which on this one goes, and nothing was read since.
@@ -124,6 +126,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             in_code: false,
             followed: 0,
             bypassed: false,
+            maintained: None,
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
             stops: part.stops,

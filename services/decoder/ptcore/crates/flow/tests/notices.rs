@@ -109,6 +109,15 @@ fn up_to_the_next_psb_it_is_told_and_what_that_says_is_told_once() {
 }
 
 #[test]
+fn what_a_psb_says_that_does_not_fit_is_told_once() {
+    let mut psb = psb_plus(Some(CODE + 0x100));
+    psb.splice(1..1, [Packet::Mnt(9), Packet::Mnt(9)]);
+    let words = words(&stream(&[&psb[..], &[WRONG], &psb_plus(None)].concat()), &Config::default());
+    let told = words.iter().filter(|word| matches!(word, Word::Says(NoticeKind::Maintenance(9), ..))).count();
+    assert_eq!(told, 2, "{words:?}");
+}
+
+#[test]
 fn up_to_damage_and_up_to_the_end_it_is_told() {
     assert_eq!(told(&[], &Config::default()), lost());
     assert_eq!(told(&[Packet::Psbend], &Config::default()), lost());
@@ -302,4 +311,74 @@ fn what_follows_a_psb_is_told_once_where_its_code_is_bad() {
         Word::Says(NoticeKind::PtWrite { payload: 7, size: 8 }, None, 0),
     ];
     assert_eq!(words.0, expected);
+}
+
+/// The modes of execution that are told, and from where on.
+#[derive(Default)]
+struct Modes(Words, Vec<(Execution, Option<u64>)>);
+
+impl Sink for Modes {
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        self.0.block(block, tsc);
+    }
+    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.0.enabled(ip, resumed, tsc);
+    }
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.0.disabled(kind, at, target, tsc);
+    }
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, loss: &Loss) {
+        self.0.loss(loss);
+    }
+    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.0.overflow(offset, from, tsc);
+    }
+    fn notice(&mut self, notice: &Notice, _: u64) {
+        if let NoticeKind::ExecutionMode(mode) = notice.kind {
+            self.1.push((mode, notice.ip));
+        }
+    }
+}
+
+/// Where `push es` stands, which 64-bit code has not.
+const PUSH: u64 = CODE + 0x1000;
+
+const FAR: Packet = Packet::ModeExec { mode: Execution::Bits32, interrupt_flag: false };
+
+fn modes(behind: &[u8]) -> (Vec<Word>, Vec<(Execution, Option<u64>)>) {
+    let memory = Sections([(CODE, vec![0x90, 0xff, 0xe0]), (PUSH, vec![0x06, 0xff, 0xe0])].into());
+    let data = [&stream(&psb_plus(Some(CODE))), behind].concat();
+    let mut modes = Modes::default();
+    Flow::new(&memory).decode(&data, &Config::default(), &[], &mut modes);
+    (modes.0 .0, modes.1)
+}
+
+#[test]
+fn a_mode_whose_packet_is_lost_in_an_overflow_holds_behind_it() {
+    let stops = [Packet::Fup(full(PUSH + 1)), Packet::TipPgd(Ip::SUPPRESSED)];
+    let (words, modes) = modes(&stream(&[&[FAR, Packet::Ovf, Packet::Fup(full(PUSH))], &stops[..]].concat()));
+    assert_eq!(words, [Word::Goes(CODE), Word::Overflows, Word::Goes(PUSH), Word::Ran(PUSH), Word::Stops]);
+    assert_eq!(modes, [(Execution::Bits64, Some(CODE)), (Execution::Bits32, None)]);
+}
+
+#[test]
+fn a_mode_whose_packet_is_damaged_is_told_behind_the_loss() {
+    for waits in [&[FAR][..], &[Packet::Fup(full(CODE)), FAR]] {
+        let (words, modes) = modes(&[&stream(waits), &BAD[..], &stream(&psb_plus(None))].concat());
+        assert_eq!(words, [Word::Goes(CODE), Word::Lost(Reason::UnknownPacket([0x02, 0xff, 0x02, 0x82]))]);
+        assert_eq!(modes[..2], [(Execution::Bits64, Some(CODE)), (Execution::Bits32, None)]);
+    }
+}
+
+#[test]
+fn a_mode_that_waits_is_told_where_a_psb_says_the_same() {
+    for (mode, told) in [(Execution::Bits32, true), (Execution::Bits64, false)] {
+        let mode = Packet::ModeExec { mode, interrupt_flag: false };
+        let psb = [FAR, Packet::Psb, mode, Packet::Fup(full(CODE + 1)), Packet::Psbend];
+        let (words, modes) = modes(&stream(&psb));
+        assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE)]);
+        let begin = (Execution::Bits64, Some(CODE));
+        assert_eq!(modes, if told { vec![begin, (Execution::Bits32, Some(CODE + 1))] } else { vec![begin] });
+    }
 }

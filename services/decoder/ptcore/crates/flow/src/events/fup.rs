@@ -9,9 +9,8 @@ use pt_packet::Packet;
 impl Events<'_> {
     /// A FUP: for what waits for one, or with the TIP that belongs to it. `None` when nobody is to be told of it.
     pub(super) fn fup(&mut self, at: u64) -> Result<Option<Event>, Fault> {
-        if let Some((mode, interrupt_flag)) = self.system.mode.take() {
-            self.tell(NoticeKind::ExecutionMode(mode), Place::Before(at));
-            self.tell(NoticeKind::InterruptFlag(interrupt_flag), Place::Before(at));
+        if let Some(mode) = self.system.mode.take() {
+            self.tell_mode(mode, Place::Before(at));
             return Ok(Some(self.queued()));
         }
         let alone = self.system.alone();
@@ -42,8 +41,10 @@ impl Events<'_> {
                 Err(fault) => break Err(fault),
             }
         };
-        if let Ok(event) = event {
-            self.queue.push_back((event, mode));
+        match (event, mode) {
+            (Ok(event), mode) => self.queue.push_back((event, mode)),
+            (Err(_), Some(mode)) => self.tell_mode(mode, Place::Here),
+            (Err(_), None) => {}
         }
         for kind in [vmcs, paging].into_iter().flatten() {
             self.tell(kind, Place::Here);

@@ -12,7 +12,7 @@ impl Events<'_> {
         (self.bits, self.count) = (0, 0);
         self.system.settle_for_overflow();
         self.tell_ready();
-        self.system.mode = None;
+        self.tell_waiting_mode();
         match self.told_behind_overflow()? {
             Behind::Enabled => {}
             Behind::Disabled => {

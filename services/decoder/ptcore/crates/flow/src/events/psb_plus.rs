@@ -13,7 +13,6 @@ impl Events<'_> {
         self.last_ip = 0;
         self.system.settle();
         self.tell_ready();
-        self.system.mode = None;
         self.within_psb = Some(psb);
         let event = self.up_to_psbend(psb);
         self.within_psb = None;
@@ -38,7 +37,7 @@ impl Events<'_> {
                     continue;
                 }
                 Packet::Ovf => {
-                    self.offset = self.last_offset;
+                    (self.offset, self.within_psb) = (self.last_offset, None);
                     return self.overflow();
                 }
                 Packet::ModeTsx { in_transaction: active, aborted } => NoticeKind::Transaction { active, aborted },
@@ -63,6 +62,12 @@ impl Events<'_> {
         }
         if self.config.errata.bdm70 && enabled_at.is_some() && disabled_at(self.reader.clone()) {
             enabled_at = None;
+        }
+        // What the PSB+ says is complete: a mode that waits is told where that says the same.
+        let waiting = self.system.mode.take().filter(|&waiting| mode.is_none_or(|mode| mode == waiting));
+        if let Some(waiting) = waiting {
+            self.within_psb = None;
+            self.tell_mode(waiting, enabled_at.map_or(Place::Here, Place::Before));
         }
         self.behind_psb = (self.reader.offset(), enabled_at);
         self.queue.push_back((Event::Status { ip: enabled_at }, mode));

@@ -1,7 +1,7 @@
 //! Events that came with one packet, in their order.
 
 use super::Events;
-use crate::event::Event;
+use crate::event::{Event, Mode};
 use crate::notice::{NoticeKind, Place, Placed};
 
 /// Notes that are kept for one event: a PSB+ has as many as the stream has room for.
@@ -29,6 +29,18 @@ impl Events<'_> {
         self.note_in_queue(Placed::new(kind, place));
     }
 
+    pub(super) fn tell_mode(&mut self, (mode, interrupt_flag): Mode, place: Place) {
+        self.tell(NoticeKind::ExecutionMode(mode), place);
+        self.tell(NoticeKind::InterruptFlag(interrupt_flag), place);
+    }
+
+    /// MODE.Exec, of which the packet that it waits for did not come.
+    pub(super) fn tell_waiting_mode(&mut self) {
+        if let Some(mode) = self.system.mode.take() {
+            self.tell_mode(mode, Place::Here);
+        }
+    }
+
     pub(super) fn note_in_queue(&mut self, placed: Placed) {
         if self.notes.len() == MOST_NOTES {
             return;
@@ -43,6 +55,7 @@ impl Events<'_> {
     pub fn notes_left(&mut self) -> impl Iterator<Item = Placed> {
         self.system.settle();
         self.tell_ready();
+        self.tell_waiting_mode();
         self.queue.clear();
         std::mem::take(&mut self.notes).into_iter()
     }

@@ -43,6 +43,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             None => Ok(Ahead::Run),
             Some(0) => {
                 (self.pending, self.resumed_at_note) = (None, false);
+                if placed.psb.is_some() && matches!(placed.notice.kind, NoticeKind::Maintenance(_)) {
+                    self.maintained = placed.psb;
+                }
                 self.notice(placed.notice);
                 Ok(Ahead::Moved)
             }
@@ -67,6 +70,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Moved)
             }
         }
+    }
+
+    /// An MNT of a PSB that the flow came by and did not fit, from which it goes on.
+    #[cold]
+    pub(super) fn was_told(&self, placed: &Placed) -> bool {
+        let of_psb = placed.psb.is_some() && placed.psb == self.maintained;
+        of_psb && matches!(placed.notice.kind, NoticeKind::Maintenance(_))
     }
 
     /// A pending note of which the place did not come by.

@@ -37,7 +37,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             }
             Event::Overflow { ip } => self.overflow(ip, None)?,
             Event::Note => {
-                if let Some(placed) = self.events.note.take() {
+                if let Some(placed) = self.events.note.take().filter(|placed| !self.was_told(placed)) {
                     self.notice(placed.notice);
                 }
             }
