@@ -71,6 +71,9 @@ impl Stretch {
     }
 }
 
+/// A core does not become so many times faster or slower from one MTC to the next.
+pub const FASTER: u64 = 8;
+
 /// SKL168: the cycle counter has twelve bits, and the CYC that tells of its wrap may be missing before a PSB. A
 /// sixteenth less allows for the clocks' variation.
 const LOST_WRAP: u64 = (1 << 12) - (1 << 8);
@@ -106,6 +109,11 @@ impl Calibration {
     /// Whether there was a CYC: they are recorded.
     pub fn has_cycles(&self) -> bool {
         self.cycles != 0
+    }
+
+    /// Whether an MTC was seen since packets may have been missing.
+    pub fn has_mtc(&self) -> bool {
+        self.by_mtc.since.is_some()
     }
 
     /// Core to bus clock ratio by the last CBR.
@@ -155,6 +163,24 @@ impl Calibration {
         }
         (self.by_tsc, self.by_mtc) = (Stretch::default(), Stretch::default());
         self.renewals += 1;
+    }
+
+    /// What was measured last may be wrong: the ratio of the last CBR holds.
+    #[cold]
+    pub fn distrust(&mut self) {
+        self.overflow(false);
+        self.rate = self.by_ratio();
+    }
+
+    /// By the last CBR.
+    fn by_ratio(&self) -> Option<Rate> {
+        self.core_ratio.and_then(|ratio| Rate::new(self.config.nominal_ratio.into(), ratio.into()))
+    }
+
+    /// Whether a stretch over several MTCs has so few cycles that the core slept, or one of the two is damaged.
+    fn is_no_rate(&self, ticks: u64, cycles: u64) -> bool {
+        let known = self.by_ratio().or(self.rate).filter(|_| !self.config.clock_of_libipt);
+        known.is_some_and(|rate| rate.ticks(cycles).saturating_mul(FASTER) < ticks)
     }
 
     fn forget(&mut self) {
@@ -234,7 +260,9 @@ impl Calibration {
         let Some((since, cycles)) = self.by_mtc.renew(count, self.cycles) else { return };
         let counts = crystal.since(count, since);
         let Some((ticks, _)) = crystal.in_tsc(counts, 0) else { return };
-        if !(behind_psb && self.config.errata.skl168 && self.misses_cycles(counts > crystal.period(), ticks, cycles)) {
+        let over_mtc = counts > crystal.period();
+        let misses = behind_psb && self.config.errata.skl168 && self.misses_cycles(over_mtc, ticks, cycles);
+        if !(misses || over_mtc && self.is_no_rate(ticks, cycles)) {
             self.measured(ticks, cycles);
         }
     }

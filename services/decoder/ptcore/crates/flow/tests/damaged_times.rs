@@ -144,7 +144,8 @@ fn several_threads_tell_the_times_of_one() {
     }
 }
 
-/// Cycles of up to three bytes are not looked at, and times do not go back behind them.
+/// Without MTC packets cycles of up to three bytes are not looked at, with them those of up to two; times do not go back behind
+/// them.
 #[test]
 fn whatever_bit_is_damaged_times_behind_the_next_psbs_are_right() {
     for (kind, whole) in kinds() {
@@ -154,11 +155,39 @@ fn whatever_bit_is_damaged_times_behind_the_next_psbs_are_right() {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let told = times(&damaged).blocks.times;
-            let most = right[5 * BLOCKS] + (1 << 19);
+            let most = right[5 * BLOCKS] + if kind == "all" { 9 * PERIOD } else { 1 << 19 };
             for (&told, &right) in told.iter().rev().zip(right.iter().rev()).take(2 * BLOCKS) {
                 let is_right = told == right || (right..most).contains(&told);
                 assert!(is_right, "{kind}: {told} for {right}, bit {} of {:x}", bit % 8, bit / 8 - psbs[2]);
             }
         }
+    }
+}
+
+/// Cycles by the thousand, a core cycle a tick, and nothing but them from PSB to PSB.
+#[test]
+fn a_ratio_that_is_damaged_leads_no_further_than_the_next_psbs() {
+    const INTERVAL: u64 = 1 << 22;
+    let recording = |damaged: usize| {
+        let psb = |number: u64| {
+            let ratio = if number == damaged as u64 { 1 } else { 20 };
+            let status = [Packet::Psb, Packet::Tsc(BEGIN + number * INTERVAL), Packet::Cbr { ratio }];
+            let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
+            let cycles = [Packet::Cyc(INTERVAL / 1024), Packet::Tnt { bits: 0b11_1111, count: 6 }];
+            [&status[..], &[mode, Packet::Fup(full(CODE)), Packet::Psbend], &cycles.repeat(1024)].concat()
+        };
+        times(&stream(&(0..PSBS).flat_map(psb).collect::<Vec<_>>()))
+    };
+    let right = recording(usize::MAX);
+    assert!(!right.uncertainties[1..].contains(&None));
+    const BLOCKS: usize = 6 * 1024;
+    for damaged in 1..PSBS as usize - 2 {
+        let told = recording(damaged);
+        let last = BEGIN + (damaged as u64 + 2) * INTERVAL + (1 << 19);
+        assert!(told.blocks.times[..(damaged + 1) * BLOCKS].iter().all(|&time| time <= last), "{damaged}");
+        let (told_again, right_again) = (&told.blocks.times, &right.blocks.times);
+        let again = (damaged + 2) * BLOCKS + BLOCKS / 4;
+        assert_eq!(told_again[again..], right_again[again..], "{damaged}");
+        assert!(told.uncertainties[1..].contains(&None));
     }
 }

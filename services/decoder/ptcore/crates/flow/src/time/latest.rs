@@ -6,9 +6,10 @@
 use super::uncertainty::Calm;
 use super::world::psb_plus;
 use super::{Anchor, Time};
+use crate::calibration::FASTER;
 use crate::{whole_tsc, Config};
 use memchr::memmem;
-use pt_packet::{Packet, PSB};
+use pt_packet::{Errata, Packet, Reader, PSB};
 
 /// PSBs that are looked at for two with a time.
 const MOST_PSBS: usize = 4;
@@ -16,6 +17,10 @@ const MOST_PSBS: usize = 4;
 /// Cycles that no CYC of up to three bytes has, and ticks that cycles may come to beyond the next TSC: the ratio of the clocks
 /// varies.
 const SLACK: u64 = 1 << 19;
+
+/// Cycles that no CYC of up to two bytes has, and packets that are looked at for the MTC behind it.
+const MANY: u64 = 1 << 12;
+const MOST_TO_MTC: usize = 1 << 10;
 
 /// What the next PSBs say of the time.
 #[derive(Clone, Debug)]
@@ -79,6 +84,14 @@ impl Time {
 
     #[inline(never)]
     fn is_too_late(&self, ticks: u64, packet: &Packet, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
+        let ticks = match *packet {
+            Packet::Cyc(cycles) if self.outruns_mtcs(cycles, data, offset, latest.config.errata) => return true,
+            Packet::Cyc(cycles) => match self.cycles_lead_far(cycles) {
+                Some(ticks) => ticks,
+                None => return false,
+            },
+            _ => ticks,
+        };
         if !self.world.guests() && ticks <= latest.at(data, offset, None) {
             return false;
         }
@@ -88,12 +101,13 @@ impl Time {
         late || alone && ticks > latest.at(data, offset, Some(false))
     }
 
-    /// The earliest time that a packet may stand for, when it leads further than the next one in its turn would.
+    /// The earliest time that a packet may stand for, when it leads further than the next one in its turn would; of a CYC the
+    /// cycles that may.
     #[inline(always)]
     fn leads_far(&self, packet: &Packet) -> Option<u64> {
         match *packet {
             Packet::Tsc(ticks) => self.tsc_leads_far(ticks),
-            Packet::Cyc(cycles) if cycles >= SLACK => self.cycles_lead_far(cycles),
+            Packet::Cyc(cycles) if cycles >= MANY || self.fast >= SLACK => Some(cycles),
             Packet::Mtc(payload) => self.mtc_leads_far(payload),
             _ => None,
         }
@@ -106,9 +120,33 @@ impl Time {
     }
 
     fn cycles_lead_far(&self, cycles: u64) -> Option<u64> {
-        let rate = self.calibration.rate().filter(|_| self.anchor >= Anchor::Tsc)?;
+        let far = cycles >= SLACK || self.fast >= SLACK;
+        let rate = self.calibration.rate().filter(|_| far && self.anchor >= Anchor::Tsc)?;
         let ticks = self.base.saturating_add(self.fast).saturating_add(rate.ticks(cycles));
         ticks.checked_sub(SLACK)
+    }
+
+    /// Whether they lead far beyond the next MTC. Behind an overflow or a TSC some may be missing.
+    #[cold]
+    fn outruns_mtcs(&self, cycles: u64, data: &[u8], offset: usize, errata: Errata) -> bool {
+        let known = self.period.zip(self.calibration.rate()).filter(|_| self.anchor == Anchor::Count);
+        let Some((period, rate)) = known.filter(|_| self.calibration.has_mtc()) else { return false };
+        let over =
+            if self.fast == 0 { self.crystal.in_tsc(self.uncounted, 0).map_or(0, |(ticks, _)| ticks) } else { 0 };
+        let far = period.saturating_mul(FASTER);
+        let ticks = self.fast.saturating_add(rate.ticks(cycles)).saturating_sub(over);
+        if ticks <= far {
+            return false;
+        }
+        let mut ahead = Reader::with_errata(data, errata);
+        ahead.seek(offset);
+        let packets = std::iter::from_fn(|| ahead.read_behind_pads().ok().flatten()).take(MOST_TO_MTC);
+        let next = packets.map(|(_, packet)| packet).find(|packet| {
+            matches!(packet, Packet::Mtc(_) | Packet::Tsc(_) | Packet::Tma { .. } | Packet::Psb | Packet::Ovf)
+        });
+        let Some(Packet::Mtc(payload)) = next else { return false };
+        let counts = self.crystal.since(self.crystal.at_mtc(payload), self.count);
+        self.crystal.in_tsc(counts, 0).is_some_and(|(until, _)| ticks > until.saturating_add(far))
     }
 
     #[inline(always)]
@@ -131,6 +169,8 @@ impl Time {
                 self.calibration.overflow(false);
             }
             Packet::Tsc(_) if !self.in_psb => self.calibration.overflow(false),
+            // The one before may be what is damaged, and with it the rate.
+            Packet::Mtc(_) => self.calibration.distrust(),
             _ => {}
         }
     }

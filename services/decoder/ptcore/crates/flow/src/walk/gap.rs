@@ -19,7 +19,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 _ if !S::TIMED => true,
                 0x59 => pace.mtc(ahead[1]),
                 0 => true,
-                _ => pace.cyc(cycles(&ahead[..size])),
+                // Of more bytes it is looked at.
+                _ => size < 3 && pace.cyc(cycles(&ahead[..size])),
             };
             if !goes_on {
                 break;
@@ -36,7 +37,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 }
 
-/// Of a CYC packet of up to three bytes.
+/// Of a CYC packet of up to two bytes.
 fn cycles(packet: &[u8]) -> u64 {
     let (first, more) = packet.split_first().expect("a packet");
     more.iter().rev().fold(0, |cycles, byte| cycles << 7 | u64::from(byte >> 1)) << 5 | u64::from(first >> 3)

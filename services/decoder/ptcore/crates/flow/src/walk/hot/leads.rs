@@ -113,7 +113,8 @@ impl Leads {
                 let mut cycles = word >> 3 & 0x1f | ((word >> 4 & 0xfe0) * more);
                 size = 1 + more as usize;
                 if word >> 8 & more != 0 {
-                    if word >> 16 & 1 != 0 {
+                    // So many cycles are looked at, once there is a time.
+                    if word >> 16 & 1 != 0 || S::TIMED && pace.now != 0 {
                         break Halt::Packet;
                     }
                     cycles |= (word >> 17 & 0x7f) << 12;
