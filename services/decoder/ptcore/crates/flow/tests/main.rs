@@ -4,6 +4,7 @@ mod accesses;
 mod conformance;
 mod damaged_times;
 mod differential;
+mod evidence;
 mod flow;
 mod griffin;
 mod guest_times;

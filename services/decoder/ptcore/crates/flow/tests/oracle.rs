@@ -3,6 +3,7 @@
 //! Without a C compiler or libipt's headers the tests say so and pass.
 
 use crate::differential::{as_libipt, compare, oracle, Equal, Layer};
+use crate::evidence;
 use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
@@ -173,37 +174,67 @@ fn packets_of_damaged_traces() {
     }
 }
 
-/// Why the flow of a damaged stream is not libipt's, see docs/pt-conformance.md; `None` when it ought to be.
-fn allowed(layer: Layer, difference: &str) -> Option<&'static str> {
+/// Why the flow of a damaged stream is not libipt's, see docs/pt-conformance.md; `None` when it ought to be. What the stream and
+/// the code are has to bear it out.
+fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &str) -> Option<&'static str> {
     let libipt = |text: &str| difference.contains(&format!("libipt \"{text}"));
     let here = |text: &str| difference.contains(&format!("here \"{text}"));
-    let told = |text: &str| difference.contains(&format!("a loss: {text}"));
+    let loss = lost(difference);
+    let told = |text: &str| loss.as_ref().is_some_and(|loss| loss.reason.starts_with(text));
+    let packets = evidence::Packets(stream);
+    let given_up = number(difference, "libipt \"error ");
     if difference.contains("the time of event") {
-        Some("packets where code is not known tell times")
-    } else if told("no code is known at the address") && (libipt("sync ") || libipt("\"") || here("enabled ")) {
-        Some("code that is not known is gone around")
-    } else if told("no code is known at the address") && libipt("[") {
-        // Nothing runs there; one event more is told here.
-        Some("what is in front of a bad packet happened")
-    } else if told("the bytes at the address are no instruction") {
-        Some("undefined instructions do not run")
-    } else if ["the stream ends inside a packet", "no packet begins with"].into_iter().any(told) {
-        Some("nothing says that what follows the last whole packet ran")
-    } else if ["TNT does", "FUP with TIP does", "FUP with TIP.PGD does"].into_iter().any(told) {
-        Some("a FUP is with the packet behind it, which is no TNT")
-    } else if (libipt("error ") || libipt("reached "))
-        && ["unknown ", "suppressed"].iter().any(|why| difference.contains(why))
-    {
+        return Some("packets where code is not known tell times");
+    }
+    if let Some(Lost { offset, size, address, .. }) = loss {
+        if told("no code is known at the address") && (libipt("sync ") || libipt("\"") || here("enabled ")) {
+            return packets.go_on(offset, offset + size).then_some("code that is not known is gone around");
+        } else if told("the bytes at the address are no instruction") {
+            return evidence::is_undefined(memory, address).then_some("undefined instructions do not run");
+        } else if ["the stream ends inside a packet", "no packet begins with"].into_iter().any(told) {
+            let why = "nothing says that what follows the last whole packet ran";
+            return packets.are_bad_at(offset).then_some(why);
+        } else if ["TNT does", "FUP does", "FUP with TIP does", "FUP with TIP.PGD does"].into_iter().any(told) {
+            return packets.are_behind_fup(offset).then_some("a FUP is with the packet behind it, which is no TNT");
+        }
+    }
+    if let (Some(offset), true) = (given_up, ["unknown ", "suppressed"].iter().any(|why| difference.contains(why))) {
+        packets.go_bad_from(offset).then_some("what is in front of a bad packet happened")
+    } else if libipt("reached ") && difference.contains("unknown ") {
         Some("what is in front of a bad packet happened")
     } else if goes_elsewhere(difference) {
         Some("each return takes its call from the stack")
     } else if (difference.contains("expected tracing enabled event") || layer == Layer::Blocks) && here("resumed ") {
-        Some("a TIP.PGD while tracing is disabled changes nothing")
+        let twice = given_up.is_some_and(|offset| packets.stop_twice_before(offset));
+        twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
     } else if layer == Layer::Instructions && here("disabled -") {
         Some("a TIP.PGD without address is of the next branch")
     } else {
         None
     }
+}
+
+struct Lost<'d> {
+    offset: usize,
+    size: usize,
+    address: u64,
+    reason: &'d str,
+}
+
+/// The loss in front of the difference.
+fn lost(difference: &str) -> Option<Lost<'_>> {
+    let at = ", a loss at ";
+    let rest = &difference[difference.find(at)?..];
+    let [offset, size] = [at, " of "].map(|word| number(rest, word));
+    let (head, reason) = rest.split_once(": ")?;
+    let address = u64::from_str_radix(head.rsplit_once(" at ")?.1, 16).ok()?;
+    Some(Lost { offset: offset?, size: size?, address, reason })
+}
+
+/// The hexadecimal number behind the first `word`.
+fn number(text: &str, word: &str) -> Option<usize> {
+    let (_, rest) = text.split_once(word)?;
+    usize::from_str_radix(rest.split(|letter: char| !letter.is_ascii_hexdigit()).next()?, 16).ok()
 }
 
 /// Whether libipt goes where the return in front leads by its own stack (`differential/returns.rs`).
@@ -259,7 +290,7 @@ fn flows_of_damaged_traces() {
             for layer in [Layer::Instructions, Layer::Blocks] {
                 match input.compare(layer) {
                     Ok(_) => same += 1,
-                    Err(why) => match allowed(layer, &why) {
+                    Err(why) => match allowed(layer, &input, &why) {
                         Some(reason) => *other.entry(reason).or_insert(0) += 1,
                         None => {
                             println!("{name} {round} {layer:?}: {why}");

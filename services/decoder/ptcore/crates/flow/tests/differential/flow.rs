@@ -210,7 +210,7 @@ impl<'l> Against<'l> {
         self.compared.equal.timed += u64::from(tsc != 0);
     }
 
-    /// The last events since the loss are those that libipt lists: it passes over what packets say where code is not known.
+    /// Among the events since the loss are those that libipt lists: it passes over what packets say where code is not known.
     fn goes_on(&mut self) {
         if !std::mem::take(&mut self.lost) {
             return;
@@ -224,16 +224,20 @@ impl<'l> Against<'l> {
             }
             lines.push(line);
         }
-        let waiting = std::mem::take(&mut self.waiting);
-        let from = waiting.len().saturating_sub(lines.len());
-        let mut lines = lines.into_iter();
-        for (told, tsc) in &waiting[from..] {
-            if let (Some(line), false) = (lines.next(), self.ended()) {
-                self.compare(&line, told, *tsc);
+        // The last ones, where several are alike.
+        let mut waiting = std::mem::take(&mut self.waiting).into_iter();
+        let mut alike = Vec::new();
+        for line in lines.into_iter().rev() {
+            let listed = line.split_once(" @").map_or(&*line, |(listed, _)| listed);
+            match waiting.rfind(|(told, _)| listed.strip_prefix('[') == Some(told)) {
+                Some(event) => alike.push((line, event)),
+                None => return self.differ(&line, "nothing"),
             }
         }
-        if let Some(line) = lines.next() {
-            self.differ(&line, "nothing");
+        for (line, (told, tsc)) in alike.into_iter().rev() {
+            if !self.ended() {
+                self.compare(&line, &told, tsc);
+            }
         }
     }
 
@@ -302,7 +306,8 @@ impl Sink for Against<'_> {
         self.goes_on();
         self.overflowed(None);
         self.lost = true;
-        self.behind = format!(", a loss: {}", loss.reason);
+        let Loss { offset, size, address, reason, .. } = loss;
+        self.behind = format!(", a loss at {:x} of {size:x} at {address:x}: {reason}", self.from + offset);
         self.returns.clear();
         self.speculative = false;
         if loss.reason != Reason::BeforeFirstPsb {

@@ -1,0 +1,102 @@
+//! What a damaged stream and its code say where libipt and this decoder differ.
+
+use crate::support::Sections;
+use pt_packet::{Packet, Reader, PSB};
+
+pub struct Packets<'s>(pub &'s [u8]);
+
+impl<'s> Packets<'s> {
+    fn from(&self, offset: usize) -> Reader<'s> {
+        let mut reader = Reader::new(self.0);
+        reader.seek(offset);
+        reader
+    }
+
+    /// Whether the packet at `end` says where execution is without anything from before, and no PSB comes first.
+    pub fn go_on(&self, begin: usize, end: usize) -> bool {
+        let goes_on = matches!(self.from(end).read(), Ok(Some(Packet::TipPge(_) | Packet::Fup(_) | Packet::Ovf)));
+        goes_on && !self.0[begin..end].windows(PSB.len()).any(|bytes| bytes == PSB)
+    }
+
+    /// Whether what stands there is no packet, or a PSB+ without an end.
+    pub fn are_bad_at(&self, offset: usize) -> bool {
+        let mut reader = self.from(offset);
+        match reader.read() {
+            Err(_) => true,
+            Ok(Some(Packet::Psb)) => loop {
+                match reader.read() {
+                    Ok(Some(Packet::Psbend)) => return false,
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => return true,
+                }
+            },
+            Ok(_) => false,
+        }
+    }
+
+    /// Whether what follows is no packet, or a target without an address, before a PSB comes.
+    pub fn go_bad_from(&self, offset: usize) -> bool {
+        let mut reader = self.from(offset);
+        loop {
+            match reader.read() {
+                Err(_) => return true,
+                Ok(Some(Packet::Tip(ip) | Packet::TipPge(ip) | Packet::Fup(ip))) if ip.resolve(0).is_none() => {
+                    return true
+                }
+                Ok(Some(Packet::Psb) | None) => return false,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+
+    /// The packets from the PSB before up to `end` that say where the flow goes.
+    fn of_flow(&self, end: usize) -> Vec<Packet> {
+        let psb = self.0[..end].windows(PSB.len()).rposition(|bytes| bytes == PSB);
+        let mut reader = self.from(psb.unwrap_or(0));
+        let mut packets = Vec::new();
+        while reader.offset() < end {
+            match reader.read() {
+                Ok(Some(
+                    packet @ (Packet::Tnt { .. }
+                    | Packet::Tip(_)
+                    | Packet::TipPge(_)
+                    | Packet::TipPgd(_)
+                    | Packet::Fup(_)),
+                )) => packets.push(packet),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        packets
+    }
+
+    /// Whether a FUP without its TIP comes before, or at that place.
+    pub fn are_behind_fup(&self, offset: usize) -> bool {
+        let is_fup = |packet: &Packet| matches!(packet, Packet::Fup(_));
+        let at = self.from(offset).read().ok().flatten();
+        self.of_flow(offset).last().is_some_and(is_fup) || at.as_ref().is_some_and(is_fup)
+    }
+
+    /// Whether tracing was disabled twice.
+    pub fn stop_twice_before(&self, offset: usize) -> bool {
+        matches!(self.of_flow(offset)[..], [.., Packet::TipPgd(_), Packet::TipPgd(_)])
+    }
+}
+
+/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 4 and 5) and of those
+/// that 64-bit code has not.
+pub fn is_undefined(memory: &Sections, address: u64) -> bool {
+    let Some((base, bytes)) = memory.0.range(..=address).next_back() else { return false };
+    let code = &bytes[((address - base) as usize).min(bytes.len())..];
+    let prefixes = [0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65];
+    let opcode = code.iter().position(|byte| !prefixes.contains(byte) && byte & 0xf0 != 0x40);
+    let Some([opcode, behind, ..]) = opcode.map(|at| &code[at..]) else { return false };
+    let extension = behind >> 3 & 7;
+    match opcode {
+        0xfe => extension > 1,
+        0xff => extension == 7 || behind >> 6 == 3 && matches!(extension, 3 | 5),
+        0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f | 0x60 | 0x61 | 0x82 | 0x9a
+        | 0xce | 0xd4 | 0xd5 | 0xd6 | 0xea => true,
+        _ => false,
+    }
+}
