@@ -47,10 +47,6 @@ impl Gap {
 /// Packets up to where tracing goes on are looked at up to this many.
 const MAX_AHEAD: usize = 64;
 
-/// Ticks that a core is seldom idle for, and packets up to the next TSC packet that are looked at where one was.
-const FAR: u64 = 1 << 30;
-const MAX_TO_TSC: usize = 1 << 16;
-
 /// In the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -141,31 +137,6 @@ impl<'d> Scan<'d> {
         self.open.take().map(|gap| Seen::Gap(Gap { ends, resumed_at, ..gap }))
     }
 
-    /// Whether a TSC is far ahead of the last time, and the next one is in front of it: then a damaged packet has it, and all
-    /// later turns would be taken for over.
-    fn is_contradicted(&self, packet: u64) -> bool {
-        let tsc = self.ticks.whole(packet);
-        let now = self.ticks.now();
-        if self.ticks.is_guest() || now == 0 || tsc.saturating_sub(now) < FAR {
-            return false;
-        }
-        let (mut reader, mut ahead) = (self.reader.clone(), self.ticks.clone());
-        for _ in 0..MAX_TO_TSC {
-            match reader.read_behind_pads() {
-                Ok(Some((_, Packet::Tsc(next)))) if !ahead.is_guest() => {
-                    return (now..tsc).contains(&self.ticks.whole(next));
-                }
-                Ok(Some((_, Packet::Psb))) => ahead.psb(reader.data(), reader.offset()),
-                Ok(Some((_, packet @ Packet::Pip { .. }))) => drop(ahead.take(&packet)),
-                Ok(Some(_)) => {}
-                Ok(None) => return false,
-                Err(_) if reader.resynchronize().is_none() => return false,
-                Err(_) => {}
-            }
-        }
-        false
-    }
-
     fn resolve(&mut self, ip: Ip) -> Option<u64> {
         let ip = ip.resolve(self.last_ip)?;
         self.last_ip = ip;
@@ -232,7 +203,7 @@ impl<'d> Scan<'d> {
                 self.ticks.take(&packet);
                 Some(Seen::Pip { offset, cr3, status: self.psb_plus })
             }
-            Packet::Tsc(packet) if self.is_contradicted(packet) => {
+            Packet::Tsc(packet) if self.ticks.is_contradicted(packet, &self.reader) => {
                 self.ticks.forget();
                 None
             }

@@ -43,6 +43,10 @@ pub fn pieces(stream: &Stream, config: &Config, size: usize) -> Vec<Piece> {
                 piece.synchronized = true;
                 Some(offset)
             }
+            Ok(Some((offset, Packet::Tsc(tsc)))) if ticks.is_contradicted(tsc, &reader) => {
+                ticks.forget();
+                Some(offset)
+            }
             Ok(Some((offset, packet))) => {
                 if let Some(tsc) = ticks.take(&packet) {
                     piece.last_tsc = tsc;

@@ -1,7 +1,7 @@
 //! The times that clock packets give exactly.
 
 use pt_flow::{whole_tsc, Config, World};
-use pt_packet::{Errata, Packet};
+use pt_packet::{Errata, Packet, Reader};
 
 /// TSC and MTC packets as TSC ticks; never goes back. (`pt_flow` adds estimates in between.) They are the host's, as those of
 /// the operating system are: TSC packets of guests are passed over.
@@ -64,6 +64,10 @@ struct Crystal {
     ticks: u64,
 }
 
+/// Ticks that a core is seldom idle for, and packets up to the next TSC packet that are looked at where one was.
+const FAR: u64 = 1 << 30;
+const MAX_TO_TSC: usize = 1 << 16;
+
 impl Ticks {
     pub fn new(config: &Config) -> Self {
         Ticks {
@@ -120,6 +124,31 @@ impl Ticks {
     /// The TSCs that packets have are a guest's.
     pub fn is_guest(&self) -> bool {
         self.world.is_guest()
+    }
+
+    /// Whether a TSC is far ahead of the last time, and the next one is in front of it: then a damaged packet has it, and all
+    /// later times would be that one.
+    pub fn is_contradicted(&self, packet: u64, behind: &Reader<'_>) -> bool {
+        let tsc = self.whole(packet);
+        let now = self.now;
+        if self.is_guest() || now == 0 || tsc.saturating_sub(now) < FAR {
+            return false;
+        }
+        let (mut reader, mut ahead) = (behind.clone(), self.clone());
+        for _ in 0..MAX_TO_TSC {
+            match reader.read_behind_pads() {
+                Ok(Some((_, Packet::Tsc(next)))) if !ahead.is_guest() => {
+                    return (now..tsc).contains(&self.whole(next));
+                }
+                Ok(Some((_, Packet::Psb))) => ahead.psb(reader.data(), reader.offset()),
+                Ok(Some((_, packet @ Packet::Pip { .. }))) => drop(ahead.take(&packet)),
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) if reader.resynchronize().is_none() => return false,
+                Err(_) => {}
+            }
+        }
+        false
     }
 
     /// The time that the packet tells.

@@ -4,6 +4,7 @@ use crate::support::{reference_data, Told};
 use pt_capture::{list, open, pieces, Capture, Code, Memory, Options};
 use pt_flow::Flow;
 use pt_image::Image;
+use pt_packet::{writer::write, Packet};
 
 fn captures() -> Vec<(&'static str, Capture)> {
     let Some(data) = reference_data() else { return Vec::new() };
@@ -54,6 +55,22 @@ fn pieces_tell_their_times_and_follow_each_other() {
             assert!(pieces.iter().all(|piece| piece.first_tsc <= piece.last_tsc), "{name}");
         }
     }
+}
+
+#[test]
+fn a_time_that_the_next_one_contradicts_is_no_pieces() {
+    let mut data = Vec::new();
+    for tsc in [1000, 2000, 3000 | 1 << 50, 4000, 5000] {
+        [Packet::Psb, Packet::Tsc(tsc), Packet::Psbend].iter().for_each(|&packet| write(&mut data, packet));
+    }
+    let file = std::env::temp_dir().join(format!("pieces-{}.pt", std::process::id()));
+    std::fs::write(&file, data).unwrap();
+    let capture = open(&file, &Options::default());
+    std::fs::remove_file(&file).unwrap();
+    let capture = capture.unwrap();
+    let told =
+        pieces(&capture.streams[0], &capture.config, 1).into_iter().map(|piece| (piece.first_tsc, piece.last_tsc));
+    assert_eq!(told.collect::<Vec<_>>(), [(1000, 1000), (2000, 2000), (0, 0), (4000, 4000), (5000, 5000)]);
 }
 
 #[test]
