@@ -35,6 +35,11 @@ impl Clock {
         self.known == 0
     }
 
+    /// Whether any time was told in this stream.
+    pub fn is_timed(&self) -> bool {
+        self.to != 0
+    }
+
     /// The last time that is not behind what runs now, TSC ticks; 0 when unknown.
     pub fn from(&self) -> u64 {
         self.from
@@ -96,6 +101,9 @@ impl Clock {
 
     /// No instruction runs between the time known last and `tsc`.
     pub fn skip(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
+        if (self.to, tsc) == (0, 0) {
+            return;
+        }
         self.give_all(pages, sums);
         let _ = self.settle(tsc);
         (self.from, self.known) = (tsc, self.known | known(tsc));

@@ -88,6 +88,15 @@ impl Pages {
         }
     }
 
+    /// The first rows have no times any more.
+    pub fn forget_times(&mut self, rows: usize) {
+        for (page, first) in self.0.iter_mut().zip((0..rows).step_by(ROWS)) {
+            let rows = ROWS.min(rows - first);
+            page.start_tsc[..rows].fill(0);
+            page.end_tsc[..rows].fill(0);
+        }
+    }
+
     pub fn memory(&self) -> usize {
         self.0.len() * size_of::<Page>()
     }

@@ -238,11 +238,12 @@ impl<O: Output> Stack<O> {
     /// stays for another stream.
     pub fn finish(&mut self) -> Vec<FunctionTotals> {
         self.end();
+        let timed = self.clock.is_timed();
         self.clock.finish(&mut self.window.pages, &mut self.functions.sums);
         self.hand_out(true);
         self.deliver();
         self.gathered.clear(0);
-        self.window.reset();
+        self.window.reset(timed);
         self.delivered = 0;
         let totals = self.functions.take(&self.named);
         self.told.clear();

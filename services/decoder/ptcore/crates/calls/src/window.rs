@@ -27,6 +27,8 @@ pub struct Opening {
 pub struct Window {
     pub pages: Pages,
     pub rows: u32,
+    /// Rows that there were at most when calls were handed out.
+    used: usize,
     /// Rows that there is room for, and how far it may be filled without a look at how many calls are open.
     room: u32,
     limit: u32,
@@ -82,7 +84,8 @@ impl Window {
         self.rows as usize - self.old.len()
     }
 
-    /// The next row; there must be room. What is not given is anything until it is known.
+    /// The next row; there must be room. What is not given is anything until it is known; times are 0 up to the first one of the
+    /// stream.
     #[inline(always)]
     pub fn open(&mut self, call: &Opening) -> u32 {
         let row = self.rows;
@@ -240,6 +243,7 @@ impl Window {
         self.old = old;
         self.numbers = numbers;
         self.pages.bring_forward(kept);
+        self.used = self.used.max(rows);
         (self.rows, self.limit) = (kept.len() as u32, 0);
         self.runs.clear();
         self.runs.push((self.rows, next));
@@ -263,13 +267,45 @@ impl Window {
         }
     }
 
-    /// For another stream.
-    pub fn reset(&mut self) {
-        let Window { pages, room, numbers, .. } = std::mem::take(self);
+    /// For another stream. `timed`: rows may have times.
+    pub fn reset(&mut self, timed: bool) {
+        let Window { mut pages, rows, used, room, numbers, .. } = std::mem::take(self);
+        if timed {
+            pages.forget_times(used.max(rows as usize));
+        }
         *self = Window { pages, room, numbers, ..Window::default() };
     }
 
     pub fn memory(&self) -> usize {
         self.pages.memory() + self.numbers.capacity() * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(window: &mut Window, tsc: u64) -> u32 {
+        window.make_room_for(1);
+        let row = window.open(&Opening { function: 0, call_address: 0, target: 0, flags: 0, parent: NOBODY, depth: 0 });
+        window.begin_at(row, tsc);
+        let (page, at) = window.pages.at(row);
+        page.end_tsc[at] = tsc;
+        row
+    }
+
+    fn times(window: &mut Window, row: u32) -> (u64, u64) {
+        let (page, at) = window.pages.at(row);
+        (page.start_tsc[at], page.end_tsc[at])
+    }
+
+    #[test]
+    fn rows_of_another_stream_have_no_times() {
+        let mut window = Window::default();
+        window.begin();
+        let [_, kept, last] = [5, 6, 7].map(|tsc| open(&mut window, tsc));
+        window.hand_out(&[kept], &mut Records::default(), &mut Vec::new(), true);
+        window.reset(true);
+        assert_eq!([0, kept, last].map(|row| times(&mut window, row)), [(0, 0); 3]);
     }
 }

@@ -52,6 +52,12 @@ struct Script {
     tsc: u64,
 }
 
+fn block(start: u64, count: u32, kind: BlockKind, target: u64) -> Block<'static> {
+    let end = start + u64::from(count);
+    let lengths = &[1; 64][..count as usize];
+    Block { id: start as u32, start, last: end - 1, end, instructions: count, kind, epoch: 1, target, lengths }
+}
+
 impl Script {
     /// Begins in the midst of a function.
     fn at(ip: u64) -> Script {
@@ -62,19 +68,8 @@ impl Script {
 
     /// A block of `count` instructions of one byte each; each takes a tick.
     fn block(&mut self, start: u64, count: u32, kind: BlockKind, target: u64) -> &mut Self {
-        let block = Block {
-            id: start as u32,
-            start,
-            last: start + u64::from(count) - 1,
-            end: start + u64::from(count),
-            instructions: count,
-            kind,
-            epoch: 1,
-            target,
-            lengths: &[1; 64][..count as usize],
-        };
         self.tsc += u64::from(count);
-        self.calls.block(&block, self.tsc);
+        self.calls.block(&block(start, count, kind, target), self.tsc);
         self
     }
 
@@ -398,6 +393,20 @@ fn between_two_packets_time_passes_evenly_over_the_instructions() {
     assert_eq!(trace.records.end_tsc, [1006, 130, 160, 1006]);
     let work = trace.functions.iter().find(|function| function.address == WORK).unwrap();
     assert_eq!((work.self_ticks, work.total_ticks), (22, 22));
+}
+
+#[test]
+fn calls_of_a_stream_without_times_have_none_whatever_ran_before() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).ret(WORK, MAIN + 4);
+    let Script { mut calls, .. } = script;
+    assert_eq!(calls.finish().records.end_tsc, [106, 106]);
+    calls.enabled(MAIN, false, 0);
+    calls.block(&block(MAIN, 4, BlockKind::Call, WORK), 0);
+    calls.block(&block(WORK, 2, BlockKind::Return, MAIN + 4), 0);
+    let trace = calls.finish();
+    assert_eq!((&trace.records.start_tsc[..], &trace.records.end_tsc[..]), (&[0, 0][..], &[0, 0][..]));
+    assert!(trace.functions.iter().all(|function| (function.self_ticks, function.total_ticks) == (0, 0)));
 }
 
 #[test]

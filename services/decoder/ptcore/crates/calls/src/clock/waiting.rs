@@ -121,9 +121,12 @@ impl Waiting {
         if !self.inner.is_empty() {
             self.take_inner();
         }
+        // Up to the first time that was told rows have none already.
+        let all = &self.over[..self.ended];
+        let over = if all.last().is_some_and(|(stretch, _)| stretch.to != 0) { all } else { &[] };
+        let (mut first, mut last) = (if over.is_empty() { self.settled } else { 0 }, self.last);
         (self.past, self.settled) = (0, 0);
-        let (mut first, mut last) = (0, self.last);
-        for (stretch, end) in &self.over[..self.ended] {
+        for (stretch, end) in over {
             last = stretch.give_times(&self.changes[first..*end], last, pages, sums);
             first = *end;
         }
