@@ -86,8 +86,12 @@ pub struct Edges {
     /// have other slots.
     direct: Vec<[u32; 2]>,
     front: Vec<Front>,
-    /// Slots by edge, and whether each is the last one of its edge.
-    order: Vec<(u32, bool)>,
+    /// What is taken, in order, without its counts.
+    ordered: Vec<(Edge, u64)>,
+    /// By place there: the slot that it is counted in.
+    order: Vec<u32>,
+    /// Further slots of edges, each with the one that is in `order`.
+    further: Vec<(u32, u32)>,
 }
 
 impl Default for Edges {
@@ -98,7 +102,9 @@ impl Default for Edges {
             slots: HashMap::default(),
             direct: Vec::with_capacity(FEWEST_BLOCKS),
             front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
+            ordered: Vec::new(),
             order: Vec::new(),
+            further: Vec::new(),
         }
     }
 }
@@ -197,6 +203,22 @@ impl Edges {
         self.slot_by_target(Edge { from, to, kind: EdgeKind::Return })
     }
 
+    /// All of the slots were counted so many times more.
+    #[inline(always)]
+    pub fn add_all(&mut self, slots: &[u32], count: u64) {
+        let counts = &mut self.counts[..];
+        let mut add = |slot: u32| counts[slot as usize] = counts[slot as usize].wrapping_add(count);
+        // A check of the list's end for four of them takes half of the instructions.
+        let (some, rest) = slots.split_at(slots.len() & !3);
+        for &[one, other, third, fourth] in some.chunks_exact(4).filter_map(|some| some.first_chunk()) {
+            add(one);
+            add(other);
+            add(third);
+            add(fourth);
+        }
+        rest.iter().for_each(|&slot| add(slot));
+    }
+
     #[inline(always)]
     pub fn add(&mut self, slot: u32, count: u64) {
         // What was counted too much is taken away by what is too large for a count.
@@ -229,19 +251,22 @@ impl Edges {
 
     /// All edges with their counts, in order; counts begin anew.
     pub fn take(&mut self) -> Vec<(Edge, u64)> {
-        if self.order.len() != self.edges.len() {
+        if self.order.len() + self.further.len() != self.edges.len() {
             self.put_in_order();
         }
-        let mut taken = Vec::with_capacity(self.order.len());
-        let mut sum = 0u64;
-        for &(slot, is_last) in &self.order {
-            sum = sum.wrapping_add(std::mem::take(&mut self.counts[slot as usize]));
-            if is_last {
-                if sum != 0 {
-                    taken.push((self.edges[slot as usize], sum));
-                }
-                sum = 0;
-            }
+        for &(further, slot) in &self.further {
+            let count = std::mem::take(&mut self.counts[further as usize]);
+            let sum = &mut self.counts[slot as usize];
+            *sum = sum.wrapping_add(count);
+        }
+        let (mut taken, mut all) = (self.ordered.clone(), true);
+        let counts = &mut self.counts[..];
+        for ((_, count), &slot) in taken.iter_mut().zip(&self.order) {
+            *count = std::mem::take(&mut counts[slot as usize]);
+            all &= *count != 0;
+        }
+        if !all {
+            taken.retain(|&(_, count)| count != 0);
         }
         taken
     }
@@ -251,23 +276,36 @@ impl Edges {
         let edges = &self.edges;
         let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
         order.sort_unstable_by_key(|&(from, _)| from);
-        self.order.clear();
-        self.order.reserve(order.len());
+        let (ordered, slots) = (&mut self.ordered, &mut self.order);
+        ordered.clear();
+        slots.clear();
+        self.further.clear();
+        ordered.reserve(order.len());
+        slots.reserve(order.len());
         for same in order.chunk_by_mut(|one, other| one.0 == other.0) {
             if same.len() > 1 {
                 same.sort_unstable_by_key(|&(_, slot)| edges[slot as usize]);
             }
-            let edge = |&(_, slot): &(u64, u32)| edges[slot as usize];
-            let is_last = |at: usize| same.get(at + 1).is_none_or(|next| edge(next) != edge(&same[at]));
-            self.order.extend(same.iter().enumerate().map(|(at, &(_, slot))| (slot, is_last(at))));
+            for &(_, slot) in &*same {
+                let edge = edges[slot as usize];
+                match (ordered.last(), slots.last()) {
+                    (Some(&(last, _)), Some(&first)) if last == edge => self.further.push((slot, first)),
+                    _ => {
+                        ordered.push((edge, 0));
+                        slots.push(slot);
+                    }
+                }
+            }
         }
     }
 
     pub fn memory(&self) -> usize {
-        self.edges.capacity() * (size_of::<Edge>() + 8 + 8)
+        self.edges.capacity() * (size_of::<Edge>() + 8)
             + self.slots.capacity() * size_of::<(Edge, u64)>()
             + self.direct.capacity() * 8
             + self.front.capacity() * size_of::<Front>()
+            + self.ordered.capacity() * (size_of::<(Edge, u64)>() + 4)
+            + self.further.capacity() * 8
     }
 }
 
@@ -292,6 +330,18 @@ mod tests {
         edges.count(&block(2, BlockKind::CondTaken, 0x2000));
         assert_eq!(edges.take(), [(edge(0x2000), 3)]);
         assert_eq!(edges.take(), []);
+    }
+
+    #[test]
+    fn all_slots_of_a_list_are_counted_however_long_it_is() {
+        for length in 0..10 {
+            let mut edges = Edges::default();
+            let slots: Vec<_> = (0..length).map(|to| edges.look_up(edge(to))).collect();
+            edges.add_all(&slots, 3);
+            edges.add_all(&slots[..slots.len() / 2], 2);
+            let counts = (0..length).map(|to| (edge(to), if to < length / 2 { 5 } else { 3 }));
+            assert_eq!(edges.take(), counts.collect::<Vec<_>>());
+        }
     }
 
     #[test]

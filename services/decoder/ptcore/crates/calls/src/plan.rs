@@ -220,13 +220,14 @@ impl Plans {
 
     /// Counts of the plans become counts of their edges.
     pub fn gather(&mut self, edges: &mut Edges) {
-        for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran).filter(|(plan, _)| plan.count != 0) {
-            ran.count = ran.count.wrapping_add(plan.count);
-            let first = ran.first_edge as usize;
-            for &slot in &self.edges[first..first + ran.edges as usize] {
-                edges.add(slot, plan.count);
+        for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran) {
+            let count = std::mem::take(&mut plan.count);
+            if count == 0 {
+                continue;
             }
-            plan.count = 0;
+            ran.count = ran.count.wrapping_add(count);
+            let first = ran.first_edge as usize;
+            edges.add_all(&self.edges[first..first + ran.edges as usize], count);
         }
     }
 
