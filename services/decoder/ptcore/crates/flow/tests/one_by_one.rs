@@ -4,7 +4,7 @@ use crate::flow::{full, psb_plus, stream};
 use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::{griffin, timed, Sections};
 use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Path, Sink, Statistics};
-use pt_packet::{writer, Packet};
+use pt_packet::{writer, Compression, Ip, Packet};
 
 /// All that is told and when, by a sink that looks at times or one that does not.
 #[derive(Default)]
@@ -74,6 +74,29 @@ fn a_path_is_found_when_it_is_asked_for_a_third_time() {
     assert_eq!([told(), told(), told(), told()], [(6, 0), (6, 0), (0, 1), (0, 1)]);
 }
 
+#[test]
+fn a_system_call_and_what_leads_to_it_is_taken_up_with_the_branches_around_it() {
+    // 0: je 2; 2: jmp 4; 4: syscall; 6: jmp 0
+    let memory = Sections([(CODE, vec![0x74, 0, 0xeb, 0, 0x0f, 0x05, 0xeb, 0xf8])].into());
+    let mut packets = psb_plus(Some(CODE));
+    for _ in 0..100 {
+        let pgd = Packet::TipPgd(Ip::SUPPRESSED);
+        packets.extend([Packet::Tnt { bits: 1, count: 1 }, pgd, Packet::Pad, Packet::TipPge(full(CODE + 6))]);
+    }
+    packets.extend([Packet::Pad; 16]);
+    let mut flow = Flow::new(&memory);
+    let mut told = || {
+        let mut ways = Ways::default();
+        flow.decode(&stream(&packets), &Config::default(), &[], &mut ways);
+        (ways.blocks, ways.paths)
+    };
+    // Paths to a system call and away from it again; the blocks that end with one, and the last jump.
+    for _ in 0..3 {
+        told();
+    }
+    assert_eq!(told(), (101, 200));
+}
+
 /// A stream and what it is decoded with.
 struct Case<'c, M> {
     memory: &'c M,
@@ -125,6 +148,47 @@ fn packets_in_any_order_are_told_alike() {
         let config = random.config();
         Case { memory: &memory, stream: &stream, config }.compare(&format!("stream {number}"));
     }
+}
+
+#[test]
+fn system_calls_of_any_kind_are_told_alike() {
+    // 00: je 0a; 02: call 10; 07: jmp 00; 0a: mov cr3, rax; 0d: syscall; 0f: ret; 10: nop; 11: syscall; 13: ret
+    let program =
+        [0x74, 8, 0xe8, 9, 0, 0, 0, 0xeb, 0xf7, 0x90, 0x0f, 0x22, 0xd8, 0x0f, 0x05, 0xc3, 0x90, 0x0f, 5, 0xc3];
+    let memory = Sections([(CODE, program.to_vec())].into());
+    let mut random = Random(0xca11);
+    let mut compared = 0;
+    for number in 0..1000 {
+        let mut packets = Vec::new();
+        while packets.len() < 300 {
+            if random.below(40) == 0 || packets.is_empty() {
+                packets.extend(psb_plus(Some(CODE)));
+            }
+            // Most are as the program goes on.
+            if random.below(8) != 0 {
+                packets.push(Packet::Tnt { bits: random.below(8) as u64 / 7, count: 1 });
+            }
+            let target = random.below(program.len()) as u64;
+            packets.push(Packet::TipPgd(if random.below(16) == 0 { full(CODE + target) } else { Ip::SUPPRESSED }));
+            packets.extend(vec![Packet::Pad; random.below(3)]);
+            if random.below(16) == 0 {
+                packets.push(random.packet());
+            }
+            let behind = if random.below(8) == 0 { target } else { 0x13 };
+            packets.push(Packet::TipPge(match random.below(3) {
+                0 => Ip { compression: Compression::Update16, payload: (CODE + behind) & 0xffff },
+                1 => Ip { compression: Compression::SignExtend48, payload: CODE + behind },
+                _ => full(CODE + behind),
+            }));
+            if behind == 0x13 && random.below(8) != 0 {
+                packets.push(Packet::Tnt { bits: 1, count: 1 });
+            }
+        }
+        let config = random.config();
+        let config = Config { errata: Errata { skl014: random.below(4) == 0, ..config.errata }, ..config };
+        compared += Case { memory: &memory, stream: &stream(&packets), config }.compare(&format!("stream {number}"));
+    }
+    assert!(compared > 100_000, "{compared}");
 }
 
 /// Which targets were come to not long ago is known by the low bits of their addresses, and may change in the middle of what

@@ -3,6 +3,7 @@
 mod following;
 mod leads;
 mod rare;
+mod system_calls;
 
 use super::Walk;
 use crate::code_block::{Exit, Way, SCRATCH};
@@ -165,7 +166,11 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
             }
             match halt {
                 Halt::Enough => {}
-                Halt::Packet => return Ok(()),
+                Halt::Packet => {
+                    if !self.pass_system_call(taken, sums) {
+                        return Ok(());
+                    }
+                }
                 Halt::Time(packet, size) => {
                     let at = taken.at;
                     taken.at += size;
