@@ -142,8 +142,7 @@ impl Leads {
                 while joined && bits >> (WINDOW - SHORT + 1) == 0 && rest.len() >= ROOM {
                     let first = rest[0];
                     if is_tnt(first) {
-                        let more = first.ilog2() - 1;
-                        bits = bits << more | u32::from(first >> 1) & ((1 << more) - 1);
+                        bits = append(bits, first);
                         rest = &rest[1..];
                     } else if let Some(size) = (!S::TIMED).then(|| passed_over(rest)).flatten() {
                         rest = &rest[size..];
@@ -198,6 +197,13 @@ impl Leads {
         *taken = Taken { at: data.len() - rest.len(), packets, used_at, pace, last_ip, ..*taken };
         halt
     }
+}
+
+/// The branches, and those of a short TNT behind them: the bit above the first ones makes place for the others.
+#[inline(always)]
+fn append(bits: u32, tnt: u8) -> u32 {
+    let tnt = u32::from(tnt) | 1;
+    (((bits - 1) << tnt.ilog2()) + tnt) >> 1
 }
 
 /// Whether that is a short TNT: neither odd nor a PAD nor the first byte of two.
