@@ -39,6 +39,10 @@ impl<S: Sink> Place<'_, S> {
             let Some(&Timed { mut lead, time }) = ahead.next() else { break None };
             while lead != Lead::NONE {
                 let Some(left) = self.step(table, &mut course, lead, time) else { break 'leads Some(lead) };
+                // As most paths do it.
+                if left == 0 {
+                    break;
+                }
                 lead = lead.behind(left);
             }
             if course.paths > Sums::MOST {
