@@ -58,6 +58,15 @@ impl Sink for Ways {
     fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
 }
 
+impl Ways {
+    /// How many blocks a pass tells by themselves, and how many paths.
+    fn told(flow: &mut Flow<&Sections>, packets: &[Packet]) -> (usize, usize) {
+        let mut ways = Ways::default();
+        flow.decode(&stream(packets), &Config::default(), &[], &mut ways);
+        (ways.blocks, ways.paths)
+    }
+}
+
 #[test]
 fn a_path_is_found_when_it_is_asked_for_a_third_time() {
     // je to itself.
@@ -66,11 +75,7 @@ fn a_path_is_found_when_it_is_asked_for_a_third_time() {
     packets.push(Packet::Tnt { bits: 0b11_1111, count: 6 });
     packets.extend([Packet::Pad; 16]);
     let mut flow = Flow::new(&memory);
-    let mut told = || {
-        let mut ways = Ways::default();
-        flow.decode(&stream(&packets), &Config::default(), &[], &mut ways);
-        (ways.blocks, ways.paths)
-    };
+    let mut told = || Ways::told(&mut flow, &packets);
     assert_eq!([told(), told(), told(), told()], [(6, 0), (6, 0), (0, 1), (0, 1)]);
 }
 
@@ -85,11 +90,7 @@ fn a_system_call_and_what_leads_to_it_is_taken_up_with_the_branches_around_it() 
     }
     packets.extend([Packet::Pad; 16]);
     let mut flow = Flow::new(&memory);
-    let mut told = || {
-        let mut ways = Ways::default();
-        flow.decode(&stream(&packets), &Config::default(), &[], &mut ways);
-        (ways.blocks, ways.paths)
-    };
+    let mut told = || Ways::told(&mut flow, &packets);
     // Paths to a system call and away from it again; the blocks that end with one, and the last jump.
     for _ in 0..3 {
         told();
