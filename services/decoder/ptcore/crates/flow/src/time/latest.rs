@@ -9,7 +9,8 @@ use super::{Anchor, Time};
 use crate::calibration::FASTER;
 use crate::{whole_tsc, Config};
 use memchr::memmem;
-use pt_packet::{Errata, Packet, Reader, PSB};
+use pt_packet::{Packet, Reader, PSB};
+use std::ops::Range;
 
 /// PSBs that are looked at for two with a time.
 const MOST_PSBS: usize = 4;
@@ -18,11 +19,10 @@ const MOST_PSBS: usize = 4;
 /// varies.
 const SLACK: u64 = 1 << 19;
 
-/// Cycles that no CYC of up to two bytes has, and packets that are looked at for the MTC behind it.
+/// Cycles that no CYC of up to two bytes has.
 const MANY: u64 = 1 << 12;
-const MOST_TO_MTC: usize = 1 << 10;
 
-/// What the next PSBs say of the time.
+/// What the next PSBs say of the time, and the next MTC.
 #[derive(Clone, Debug)]
 pub struct Latest {
     config: Config,
@@ -32,11 +32,14 @@ pub struct Latest {
     /// Of a guest's TSC or of the host's, where guests ran.
     non_root: Option<bool>,
     ticks: u64,
+    /// From offsets in the range on, the payload of the next MTC, if no other packet starts or breaks its count before.
+    behind: Range<usize>,
+    mtc: Option<u8>,
 }
 
 impl Latest {
     pub fn new(config: Config) -> Self {
-        Latest { config, from: 1, psb: 0, non_root: None, ticks: u64::MAX }
+        Latest { config, from: 1, psb: 0, non_root: None, ticks: u64::MAX, behind: 0..0, mtc: None }
     }
 
     /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
@@ -48,6 +51,21 @@ impl Latest {
             self.ticks = psbs.filter_map(|psb| self.tsc(data, psb + PSB.len())).take(2).max().unwrap_or(u64::MAX);
         }
         self.ticks
+    }
+
+    /// The payload of the next MTC. Looked for once, however many packets are in front of it.
+    fn mtc(&mut self, data: &[u8], offset: usize) -> Option<u8> {
+        if !self.behind.contains(&offset) {
+            let mut ahead = Reader::with_errata(data, self.config.errata);
+            ahead.seek(offset);
+            let packets = std::iter::from_fn(|| ahead.read_behind_pads().ok().flatten());
+            let next = packets.map(|(_, packet)| packet).find(|packet| {
+                matches!(packet, Packet::Mtc(_) | Packet::Tsc(_) | Packet::Tma { .. } | Packet::Psb | Packet::Ovf)
+            });
+            self.mtc = if let Some(Packet::Mtc(payload)) = next { Some(payload) } else { None };
+            self.behind = offset..ahead.offset();
+        }
+        self.mtc
     }
 
     fn tsc(&self, data: &[u8], behind_psb: usize) -> Option<u64> {
@@ -85,7 +103,7 @@ impl Time {
     #[inline(never)]
     fn is_too_late(&self, ticks: u64, packet: &Packet, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
         let ticks = match *packet {
-            Packet::Cyc(cycles) if self.outruns_mtcs(cycles, data, offset, latest.config.errata) => return true,
+            Packet::Cyc(cycles) if self.outruns_mtcs(cycles, data, offset, latest) => return true,
             Packet::Cyc(cycles) => match self.cycles_lead_far(cycles) {
                 Some(ticks) => ticks,
                 None => return false,
@@ -128,7 +146,7 @@ impl Time {
 
     /// Whether they lead far beyond the next MTC. Behind an overflow or a TSC some may be missing.
     #[cold]
-    fn outruns_mtcs(&self, cycles: u64, data: &[u8], offset: usize, errata: Errata) -> bool {
+    fn outruns_mtcs(&self, cycles: u64, data: &[u8], offset: usize, latest: &mut Latest) -> bool {
         let known = self.period.zip(self.calibration.rate()).filter(|_| self.anchor == Anchor::Count);
         let Some((period, rate)) = known.filter(|_| self.calibration.has_mtc()) else { return false };
         let over =
@@ -138,13 +156,7 @@ impl Time {
         if ticks <= far {
             return false;
         }
-        let mut ahead = Reader::with_errata(data, errata);
-        ahead.seek(offset);
-        let packets = std::iter::from_fn(|| ahead.read_behind_pads().ok().flatten()).take(MOST_TO_MTC);
-        let next = packets.map(|(_, packet)| packet).find(|packet| {
-            matches!(packet, Packet::Mtc(_) | Packet::Tsc(_) | Packet::Tma { .. } | Packet::Psb | Packet::Ovf)
-        });
-        let Some(Packet::Mtc(payload)) = next else { return false };
+        let Some(payload) = latest.mtc(data, offset) else { return false };
         let counts = self.crystal.since(self.crystal.at_mtc(payload), self.count);
         self.crystal.in_tsc(counts, 0).is_some_and(|(until, _)| ticks > until.saturating_add(far))
     }
