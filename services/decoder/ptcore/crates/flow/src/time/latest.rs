@@ -26,31 +26,40 @@ const MANY: u64 = 1 << 12;
 #[derive(Clone, Debug)]
 pub struct Latest {
     config: Config,
-    /// Known for these offsets, of which the last one is that of the next PSB.
-    from: usize,
-    psb: usize,
-    /// Of a guest's TSC or of the host's, where guests ran.
-    non_root: Option<bool>,
-    ticks: u64,
+    /// Of all PSBs, of those where the host runs, and of those where a guest does.
+    ahead: [Ahead; 3],
     /// From offsets in the range on, the payload of the next MTC, if no other packet starts or breaks its count before.
     behind: Range<usize>,
     mtc: Option<u8>,
 }
 
+/// What the next PSBs say; known for these offsets, of which the last one is that of the next PSB.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    from: usize,
+    psb: usize,
+    ticks: u64,
+}
+
 impl Latest {
     pub fn new(config: Config) -> Self {
-        Latest { config, from: 1, psb: 0, non_root: None, ticks: u64::MAX, behind: 0..0, mtc: None }
+        Latest { config, ahead: [Ahead { from: 1, psb: 0, ticks: u64::MAX }; 3], behind: 0..0, mtc: None }
     }
 
     /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
     /// the only one. With `non_root` only those where a guest runs count, or only those where the host does.
     fn at(&mut self, data: &[u8], offset: usize, non_root: Option<bool>) -> u64 {
-        if !(self.from..=self.psb).contains(&offset) || self.non_root != non_root {
-            let mut psbs = memmem::find_iter(&data[offset..], &PSB).take(MOST_PSBS).map(|psb| offset + psb).peekable();
-            (self.from, self.psb, self.non_root) = (offset, psbs.peek().copied().unwrap_or(usize::MAX), non_root);
-            self.ticks = psbs.filter_map(|psb| self.tsc(data, psb + PSB.len())).take(2).max().unwrap_or(u64::MAX);
+        let which = non_root.map_or(0, |non_root| 1 + usize::from(non_root));
+        let Ahead { from, psb, ticks } = self.ahead[which];
+        if (from..=psb).contains(&offset) {
+            return ticks;
         }
-        self.ticks
+        let mut psbs = memmem::find_iter(&data[offset..], &PSB).take(MOST_PSBS).map(|psb| offset + psb).peekable();
+        let psb = psbs.peek().copied().unwrap_or(usize::MAX);
+        let told = psbs.filter_map(|psb| self.tsc(data, psb + PSB.len(), non_root));
+        let ticks = told.take(2).max().unwrap_or(u64::MAX);
+        self.ahead[which] = Ahead { from: offset, psb, ticks };
+        ticks
     }
 
     /// The payload of the next MTC. Looked for once, however many packets are in front of it.
@@ -68,17 +77,17 @@ impl Latest {
         self.mtc
     }
 
-    fn tsc(&self, data: &[u8], behind_psb: usize) -> Option<u64> {
+    fn tsc(&self, data: &[u8], behind_psb: usize, whose: Option<bool>) -> Option<u64> {
         let mut told = None;
         for packet in psb_plus(data, behind_psb, self.config.errata) {
             match packet {
                 Packet::Tsc(ticks) => {
                     told = Some(whole_tsc(ticks, self.config.reference_tsc));
-                    if self.non_root.is_none() {
+                    if whose.is_none() {
                         break;
                     }
                 }
-                Packet::Pip { non_root, .. } if self.non_root.is_some_and(|wanted| wanted != non_root) => return None,
+                Packet::Pip { non_root, .. } if whose.is_some_and(|wanted| wanted != non_root) => return None,
                 _ => {}
             }
         }
