@@ -122,7 +122,7 @@ impl Ticks {
     }
 
     /// The TSCs that packets have are a guest's.
-    pub fn is_guest(&self) -> bool {
+    fn is_guest(&self) -> bool {
         self.world.is_guest()
     }
 

@@ -17,7 +17,7 @@ use crate::time::Pace;
 use crate::{BlockKind, CodeMemory, Path, Sink};
 use following::Place;
 use leads::{Halt, Leads, Timed};
-use pt_packet::{Ip, OVF};
+use pt_packet::{Compression, Ip, OVF};
 
 /// What the paths that ran hold.
 #[derive(Default)]
@@ -64,6 +64,16 @@ const NOWHERE: usize = usize::MAX;
 
 /// Bytes of the IP by its compression; 0 where there is none.
 const IP_SIZES: [u8; 8] = [0, 2, 4, 6, 6, 0, 8, 0];
+
+/// The IP of the packet in front, behind the last one, and how many bytes the packet has. `None` when its IP says nothing.
+#[inline(always)]
+fn ip_of(data: &[u8], last_ip: u64) -> Option<(u64, usize)> {
+    let (&first, payload) = (data.first()?, data.get(1..9)?);
+    let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
+    let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX.checked_shr(64 - 8 * size as u32)?;
+    let ip = Ip { compression: Compression::of(first >> 5)?, payload }.resolve(last_ip)?;
+    Some((ip, 1 + size))
+}
 
 impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     /// Goes on as long as packets are branches, targets and cycles, and the code they lead through is plain. Whatever is
@@ -296,14 +306,11 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
     fn target(&mut self, taken: &mut Taken) -> Option<u64> {
         let events = &mut self.events;
         let data = events.reader.data().get(taken.at..)?;
-        let (&first, payload) = (data.first()?, data.get(1..9)?);
-        let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
-        let payload = u64::from_le_bytes(payload.try_into().ok()?) & u64::MAX.checked_shr(64 - 8 * size as u32)?;
-        let ip = Ip { compression: pt_packet::Compression::of(first >> 5)?, payload }.resolve(taken.last_ip)?;
+        let (ip, size) = ip_of(data, taken.last_ip)?;
         taken.last_ip = ip;
         (events.offset, events.last_offset) = (taken.at, taken.at);
         taken.packets += 1;
-        taken.at += 1 + size;
+        taken.at += size;
         Some(ip)
     }
 

@@ -1,11 +1,10 @@
 //! System calls: they disable tracing, and what is traced next is where it is enabled again.
 
-use super::{Sums, Taken, Walk, IP_SIZES};
+use super::{ip_of, Sums, Taken, Walk};
 use crate::code_block::{CodeBlock, Exit, Mark, Way, SCRATCH};
 use crate::lead::Lead;
 use crate::path::told;
 use crate::{BlockKind, CodeMemory, DisableKind, Sink};
-use pt_packet::{Compression, Ip};
 
 /// A TIP.PGD without address.
 const DISABLED: u8 = 0x01;
@@ -23,14 +22,11 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let data = self.hot_data();
         let Some(&[DISABLED, ref behind @ ..]) = data.get(taken.at..) else { return false };
         let pads = behind.iter().take_while(|&&byte| byte == 0).count();
-        let Some((first, payload)) = behind[pads..].first_chunk::<9>().and_then(|ahead| ahead.split_first()) else {
+        let ahead = &behind[pads..];
+        if ahead.first().is_none_or(|first| first & 0x1f != ENABLED) {
             return false;
-        };
-        let (Some(compression), ENABLED) = (Compression::of(first >> 5), first & 0x1f) else { return false };
-        let size = usize::from(IP_SIZES[usize::from(first >> 5)]);
-        let payload = u64::from_le_bytes(*payload.first_chunk().expect("eight bytes"));
-        let payload = payload & u64::MAX.checked_shr(64 - 8 * size as u32).unwrap_or(0);
-        let Some(ip) = (Ip { compression, payload }).resolve(taken.last_ip) else { return false };
+        }
+        let Some((ip, size)) = ip_of(ahead, taken.last_ip) else { return false };
         let (Some(next), Some(call)) = (self.code.find_again(self.view, ip), self.system_call_ahead()) else {
             return false;
         };
@@ -52,7 +48,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.at = next;
         let enabled_at = taken.at + 1 + pads;
         (self.stopped_at, self.events.offset, self.events.last_offset) = (None, enabled_at, enabled_at);
-        (taken.at, taken.used_at, taken.last_ip) = (enabled_at + 1 + size, enabled_at, ip);
+        (taken.at, taken.used_at, taken.last_ip) = (enabled_at + size, enabled_at, ip);
         taken.packets += 2 + pads as u64;
         true
     }
