@@ -4,9 +4,14 @@ use crate::parts::Workers;
 use crate::Config;
 use memchr::memmem;
 use pt_packet::{find_psb, Packet, Reader, OVF, PSB};
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::thread;
 
 /// Further than that PSBs are not looked for in front of what may be an OVF.
 const REACH: usize = 1 << 16;
+/// A thread is begun to look for OVFs in no fewer bytes.
+const WORTH_A_THREAD: usize = 1 << 20;
 
 /// Where parts of a stream begin, and where the processor lost packets.
 pub struct Places {
@@ -17,7 +22,7 @@ pub struct Places {
 impl Places {
     /// Parts that can be put together (see [`places_to_join`]), and that are short where the processor lost packets.
     pub fn around_overflows(data: &[u8], config: &Config, workers: Workers) -> Places {
-        let overflows = overflows(data, config);
+        let overflows = overflows(data, config, workers.threads.min(data.len() / WORTH_A_THREAD));
         let from = places(data, workers, &overflows, |psb| says_all(data, config, psb));
         Places { from, overflows }
     }
@@ -64,12 +69,30 @@ pub fn places(data: &[u8], workers: Workers, apart: &[usize], fit: impl Fn(usize
     }
 }
 
-/// The first OVF packet behind each PSB that has one.
-fn overflows(data: &[u8], config: &Config) -> Vec<usize> {
+/// The first OVF packet behind each PSB that has one. All else waits for them, so several threads look for them.
+fn overflows(data: &[u8], config: &Config, threads: usize) -> Vec<usize> {
+    let begins = (1..threads).filter_map(|part| find_psb(data, data.len() / threads * part));
+    let mut begins: Vec<_> = [0].into_iter().chain(begins).collect();
+    begins.dedup();
+    let mut parts =
+        begins.iter().enumerate().map(|(part, &begin)| begin..begins.get(part + 1).copied().unwrap_or(data.len()));
+    let first = parts.next().unwrap_or_default();
+    thread::scope(|scope| {
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || overflows_of(data, config, part))).collect();
+        let mut overflows = overflows_of(data, config, first);
+        overflows
+            .extend(others.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        overflows
+    })
+}
+
+/// Those of a part that begins with a PSB.
+fn overflows_of(data: &[u8], config: &Config, part: Range<usize>) -> Vec<usize> {
     let mut overflows = Vec::new();
     let mut reader = Reader::with_errata(data, config.errata);
+    reader.seek(part.start);
     let mut reads = false;
-    for at in memmem::find_iter(data, &OVF) {
+    for at in memmem::find_iter(&data[part.clone()], &OVF).map(|at| part.start + at) {
         // What was read already has no PSB that matters.
         let from = reader.offset().max(at.saturating_sub(REACH)).min(at);
         if let Some(psb) = memmem::rfind(&data[from..at], &PSB) {
@@ -147,16 +170,30 @@ mod tests {
         let ovf = u64::from(u16::from_le_bytes(OVF)) << 8;
         let target = Packet::Tip(Ip { compression: Compression::Full, payload: ovf });
         let (data, _) = stream(&[&[target], &[target, Packet::Ovf], &[target]]);
-        let overflows = overflows(&data, &Config::default());
+        let overflows = overflows(&data, &Config::default(), 1);
         assert_eq!(memmem::find_iter(&data, &OVF).count(), 4);
         assert_eq!(overflows.len(), 1);
         assert_eq!(memmem::find_iter(&data, &OVF).nth(2), Some(overflows[0]));
     }
 
     #[test]
+    fn several_threads_find_what_one_finds() {
+        let mut between = [&[Packet::Cyc(1); 20][..]; 100];
+        [0, 32, 33, 34, 49, 50, 66, 99]
+            .iter()
+            .for_each(|&at| between[at] = &[Packet::Cyc(1), Packet::Ovf, Packet::Cyc(1)]);
+        let (data, _) = stream(&between);
+        let by_one = overflows(&data, &Config::default(), 1);
+        assert_eq!(by_one.len(), 8);
+        for threads in [2, 3, 7, data.len()] {
+            assert_eq!(overflows(&data, &Config::default(), threads), by_one, "{threads} threads");
+        }
+    }
+
+    #[test]
     fn nothing_but_overflows_is_looked_at_once() {
         let (mut data, _) = stream(&[&[Packet::Ovf]]);
         data.extend(OVF.repeat(1 << 20));
-        assert_eq!(overflows(&data, &Config::default()).len(), 1);
+        assert_eq!(overflows(&data, &Config::default(), 1).len(), 1);
     }
 }
