@@ -40,8 +40,7 @@ impl Blocks {
             Some(known) if known.instructions == block.instructions => known.count = known.count.wrapping_add(1),
             _ => {
                 let Block { id, start, instructions, epoch, kind, .. } = *block;
-                let counted = BlockCount { id, start, instructions, epoch, count: 1 };
-                self.count_other(counted, id != u32::MAX && kind != BlockKind::Interrupted);
+                self.count_other(id, start, instructions, epoch, id != u32::MAX && kind != BlockKind::Interrupted);
             }
         }
     }
@@ -71,12 +70,13 @@ impl Blocks {
         }
     }
 
+    /// One by one: what is written in parts and read as a whole right away waits until all of it is.
     #[cold]
     #[inline(never)]
-    fn count_other(&mut self, counted: BlockCount, is_whole: bool) {
-        let index = counted.id as usize;
-        if is_whole && self.whole.get(index).is_none_or(|known| known.instructions < counted.instructions) {
-            let before = std::mem::replace(grow(&mut self.whole, counted.id, UNKNOWN), counted);
+    fn count_other(&mut self, id: u32, start: u64, instructions: u32, epoch: u32, is_whole: bool) {
+        let counted = BlockCount { id, start, instructions, epoch, count: 1 };
+        if is_whole && self.whole.get(id as usize).is_none_or(|known| known.instructions < instructions) {
+            let before = std::mem::replace(grow(&mut self.whole, id, UNKNOWN), counted);
             if before.count != 0 {
                 self.add_other(before);
             }

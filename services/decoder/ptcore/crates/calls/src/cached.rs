@@ -41,8 +41,12 @@ impl CachedBlocks {
         self.list.get_mut(id as usize).map(|cached| &mut cached.known).filter(|known| known.function != u32::MAX)
     }
 
-    pub fn know(&mut self, id: u32, known: Known) {
-        grow(&mut self.list, id, UNKNOWN).known = known;
+    #[inline(always)]
+    pub fn know(&mut self, id: u32, Known { function, called, entry, stub }: Known) {
+        let known = &mut grow(&mut self.list, id, UNKNOWN).known;
+        // One by one: to be moved right behind its being written in parts, it would wait until all of them are.
+        (known.function, known.called) = (function, called);
+        (known.entry, known.stub) = (entry, stub);
     }
 
     pub fn forget(&mut self, id: u32) {

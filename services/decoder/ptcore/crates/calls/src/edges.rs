@@ -5,9 +5,10 @@ use pt_flow::{AddressHasher, Block, BlockKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Kinds of branches.
+/// Kinds of branches. As wide as an address: to move an edge with padding in it, right behind its being written, waits until all of
+/// it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
+#[repr(u64)]
 pub enum EdgeKind {
     CondTaken = 0,
     CondNotTaken = 1,
@@ -152,13 +153,13 @@ impl Edges {
     #[cold]
     #[inline(never)]
     fn new_direct(&mut self, id: u32, from: u64, to: u64, kind: BlockKind) -> Option<u32> {
-        let edge = Edge { from, to, kind: EdgeKind::of(kind)? };
+        let kind_of_edge = EdgeKind::of(kind)?;
         if id == u32::MAX {
-            return Some(self.look_up(edge));
+            return Some(self.look_up(Edge { from, to, kind: kind_of_edge }));
         }
         let slot = self.edges.len() as u32;
         grow(&mut self.direct, id, [NONE; 2])[way(kind)] = slot;
-        self.edges.push(edge);
+        self.edges.push(Edge { from, to, kind: kind_of_edge });
         self.counts.push(0);
         Some(slot)
     }

@@ -41,7 +41,6 @@ impl Move {
 pub struct Plan {
     pub known: Known,
     pub start: u64,
-    pub lists: Lists,
     /// Instructions behind the last move.
     pub run: u32,
     /// Of the last block.
@@ -52,36 +51,10 @@ pub struct Plan {
     pub returned: (u64, u32),
 }
 
-/// What a plan consists of.
-#[derive(Default)]
-pub struct Lists {
-    pub moves: Vec<Move>,
-    pub edges: Vec<u32>,
-    pub blocks: Vec<u32>,
-    /// The calls that are open: functions, and where they return to.
-    pub open: Vec<(u32, u64)>,
-}
-
-impl Lists {
-    /// A block runs, and so does its edge when it has one.
-    #[inline(always)]
-    pub fn push(&mut self, block: u32, edge: Option<u32>) {
-        self.blocks.push(block);
-        if let Some(slot) = edge {
-            self.edges.push(slot);
-        }
-    }
-}
-
 impl Plan {
-    /// `lists`: memory to use again.
-    pub fn of(known: Known, first: &Block<'_>, mut lists: Lists) -> Plan {
-        lists.moves.clear();
-        lists.edges.clear();
-        lists.blocks.clear();
-        lists.open.clear();
+    pub fn of(known: Known, first: &Block<'_>) -> Plan {
         let (start, last, end) = (first.start, first.last, first.end);
-        Plan { known, start, lists, run: 0, last, end, arrival: Arrival::Jump, returned: (0, 0) }
+        Plan { known, start, run: 0, last, end, arrival: Arrival::Jump, returned: (0, 0) }
     }
 }
 
@@ -117,12 +90,20 @@ pub struct Plans {
     /// Of which version what was tried last was, by path.
     tried: Vec<u32>,
     pub moves: Vec<Move>,
-    edges: Vec<u32>,
+    pub edges: Vec<u32>,
     /// The blocks of each path.
     blocks: Vec<u32>,
     ran: Vec<Ran>,
-    /// Of the plan that was kept last.
-    pub spare: Lists,
+    /// Calls that are open where a plan is being made: functions, and where they return to.
+    pub open: Vec<(u32, u64)>,
+}
+
+/// Where the lists of a plan begin that is being made. They grow where they are to stay: to be moved right behind their being written,
+/// they would wait until all of them are.
+pub struct Begun {
+    moves: usize,
+    edges: usize,
+    blocks: usize,
 }
 
 /// How often a path ran up to the last gathering and was not counted for its blocks; where those and its edges stand.
@@ -151,7 +132,7 @@ impl Plans {
             edges: Vec::with_capacity(FEWEST_PATHS * 4),
             blocks: Vec::with_capacity(FEWEST_PATHS * 4),
             ran: Vec::with_capacity(FEWEST_PATHS),
-            spare: Lists::default(),
+            open: Vec::new(),
         }
     }
 
@@ -184,38 +165,53 @@ impl Plans {
         self.tried[index] != version
     }
 
-    pub fn keep(&mut self, path: u32, version: u32, plan: Option<Plan>) {
-        let Some(kept) = self.plans.get_mut(path as usize) else { return };
-        kept.fits = if plan.is_some() { version } else { NO_VERSION };
-        self.tried[path as usize] = version;
-        let Some(mut plan) = plan else { return };
+    /// A plan is being made from now on.
+    pub fn begin_plan(&self) -> Begun {
+        Begun { moves: self.moves.len(), edges: self.edges.len(), blocks: self.blocks.len() }
+    }
+
+    /// A block of it runs, and so does its edge when it has one.
+    #[inline(always)]
+    pub fn push(&mut self, block: u32, edge: Option<u32>) {
+        self.blocks.push(block);
+        if let Some(slot) = edge {
+            self.edges.push(slot);
+        }
+    }
+
+    /// The plan that was begun is that of the path, or none was made.
+    pub fn keep(&mut self, path: u32, version: u32, begun: &Begun, plan: Option<&Plan>) {
+        let index = path as usize;
+        self.tried[index] = version;
+        let kept = &mut self.plans[index];
+        let Some(plan) = plan else {
+            kept.fits = NO_VERSION;
+            self.moves.truncate(begun.moves);
+            return self.forget_blocks(begun);
+        };
+        kept.fits = version;
         let Known { function, called, entry, .. } = plan.known;
         (kept.function, kept.is_entry) = (function, entry && called == function);
         (kept.start, kept.last, kept.end, kept.run) = (plan.start, plan.last, plan.end, plan.run);
         (kept.returned_to, kept.returned_by) = plan.returned;
         kept.arrival = plan.arrival;
-        kept.first_move = self.moves.len() as u32;
-        kept.moves = plan.lists.moves.len() as u8;
-        self.moves.append(&mut plan.lists.moves);
-        self.keep_lists(path, &plan.lists);
-        self.spare = plan.lists;
-    }
-
-    fn keep_lists(&mut self, path: u32, lists: &Lists) {
-        let index = path as usize;
+        kept.first_move = begun.moves as u32;
+        kept.moves = (self.moves.len() - begun.moves) as u8;
         if self.ran.len() <= index {
             self.ran.resize(index + 1, Ran::default());
         }
         // Which blocks a path has and where it goes does not depend on functions.
         let ran = &mut self.ran[index];
-        if ran.end == 0 {
-            ran.first = self.blocks.len() as u32;
-            self.blocks.extend(&lists.blocks);
-            ran.end = self.blocks.len() as u32;
-            ran.first_edge = self.edges.len() as u32;
-            self.edges.extend(&lists.edges);
-            ran.edges = lists.edges.len() as u32;
+        if ran.end != 0 {
+            return self.forget_blocks(begun);
         }
+        (ran.first, ran.end) = (begun.blocks as u32, self.blocks.len() as u32);
+        (ran.first_edge, ran.edges) = (begun.edges as u32, (self.edges.len() - begun.edges) as u32);
+    }
+
+    fn forget_blocks(&mut self, begun: &Begun) {
+        self.edges.truncate(begun.edges);
+        self.blocks.truncate(begun.blocks);
     }
 
     /// Counts of the plans become counts of their edges.

@@ -14,7 +14,7 @@ use crate::memory::{CodeMemory, Near};
 use crate::paths::Paths;
 use crate::view::View;
 pub use disassembly::MAX_INSTRUCTIONS;
-use disassembly::{decode, decode_some, mark, MAX_LENGTH};
+use disassembly::{decode, mark, MAX_LENGTH};
 pub use hash::AddressHasher;
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use std::collections::hash_map::{Entry, HashMap};
@@ -145,16 +145,18 @@ impl CodeCache {
             Entry::Vacant(vacant) => vacant,
         };
         let bytes = &slice.bytes[..slice.bytes.len().min(MAX_INSTRUCTIONS * MAX_LENGTH)];
-        let lengths = self.lengths.len() as u32;
-        let kept = decode(bytes, address, view, &mut self.lengths);
-        match kept {
-            Ok(block) => {
-                let number = self.blocks.len() as u32;
-                self.blocks.push(CodeBlock { lengths, id: number, ..block });
-                Ok(*vacant.insert(number))
+        let (lengths, number) = (self.lengths.len() as u32, self.blocks.len() as u32);
+        self.blocks.push(CodeBlock { lengths, id: number, ..unknown(address) });
+        let block = &mut self.blocks[number as usize];
+        match decode(bytes, view, MAX_INSTRUCTIONS, block, &mut self.lengths) {
+            Ok(()) => Ok(*vacant.insert(number)),
+            Err(error) => {
+                self.blocks.pop();
+                match error {
+                    DecoderError::NoMoreBytes => self.straddling(memory, view, address),
+                    _ => Err(Reason::BadInstruction),
+                }
             }
-            Err(DecoderError::NoMoreBytes) => self.straddling(memory, view, address),
-            Err(_) => Err(Reason::BadInstruction),
         }
     }
 
@@ -186,10 +188,11 @@ impl CodeCache {
             bytes.extend(slice.bytes.iter().take(MAX_LENGTH - bytes.len()));
         }
         let mut lengths = Vec::new();
-        match decode_some(&bytes, address, view, 1, &mut lengths) {
-            Ok(block) => {
+        let mut block = unknown(address);
+        match decode(&bytes, view, 1, &mut block, &mut lengths) {
+            Ok(()) => {
                 self.lengths[0] = lengths[0];
-                self.blocks[SCRATCH as usize] = CodeBlock { lengths: 0, ..block };
+                self.blocks[SCRATCH as usize] = block;
                 Ok(SCRATCH)
             }
             Err(DecoderError::NoMoreBytes) if bytes.len() < MAX_LENGTH => Err(Reason::NoCode),

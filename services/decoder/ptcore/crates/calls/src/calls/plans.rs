@@ -58,19 +58,21 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     fn make_plan(&mut self, path: &Path<'_>) -> bool {
-        let plan = self.plan(path);
-        let is_made = plan.is_some();
-        self.plans.keep(path.id, self.stack.functions.version, plan);
-        is_made
+        let begun = self.plans.begin_plan();
+        let mut open = std::mem::take(&mut self.plans.open);
+        open.clear();
+        let plan = self.plan(path, &mut open);
+        self.plans.open = open;
+        self.plans.keep(path.id, self.stack.functions.version, &begun, plan.as_ref());
+        plan.is_some()
     }
 
-    /// What the path does to the stack, when that can be said beforehand.
-    fn plan(&mut self, path: &Path<'_>) -> Option<Plan> {
+    /// What the path does to the stack, when that can be said beforehand. `open`: room for calls.
+    fn plan(&mut self, path: &Path<'_>, open: &mut Vec<(u32, u64)>) -> Option<Plan> {
         let mut steps = path.steps();
         let first = path.blocks().next()?;
-        let mut plan = Plan::of(self.known_wholly(&first)?, &first, std::mem::take(&mut self.plans.spare));
+        let mut plan = Plan::of(self.known_wholly(&first)?, &first);
         let mut arrival = None;
-        let mut open = std::mem::take(&mut plan.lists.open);
         let (mut function, mut returns_to) = (plan.known.function, 0);
         let mut run = 0;
         loop {
@@ -87,7 +89,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     return None;
                 }
                 run += block.instructions;
-                plan.lists.push(block.id, self.edges.slot_on_path(&block));
+                self.plans.push(block.id, self.edges.slot_on_path(&block));
                 continue;
             }
             if !goes_on {
@@ -95,7 +97,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                     None => {}
                     Some(Arrival::Jump) if self.stack.functions.sums[function as usize].role != Role::LongJump => {
                         let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
-                        plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                        self.plans.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                         function = known.function;
                     }
                     Some(Arrival::Call) if known.called != u32::MAX => {
@@ -106,10 +108,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                         (function, returns_to) = (known.called, plan.end);
                         let entered = Entered { function, entry: known.entry };
                         let entry = Entry { returns_to, ..plain(entered, plan.last, block.start) };
-                        plan.lists.moves.push(Move::enter(std::mem::take(&mut run), &entry));
+                        self.plans.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     }
                     Some(Arrival::Return) if returns_to == block.start => {
-                        plan.lists.moves.push(Move::pop(std::mem::take(&mut run)));
+                        self.plans.moves.push(Move::pop(std::mem::take(&mut run)));
                         (function, returns_to) = open.pop()?;
                     }
                     _ => return None,
@@ -118,20 +120,19 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             run += block.instructions;
             (plan.last, plan.end) = (block.last, block.end);
             arrival = Some(Arrival::behind(&block));
-            plan.lists.push(block.id, self.edges.slot_on_path(&block));
+            self.plans.push(block.id, self.edges.slot_on_path(&block));
         }
         if let Some(target) = path.returns_to {
             // It goes elsewhere every time.
-            plan.returned = (target, plan.lists.edges.pop()?);
+            plan.returned = (target, self.plans.edges.pop()?);
         }
         (plan.run, plan.arrival) = (run, arrival?);
-        plan.lists.open = open;
         Some(plan)
     }
 
     /// Plans direct branches as long as they are in the function and were remembered; returns how many instructions run.
     #[inline(always)]
-    fn plan_within(&self, function: u32, path: &Path<'_>, steps: &mut &[Step], plan: &mut Plan) -> u32 {
+    fn plan_within(&mut self, function: u32, path: &Path<'_>, steps: &mut &[Step], plan: &mut Plan) -> u32 {
         let (mut run, mut last) = (0, None);
         while let Some((step, behind)) = steps.split_first() {
             let way = way(step.kind);
@@ -140,7 +141,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 break;
             }
             run += instructions;
-            plan.lists.push(step.block, Some(self.edges.slot_of_direct(step.block, way)));
+            self.plans.push(step.block, Some(self.edges.slot_of_direct(step.block, way)));
             (*steps, last) = (behind, Some((step, behind)));
         }
         if let Some((step, behind)) = last {

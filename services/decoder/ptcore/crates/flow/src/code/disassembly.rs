@@ -1,7 +1,7 @@
 //! Instructions up to the first branch: bytes to blocks.
 
 use super::predecode::predecode;
-use crate::code_block::{unknown, CodeBlock, Exit, Mark};
+use crate::code_block::{CodeBlock, Exit, Mark};
 use crate::view::View;
 use iced_x86::{
     Code, CodeSize, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -13,31 +13,30 @@ pub const MAX_LENGTH: usize = 15;
 const JMPABS: [u8; 3] = [0xd5, 0x00, 0xa1];
 const JMPABS_LENGTH: usize = 11;
 
-pub fn decode(bytes: &[u8], address: u64, view: View, lengths: &mut Vec<u8>) -> Result<CodeBlock, DecoderError> {
-    decode_some(bytes, address, view, MAX_INSTRUCTIONS, lengths)
-}
-
-pub fn decode_some(
+/// Decodes `block`, of which the start is known, where it is to be kept: to be moved right behind its being written in parts, it would
+/// wait until all of them are. Up to `most` instructions; what is in it behind an error means nothing.
+pub fn decode(
     bytes: &[u8],
-    address: u64,
     view: View,
     most: usize,
+    block: &mut CodeBlock,
     lengths: &mut Vec<u8>,
-) -> Result<CodeBlock, DecoderError> {
-    let mut block = CodeBlock { instructions: 0, exit: Exit::Linear, mode: view.execution(), ..unknown(address) };
+) -> Result<(), DecoderError> {
+    let address = block.start;
+    (block.instructions, block.exit, block.mode) = (0, Exit::Linear, view.execution());
     let mut slow = None;
     let is_64 = view.bitness() == 64;
     let mut at = 0;
     while usize::from(block.instructions) < most && block.exit == Exit::Linear {
         if is_64 {
-            at = decode_known(bytes, at, most, &mut block, lengths);
+            at = decode_known(bytes, at, most, block, lengths);
             if usize::from(block.instructions) == most || block.exit != Exit::Linear {
                 break;
             }
         }
         let decoder =
             slow.get_or_insert_with(|| Decoder::with_ip(view.bitness(), bytes, address, DecoderOptions::NONE));
-        let length = match decode_wholly(decoder, at, &mut block) {
+        let length = match decode_wholly(decoder, at, block) {
             Ok(length) => length,
             Err(_) if is_64 && is_jmpabs(&bytes[at..]) => {
                 block.exit = Exit::IndirectJump;
@@ -52,7 +51,7 @@ pub fn decode_some(
         lengths.push(length);
         at += usize::from(length);
     }
-    Ok(block)
+    Ok(())
 }
 
 /// Goes on in the block with instructions that are told by tables; returns behind which byte.
