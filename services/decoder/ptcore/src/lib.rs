@@ -11,6 +11,7 @@ mod column;
 mod counted;
 mod decode;
 mod delivery;
+mod functions;
 mod generated;
 mod image;
 mod listed;
@@ -23,7 +24,6 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<binary::Binary>()?;
-    module.add_class::<blocks::Blocks>()?;
     module.add_class::<calls_file::CallsFile>()?;
     module.add_class::<capture::Capture>()?;
     module.add_class::<capture::Stream>()?;
@@ -35,6 +35,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<decode::Decoded>()?;
     module.add_class::<decode::Decoder>()?;
     module.add_class::<decode::PtConfig>()?;
+    module.add_class::<functions::Functions>()?;
     module.add_class::<generated::Generated>()?;
     module.add_class::<image::Image>()?;
     module.add_class::<listed::Listed>()?;

@@ -108,25 +108,43 @@ class PtConfig:
     ) -> None:
         """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs."""
 
-class Blocks:
-    """The different basic blocks of functions over many streams."""
-
-    def __init__(self) -> None: ...
-    def add(self, places: Buffer, function: Column, address: Column) -> None:
-        """Those of one stream; `places` (`i`): by the stream's numbers of functions the caller's.
-
-        ValueError for a function without a place.
-        """
-
-    def of(self, functions: int) -> tuple[Column, Column]:
-        """Addresses (`Q`) of the blocks of so many functions in order, and where those of each begin (`I`), first."""
-
 class Callers:
     """Callers of a stream that were found when calls below them had been taken already. False when there are none."""
 
     def __bool__(self) -> bool: ...
     def place(self, calls: Buffer, parents: Buffer, depths: Buffer) -> tuple[Column, Column]:
         """The parents (`Q`) and depths (`I`) that calls have in the end, given those that they were handed out with."""
+
+class Functions:
+    """The functions of many streams, each once, with what the streams add up to and the basic blocks that ran.
+
+    A function is a binary, an address and a name; its place is how many were told before it.
+    """
+
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def add(self, columns: Mapping[str, Column | Text]) -> Column:
+        """Functions as `Decoder.decode` hands them out; the place of each (`I`)."""
+
+    def add_totals(
+        self, places: Buffer, sums: Mapping[str, Column | Text], blocks: Mapping[str, Column | Text]
+    ) -> None:
+        """`Decoded.functions` and `Decoded.blocks` of a stream; `places` (`i`): of its functions.
+
+        ValueError for a function without a place.
+        """
+
+    def keys(self, begin: int) -> list[tuple[str, int, str]]:
+        """Binary, address and name of those that have the place `begin` or a later one."""
+
+    def told(self, places: Sequence[int]) -> tuple[list[str], list[str], list[int]]:
+        """Names, files and lines of those at `places`."""
+
+    def columns(self) -> dict[str, Column | Text]:
+        """All in the order of their places: the columns that they were told by (`module`: the binary), the sums.
+
+        `blocks`: addresses of the different blocks of each, in order; `block_begins`: where those of each begin.
+        """
 
 class CallsFile:
     """A Parquet file of calls, in the columns of the table: row group by row group. `level`: zstd's."""

@@ -50,11 +50,11 @@ class CallsPart:
         return self._encoder.waiting
 
     def add(self, calls: Slice, clock: Clock) -> None:
-        """Rows of the next row group; their functions have settled."""
+        """Rows of the next row group."""
         segment = calls.segment
         self._encoder.add(
             calls.calls,
-            calls.functions.buffer(),
+            calls.functions.places,
             (segment.index, segment.pid, segment.tid),
             (segment.first_tsc or clock.tsc0, clock.tsc0, clock.ns0, clock.ns_per_tick),
             calls.timeline.buffers,

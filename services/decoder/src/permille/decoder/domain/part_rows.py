@@ -11,6 +11,7 @@ from permille.decoder.domain.calls_part import CallsPart, Slice
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
+from permille.decoder.domain.ptcore_columns import primitive_array
 from permille.decoder.domain.segment_rows import access_columns, edge_columns, inlined_columns, loss_columns, placed
 from permille.decoder.domain.session_context import SessionContext
 from permille.decoder.domain.table_part import TablePart, WrittenPart
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 # Rows of one row group: bounds the memory of a worker.
 _GROUP_ROWS = 1 << 18
-# Calls are encoded when there are so many, which a batch of a long segment has: its columns are filled again then.
-# Those of small segments wait for others.
-_ENCODED_AT_ONCE = 1 << 15
 
 
 class PartRows:
@@ -42,9 +40,8 @@ class PartRows:
         }
         self._waiting_of_code = 0
         # Of segments whose rows are not written yet.
-        self._slices: list[Slice] = []
         self._branches: list[tuple[Segment, Mapping[str, Any]]] = []
-        self._waiting_calls = self._waiting_edges = 0
+        self._waiting_edges = 0
         # By segment: callers that were found when calls below them were written.
         self._late: dict[int, Callers] = {}
 
@@ -58,10 +55,9 @@ class PartRows:
 
     def add_calls(self, segment: Segment, calls: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Calls of a segment, which name its functions."""
-        self._waiting_calls += len(calls["flags"])
-        self._slices.append(Slice(segment, calls, functions, self._context.timeline(segment)))
-        if self._waiting_calls >= _ENCODED_AT_ONCE:
-            self._encode_calls()
+        self._calls.add(Slice(segment, calls, functions, self._context.timeline(segment)), self._clock)
+        if self._calls.waiting >= _GROUP_ROWS:
+            self._calls.write_group()
 
     def add_losses(self, segment: Segment, losses: Mapping[str, Any]) -> None:
         """What could not be decoded of a segment."""
@@ -79,15 +75,11 @@ class PartRows:
         self._add_of_code("inlined", segment, decoded.inlined(), functions)
         if decoded.callers:
             self._late[segment.index] = decoded.callers
-        if self._functions.waiting >= _GROUP_ROWS:
-            self._functions.settle()
 
     def finish(self) -> list[WrittenPart]:
         """A file for each table that has rows."""
-        self._encode_calls()
         self._write_edges()
         self._write_of_code()
-        self._functions.settle()
         calls = self._calls.rewritten(lambda rows: placed(rows, self._late)) if self._late else self._calls
         parts = (calls, self._edges, self._accesses, self._inlined, self._losses)
         return [part.finish() for part in parts if part.rows]
@@ -95,14 +87,6 @@ class PartRows:
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""
         return self._functions.totals(self._context.build_ids)
-
-    def _encode_calls(self) -> None:
-        self._functions.settle()
-        for part in self._slices:
-            self._calls.add(part, self._clock)
-        if self._calls.waiting >= _GROUP_ROWS:
-            self._calls.write_group()
-        self._slices, self._waiting_calls = [], 0
 
     def _add_of_code(
         self, table: str, segment: Segment, columns: Mapping[str, Any], functions: SegmentFunctions
@@ -116,8 +100,7 @@ class PartRows:
     def _write_of_code(self) -> None:
         if not self._waiting_of_code:
             return
-        self._functions.settle()
-        numbers = self._functions.numbers
+        numbers = primitive_array([self._functions.numbers])
         if self._of_code["accesses"]:
             self._accesses.write(access_columns(self._of_code["accesses"], numbers))
         if self._of_code["inlined"]:

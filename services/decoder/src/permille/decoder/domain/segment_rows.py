@@ -108,7 +108,7 @@ def _functions(rows: Sequence[OfCode], which: pa.Array[Any], numbers: pa.Array[A
 
 def _places(functions: Sequence[SegmentFunctions], rows: pa.Array[Any], which: pa.Array[Any]) -> pa.Array[Any]:
     """Of rows among the functions of their own segments: the places among those of the part."""
-    places = [segment.places for segment in functions]
+    places = [primitive_array([segment.places]) for segment in functions]
     begins = [0, *accumulate(len(listed) for listed in places)]
     return _concatenated(places).take(pc.add(rows.cast(pa.int32()), _of_segment(begins[:-1], which)))
 
