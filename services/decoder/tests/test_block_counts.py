@@ -16,7 +16,9 @@ def counts(*parts: list[dict[str, Any]]) -> dict[int, int]:
     tables = [
         pa.Table.from_pylist([{"module": "/bin/s"} | function for function in part], schema=FUNCTIONS) for part in parts
     ]
-    return {row["function"]: row["blocks"] for row in block_counts(pa.concat_tables(tables)).to_pylist()}
+    told: Any = pa.concat_tables(tables)
+    counted: Any = block_counts(told)
+    return dict(zip(told["function"].to_pylist(), counted.to_pylist(), strict=True))
 
 
 def test_a_block_that_several_parts_saw_counts_once() -> None:

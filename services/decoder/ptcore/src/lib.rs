@@ -43,6 +43,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<listed::ListedChange>()?;
     module.add_class::<listed::Piece>()?;
     module.add_class::<listing::Batches>()?;
+    module.add_function(wrap_pyfunction!(blocks::block_counts, module)?)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(threads::decode_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::divide, module)?)?;

@@ -250,6 +250,15 @@ class Decoder:
         batches and the order in them; `take` is called by one thread at a time, in the order of the stream.
         """
 
+def block_counts(functions: Buffer, addresses: Buffer, heads: Buffer, begins: Buffer, blocks: Buffer) -> Column:
+    """How many different blocks (`Q`) each function has in all rows that tell of it; a row is what one stream told.
+
+    `functions`: number (`i`), `addresses`: begin (`Q`). `heads`: -1 (`i`) of those that know their own end; of the
+    others the number of their binary: there a block belongs to the function of all rows that begins last before it.
+    `blocks`: addresses (`Q`), `begins`: where those of each row begin (`i`), and the end of the last.
+    ValueError for what does not fit.
+    """
+
 def decode(
     data: Buffer, image: Image, config: PtConfig, epochs: Sequence[tuple[int, int]], *, inlined: bool = False
 ) -> Decoded:

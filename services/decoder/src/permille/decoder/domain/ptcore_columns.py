@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
@@ -33,3 +33,15 @@ def text_array(pieces: Sequence[tuple[Any, Any]]) -> pa.Array[Any]:
         for offsets, data in pieces
     ]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def numbers_of(values: pa.Array[Any], kind: Literal["i", "I", "Q"]) -> memoryview:
+    """The numbers of an array without nulls, for ptcore."""
+    data = values.buffers()[1]
+    return memoryview(data or b"").cast("B").cast(kind)[values.offset : values.offset + len(values)]
+
+
+def whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    """A column in one piece."""
+    told: Any = column
+    return cast("pa.Array[Any]", told.chunk(0) if told.num_chunks == 1 else told.combine_chunks())

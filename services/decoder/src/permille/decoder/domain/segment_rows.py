@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Clock, Segment
 from permille.decoder.domain.part_functions import SegmentFunctions
-from permille.decoder.domain.ptcore_columns import primitive_array, text_array
+from permille.decoder.domain.ptcore_columns import numbers_of, primitive_array, text_array
 from permille.ptcore import INSTRUCTION_CLASSES, Callers
 
 # Arrow's kernels are found at run time; their stubs know less than they take.
@@ -44,7 +44,7 @@ def placed(calls: pa.RecordBatch, late: Mapping[int, Callers]) -> Columns:
         rows = calls.slice(begin, end - begin)
         parent, depth = rows["parent"], rows["depth"]
         if callers := late.get(segment):
-            told = callers.place(_numbers(rows["call"]), _numbers(parent), _numbers(depth, "I"))
+            told = callers.place(numbers_of(rows["call"], "Q"), numbers_of(parent, "Q"), numbers_of(depth, "I"))
             parent, depth = (primitive_array([column]) for column in told)
         parents.append(_signed(parent))
         depths.append(depth.cast(pa.int32()))
@@ -154,11 +154,6 @@ def _of_segment(values: Sequence[int], which: pa.Array[Any], kind: pa.DataType |
 def _constant(value: int, kind: pa.DataType, rows: int) -> pa.Array[Any]:
     scalar: Any = pa.scalar(value, kind)
     return cast("pa.Array[Any]", pa.repeat(scalar, rows))
-
-
-def _numbers(values: pa.Array[Any], kind: Literal["Q", "I"] = "Q") -> memoryview:
-    data = values.buffers()[1]
-    return memoryview(data or b"").cast("B").cast(kind)[values.offset : values.offset + len(values)]
 
 
 def _signed(values: pa.Array[Any]) -> pa.Array[Any]:

@@ -13,7 +13,8 @@ from permille.decoder.domain.core_segments import by_switches
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
-from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
+from permille.decoder.domain.part_record import FUNCTIONS, DecodedSegment, LostSegment, PartRecord
+from permille.decoder.domain.ptcore_columns import whole
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile
 from permille.ptcore import Categories
@@ -21,7 +22,7 @@ from permille.ptcore import Categories
 pc: Any = pyarrow.compute
 
 _SUMMED = ("calls", "self_instructions", "total_instructions", "self_ticks", "total_ticks")
-_FIRST = ("name", "module", "build_id", "address", "size", "symbol_status", "file", "line")
+_FIRST = ("name", "module", "build_id", "address", "size", "symbol_status", "file", "line", "block_count")
 
 
 @dataclass
@@ -105,28 +106,27 @@ class SessionMerge:
         yield "sessions", _rows("sessions", [self._session_row()])
 
     def _functions(self) -> pa.Table:
-        tables = [record.functions for record in self._records.values()]
+        """Each once, with the basic blocks of it that ran, `block_count`."""
+        tables = [record.functions for record in self._records.values() if record.functions.num_rows]
         if not tables:
-            return pa.table({})
-        together = pa.concat_tables(tables).group_by("function", use_threads=False)
-        return together.aggregate([(name, "sum") for name in _SUMMED] + [(name, "first") for name in _FIRST])
-
-    def _blocks(self, functions: Any) -> Any:
-        """How many different basic blocks of each of the functions ran."""
-        counts = block_counts(pa.concat_tables(record.functions for record in self._records.values()))
-        return _column(counts["blocks"].take(pc.index_in(functions, value_set=_column(counts["function"]))))
+            return FUNCTIONS.empty_table()
+        told = pa.concat_tables(tables)
+        told = told.append_column("block_count", block_counts(told)).drop_columns("blocks")
+        if len(tables) == 1:
+            # A part tells of a function once.
+            return told
+        together = told.group_by("function", use_threads=False)
+        found = together.aggregate([(name, "sum") for name in _SUMMED] + [(name, "first") for name in _FIRST])
+        return found.rename_columns(["function", *_SUMMED, *_FIRST])
 
     def _function_rows(self) -> pa.RecordBatch:
         found = self._functions()
         if not found.num_rows:
             return _rows("functions", [])
         scale = self.manifest.clock.ns_per_tick
-        columns: dict[str, Any] = {name: _column(found[f"{name}_first"]) for name in _FIRST}
-        columns |= {name: _column(found[f"{name}_sum"]) for name in _SUMMED}
-        columns["function"] = _column(found["function"])
+        columns: dict[str, Any] = {name: whole(found[name]) for name in ("function", *_SUMMED, *_FIRST)}
         columns["address"] = columns["address"].view(pa.int64())
-        columns["size_bytes"] = columns["size"]
-        columns["blocks"] = self._blocks(columns["function"])
+        columns["size_bytes"], columns["blocks"] = columns["size"], columns["block_count"]
         columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
         ticks = "instructions" if self.manifest.timeless else "ticks"
         for name in ("self", "total"):
@@ -271,7 +271,3 @@ def _lost_bytes(segment: Segment, decoded: DecodedSegment | None) -> int:
 
 def _rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMAS[table])
-
-
-def _column(column: pa.ChunkedArray[Any]) -> Any:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
