@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 
 /// The columns in the files; day and session are in their path.
-pub const COLUMNS: [Column; 19] = [
+pub const COLUMNS: [Column<'static>; 19] = [
     ("segment", Kind::Int32),
     ("pid", Kind::Int32),
     ("tid", Kind::Int32),
@@ -171,7 +171,7 @@ impl CallRows {
         let mut chunks =
             vec![segment, pid, tid, call, parent, start, end, depth, core, function, name, file, line, own, total];
         for mask in FLAGS {
-            chunks.push(packer.flags(rows, |out| flags(&self.flags, mask, out))?);
+            chunks.push(packer.plain(rows, |out| flags(&self.flags, mask, out))?);
         }
         let ranges = [&mut self.start, &mut self.end].map(|times| std::mem::replace(&mut times.range, NEVER));
         self.flags.clear();

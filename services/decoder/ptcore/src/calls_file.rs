@@ -129,7 +129,7 @@ impl CallsFile {
     }
 
     fn finish(&mut self) -> Column {
-        Column::u8(self.file.finish())
+        Column::u8(self.file.finish(&[]))
     }
 }
 

@@ -16,6 +16,7 @@ mod generated;
 mod image;
 mod listed;
 mod listing;
+mod rows_file;
 mod shelf;
 mod threads;
 
@@ -43,6 +44,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<listed::ListedChange>()?;
     module.add_class::<listed::Piece>()?;
     module.add_class::<listing::Batches>()?;
+    module.add_class::<rows_file::RowsFile>()?;
     module.add_function(wrap_pyfunction!(blocks::block_counts, module)?)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(threads::decode_threads, module)?)?;

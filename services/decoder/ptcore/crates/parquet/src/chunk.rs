@@ -95,8 +95,8 @@ impl Packer {
         Ok(Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) })
     }
 
-    /// Booleans as `flags` encodes them.
-    pub fn flags(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
+    /// Numbers as their bytes, lowest first; booleans as `flags` encodes them.
+    pub fn plain(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Chunk> {
         Ok(Chunk::of(Encoding::Plain, self.page(rows, encode)?))
     }
 

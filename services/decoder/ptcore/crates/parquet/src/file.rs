@@ -18,7 +18,7 @@ pub enum Kind {
     Text = 6,
 }
 
-pub type Column = (&'static str, Kind);
+pub type Column<'n> = (&'n str, Kind);
 
 struct Group {
     rows: usize,
@@ -27,13 +27,14 @@ struct Group {
 
 /// Knows where everything was put; the bytes go to whoever writes them.
 pub struct File {
-    columns: &'static [Column],
+    columns: Vec<(String, Kind)>,
     groups: Vec<Group>,
     bytes: usize,
 }
 
 impl File {
-    pub fn new(columns: &'static [Column]) -> File {
+    pub fn new(columns: &[Column<'_>]) -> File {
+        let columns = columns.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect();
         File { columns, groups: Vec::new(), bytes: 0 }
     }
 
@@ -51,11 +52,11 @@ impl File {
         out
     }
 
-    /// The last bytes.
-    pub fn finish(&mut self) -> Vec<u8> {
+    /// The last bytes. `told`: keys and values for readers who look for them.
+    pub fn finish(&mut self, told: &[(&str, &str)]) -> Vec<u8> {
         let mut out = self.begin();
         let begin = out.len();
-        self.footer(Struct::begin(&mut out));
+        self.footer(Struct::begin(&mut out), told);
         let length = (out.len() - begin) as u32;
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(MAGIC);
@@ -71,14 +72,14 @@ impl File {
         }
     }
 
-    fn footer(&self, footer: Struct<'_>) {
+    fn footer(&self, footer: Struct<'_>, told: &[(&str, &str)]) {
         // The root of the schema, then its children.
         let elements: Vec<_> = std::iter::once(None).chain(self.columns.iter().map(Some)).collect();
-        footer
+        let footer = footer
             .i32(1, VERSION)
             .structures(2, &elements, |column, element| match column {
                 None => element.text(4, "schema").i32(5, self.columns.len() as i32).end(),
-                Some(&(name, kind)) => {
+                Some(&(ref name, kind)) => {
                     let element = element.i32(1, kind as i32).i32(3, OPTIONAL).text(4, name);
                     if kind == Kind::Text {
                         // The union of logical types has texts as its first.
@@ -94,16 +95,19 @@ impl File {
                 let bytes = group.columns.iter().map(|column| column.bytes).sum();
                 let columns: Vec<_> = self.columns.iter().zip(&group.columns).collect();
                 entry
-                    .structures(1, &columns, |&(&(name, kind), placed), entry| {
+                    .structures(1, &columns, |&(&(ref name, kind), placed), entry| {
                         let entry = entry.i64(2, 0);
                         entry.structure(3, |meta| metadata(meta, name, kind, placed, group.rows)).end();
                     })
                     .i64(2, bytes)
                     .i64(3, group.rows)
                     .end();
-            })
-            .text(6, "permille")
-            .end();
+            });
+        let footer = match told {
+            [] => footer,
+            told => footer.structures(5, told, |&(key, value), entry| entry.text(1, key).text(2, value).end()),
+        };
+        footer.text(6, "permille").end();
     }
 }
 

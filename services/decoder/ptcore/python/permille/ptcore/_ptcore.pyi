@@ -115,6 +115,28 @@ class Callers:
     def place(self, calls: Buffer, parents: Buffer, depths: Buffer) -> tuple[Column, Column]:
         """The parents (`Q`) and depths (`I`) that calls have in the end, given those that they were handed out with."""
 
+class RowsFile:
+    """A Parquet file of any table, row group by row group.
+
+    `columns`: name, type (bool, int32, int64, string) and encoding of each: plain, deltas (of int64), or few, where the
+    same numbers come again; texts are a dictionary in any case. `level`: zstd's.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str, str]], level: int) -> None: ...
+    @property
+    def rows(self) -> int:
+        """Of the row groups that are done."""
+
+    def group(self, rows: int, columns: Sequence[Buffer | tuple[Buffer, Buffer, Buffer | None]]) -> Column:
+        """The bytes of the row group. Numbers are `i` or `q`, booleans `B`, 0 or 1.
+
+        Texts: where each begins (`i`) and the end of the last, UTF-8, and which of them each row has (`i`) where not
+        those in their order. ValueError for what does not fit.
+        """
+
+    def finish(self, told: Mapping[str, str]) -> Column:
+        """The last bytes. `told`: what readers find beside the rows."""
+
 class Functions:
     """The functions of many streams, each once, with what the streams add up to and the basic blocks that ran.
 

@@ -35,7 +35,7 @@ def text_array(pieces: Sequence[tuple[Any, Any]]) -> pa.Array[Any]:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def numbers_of(values: pa.Array[Any], kind: Literal["i", "I", "Q"]) -> memoryview:
+def numbers_of(values: pa.Array[Any], kind: Literal["B", "i", "I", "q", "Q"]) -> memoryview:
     """The numbers of an array without nulls, for ptcore."""
     data = values.buffers()[1]
     return memoryview(data or b"").cast("B").cast(kind)[values.offset : values.offset + len(values)]

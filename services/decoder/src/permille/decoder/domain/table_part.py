@@ -10,21 +10,22 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet as pq
+from permille.decoder.domain.ptcore_columns import numbers_of
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
+from permille.ptcore import RowsFile
 
 pc: Any = pyarrow.compute
 
 # Files up to so many bytes are not worth a file.
 IN_MEMORY = 8 << 20
-# To begin with zstd takes longer for each column than to write so many rows.
-_FEW_ROWS = 1 << 9
 # Lower ones make files a fourth larger and save next to nothing.
 COMPRESSION_LEVEL = 1
-# What grows from row to row is a third as large as differences, and twice as fast to write.
-_DIFFERENCES = {"calls": ("call", "parent", "start_ns", "end_ns")}
-# A dictionary makes these smaller; others, but for texts, larger than zstd alone, in half as long again.
-_REPEATED = {"calls": ("line", "self_instructions", "total_instructions")}
+# Others are plain: a dictionary makes them larger than zstd alone.
+_ENCODINGS = {
+    # What grows from row to row is a third as large as differences.
+    "calls": dict.fromkeys(("call", "parent", "start_ns", "end_ns"), "deltas")
+    | dict.fromkeys(("line", "self_instructions", "total_instructions"), "few")
+}
 
 
 def stored_schema(table: str) -> pa.Schema:
@@ -57,55 +58,54 @@ class TablePart:
     def __init__(self, table: str, folder: Path, footer: dict[str, str] | None = None) -> None:
         self.table = table
         self._footer = footer or {}
-        self.rows = 0
         self._file = scratch_file(folder)
         self._schema = stored_schema(table)
-        self._writer: pq.ParquetWriter | None = None
+        encodings = _ENCODINGS.get(table, {})
+        columns = [(column.name, str(column.type), encodings.get(column.name, "plain")) for column in self._schema]
+        self._encoder = RowsFile(columns, COMPRESSION_LEVEL)
         self._ranges: dict[str, tuple[int, int]] = {}
 
-    def write(self, columns: dict[str, pa.Array[Any]]) -> None:
+    @property
+    def rows(self) -> int:
+        """Written."""
+        return self._encoder.rows
+
+    def write(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         """Rows of all columns of `stored_schema`; text may come as a dictionary."""
-        batch = pa.record_batch([columns[column.name] for column in self._schema], names=self._schema.names)
-        if not batch.num_rows:
-            return
-        if self._writer is None:
-            self._writer = self._open(batch.schema, batch.num_rows)
-        self._writer.write_batch(batch)
-        self.rows += batch.num_rows
-        self._widen(batch)
+        rows = len(columns[self._schema.names[0]])
+        if rows:
+            told = [_encodable(columns[column.name], column.type) for column in self._schema]
+            self._file.write(self._encoder.group(rows, told))
+            self._widen(columns)
 
     def finish(self) -> WrittenPart:
         """The file, to which nothing more can be written."""
-        if self._writer is None:
-            self._writer = self._open(self._schema, 0)
-        if self._footer:
-            self._writer.add_key_value_metadata(self._footer)
-        self._writer.close()
+        self._file.write(self._encoder.finish(self._footer))
         size = self._file.tell()
         self._file.seek(0)
         return WrittenPart(self.table, self.rows, self._file, size, self._ranges)
 
-    def _open(self, schema: pa.Schema, rows: int) -> pq.ParquetWriter:
-        few = rows <= _FEW_ROWS
-        repeated = _REPEATED.get(self.table, ())
-        # Its stubs know only yes and no.
-        with_dictionary: Any = [
-            column.name for column in self._schema if pa.types.is_string(column.type) or column.name in repeated
-        ]
-        return pq.ParquetWriter(
-            self._file,
-            schema,
-            compression="snappy" if few else "zstd",
-            compression_level=None if few else COMPRESSION_LEVEL,
-            write_statistics=False,
-            # Readers take the types from the table; the writer's dictionaries are its own matter.
-            store_schema=False,
-            use_dictionary=with_dictionary,
-            column_encoding=dict.fromkeys(_DIFFERENCES.get(self.table, ()), "DELTA_BINARY_PACKED") or None,
-        )
-
-    def _widen(self, batch: pa.RecordBatch) -> None:
+    def _widen(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         for name in filter(None, STATISTICS[self.table].split(",")):
-            found = pc.min_max(batch[name]).as_py()
+            found = pc.min_max(columns[name]).as_py()
             least, most = self._ranges.get(name, (found["min"], found["max"]))
             self._ranges[name] = (min(least, found["min"]), max(most, found["max"]))
+
+
+def _encodable(column: Any, kind: pa.DataType) -> Any:
+    """As `RowsFile` takes it."""
+    if pa.types.is_dictionary(column.type):
+        return *_texts(column.dictionary), numbers_of(column.indices.cast(pa.int32()), "i")
+    if column.type != kind:
+        raise TypeError(f"a column of {column.type} instead of {kind}")
+    if kind == pa.string():
+        return *_texts(column), None
+    if kind == pa.bool_():
+        return numbers_of(column.cast(pa.uint8()), "B")
+    return numbers_of(column, "q" if kind == pa.int64() else "i")
+
+
+def _texts(column: Any) -> tuple[memoryview, memoryview]:
+    _, offsets, data = column.buffers()
+    begins = memoryview(offsets or bytes(4)).cast("B").cast("i")
+    return begins[column.offset : column.offset + len(column) + 1], memoryview(data or b"").cast("B")
