@@ -225,27 +225,29 @@ class SessionDecoder:
         work.merge.add(await self._run(work, task))
 
     async def _commit(self, work: _Work, decode_id: str) -> None:
-        rows = dict(work.merge.rows())
         # What takes room first: where there is none, nothing has changed yet.
-        others = [table for table in SCHEMAS if table != _LAST]
-        stored = await _each(self._files(work, table, rows.get(table)) for table in others)
-        files = dict(zip(others, stored, strict=True))
-        footer = footer_of({table: [file.name for file in found] for table, found in files.items()})
-        files[_LAST] = await self._files(work, _LAST, rows[_LAST], footer)
+        with room_in(self._folder):
+            # In one go: each way to a thread and back takes as long as to write such a file.
+            written = await asyncio.to_thread(self._written, work)
+            others = [table for table in SCHEMAS if table != _LAST]
+            stored = await _each(self._files(work, table, written.get(table)) for table in others)
+            files = dict(zip(others, stored, strict=True))
+            footer = footer_of({table: [file.name for file in found] for table, found in files.items()})
+            row = _table_part(_LAST, self._folder, work.merge.session_row(), footer)
+            files[_LAST] = await self._files(work, _LAST, row)
         first = [table for table in SCHEMAS if table != _LAST and files[table]]
         # A table that has nothing of this decode does not tell that it is the one before of which the others still are.
         last = [table for table in SCHEMAS if table not in first]
         for tables in (first, last):
             await _each(self._replace(work, table, files[table], decode_id) for table in tables)
 
-    async def _files(
-        self, work: _Work, table: str, rows: pa.RecordBatch | None, footer: dict[str, str] | None = None
-    ) -> list[TableFile]:
+    def _written(self, work: _Work) -> dict[str, WrittenPart]:
+        return {table: _table_part(table, self._folder, rows) for table, rows in work.merge.rows() if rows.num_rows}
+
+    async def _files(self, work: _Work, table: str, part: WrittenPart | None) -> list[TableFile]:
         files = work.merge.files(table)
-        if rows is not None and rows.num_rows:
-            with room_in(self._folder):
-                part = await asyncio.to_thread(_written, table, self._folder, rows, footer)
-                files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
+        if part is not None:
+            files.append(await stored_part(self._store, part, work.archive.manifest.day, work.task))
         return files
 
     async def _replace(self, work: _Work, table: str, files: list[TableFile], decode_id: str) -> None:
@@ -275,7 +277,7 @@ class SessionDecoder:
         )
 
 
-def _written(table: str, folder: Path, rows: pa.RecordBatch, footer: dict[str, str] | None) -> WrittenPart:
+def _table_part(table: str, folder: Path, rows: pa.RecordBatch, footer: dict[str, str] | None = None) -> WrittenPart:
     part = TablePart(table, folder, footer)
     part.write(dict(zip(rows.schema.names, rows.columns, strict=True)))
     return part.finish()

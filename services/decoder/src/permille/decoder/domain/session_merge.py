@@ -99,11 +99,14 @@ class SessionMerge:
         return sum(segment.lost_bytes for segment in self.manifest.segments)
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows that only the whole session knows, by table, `sessions` last."""
+        """The rows that only the whole session knows, by table, but for that of `sessions`."""
         yield "segments", _rows("segments", self._segment_rows())
         yield "functions", self._function_rows()
         yield "losses", _rows("losses", self._other_losses())
-        yield "sessions", _rows("sessions", [self._session_row()])
+
+    def session_row(self) -> pa.RecordBatch:
+        """That of `sessions`."""
+        return _rows("sessions", [self._session_row()])
 
     def _functions(self) -> pa.Table:
         """Each once, with the basic blocks of it that ran, `block_count`."""
