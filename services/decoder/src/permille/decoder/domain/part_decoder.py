@@ -9,7 +9,8 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -29,6 +30,7 @@ from permille.decoder.domain.part_rows import PartRows
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.decoder.domain.table_part import IN_MEMORY, WrittenPart
+from permille.decoder.domain.work_at_once import WorkAtOnce
 from permille.mesh.errors import Aborted, PermilleError
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
@@ -110,13 +112,15 @@ def decode_part(task: PartTask) -> bytes:
     And `ResourceExhausted` (SCRATCH_FULL) where the worker has no room for temporary files.
     """
     with room_in(task.folder):
-        # A worker keeps the loop's threads: each new one takes memory anew, and it is zeroed.
         if threading.current_thread() is threading.main_thread():
-            return _runner().run(_part(task))
+            loop = _runner().get_loop()
+            loop.set_default_executor(_at_once())
+            return _runner().run(_part(task, lambda: loop.set_default_executor(_threads())))
         return asyncio.run(_part(task))
 
 
-async def _part(task: PartTask) -> bytes:
+async def _part(task: PartTask, overlap: Callable[[], None] = lambda: None) -> bytes:
+    """`overlap`: called where something is fetched while something else is decoded."""
     store = _store(task.store_url)
     context = await _context(store, task)
     rows = PartRows(context, Path(task.folder), dict(task.moved))
@@ -124,8 +128,10 @@ async def _part(task: PartTask) -> bytes:
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
-    wanted = streams(by_index[index] for index in task.segments)
-    async with aclosing(_fetched(context, wanted, Path(task.folder))) as fetched:
+    batches = list(_batches(streams(by_index[index] for index in task.segments)))
+    if len(batches) > 1:
+        overlap()
+    async with aclosing(_fetched(context, batches, Path(task.folder))) as fetched:
         async for batch in fetched:
             lost += [
                 replace(packets, index=segment.index)
@@ -219,7 +225,7 @@ def _results(
 
 
 async def _fetched(
-    context: SessionContext, wanted: Sequence[_Stream], folder: Path
+    context: SessionContext, batches: Sequence[Sequence[_Stream]], folder: Path
 ) -> AsyncGenerator[list[tuple[_Stream, _Packets]]]:
     """The raw packets of some streams, while the next ones are on their way."""
 
@@ -227,7 +233,6 @@ async def _fetched(
         packets = await asyncio.gather(*(_packets(context, stream, folder) for stream in batch))
         return list(zip(batch, packets, strict=True))
 
-    batches = list(_batches(wanted))
     coming = asyncio.create_task(fetched(batches[0]))
     try:
         for following in [*batches[1:], None]:
@@ -339,6 +344,17 @@ async def _context(store: ObjectStore, task: PartTask) -> SessionContext:
 @cache
 def _runner() -> asyncio.Runner:
     return asyncio.Runner()
+
+
+@cache
+def _at_once() -> WorkAtOnce:
+    return WorkAtOnce()
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    # Kept: each new thread takes memory anew, and it is zeroed.
+    return ThreadPoolExecutor()
 
 
 @lru_cache(maxsize=4)
