@@ -29,7 +29,7 @@ pub struct Functions {
     binaries: Vec<String>,
     binary_numbers: HashMap<String, u32>,
     /// Those of a binary at an address, which differ by their names.
-    places: HashMap<(u32, u64), Vec<u32>>,
+    places: HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PlaceHasher>>,
     blocks: HashSet<(u32, u64), BuildHasherDefault<PlaceHasher>>,
 }
 
@@ -57,9 +57,14 @@ impl Functions {
             return Err(PyValueError::new_err("columns of functions must be of one length"));
         }
         let mut places = Vec::with_capacity(rows);
+        let (mut path, mut binary) = ("", self.binary(""));
         for row in 0..rows {
             let (name, address) = (names.get(row)?, addresses[row]);
-            let binary = self.binary(binaries.get(row)?);
+            // Functions of one binary mostly follow one another.
+            if binaries.get(row)? != path {
+                path = binaries.get(row)?;
+                binary = self.binary(path);
+            }
             let here = self.places.entry((binary, address)).or_default();
             let place = match here.iter().find(|&&place| self.known[place as usize].name == name) {
                 Some(&place) => place,
