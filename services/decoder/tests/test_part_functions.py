@@ -49,7 +49,9 @@ def test_a_function_of_several_segments_is_one_with_all_that_they_tell() -> None
     # Segments name functions as they come by them.
     part.add(told(ALSO_MAIN), one)
     part.add_totals(sums(1, 10), blocks((0, 24), (0, 16), (1, 16)), one)
+    part.settle()
     part.add_totals(sums(100, 1000), blocks((1, 16), (1, 32), (0, 5)), other)
+    part.settle()
     assert list(one.places) == [0, 2]
     assert list(other.places) == [1, 0]
     rows = part.totals({"/bin/s": "b1"}).to_pylist()
@@ -68,6 +70,7 @@ def test_a_function_of_several_segments_is_one_with_all_that_they_tell() -> None
 def test_a_function_that_got_another_number_has_that() -> None:
     part = PartFunctions({FunctionKey(*SIZE): 7})
     part.add(told(MAIN, SIZE), SegmentFunctions())
+    part.settle()
     assert list(part.numbers) == [function_number(FunctionKey(*MAIN)), 7]
 
 

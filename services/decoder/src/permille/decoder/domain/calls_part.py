@@ -50,7 +50,7 @@ class CallsPart:
         return self._encoder.waiting
 
     def add(self, calls: Slice, clock: Clock) -> None:
-        """Rows of the next row group."""
+        """Rows of the next row group; their functions have settled."""
         segment = calls.segment
         self._encoder.add(
             calls.calls,

@@ -18,7 +18,7 @@ _TEXT = ("name", "module", "symbol_status", "file")
 
 @dataclass
 class SegmentFunctions:
-    """Of which function of the part each of a segment's functions is, in the order in which the segment names them."""
+    """Of which function of the part each of a segment's functions is; known when the functions have settled."""
 
     places: array[int] = field(default_factory=lambda: array("i"))
 
@@ -34,14 +34,28 @@ class PartFunctions:
         self._moved = moved
         self._functions = Functions()
         self._numbers = array("i")
+        # Told, but not settled: functions, and what segments add up to, with the blocks that ran in them.
+        self._waiting: list[tuple[Mapping[str, Any], SegmentFunctions]] = []
+        self._sums: list[tuple[Mapping[str, Any], Mapping[str, Column], SegmentFunctions]] = []
+        self.waiting = 0
 
     def add(self, columns: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Functions that a segment names for the first time."""
-        functions.add(self._functions.add(columns))
+        self._waiting.append((columns, functions))
+        self.waiting += len(columns["address"])
 
     def add_totals(self, columns: Mapping[str, Any], blocks: Mapping[str, Column], functions: SegmentFunctions) -> None:
         """What the functions of a segment add up to, and which blocks of them ran."""
-        self._functions.add_totals(functions.places, columns, blocks)
+        self._sums.append((columns, blocks, functions))
+        self.waiting += len(blocks["address"])
+
+    def settle(self) -> None:
+        """Finds for the functions of all segments that wait which ones of the part they are."""
+        for columns, functions in self._waiting:
+            functions.add(self._functions.add(columns))
+        for sums, blocks, functions in self._sums:
+            self._functions.add_totals(functions.places, sums, blocks)
+        self._waiting, self._sums, self.waiting = [], [], 0
 
     @property
     def numbers(self) -> array[int]:
@@ -56,7 +70,7 @@ class PartFunctions:
         return [numbers[place] for place in listed], *self._functions.told(listed)
 
     def totals(self, build_ids: Mapping[str, str]) -> pa.Table:
-        """All of them, summed over the segments (`part_record.FUNCTIONS`). `build_ids`: by module."""
+        """All of them, settled, summed over the segments (`part_record.FUNCTIONS`). `build_ids`: by module."""
         told: dict[str, Any] = self._functions.columns()
         columns = {name: text_array([column]) for name, column in told.items() if name in _TEXT}
         columns |= {name: primitive_array([column]) for name, column in told.items() if name not in _TEXT}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Rows of one row group: bounds the memory of a worker.
 _GROUP_ROWS = 1 << 18
+# Calls are encoded when there are so many, which a batch of a long segment has: its columns are filled again then.
+# Those of small segments wait for others: what is decoded next finds its code in the cache.
+_ENCODED_AT_ONCE = 1 << 15
 
 
 class PartRows:
@@ -40,8 +43,9 @@ class PartRows:
         }
         self._waiting_of_code = 0
         # Of segments whose rows are not written yet.
+        self._slices: list[Slice] = []
         self._branches: list[tuple[Segment, Mapping[str, Any]]] = []
-        self._waiting_edges = 0
+        self._waiting_calls = self._waiting_edges = 0
         # By segment: callers that were found when calls below them were written.
         self._late: dict[int, Callers] = {}
 
@@ -55,9 +59,10 @@ class PartRows:
 
     def add_calls(self, segment: Segment, calls: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Calls of a segment, which name its functions."""
-        self._calls.add(Slice(segment, calls, functions, self._context.timeline(segment)), self._clock)
-        if self._calls.waiting >= _GROUP_ROWS:
-            self._calls.write_group()
+        self._waiting_calls += len(calls["flags"])
+        self._slices.append(Slice(segment, calls, functions, self._context.timeline(segment)))
+        if self._waiting_calls >= _ENCODED_AT_ONCE:
+            self._encode_calls()
 
     def add_losses(self, segment: Segment, losses: Mapping[str, Any]) -> None:
         """What could not be decoded of a segment."""
@@ -75,11 +80,15 @@ class PartRows:
         self._add_of_code("inlined", segment, decoded.inlined(), functions)
         if decoded.callers:
             self._late[segment.index] = decoded.callers
+        if self._functions.waiting >= _GROUP_ROWS:
+            self._functions.settle()
 
     def finish(self) -> list[WrittenPart]:
         """A file for each table that has rows."""
+        self._encode_calls()
         self._write_edges()
         self._write_of_code()
+        self._functions.settle()
         calls = self._calls.rewritten(lambda rows: placed(rows, self._late)) if self._late else self._calls
         parts = (calls, self._edges, self._accesses, self._inlined, self._losses)
         return [part.finish() for part in parts if part.rows]
@@ -87,6 +96,14 @@ class PartRows:
     def function_totals(self) -> pa.Table:
         """The functions of the part, summed over its segments (`part_record.FUNCTIONS`)."""
         return self._functions.totals(self._context.build_ids)
+
+    def _encode_calls(self) -> None:
+        self._functions.settle()
+        for part in self._slices:
+            self._calls.add(part, self._clock)
+        if self._calls.waiting >= _GROUP_ROWS:
+            self._calls.write_group()
+        self._slices, self._waiting_calls = [], 0
 
     def _add_of_code(
         self, table: str, segment: Segment, columns: Mapping[str, Any], functions: SegmentFunctions
@@ -100,6 +117,7 @@ class PartRows:
     def _write_of_code(self) -> None:
         if not self._waiting_of_code:
             return
+        self._functions.settle()
         numbers = primitive_array([self._functions.numbers])
         if self._of_code["accesses"]:
             self._accesses.write(access_columns(self._of_code["accesses"], numbers))
