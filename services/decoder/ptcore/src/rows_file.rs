@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::collections::hash_map::{Entry, HashMap};
+use std::io;
 
 /// How numbers are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,17 +43,21 @@ impl RowsFile {
         if columns.len() != self.columns.len() {
             return Err(PyValueError::new_err(format!("{} columns, not {}", self.columns.len(), columns.len())));
         }
-        let chunks = self.columns.clone().into_iter().zip(columns).map(|((kind, how), column)| match kind {
-            Kind::Text => self.texts(rows, &column.cast_into()?),
-            Kind::Boolean => {
-                let set = numbers::<u8>(&column, rows)?;
-                Ok(self.packer.plain(rows, |out| flags(&set, 1, out))?)
-            }
-            Kind::Int32 => self.narrow(rows, how, &numbers(&column, rows)?),
-            Kind::Int64 => self.wide(rows, how, &numbers::<i64>(&column, rows)?),
+        let given = self.columns.iter().zip(columns).map(|(&(kind, _), column)| {
+            Ok(match kind {
+                Kind::Text => Given::Text(Texts::of(&column.cast_into()?, rows)?),
+                Kind::Boolean => Given::Flags(numbers(&column, rows)?),
+                Kind::Int32 => Given::Narrow(numbers(&column, rows)?),
+                Kind::Int64 => Given::Wide(numbers(&column, rows)?),
+            })
         });
-        let chunks: Vec<_> = chunks.collect::<PyResult<_>>()?;
-        Ok(Column::u8(self.file.group(rows, &chunks)))
+        let given: Vec<_> = given.collect::<PyResult<_>>()?;
+        columns.py().detach(|| {
+            let hows = self.columns.iter().map(|&(_, how)| how);
+            let chunks = given.iter().zip(hows).map(|(given, how)| given.chunk(rows, how, &mut self.packer));
+            let chunks: Vec<_> = chunks.collect::<PyResult<_>>()?;
+            Ok(Column::u8(self.file.group(rows, &chunks)))
+        })
     }
 
     fn finish(&mut self, told: HashMap<String, String>) -> Column {
@@ -62,51 +67,82 @@ impl RowsFile {
     }
 }
 
-impl RowsFile {
-    fn narrow(&mut self, rows: usize, how: How, numbers: &[i32]) -> PyResult<Chunk> {
-        if how == How::Few {
-            let mut few = Numbers::default();
-            few.extend(&numbers.iter().map(|&number| number as u32 as u64).collect::<Vec<_>>());
-            let mut places = Vec::new();
-            if let Some(values) = few.finish(&mut places) {
-                let values: Vec<_> = values.into_iter().map(|value| value as i32).collect();
-                return Ok(self.packer.places(rows, &Dictionary::Int32(&values), |out| out.append(&mut places))?);
-            }
-        }
-        Ok(self.packer.plain(rows, |out| out.extend(numbers.iter().flat_map(|number| number.to_le_bytes())))?)
-    }
+/// A column on its way.
+enum Given {
+    Flags(Vec<u8>),
+    Narrow(Vec<i32>),
+    Wide(Vec<i64>),
+    Text(Texts),
+}
 
-    fn wide(&mut self, rows: usize, how: How, numbers: &[i64]) -> PyResult<Chunk> {
-        if how == How::Plain {
-            return Ok(self
-                .packer
-                .plain(rows, |out| out.extend(numbers.iter().flat_map(|number| number.to_le_bytes())))?);
+impl Given {
+    fn chunk(&self, rows: usize, how: How, packer: &mut Packer) -> PyResult<Chunk> {
+        match self {
+            Given::Flags(set) => Ok(packer.plain(rows, |out| flags(set, 1, out))?),
+            Given::Narrow(numbers) => Ok(narrow(rows, how, numbers, packer)?),
+            Given::Wide(numbers) => Ok(wide(rows, how, numbers, packer)?),
+            Given::Text(texts) => texts.chunk(rows, packer),
         }
-        let numbers: Vec<_> = numbers.iter().map(|&number| number as u64).collect();
-        if how == How::Deltas {
-            let mut deltas = Deltas::default();
-            deltas.extend(&numbers);
-            return Ok(self.packer.deltas(rows, |out| deltas.finish(out))?);
-        }
+    }
+}
+
+fn narrow(rows: usize, how: How, numbers: &[i32], packer: &mut Packer) -> io::Result<Chunk> {
+    if how == How::Few {
         let mut few = Numbers::default();
-        few.extend(&numbers);
-        let mut encoded = Vec::new();
-        Ok(match few.finish(&mut encoded) {
-            Some(values) => self.packer.places(rows, &Dictionary::Int64(&values), |out| out.append(&mut encoded))?,
-            None => self.packer.deltas(rows, |out| out.append(&mut encoded))?,
-        })
+        few.extend(&numbers.iter().map(|&number| u64::from(number as u32)).collect::<Vec<_>>());
+        let mut places = Vec::new();
+        if let Some(values) = few.finish(&mut places) {
+            let values: Vec<_> = values.into_iter().map(|value| value as i32).collect();
+            return packer.places(rows, &Dictionary::Int32(&values), |out| out.append(&mut places));
+        }
+    }
+    packer.plain(rows, |out| out.extend(numbers.iter().flat_map(|number| number.to_le_bytes())))
+}
+
+fn wide(rows: usize, how: How, numbers: &[i64], packer: &mut Packer) -> io::Result<Chunk> {
+    if how == How::Plain {
+        return packer.plain(rows, |out| out.extend(numbers.iter().flat_map(|number| number.to_le_bytes())));
+    }
+    let numbers: Vec<_> = numbers.iter().map(|&number| number as u64).collect();
+    if how == How::Deltas {
+        let mut deltas = Deltas::default();
+        deltas.extend(&numbers);
+        return packer.deltas(rows, |out| deltas.finish(out));
+    }
+    let mut few = Numbers::default();
+    few.extend(&numbers);
+    let mut encoded = Vec::new();
+    match few.finish(&mut encoded) {
+        Some(values) => packer.places(rows, &Dictionary::Int64(&values), |out| out.append(&mut encoded)),
+        None => packer.deltas(rows, |out| out.append(&mut encoded)),
+    }
+}
+
+/// Texts one behind the other, and which of them each row has, where not those in their order.
+struct Texts {
+    offsets: Vec<i32>,
+    bytes: Vec<u8>,
+    places: Option<Vec<i32>>,
+}
+
+impl Texts {
+    fn of(column: &Bound<'_, PyTuple>, rows: usize) -> PyResult<Texts> {
+        let py = column.py();
+        let (offsets, bytes, places): (Bound<'_, PyAny>, Bound<'_, PyAny>, Option<Bound<'_, PyAny>>) =
+            column.extract()?;
+        let offsets = PyBuffer::<i32>::get(&offsets)?.to_vec(py)?;
+        let bytes = PyBuffer::<u8>::get(&bytes)?.to_vec(py)?;
+        let places = places.map(|places| numbers(&places, rows)).transpose()?;
+        Ok(Texts { offsets, bytes, places })
     }
 
     /// Each different text stands once in a dictionary: readers that keep dictionaries want it so.
-    fn texts(&mut self, rows: usize, column: &Bound<'_, PyTuple>) -> PyResult<Chunk> {
-        let (offsets, bytes, places): (Bound<'_, PyAny>, Bound<'_, PyAny>, Option<Bound<'_, PyAny>>) =
-            column.extract()?;
-        let (offsets, bytes) =
-            (PyBuffer::<i32>::get(&offsets)?.to_vec(column.py())?, PyBuffer::<u8>::get(&bytes)?.to_vec(column.py())?);
+    fn chunk(&self, rows: usize, packer: &mut Packer) -> PyResult<Chunk> {
         let mut known = HashMap::new();
         let mut different = Vec::new();
         let mut number = |span: &[i32]| {
-            let text = bytes.get(span[0] as usize..span[1] as usize).and_then(|text| std::str::from_utf8(text).ok());
+            let text = self.bytes.get(span[0] as usize..span[1] as usize);
+            let text = text.and_then(|text| std::str::from_utf8(text).ok());
             let text = text.ok_or_else(|| PyValueError::new_err("texts are offsets and UTF-8"))?;
             PyResult::Ok(match known.entry(text) {
                 Entry::Occupied(number) => *number.get(),
@@ -116,12 +152,11 @@ impl RowsFile {
                 }
             })
         };
-        let numbered: Vec<u32> = offsets.windows(2).map(&mut number).collect::<PyResult<_>>()?;
-        let of_rows = match places {
+        let numbered: Vec<u32> = self.offsets.windows(2).map(&mut number).collect::<PyResult<_>>()?;
+        let of_rows = match &self.places {
             None => numbered,
             Some(places) => {
-                let of = |place: i32| numbered.get(place as usize).copied();
-                let found: Option<Vec<_>> = numbers::<i32>(&places, rows)?.into_iter().map(of).collect();
+                let found: Option<Vec<_>> = places.iter().map(|&place| numbered.get(place as usize).copied()).collect();
                 found.ok_or_else(|| PyValueError::new_err(format!("there are {} texts", numbered.len())))?
             }
         };
@@ -129,7 +164,7 @@ impl RowsFile {
             return Err(PyValueError::new_err(format!("{} texts in {rows} rows", of_rows.len())));
         }
         let most = different.len().saturating_sub(1) as u32;
-        Ok(self.packer.places(rows, &Dictionary::Text(&different), |out| indices(&of_rows, most, out))?)
+        Ok(packer.places(rows, &Dictionary::Text(&different), |out| indices(&of_rows, most, out))?)
     }
 }
 

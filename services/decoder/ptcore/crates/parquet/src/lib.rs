@@ -1,5 +1,5 @@
 //! Columns of numbers as Parquet files (<https://parquet.apache.org/docs/file-format/>): written only, and only with what
-//! rows of calls need.
+//! the tables need.
 //!
 //! Writers for everything look every value up in a hash table and pack bits. Here whoever has the rows knows what they
 //! are: numbers that grow, runs, or numbers of which there are few. Widths are whole bytes: that is quick to write, and
