@@ -40,10 +40,6 @@ impl Functions {
         Functions::default()
     }
 
-    fn __len__(&self) -> usize {
-        self.known.len()
-    }
-
     fn add(&mut self, columns: &Bound<'_, PyDict>) -> PyResult<Column> {
         let [binaries, names] = [Texts::of(columns, "binary")?, Texts::of(columns, "name")?];
         let [statuses, files] = [Texts::of(columns, "symbol_status")?, Texts::of(columns, "file")?];

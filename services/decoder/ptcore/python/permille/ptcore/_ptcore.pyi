@@ -144,7 +144,6 @@ class Functions:
     """
 
     def __init__(self) -> None: ...
-    def __len__(self) -> int: ...
     def add(self, columns: Mapping[str, Column | Text]) -> Column:
         """Functions as `Decoder.decode` hands them out; the place of each (`I`)."""
 
