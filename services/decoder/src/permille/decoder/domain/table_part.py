@@ -94,6 +94,8 @@ class TablePart:
 
 def _encodable(column: Any, kind: pa.DataType) -> Any:
     """As `RowsFile` takes it."""
+    if column.null_count:
+        raise ValueError(f"{column.null_count} nulls in a column of {kind}")
     if pa.types.is_dictionary(column.type):
         return *_texts(column.dictionary), numbers_of(column.indices.cast(pa.int32()), "i")
     if column.type != kind:
