@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 class CoverageSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     budget_bytes: int = 5
+    items: int = 0
 
 
 class CoverageConfig(MeshConfig):
@@ -109,6 +110,32 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("listen = ")
     with pytest.raises(InvalidArgument, match=r"broken\.toml"):
         load(MeshConfig, environment={"PERMILLE_CONFIG": str(tmp_path / "broken.toml")})
+
+
+def test_a_wrong_value_is_looked_for_where_it_was_said(tmp_path: Path) -> None:
+    file = tmp_path / "permille.toml"
+    file.write_text('[coverage]\nbudget_bytes = "many"\n')
+    environment = {"PERMILLE_COVERAGE_ITEMS": "3"}
+    with pytest.raises(InvalidArgument, match=r"coverage\.budget_bytes") as caught:
+        load(CoverageConfig, file=file, environment=environment)
+    assert caught.value.metadata["source"] == f"file {file}"
+
+
+def test_what_never_ends_is_no_file_of_settings() -> None:
+    with pytest.raises(InvalidArgument, match="/dev/zero is no configuration file"):
+        load(MeshConfig, file=Path("/dev/zero"), environment={})
+
+
+def test_a_user_without_a_home_is_told_how_to_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000_001)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_001)
+    for variable in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InvalidArgument, match="user 4000000001") as caught:
+        load(MeshConfig, environment={})
+    assert "--state-dir" in caught.value.help
+    with pytest.raises(InvalidArgument, match="~nobody-here"):
+        load(MeshConfig, overrides={"state_dir": Path("~nobody-here/state")}, environment={})
 
 
 def test_a_folder_of_settings_that_may_not_be_looked_into_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,14 +25,29 @@ RESERVED_ENVIRONMENT = ("PERMILLE_CONFIG", "PERMILLE_SHARED")
 RESERVED_ENVIRONMENT_PREFIXES = ("PERMILLE_TEST_", "PERMILLE_BENCH_", "PERMILLE_VPT_", "PERMILLE_DEMO_")
 
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_LARGEST_FILE = 1 << 20
 _ENDPOINT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\],/]+):[0-9]{1,5}")
 
 
 def default_state_dir() -> Path:
-    """`/var/lib/permille` for root, else `$XDG_STATE_HOME/permille` (XDG Base Directory Specification)."""
+    """`/var/lib/permille` for root, else `$XDG_STATE_HOME/permille` (XDG Base Directory Specification).
+
+    Raises `InvalidArgument` for a user without a home.
+    """
     if os.geteuid() == 0:
         return Path("/var/lib/permille")
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "permille"
+    if states := os.environ.get("XDG_STATE_HOME"):
+        return Path(states) / "permille"
+    try:
+        return Path.home() / ".local" / "state" / "permille"
+    except RuntimeError:
+        # As in a container that runs with any user's number.
+        raise InvalidArgument(
+            f"setting state_dir has no default: HOME is not set, and user {os.geteuid()} has no entry that tells it",
+            reason="CONFIG_VALUE",
+            help="name a folder with --state-dir or PERMILLE_STATE_DIR, or set HOME",
+            metadata={"key": "state_dir", "source": "defaults"},
+        ) from None
 
 
 def default_node() -> str:
@@ -122,7 +137,12 @@ class MeshConfig(BaseSettings):
     @field_validator("state_dir", "tls_ca", "tls_cert", "tls_key", "etcd_ca", "etcd_cert", "etcd_key")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
-        return value.expanduser().absolute() if value is not None else None
+        if value is None:
+            return None
+        try:
+            return value.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError(f"there is no home folder for {value.parts[0]}") from None
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> MeshConfig:
@@ -231,7 +251,16 @@ def _default_file(variables: Mapping[str, str]) -> Path | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise InvalidArgument(
+                f"{path} is no configuration file: it has more than {_LARGEST_FILE >> 20} MiB",
+                reason="CONFIG_SYNTAX",
+                help="give the right file: --config, PERMILLE_CONFIG, else below HOME or in /etc/permille",
+                metadata={"file": str(path)},
+            )
+        return tomllib.loads(content.decode())
     except OSError as error:
         kind = PermissionDenied if isinstance(error, PermissionError) else NotFound
         raise kind(
@@ -309,7 +338,8 @@ def _wrong_value(error: ValidationError, layers: Mapping[str, Mapping[str, Any]]
     first = error.errors(include_url=False)[0]
     where = [str(part) for part in first["loc"]]
     key = ".".join(where)
-    source = next((name for name, layer in layers.items() if where and where[0] in layer), "defaults")
+    source = max(layers, key=lambda name: _told_of(layers[name], where))
+    source = source if _told_of(layers[source], where) else "defaults"
     problem = first["msg"].removeprefix("Value error, ")
     message = f"setting {key} = {first['input']!r} ({source}): {problem}" if where else problem
     return InvalidArgument(
@@ -318,6 +348,13 @@ def _wrong_value(error: ValidationError, layers: Mapping[str, Mapping[str, Any]]
         help="correct the value; precedence is flags, then PERMILLE_* variables, then the file",
         metadata={"key": key, "source": source},
     )
+
+
+def _told_of(layer: object, key: Sequence[str]) -> int:
+    """How many parts of a setting's key the layer has: another one may have others of the same table."""
+    if not key or not isinstance(layer, Mapping) or key[0] not in layer:
+        return 0
+    return 1 + _told_of(layer[key[0]], key[1:])
 
 
 def _require_endpoint(value: str) -> str:
