@@ -6,7 +6,8 @@ import datetime
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from permille.mesh.auth import Role
 from permille.mesh.credentials import server_name
-from permille.mesh.errors import AlreadyExists, InvalidArgument, NotFound
+from permille.mesh.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    PermilleError,
+    PermissionDenied,
+    ResourceExhausted,
+)
+from permille.mesh.no_room import is_no_room
 
+# RFC 1123, section 2.1; the first label may be a wildcard.
+_HOST = re.compile(r"(?=.{1,253}$)(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*\.?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._-]{0,62}")
 _AUTHORITY = "ca"
+# Of a common name (RFC 5280, ub-common-name), beside what is put behind it.
+_LONGEST_AUTHORITY = 64 - len(" authority")
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,16 @@ class Issued:
 
 
 def create_authority(folder: Path, *, name: str = "permille", days: int = 3650) -> Issued:
-    """A new certificate authority: `ca.crt` and `ca.key`. Raises `AlreadyExists`."""
+    """A new certificate authority: `ca.crt` and `ca.key`.
+
+    Raises `AlreadyExists`, `InvalidArgument`, and as `_files` does.
+    """
+    if not (name.isprintable() and 1 <= len(name) <= _LONGEST_AUTHORITY):
+        raise InvalidArgument(
+            f"{name!r} cannot name an authority",
+            reason="CERTIFICATE_NAME",
+            help=f"use 1 to {_LONGEST_AUTHORITY} characters that can be printed",
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
     builder = (
@@ -136,18 +158,33 @@ def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
-        return x509.DNSName(name)
+        pass
+    if not _HOST.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} is no host's name and no address",
+            reason="CERTIFICATE_HOST",
+            help="give a name as DNS has it, in ASCII (xn--… for others), or an IP address, without port",
+        )
+    return x509.DNSName(name)
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
-        certificate = x509.load_pem_x509_certificate((folder / f"{_AUTHORITY}.crt").read_bytes())
-        key = serialization.load_pem_private_key((folder / f"{_AUTHORITY}.key").read_bytes(), password=None)
-    except FileNotFoundError:
+        with _files(folder):
+            certificate = x509.load_pem_x509_certificate((folder / f"{_AUTHORITY}.crt").read_bytes())
+            key = serialization.load_pem_private_key((folder / f"{_AUTHORITY}.key").read_bytes(), password=None)
+    except NotFound:
         raise NotFound(
             f"there is no certificate authority in {folder}",
             reason="AUTHORITY_MISSING",
             help=f"create it first: `permille certs authority --folder {folder}`",
+            metadata={"folder": str(folder)},
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"the authority in {folder} cannot be read: {error}",
+            reason="AUTHORITY_KEY",
+            help="use an authority that `permille certs authority` has made",
             metadata={"folder": str(folder)},
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -161,24 +198,54 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
 
 def _write(folder: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> Issued:
     issued = Issued(folder / f"{name}.crt", folder / f"{name}.key")
-    for path in (issued.certificate, issued.key):
-        if path.exists():
-            raise AlreadyExists(
-                f"{path} exists",
-                reason="CERTIFICATE_EXISTS",
-                help="choose another name or folder, or move the old files away",
-                metadata={"path": str(path)},
-            )
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _create(issued.key, private, 0o600)
-    _create(issued.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    with _files(folder):
+        for path in (issued.certificate, issued.key):
+            if path.exists():
+                raise AlreadyExists(
+                    f"{path} exists",
+                    reason="CERTIFICATE_EXISTS",
+                    help="choose another name or folder, or move the old files away",
+                    metadata={"path": str(path)},
+                )
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _create(issued.key, private, 0o600)
+        try:
+            _create(issued.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        except OSError:
+            # Alone it is of no use, and in the way of the next attempt.
+            issued.key.unlink()
+            raise
     return issued
 
 
 def _create(path: Path, data: bytes, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+@contextmanager
+def _files(folder: Path) -> Iterator[None]:
+    """Raises `NotFound`, `PermissionDenied`, `ResourceExhausted` for what the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        kind: type[PermilleError] = PermissionDenied
+        if is_no_room(error):
+            kind = ResourceExhausted
+        elif isinstance(error, FileNotFoundError | NotADirectoryError | FileExistsError):
+            kind = NotFound
+        raise kind(
+            f"{error.filename or folder}: {error.strerror}",
+            reason="CERTIFICATE_FOLDER",
+            help="choose a folder with --folder that you can read and write, with room",
+            metadata={"folder": str(folder)},
+        ) from None
