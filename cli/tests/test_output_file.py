@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,34 @@ def test_a_file_that_ulimit_does_not_let_grow_has_no_room(tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert error.value.reason == "DISK_FULL"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert write_file(pipe, [b"all ", b"of it"]) == 9
+        assert os.read(reader, 100) == b"all of it"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """Root might otherwise have a file in the place of /dev/null."""
+    device = tmp_path / "device"
+    device.symlink_to("/dev/full")
+    with pytest.raises(ResourceExhausted):
+        write_file(device, [b"more"])
+    assert device.readlink() == Path("/dev/full")
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "kept" / "out")
+    for text in (b"new", b"newer"):
+        write_file(link, [text])
+        assert link.is_symlink()
+        assert (tmp_path / "kept" / "out").read_bytes() == text

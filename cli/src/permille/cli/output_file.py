@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import AsyncIterable, Iterable
 from contextlib import suppress
@@ -35,16 +36,24 @@ async def write_file_from(file: Path, pieces: AsyncIterable[bytes]) -> int:
 
 
 class Draft:
-    """A file beside the wanted one, which takes its place when the block ends well and vanishes otherwise."""
+    """A file beside the wanted one, which takes its place when the block ends well and vanishes otherwise.
+
+    A pipe or a device is written to as it is.
+    """
 
     def __init__(self, file: Path) -> None:
         self.size_bytes = 0
-        self._file = file.absolute()
+        self._file = file
         self._descriptor = -1
-        self._draft = Path()
+        self._draft: Path | None = None
 
     def __enter__(self) -> Draft:
         try:
+            if _is_written_to(self._file):
+                self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CLOEXEC)
+                return self
+            # What a link points to is replaced, the link stays.
+            self._file = self._file.resolve()
             self._descriptor, name = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self._file.parent)
         except OSError as error:
             raise _cannot_write(self._file, error) from None
@@ -52,17 +61,21 @@ class Draft:
         return self
 
     def write(self, piece: bytes) -> None:
-        """Raises `ResourceExhausted` for a full disk."""
+        """Raises `ResourceExhausted` for a full disk, `BrokenPipeError` when nobody reads any more."""
         view = memoryview(piece)
         try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise _cannot_write(self._file, error) from None
         self.size_bytes += len(piece)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         os.close(self._descriptor)
+        if self._draft is None:
+            return
         if kind is not None:
             with suppress(OSError):
                 self._draft.unlink()
@@ -75,6 +88,14 @@ class Draft:
         except OSError as error:
             self._draft.unlink()
             raise _cannot_write(self._file, error) from None
+
+
+def _is_written_to(file: Path) -> bool:
+    try:
+        kind = file.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
 
 
 def _cannot_write(file: Path, error: OSError) -> PermilleError:
