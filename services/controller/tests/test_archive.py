@@ -148,6 +148,19 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
     }
 
 
+def test_a_path_that_is_no_unicode_is_one_in_the_archive_and_its_binary_is_found(tmp_path: Path) -> None:
+    def find(pid: int, path: str, build_id: str) -> MappedBinary | None:
+        return MappedBinary(build_id, SourceBinary(f"binaries/{build_id}", path), None)
+
+    path = os.fsdecode(b"/latin-\xe9")
+    write_archive(
+        tmp_path, SESSION, [Recorded(changes=[ImageChange(1, 5, "map", 0, 9, 0, path, "ab")])], switches(), find
+    )
+    (process,) = json.loads((tmp_path / "maps.json").read_text())["processes"]
+    assert [change["path"] for change in process["changes"]] == ["/latin-\\udce9"]
+    assert json.loads((tmp_path / "binaries.json").read_text()) == {"binaries/ab": path}
+
+
 def test_switch_records_come_back_with_what_was_lost(tmp_path: Path) -> None:
     record = SwitchRecord(5, 1, 7, 70, 1)
     manifest = write_archive(tmp_path, SESSION, [Recorded()], switches(record), lambda *_: None)

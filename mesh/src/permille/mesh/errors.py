@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, ClassVar
 
+from permille.mesh.unicode_text import unicode_text
+
 
 class Code(IntEnum):
     """The canonical status codes (google.rpc.Code), without `OK`."""
@@ -30,11 +32,6 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
-def _unicode(text: str) -> str:
-    """Names of files may be no Unicode, and what is not cannot be sent or stored."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 class PermilleError(Exception):
     """What went wrong, which value, what is allowed and what to do.
 
@@ -52,12 +49,12 @@ class PermilleError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        self.message = _unicode(message)
+        self.message = unicode_text(message)
         super().__init__(self.message)
         self.code = code
         self.reason = reason
-        self.help = _unicode(help)
-        self.metadata = {key: _unicode(value) for key, value in (metadata or {}).items()}
+        self.help = unicode_text(help)
+        self.metadata = {key: unicode_text(value) for key, value in (metadata or {}).items()}
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[object, ...]:

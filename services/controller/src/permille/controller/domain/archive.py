@@ -20,6 +20,7 @@ from permille.controller.domain.recording import ImageChange, Recording, Stream
 from permille.controller.domain.session import Session
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import RECORD
+from permille.mesh.unicode_text import unicode_text
 
 VERSION = 1
 COMPRESSION_LEVEL = 3
@@ -238,7 +239,7 @@ def change_entry(
         "address": change.address,
         "size_bytes": change.size_bytes,
         "offset": change.offset,
-        "path": change.path,
+        "path": unicode_text(change.path),
         "build_id": change.build_id,
         "binary": "",
         "code_offset": 0,

@@ -113,6 +113,6 @@ def own_cgroup(root: Path, depth: int, pid: int) -> tuple[str, ...]:
 def text_of(file: Path) -> str:
     """Nothing where it cannot be read."""
     try:
-        return file.read_text()
+        return file.read_text(errors="surrogateescape")
     except OSError:
         return ""

@@ -10,6 +10,7 @@ import psutil
 from permille.controller.domain.recording import RecordableProcess
 from permille.controller.domain.thread_usage import tasks_of
 from permille.mesh.errors import FailedPrecondition, NotFound, PermilleError, PermissionDenied
+from permille.mesh.unicode_text import unicode_text
 
 START_IT = "start the program with `permille run -- COMMAND`, then it can be traced at any time"
 
@@ -21,16 +22,17 @@ def describe(pid: int) -> RecordableProcess | None:
         with process.oneshot():
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
-            return RecordableProcess(pid, process.name(), tuple(process.cmdline()), process.num_threads(), "")
+            words = tuple(map(unicode_text, process.cmdline()))
+            return RecordableProcess(pid, unicode_text(process.name()), words, process.num_threads(), "")
     except psutil.NoSuchProcess:
         return None
     except psutil.AccessDenied:
-        return RecordableProcess(pid, process.name(), (), 0, "")
+        return RecordableProcess(pid, unicode_text(process.name()), (), 0, "")
 
 
 def named(name: str) -> list[RecordableProcess]:
     """All processes of an exact name, as in /proc/<pid>/comm."""
-    pids = [process.pid for process in psutil.process_iter(["name"]) if process.info["name"] == name]
+    pids = [process.pid for process in psutil.process_iter(["name"]) if unicode_text(process.info["name"]) == name]
     return [process for process in map(describe, pids) if process is not None]
 
 

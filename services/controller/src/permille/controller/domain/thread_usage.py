@@ -33,7 +33,12 @@ def thread_cpu_ns(task: Path) -> int:
     try:
         return int((task / "schedstat").read_text().split()[0])
     except (OSError, IndexError):
-        return parse_stat((task / "stat").read_text()) * NS_PER_TICK
+        return parse_stat(stat_of(task)) * NS_PER_TICK
+
+
+def stat_of(folder: Path) -> str:
+    """What proc_pid_stat(5) has; the name in it is what the program wrote, which need not be Unicode."""
+    return (folder / "stat").read_text(errors="replace")
 
 
 def parse_stat(stat: str) -> int:

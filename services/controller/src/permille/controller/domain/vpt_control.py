@@ -14,6 +14,7 @@ from pathlib import Path
 
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.recording import RecordingConfig, ThreadBuffers
+from permille.controller.domain.thread_usage import stat_of
 from permille.mesh.errors import FailedPrecondition, NotFound
 
 # The recorder takes its memory before it answers, zeroing it: 2.5 GB/s measured.
@@ -134,7 +135,7 @@ class Control:
     def _stat(self) -> list[str]:
         """From the state on what proc_pid_stat(5) lists; of a process that is gone it is X, dead."""
         try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
+            stat = stat_of(Path(f"/proc/{self.pid}"))
         except OSError:
             return ["X"]
         return stat[stat.rindex(")") + 2 :].split()

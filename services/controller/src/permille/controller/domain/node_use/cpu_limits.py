@@ -31,7 +31,7 @@ def limits(pid: int, tree: CgroupTree) -> CpuLimits:
     Nothing where its cgroup is not in what is mounted. Raises ProcessLookupError when there is no such process.
     """
     try:
-        lines = (tree.proc / str(pid) / "cgroup").read_text().splitlines()
+        lines = (tree.proc / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines()
     except OSError:
         raise ProcessLookupError(f"no process {pid}") from None
     cpuset: frozenset[int] | None = None

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from permille.controller.domain.thread_usage import stat_of
+
 PROC = Path("/proc")
 SYSTEM = Path("/sys/devices/system/cpu")
 PROCESSOR = 39
@@ -30,7 +32,7 @@ def placement(pid: int, proc: Path = PROC) -> Placement:
         raise ProcessLookupError(f"no process {pid}") from None
     for tid in threads:
         try:
-            last[tid] = last_core((proc / str(pid) / "task" / str(tid) / "stat").read_text())
+            last[tid] = last_core(stat_of(proc / str(pid) / "task" / str(tid)))
             allowed |= os.sched_getaffinity(tid)
         except (FileNotFoundError, ProcessLookupError):
             last.pop(tid, None)

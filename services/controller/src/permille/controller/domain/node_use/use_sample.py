@@ -15,7 +15,7 @@ from pathlib import Path
 from permille.controller.domain.node_use import core_times
 from permille.controller.domain.node_use.core_times import CoreTime
 from permille.controller.domain.node_use.placement import last_core
-from permille.controller.domain.thread_usage import tasks_of, thread_cpu_ns
+from permille.controller.domain.thread_usage import stat_of, tasks_of, thread_cpu_ns
 
 PROC = Path("/proc")
 
@@ -35,7 +35,7 @@ def sample(pids: Sequence[int], time_ns: int, proc: Path = PROC) -> UseSample:
     for pid in pids:
         for task in tasks_of(pid, proc):
             try:
-                threads[int(task.name)] = (thread_cpu_ns(task), last_core((task / "stat").read_text()))
+                threads[int(task.name)] = (thread_cpu_ns(task), last_core(stat_of(task)))
             except (OSError, ValueError):
                 continue
     return UseSample(time_ns, threads, core_times.read(proc))

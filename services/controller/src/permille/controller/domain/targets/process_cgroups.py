@@ -24,7 +24,7 @@ def memberships(tree: CgroupTree) -> dict[int, tuple[Membership, ...]]:
         if not folder.name.isdecimal():
             continue
         try:
-            text = (folder / "cgroup").read_text()
+            text = (folder / "cgroup").read_text(errors="surrogateescape")
         except OSError:
             continue
         found[int(folder.name)] = tuple(parse(text, tree))

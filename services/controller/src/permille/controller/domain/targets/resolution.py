@@ -110,7 +110,7 @@ def by_cgroup(text: str, roots: Roots) -> Resolved:
     paths = {member.path for of in members.values() for member in of} | cgroup_folders.all_paths(roots.cgroups)
     return Resolved(
         why_not=f"there is no cgroup {wanted.path}",
-        nearest=closest(wanted.path, (path for path in paths if path != "/")),
+        nearest=closest(wanted.path, (path for path in paths if path != "/" and path.isprintable())),
     )
 
 
