@@ -11,7 +11,7 @@ from permille.cli import exit_codes
 from permille.cli.application import COMMANDS
 from permille.mesh.errors import Code, error_of
 
-from .conftest import permille_alone, plain_environment
+from .conftest import PERMILLE, permille_alone, plain_environment
 
 
 def test_the_help_lists_every_command_and_every_exit_code() -> None:
@@ -38,7 +38,21 @@ def test_the_beginning_of_a_name_is_enough_where_it_is_unique() -> None:
     assert "did you mean report" in permille_alone("reprot").stderr
 
 
-@pytest.mark.parametrize("arguments", [["sessions", "--nonsense"], ["export"], ["query"], ["trace", "--pid", "x"]])
+LARGE = str(1 << 64)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["sessions", "--nonsense"],
+        ["export"],
+        ["query"],
+        ["trace", "--pid", "x"],
+        ["query", "SELECT 1", "--max-rows", LARGE],
+        ["export", "--format", "folded", "--max-calls", LARGE],
+        ["report", "--html", "x", "--max-calls", LARGE],
+    ],
+)
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     done = permille_alone(*arguments)
     assert done.returncode == 2
@@ -49,6 +63,23 @@ def test_a_wrong_setting_names_the_nearest() -> None:
     done = permille_alone("sessions", PERMILLE_STATE_DIRR="/x")
     assert done.returncode == 2
     assert "PERMILLE_STATE_DIR" in done.stderr
+
+
+def test_a_present_folder_that_was_removed_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", PERMILLE, "run", "--", "./program"],
+        cwd=gone,
+        env={**plain_environment(), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 4
+    assert "FOLDER_REMOVED" in done.stderr
+    assert list(tmp_path.glob("permille-defect-*")) == []
 
 
 def test_every_error_family_has_an_exit_code_of_the_documented() -> None:

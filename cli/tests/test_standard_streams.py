@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -27,11 +31,19 @@ def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return [*command, str(file)]
 
 
-def permille_into(output: str, words: list[str], temporary: Path) -> subprocess.CompletedProcess[str]:
+def permille_into(
+    output: str,
+    words: list[str],
+    temporary: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
     """A command with its streams redirected as a shell says it."""
     command = ["sh", "-c", f'exec "$@" {output}', "sh", sys.executable, str(PERMILLE), *words]
-    environment = {**plain_environment(), "TMPDIR": str(temporary), "PERMILLE_STATE_DIR": str(temporary / "state")}
-    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    own = {"TMPDIR": str(temporary), "PERMILLE_STATE_DIR": str(temporary / "state")}
+    variables = {**plain_environment(), **own, **environment}
+    options = {"stderr": subprocess.PIPE, "text": True, "timeout": 60, **options}
+    done = subprocess.run(command, env=variables, check=False, **options)
     assert "Traceback" not in done.stderr
     assert list(temporary.glob("permille-defect-*")) == []
     return done
@@ -64,6 +76,42 @@ def test_words_beside_the_answer_that_find_no_room_do_not_hinder_it(tmp_path: Pa
     # It warns that no instruction can be decoded.
     assert permille_into(f"{output} >/dev/null", ["pt", "stat", str(file)], tmp_path).returncode == 0
     assert permille_into(output, ["pt", "stat", str(tmp_path / "none")], tmp_path).returncode == 3
+
+
+@pytest.mark.parametrize(("words", "code"), [(["nonsense"], 2), (["trace", "--nonsense"], 2), (["sessions"], 6)])
+def test_an_error_that_nobody_reads_has_its_code(tmp_path: Path, words: list[str], code: int) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = permille_into("2>&1", words, tmp_path, stdout=writer)
+    os.close(writer)
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("words", [["query", "-"], ["delete", "latest"]], ids=" ".join)
+def test_a_closed_input_is_empty(mesh: Mesh, session: str, tmp_path: Path, words: list[str]) -> None:
+    done = permille_into("<&-", [*words, "--state-dir", str(mesh.state)], tmp_path)
+    assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.parametrize("words", [["query", "SELECT '\udcff'"], ["trace", "--name", "\udcff"], ["query", "-"]])
+def test_what_is_no_utf_8_is_told(mesh: Mesh, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "sql").write_bytes(b"SELECT '\xff'")
+    words = [*words, "--json", "--state-dir", str(mesh.state)]
+    environment = {"PYTHONIOENCODING": "utf-8:strict"}
+    done = permille_into(f"<{tmp_path}/sql", words, tmp_path, environment=environment)
+    assert (done.returncode, json.loads(done.stderr)["error"]["reason"]) == (2, "NOT_UTF8")
+
+
+def test_what_an_encoding_does_not_have_is_written_out(tmp_path: Path) -> None:
+    file = os.fsencode(tmp_path) + b"/trace\xff.pt"
+    Path(os.fsdecode(file)).write_bytes(ROUND)
+    words = ["pt", "stat", os.fsdecode(file), "--json"]
+    environment = {"PYTHONIOENCODING": "utf-8:strict"}
+    done = permille_into("2>/dev/null", words, tmp_path, stdout=subprocess.PIPE, environment=environment)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["file"] == os.fsdecode(file)
+    done = permille_into("", ["trace", "--help"], tmp_path, environment={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
 
 
 def test_an_answer_of_the_mesh_that_finds_no_room(mesh: Mesh, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import re
 import sys
 import tempfile
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +16,8 @@ import typer
 from permille.cli import exit_codes
 from permille.cli.interruption import interruptible
 from permille.cli.rendering.error_text import error_json, error_text
-from permille.cli.standard_streams import guard_standard_streams
-from permille.mesh.errors import Internal, InvalidArgument, PermilleError, ResourceExhausted
+from permille.cli.standard_streams import guard_standard_streams, nobody_reads
+from permille.mesh.errors import FailedPrecondition, Internal, InvalidArgument, PermilleError, ResourceExhausted
 from permille.mesh.no_room import is_no_room
 from typer.core import TyperGroup
 
@@ -40,6 +40,10 @@ COMMANDS = {
     "certs": "permille.cli.commands.certs",
     "support-bundle": "permille.cli.commands.support_bundle",
 }
+
+
+# What stands for bytes that are no UTF-8 (PEP 383).
+_SURROGATE = re.compile("[\udc80-\udcff]")
 
 
 class Commands(TyperGroup):
@@ -119,15 +123,23 @@ def run() -> None:
     except PermilleError as error:
         _end(error)
     except OSError as error:
-        _end(_no_room(error) if is_no_room(error) else _defect(error))
+        if is_no_room(error):
+            _end(_no_room(error))
+        _end(_no_folder() if isinstance(error, FileNotFoundError) and _folder_is_gone() else _defect(error))
+    except UnicodeEncodeError as error:
+        _end(_no_unicode(error.object) if _SURROGATE.search(error.object) else _defect(error))
     except Exception as error:
         _end(_defect(error))
 
 
 def _end(error: PermilleError) -> None:
     # Of two errors the first is told.
-    with suppress(PermilleError, BrokenPipeError):
+    try:
         sys.stdout.flush()
+    except PermilleError:
+        pass
+    except BrokenPipeError:
+        nobody_reads()
     if "--json" in sys.argv:
         sys.stderr.write(json.dumps(error_json(error), ensure_ascii=False) + "\n")
     else:
@@ -141,6 +153,30 @@ def _no_room(error: OSError) -> ResourceExhausted:
         f"there is no room{place}: {error.strerror}",
         reason="DISK_FULL",
         help="make room, or name another folder for temporary files with TMPDIR",
+    )
+
+
+def _no_unicode(text: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{text[:100]!r} is no UTF-8",
+        reason="NOT_UTF8",
+        help="write it in UTF-8; a process that is not called so has a number, for --pid",
+    )
+
+
+def _folder_is_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _no_folder() -> FailedPrecondition:
+    return FailedPrecondition(
+        "the present folder has been removed: what is named in relation to it cannot be found",
+        reason="FOLDER_REMOVED",
+        help="change to another folder (`cd`), or name files and folders from / on",
     )
 
 

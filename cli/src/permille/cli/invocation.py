@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 from permille.cli.rendering.terminal_text import escaped_lines
+from permille.cli.standard_streams import nobody_reads
 from permille.mesh.config import MeshConfig, load
 from rich.console import Console
 from rich.text import Text
@@ -126,10 +126,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             function(Invocation(**common), **given)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read the output has seen enough; the interpreter must not try to write the rest.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            for stream in (sys.stdout, sys.stderr):
-                os.dup2(nowhere, stream.fileno())
+            # Whoever read the output has seen enough.
+            nobody_reads()
 
     del run.__wrapped__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

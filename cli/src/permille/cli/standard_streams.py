@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def guard_standard_streams() -> None:
     """What cannot be written to standard output raises `ResourceExhausted` or `FailedPrecondition`, once; the rest of
-    it is dropped. What cannot be written to standard error is dropped. A reader that is gone is a `BrokenPipeError`.
+    it is dropped. A reader of it that is gone is a `BrokenPipeError`. What cannot be written to standard error is
+    dropped. Standard input that is closed is empty.
     """
     for descriptor in (0, 1, 2):
         try:
@@ -24,17 +25,31 @@ def guard_standard_streams() -> None:
         except OSError:
             # The place is taken, so that no other file gets the number; writing there says that it is not open.
             os.open(os.devnull, os.O_RDONLY)
-    sys.stdout = _text(_Answer(1, "w", closefd=False), sys.stdout, "strict")
-    sys.stderr = _text(_Words(2, "w", closefd=False), sys.stderr, "backslashreplace")
+    sys.stdout = _text(_Answer(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _text(_Words(2, "w", closefd=False), sys.stderr)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # As arguments are: what is no UTF-8 is told where it is sent.
+        sys.stdin.reconfigure(errors="surrogateescape")
+    else:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
 
 
-def _text(raw: io.FileIO, replaced: TextIO | None, errors: str) -> TextIO:
+def nobody_reads() -> None:
+    """The interpreter must not try to write the rest of what nobody wants when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+
+
+def _text(raw: io.FileIO, replaced: TextIO | None) -> TextIO:
+    # What the encoding does not have, as names of files that are no UTF-8, is written out.
+    errors = "backslashreplace"
     if not isinstance(replaced, io.TextIOWrapper):
         return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=replaced.encoding,
-        errors=replaced.errors,
+        errors=errors,
         line_buffering=replaced.line_buffering,
         write_through=replaced.write_through,
     )
@@ -59,8 +74,6 @@ class _Words(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
         except OSError:
             return memoryview(data).nbytes
 

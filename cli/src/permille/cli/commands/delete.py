@@ -71,5 +71,10 @@ def _confirm(invocation: Invocation, sessions: list[ListedSession]) -> None:
             reason="NOT_CONFIRMED",
             help="say so on the command line: --yes",
         )
-    if not typer.confirm("Delete for good?", err=True):
+    try:
+        confirmed = typer.confirm("Delete for good?", err=True)
+    except typer.Abort:
+        # Ctrl-C, or the end of the input.
+        confirmed = False
+    if not confirmed:
         raise Cancelled("nothing was deleted", reason="NOT_CONFIRMED")

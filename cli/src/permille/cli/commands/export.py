@@ -13,6 +13,7 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, in_mesh, parts
 from permille.cli.invocation import Invocation, command
 from permille.cli.output_file import write_file_from
+from permille.cli.rendering.more_rows import MOST_CALLS
 from permille.cli.rendering.units import size
 from permille.cli.session_list import LATEST, chosen, list_sessions
 from permille.mesh.errors import InvalidArgument
@@ -61,7 +62,13 @@ def export(
         ),
     ] = "",
     max_calls: Annotated[
-        int, typer.Option(min=0, metavar="N", help="For time lines and profiles: keep the N longest calls; 0: all.")
+        int,
+        typer.Option(
+            min=0,
+            max=MOST_CALLS,
+            metavar="N",
+            help="For time lines and profiles: keep the N longest calls; 0: all.",
+        ),
     ] = 0,
 ) -> None:
     """Write a session for another tool.

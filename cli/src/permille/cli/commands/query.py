@@ -13,6 +13,9 @@ from permille.cli.rendering.answer_table import answer_table, plain
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
+# In one answer, as the API has it.
+_MOST_ROWS = 10_000_000
+
 
 @app.command()
 @command
@@ -20,7 +23,9 @@ def query(
     invocation: Invocation,
     *,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT; `-` reads it from standard input.")],
-    max_rows: Annotated[int, typer.Option(min=1, metavar="ROWS", help="At most so many rows.")] = 10_000,
+    max_rows: Annotated[
+        int, typer.Option(min=1, max=_MOST_ROWS, metavar="ROWS", help="At most so many rows.")
+    ] = 10_000,
 ) -> None:
     """Ask the tables with SQL (DuckDB's dialect), reading only.
 

@@ -10,6 +10,7 @@ from permille.cli.client import MeshClient, in_mesh
 from permille.cli.html_page import PageParts, read_page_parts, write_page
 from permille.cli.invocation import Invocation, command
 from permille.cli.progress_display import ProgressDisplay
+from permille.cli.rendering.more_rows import MOST_CALLS
 from permille.cli.rendering.report import Order, Report, report_json
 from permille.cli.rendering.report_text import report_text
 from permille.cli.report_data import decode, read_report
@@ -49,7 +50,8 @@ def report(
         ),
     ] = None,
     max_calls: Annotated[
-        int, typer.Option(min=0, metavar="N", help="With --html: keep the N longest calls; 0: all.")
+        int,
+        typer.Option(min=0, max=MOST_CALLS, metavar="N", help="With --html: keep the N longest calls; 0: all."),
     ] = 200_000,
     patience_s: Annotated[
         float,

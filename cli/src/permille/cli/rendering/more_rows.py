@@ -6,6 +6,8 @@ from permille.cli.rendering.units import count
 
 # In one answer, as the API has it.
 MOST_ROWS = 10_000
+# That an export can be asked for; more are there only in all of them.
+MOST_CALLS = (1 << 63) - 1
 
 
 def more_text(shown: int, total: int, option: str) -> str | None:
