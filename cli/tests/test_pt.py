@@ -118,6 +118,12 @@ def test_functions_have_the_category_that_a_table_says(raw: Path, image: str, tm
     pt("calls", raw, "-i", image, "--table", "--categories", tmp_path / "absent", code=3)
 
 
+@pytest.mark.parametrize("options", [["--table", "--categories", "/dev/null"], ["--depth", str(1 << 32)]], ids=" ".join)
+def test_what_cannot_be_meant_is_refused(raw: Path, image: str, options: list[str]) -> None:
+    """Of a device that never ends nothing is read: it took all memory."""
+    assert permille_alone("pt", "calls", raw, "--image", image, *options).returncode == 2
+
+
 def test_calls_are_listed_or_summed_up(raw: Path, image: str) -> None:
     (call,) = rows("calls", raw, "-i", image)
     assert (call["depth"], call["total_instructions"], call["begin_truncated"]) == (0, 3, True)

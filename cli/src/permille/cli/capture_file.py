@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,13 @@ def read_categories(file: Path | None) -> Categories:
     Raises as `open_capture`; a line that is no rule is named.
     """
     try:
+        if file is not None and stat.S_ISCHR(file.stat().st_mode):
+            raise InvalidArgument(
+                f"{file} is a device",
+                reason="CATEGORIES",
+                help="give a file of rules, or a pipe",
+                metadata={"file": str(file)},
+            )
         return _ptcore().Categories(file)  # type: ignore[no-any-return]
     except OSError as error:
         raise _unreadable(Path(error.filename or file or ""), error) from None

@@ -39,6 +39,8 @@ _StreamOption = Annotated[
     list[int] | None,
     typer.Option("--stream", "-s", min=0, metavar="N", help="Only the stream of this number; may be repeated."),
 ]
+# As the decoder's module counts levels.
+_DEEPEST = (1 << 32) - 1
 _Listed = tuple["Capture", list[int], Iterable[bytes]]
 """A recording, the numbers of its streams that are listed, and their lines."""
 _Thread = Annotated[int | None, typer.Option(metavar="TID", help="Only what this thread ran.")]
@@ -176,7 +178,9 @@ def calls(
             " each function belong to what was inlined into it. Needs debug information.",
         ),
     ] = False,
-    depth: Annotated[int, typer.Option("--depth", "-d", min=0, metavar="N", help="At most N levels; 0: all.")] = 0,
+    depth: Annotated[
+        int, typer.Option("--depth", "-d", min=0, max=_DEEPEST, metavar="N", help="At most N levels; 0: all.")
+    ] = 0,
     stream: _StreamOption = None,
     thread: _Thread = None,
 ) -> None:

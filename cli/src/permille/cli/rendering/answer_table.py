@@ -54,4 +54,5 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(plain(value))
+    # JSON alone has no such numbers.
+    return str(value) if isinstance(value, float) else str(plain(value))
