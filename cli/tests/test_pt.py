@@ -19,7 +19,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from permille.ptcore import Capture
 
-from .conftest import PERMILLE, permille_alone, plain_environment
+from .conftest import PERMILLE, await_true, permille_alone, plain_environment
 
 PSB = bytes.fromhex("0282" * 8)
 PSBEND = bytes.fromhex("0223")
@@ -427,6 +427,21 @@ def test_ctrl_c_ends_a_long_count(tmp_path: Path) -> None:
         assert process.wait(60) == 130
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_an_import_leaves_no_folder(tmp_path: Path, number: signal.Signals) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "temporary"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    # Nobody writes: it waits.
+    with started("import", pipe, TMPDIR=str(folder)) as process:
+        await_true(lambda: list(folder.iterdir()), 60, "its folder")
+        process.send_signal(number)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert "the same command begins anew" in process.stderr.read()
+    assert list(folder.iterdir()) == []
 
 
 @contextlib.contextmanager

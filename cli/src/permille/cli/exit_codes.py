@@ -27,7 +27,7 @@ MEANINGS = {
     DEADLINE: "it took longer than allowed",
     EXHAUSTED: "a disk, a quota or a memory budget is used up",
     DATA_LOSS: "stored data are damaged or gone",
-    CANCELLED: "cancelled, or interrupted with Ctrl-C",
+    CANCELLED: "cancelled, or interrupted: Ctrl-C, SIGTERM, SIGHUP",
 }
 
 _BY_CODE = {
