@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from permille.mesh.config import MeshConfig
 from permille.mesh.errors import Code, PermilleError, Unavailable
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.store.folder import FolderStore
@@ -400,13 +401,34 @@ class TestS3:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "relative", "file://host/a", "file:relative", "http://x", "s3://", "s3://b?x=1", "s3://key:secret@bucket/a"],
+    [
+        "",
+        "relative",
+        "file://host/a",
+        "file:relative",
+        "file:///a#b",
+        "file:///a%0Ab",
+        "file:///a%E9b",
+        "file:///a%2520b",
+        "http://x",
+        "s3://",
+        "s3://b?x=1",
+        "s3://b/a#b",
+        "s3://key:secret@bucket/a",
+    ],
 )
 def test_what_is_no_store_is_told(url: str) -> None:
     with pytest.raises(PermilleError) as error:
         open_store(url)
     assert code_of(error) == (Code.INVALID_ARGUMENT, "BAD_STORE_URL")
     assert "secret" not in error.value.message
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "a*[b]", "ü"], ids=ascii)
+def test_a_state_folder_of_any_name_has_its_store_in_it(tmp_path: Path, name: str) -> None:
+    store = open_store(MeshConfig(state_dir=tmp_path / name).store_url)
+    assert isinstance(store, FolderStore)
+    assert store.url == (tmp_path / name / "store").as_uri()
 
 
 @pytest.fixture

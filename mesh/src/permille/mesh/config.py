@@ -160,7 +160,7 @@ class MeshConfig(BaseSettings):
     @property
     def store_url(self) -> str:
         """The object store's URL with the default filled in."""
-        return self.store or f"file://{self.state_dir / 'store'}"
+        return self.store or (self.state_dir / "store").as_uri()
 
     @property
     def etcd_endpoint_file(self) -> Path:

@@ -19,6 +19,8 @@ def open_store(url: str) -> ObjectStore:
     instance roles), never from the URL. Nothing is contacted yet. Raises `InvalidArgument`.
     """
     parts = urlsplit(url)
+    if parts.fragment:
+        raise _bad(url, "what stands behind a # is no part of a name: write it %23")
     if parts.scheme == "file":
         return _folder(url, parts.netloc, unquote(parts.path), parts.query)
     if parts.scheme == "s3":
@@ -31,6 +33,9 @@ def _folder(url: str, host: str, path: str, query: str) -> ObjectStore:
 
     if host or not path.startswith("/") or query:
         raise _bad(url, "a folder is file:// and an absolute path, nothing else")
+    if not path.isprintable() or "%" in path or "\N{REPLACEMENT CHARACTER}" in path:
+        # Delta Lake refuses such a path, or reads another one than it writes.
+        raise _bad(url, "the folder's path has a percent sign, or characters that cannot be printed or are no UTF-8")
     return FolderStore(Path(path))
 
 
