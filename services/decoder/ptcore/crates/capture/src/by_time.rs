@@ -24,7 +24,7 @@ impl ByTime {
 
     pub(crate) fn views<'d>(&'d self, data: &'d [u8], config: &Config) -> Views<'d> {
         let host = Host { placing: Placing::new(data, config, self.first, &self.turns), alone: self.alone };
-        Views { of: self, both: BesideGuests::new(host, Guests::new(data), self.guest) }
+        Views { of: self, both: BesideGuests::new(host, Guests::new(data, config.errata), self.guest) }
     }
 }
 

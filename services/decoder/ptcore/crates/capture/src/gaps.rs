@@ -80,7 +80,7 @@ pub struct Scan<'d> {
 impl<'d> Scan<'d> {
     pub fn new(data: &'d [u8], config: &Config) -> Self {
         let mut scan = Scan {
-            reader: Reader::new(data),
+            reader: Reader::with_errata(data, config.errata),
             ticks: Ticks::new(config),
             last_ip: 0,
             fup: None,

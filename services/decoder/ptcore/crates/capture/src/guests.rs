@@ -2,7 +2,7 @@
 //! say whether what follows runs in VMX non-root operation (SDM, section "Paging Information (PIP) Packet").
 
 use crate::attribute::AHEAD;
-use pt_packet::{Packet, Reader, PSB};
+use pt_packet::{Errata, Packet, Reader, PSB};
 
 /// In place of the epoch of the kernel's image: neither the kernel nor the process is the host's.
 pub const GUEST: u32 = u32::MAX;
@@ -15,6 +15,7 @@ const PIP: [u8; 2] = [0x02, 0x43];
 /// Where the host runs, streams are searched for what may say that a guest does, and read from the PSB in front of that on.
 pub struct Guests<'d> {
     data: &'d [u8],
+    errata: Errata,
     /// Reads where a guest may run.
     reader: Option<Reader<'d>>,
     /// What was searched, or what may have said that a guest runs.
@@ -28,8 +29,8 @@ pub struct Guests<'d> {
 }
 
 impl<'d> Guests<'d> {
-    pub fn new(data: &'d [u8]) -> Self {
-        Guests { data, reader: None, searched: 0, psb: None, looked: 0, inside: false, ran: 0 }
+    pub fn new(data: &'d [u8], errata: Errata) -> Self {
+        Guests { data, errata, reader: None, searched: 0, psb: None, looked: 0, inside: false, ran: 0 }
     }
 
     /// Searches on, up to where it may be that a guest runs.
@@ -46,7 +47,7 @@ impl<'d> Guests<'d> {
         self.psb = psb.or(self.psb);
         self.looked = self.looked.max(found.saturating_sub(PSB.len() - 1));
         self.reader = self.psb.map(|psb| {
-            let mut reader = Reader::new(self.data);
+            let mut reader = Reader::with_errata(self.data, self.errata);
             reader.seek(psb);
             reader
         });
@@ -130,7 +131,7 @@ mod tests {
 
     /// Where it changes.
     fn guests(data: &[u8]) -> Vec<(usize, bool)> {
-        let mut all: Vec<_> = Guests::new(data).collect();
+        let mut all: Vec<_> = Guests::new(data, Errata::default()).collect();
         assert!(all.is_sorted());
         all.dedup_by_key(|&mut (_, inside)| inside);
         all
@@ -155,6 +156,18 @@ mod tests {
         }
         assert_eq!(guests(&data), [(0, false), (at[3], true), (at[6], false), (at[7], true)]);
         assert_eq!(guests(&data[..at[3]]), [(0, false)]);
+    }
+
+    #[test]
+    fn a_packet_that_an_erratum_spoiled_hides_no_guest() {
+        let mut data = Vec::new();
+        [Packet::Psb, Packet::Psbend].into_iter().for_each(|packet| writer::write(&mut data, packet));
+        data.extend([0x02, 0x73, 1, 2, 0xff, 4, 0]);
+        let at = data.len();
+        writer::write(&mut data, Packet::Pip { cr3: 0x5000, non_root: true });
+        let guests = |errata| Guests::new(&data, errata).find(|&(_, inside)| inside);
+        assert_eq!(guests(Errata { skz84: true, ..Errata::default() }), Some((at, true)));
+        assert_eq!(guests(Errata::default()), None);
     }
 
     #[test]

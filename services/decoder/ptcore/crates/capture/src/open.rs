@@ -34,14 +34,20 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
 }
 
 fn set_errata(capture: &mut Capture) {
-    let Some((family, model, stepping)) = capture.cpu else { return };
-    match Errata::of(Cpu { family, model, stepping }) {
+    let Some(cpu) = capture.cpu else { return };
+    match errata_of(cpu) {
         Some(errata) => capture.config.errata = errata,
         None => {
+            let (family, model, stepping) = cpu;
             let what = format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata");
             capture.warnings.push(what);
         }
     }
+}
+
+/// Those of a family, model and stepping; `None` where they are not known.
+pub(crate) fn errata_of((family, model, stepping): (u16, u8, u8)) -> Option<Errata> {
+    Errata::of(Cpu { family, model, stepping })
 }
 
 /// The file that tells a folder's recording (of LLDB, of `perf record --kcore` or `--threads`, of a session, of DynamoRIO),

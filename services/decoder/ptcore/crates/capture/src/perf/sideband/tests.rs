@@ -88,6 +88,37 @@ fn records_of_kinds_that_nobody_knows_yet_are_counted() {
 }
 
 #[test]
+fn a_switch_is_found_behind_a_packet_that_an_erratum_spoiled() {
+    let folder = Folder::new("erratum");
+    program(&folder, "one", &NOP_RET);
+    program(&folder, "two", &TWO_NOPS_RET);
+    let mut pipe = Pipe::new();
+    // CPUID of the header: a Skylake server, which may spoil TMA packets (SKZ84).
+    let cpu = text("GenuineIntel,6,85,4");
+    pipe.record(80, 0, &[words(&[9]), halves(&[cpu.len() as u32]), cpu].concat());
+    for (pid, name) in [(7, "/one"), (8, "/two")] {
+        pipe.maps((pid, pid, 5, 0), USER, 4, 0x1000, name);
+    }
+    pipe.enters((7, 7, 10, 0));
+    pipe.leaves((7, 7, 150, 0));
+    pipe.enters((8, 8, 160, 0));
+    let full = |payload| Ip { compression: Compression::Full, payload };
+    let mut data = Vec::new();
+    let mut ran = |tsc, spoiled: &[u8]| {
+        for packet in [Packet::Tsc(tsc), Packet::TipPge(full(USER)), Packet::TipPgd(full(0x77))] {
+            write(&mut data, packet);
+        }
+        data.extend(spoiled);
+    };
+    ran(100, &[0x02, 0x73, 1, 2, 0xff, 4, 0]);
+    ran(200, &[]);
+    let mut stream = Vec::new();
+    [Packet::Psb, Packet::Psbend].into_iter().for_each(|packet| write(&mut stream, packet));
+    pipe.packets(0, 0, &[stream, data].concat());
+    assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2]), (8, vec![3])]);
+}
+
+#[test]
 fn what_a_guest_maps_is_not_that_of_the_host_process_with_its_pid() {
     let folder = Folder::new("guest-pid");
     program(&folder, "one", &NOP_RET);
