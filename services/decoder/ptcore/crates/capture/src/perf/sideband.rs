@@ -214,7 +214,8 @@ impl<'o> Sideband<'o> {
         match event {
             Event::Mmap { executable: false, .. } | Event::Other => {}
             Event::Mmap { pid, kernel, address, size, offset, name, build_id, .. } => {
-                let build_id = self.build_ids.get(&name).cloned().filter(|_| build_id.is_empty()).unwrap_or(build_id);
+                let told = self.build_ids.get(dso(&name, address)).cloned();
+                let build_id = told.filter(|_| build_id.is_empty()).unwrap_or(build_id);
                 if kernel {
                     self.kernel.build_ids.insert(name.clone(), build_id.clone());
                     // `[kernel.kallsyms]_text`: in place of the offset stands where that symbol was.
@@ -323,7 +324,8 @@ impl<'o> Sideband<'o> {
             let reason = "code written at run time: only a jitdump file tells it".to_owned();
             Content::Unnamed { names: self.written.names(pid), reason }
         } else {
-            let found = self.files.find(name, build_id).or_else(|reason| match name {
+            let file = dso(name, address);
+            let found = self.files.find(file, build_id).or_else(|reason| match file {
                 "[vdso]" if self.same_kernel => vdso::own()
                     .ok()
                     .filter(|own| build_id.is_empty() || same_id(own.build_id(), build_id))
@@ -390,6 +392,15 @@ impl<'o> Sideband<'o> {
         }
         attach(capture, &self.spaces, user_only, self.options);
         Ok(())
+    }
+}
+
+/// What perf calls the file that is mapped: the kernel has another vdso for programs of 32 bits, which it names as the one of 64
+/// bits (tools/perf/util/vdso.h).
+fn dso(name: &str, address: u64) -> &str {
+    match name {
+        "[vdso]" if address >> 32 == 0 => "[vdso32]",
+        _ => name,
     }
 }
 

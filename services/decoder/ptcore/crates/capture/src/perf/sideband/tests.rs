@@ -119,6 +119,28 @@ fn a_switch_is_found_behind_a_packet_that_an_erratum_spoiled() {
 }
 
 #[test]
+fn a_program_of_32_bits_has_a_vdso_of_its_own() {
+    const LOW: u64 = 0xf7fc_5000;
+    let folder = Folder::new("vdso32");
+    let vdso = crate::vdso::own().unwrap();
+    folder.add(vdso.build_id(), vdso.code(0));
+    let mut pipe = Pipe::new();
+    let id: Vec<u8> = (0..20).map(|at| u8::from_str_radix(&vdso.build_id()[2 * at..][..2], 16).unwrap()).collect();
+    for (name, id) in [("[vdso]", id), ("[vdso32]", vec![0xab; 20])] {
+        pipe.record(67, 2, &[halves(&[u32::MAX]), id, vec![0; 4], text(name)].concat());
+    }
+    pipe.maps((7, 7, 5, 0), 0x7fff_f7fc_5000, 0x2000, 0, "[vdso]");
+    pipe.maps((8, 8, 5, 0), LOW, 0x2000, 0, "[vdso]");
+    pipe.enters((8, 8, 10, 0));
+    pipe.ran(0, &[(100, LOW)]);
+    let capture = pipe.open(&folder, Options::default());
+    let why = format!("no file with build id {} is there", "ab".repeat(20));
+    assert_eq!(capture.warnings, [format!("[vdso], mapped 1 times: {why}")]);
+    let last = capture.streams[0].epochs.last().unwrap().1;
+    assert_eq!(capture.memory().why_no_code(last, LOW), format!("[vdso]: {why}"));
+}
+
+#[test]
 fn what_a_guest_maps_is_not_that_of_the_host_process_with_its_pid() {
     let folder = Folder::new("guest-pid");
     program(&folder, "one", &NOP_RET);
