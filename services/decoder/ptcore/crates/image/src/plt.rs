@@ -1,6 +1,6 @@
 //! Names of the stubs that call through the global offset table.
 
-use object::{Object, ObjectSection};
+use object::{Architecture, Object, ObjectSection};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -19,25 +19,35 @@ pub enum Callee {
     Resolver(u64),
 }
 
-const RELOCATION_SIZE: usize = 24;
-/// Relocation types of the x86-64 psABI that fill slots of the table.
-const R_X86_64_GLOB_DAT: u32 = 6;
-const R_X86_64_JUMP_SLOT: u32 = 7;
+/// Relocation types that fill slots of the table: R_X86_64_GLOB_DAT and R_386_GLOB_DAT, R_X86_64_JUMP_SLOT and R_386_JMP_SLOT,
+/// and those of indirect functions (psABIs of x86-64 and i386).
+const GLOB_DAT: u32 = 6;
+const JUMP_SLOT: u32 = 7;
 const R_X86_64_IRELATIVE: u32 = 37;
+const R_386_IRELATIVE: u32 = 42;
 
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+const ENDBR: [[u8; 4]; 2] = [[0xf3, 0x0f, 0x1e, 0xfa], [0xf3, 0x0f, 0x1e, 0xfb]];
 const PUSH_IMMEDIATE: u8 = 0x68;
 const BND: u8 = 0xf2;
-const JUMP_RIP_RELATIVE: [u8; 2] = [0xff, 0x25];
+/// Of a slot in front of or behind the jump, or at an address in 32-bit code.
+const JUMP: [u8; 2] = [0xff, 0x25];
+/// Of a slot in the table to which EBX points.
+const JUMP_BY_EBX: [u8; 2] = [0xff, 0xa3];
 
-/// The stubs in `.plt`, `.plt.sec` and `.plt.got` of an x86-64 file. What a stub calls is read from its jump's slot, not from
+/// How the files of a processor write stubs, and what fills the slots that these read.
+enum Machine<'d> {
+    X86_64,
+    /// Slots by their tables, of which EBX points to the first: address and contents.
+    I386([(u64, &'d [u8]); 2]),
+}
+
+/// The stubs in `.plt`, `.plt.sec` and `.plt.got` of an x86 file. What a stub calls is read from its jump's slot, not from
 /// its place: linkers order the sections as they like.
 pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
-    if !file.is_64() || !file.is_little_endian() {
-        return Vec::new();
-    }
-    let order = relocations(file, ".rela.plt");
-    let slots: HashMap<u64, Callee> = relocations(file, ".rela.dyn").into_iter().chain(order.iter().copied()).collect();
+    let Some(machine) = Machine::of(file) else { return Vec::new() };
+    let order = machine.relocations(file, "plt");
+    let slots: HashMap<u64, Callee> =
+        machine.relocations(file, "dyn").into_iter().chain(order.iter().copied()).collect();
     let mut stubs = Vec::new();
     for name in [".plt", ".plt.sec", ".plt.got"] {
         let Some(section) = file.section_by_name(name) else { continue };
@@ -45,8 +55,10 @@ pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
         let size = entry_size(data);
         for (index, entry) in data.chunks_exact(size).enumerate() {
             let start = section.address().wrapping_add((index * size) as u64);
-            if let Some(callee) =
-                slot(entry, start).and_then(|slot| slots.get(&slot).copied()).or_else(|| lazy(entry, &order))
+            if let Some(callee) = machine
+                .slot(entry, start)
+                .and_then(|slot| slots.get(&slot).copied())
+                .or_else(|| machine.lazy(entry, &order))
             {
                 stubs.push(Stub { start, end: start.wrapping_add(size as u64), callee });
             }
@@ -64,7 +76,10 @@ pub fn lazy_stubs(file: &object::File<'_>) -> Range<u64> {
 /// Entries that only jump have 8 bytes, in `.plt` of static programs too; those that also push the number of their
 /// relocation, or are built for indirect branch tracking, have 16.
 fn entry_size(data: &[u8]) -> usize {
-    let jumps = |entry: &[u8]| entry.strip_prefix(&[BND]).unwrap_or(entry).starts_with(&JUMP_RIP_RELATIVE);
+    let jumps = |entry: &[u8]| {
+        let entry = entry.strip_prefix(&[BND]).unwrap_or(entry);
+        entry.starts_with(&JUMP) || entry.starts_with(&JUMP_BY_EBX)
+    };
     if jumps(data) && data.get(8..).is_some_and(|rest| rest.is_empty() || jumps(rest)) {
         8
     } else {
@@ -72,38 +87,86 @@ fn entry_size(data: &[u8]) -> usize {
     }
 }
 
-/// The slot that `jmp *slot(%rip)` reads.
-fn slot(entry: &[u8], start: u64) -> Option<u64> {
-    let mut at = if entry.starts_with(&ENDBR64) { ENDBR64.len() } else { 0 };
-    if entry.get(at) == Some(&BND) {
-        at += 1;
+impl<'d> Machine<'d> {
+    fn of(file: &object::File<'d>) -> Option<Machine<'d>> {
+        let table = |name| {
+            let section = file.section_by_name(name)?;
+            Some((section.address(), section.data().ok()?))
+        };
+        match file.architecture() {
+            _ if !file.is_little_endian() => None,
+            _ if file.is_64() => Some(Machine::X86_64),
+            Architecture::I386 => {
+                let [first, second] = [table(".got.plt"), table(".got")];
+                let first = first.or(second)?;
+                Some(Machine::I386([first, second.unwrap_or(first)]))
+            }
+            _ => None,
+        }
     }
-    let displacement = entry.get(at..)?.strip_prefix(&JUMP_RIP_RELATIVE)?.first_chunk()?;
-    let next = start.wrapping_add(at as u64 + 6);
-    Some(next.wrapping_add(i64::from(i32::from_le_bytes(*displacement)) as u64))
-}
 
-/// A stub that only pushes the number of its relocation for the resolver.
-fn lazy(entry: &[u8], order: &[(u64, Callee)]) -> Option<Callee> {
-    let (&opcode, rest) = entry.strip_prefix(&ENDBR64)?.split_first()?;
-    if opcode != PUSH_IMMEDIATE {
-        return None;
+    /// The slot that a stub's jump reads.
+    fn slot(&self, entry: &[u8], start: u64) -> Option<u64> {
+        let mut at = if ENDBR.iter().any(|endbr| entry.starts_with(endbr)) { ENDBR[0].len() } else { 0 };
+        if entry.get(at) == Some(&BND) {
+            at += 1;
+        }
+        let (jump, rest) = entry.get(at..)?.split_first_chunk()?;
+        let operand = i32::from_le_bytes(*rest.first_chunk()?);
+        match (self, *jump) {
+            (Machine::X86_64, JUMP) => Some(start.wrapping_add(at as u64 + 6).wrapping_add_signed(operand.into())),
+            (Machine::I386(_), JUMP) => Some(u64::from(operand as u32)),
+            (Machine::I386([(table, _), _]), JUMP_BY_EBX) => {
+                Some(u64::from((*table as u32).wrapping_add_signed(operand)))
+            }
+            _ => None,
+        }
     }
-    let number = u32::from_le_bytes(*rest.first_chunk()?);
-    order.get(number as usize).map(|&(_, callee)| callee)
-}
 
-fn relocations(file: &object::File<'_>, section: &str) -> Vec<(u64, Callee)> {
-    let data = file.section_by_name(section).and_then(|section| section.data().ok()).unwrap_or_default();
-    data.chunks_exact(RELOCATION_SIZE).filter_map(relocation).collect()
-}
+    /// A stub that only pushes which relocation it is of for the resolver: by number, or by place in 32-bit code.
+    fn lazy(&self, entry: &[u8], order: &[(u64, Callee)]) -> Option<Callee> {
+        let rest = ENDBR.iter().find_map(|endbr| entry.strip_prefix(endbr))?;
+        let pushed = u32::from_le_bytes(*rest.strip_prefix(&[PUSH_IMMEDIATE])?.first_chunk()?) as usize;
+        let number = match self {
+            Machine::X86_64 => pushed,
+            Machine::I386(_) => pushed / self.relocation_size(),
+        };
+        order.get(number).map(|&(_, callee)| callee)
+    }
 
-fn relocation(entry: &[u8]) -> Option<(u64, Callee)> {
-    let word = |at: usize| entry[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let (slot, info, addend) = (word(0)?, word(8)?, word(16)?);
-    match info as u32 {
-        R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => Some((slot, Callee::Symbol((info >> 32) as u32))),
-        R_X86_64_IRELATIVE => Some((slot, Callee::Resolver(addend))),
-        _ => None,
+    fn relocation_size(&self) -> usize {
+        match self {
+            Machine::X86_64 => 24,
+            Machine::I386(_) => 8,
+        }
+    }
+
+    fn relocations(&self, file: &object::File<'_>, of: &str) -> Vec<(u64, Callee)> {
+        let begin = if matches!(self, Machine::X86_64) { ".rela" } else { ".rel" };
+        let section = file.section_by_name(&format!("{begin}.{of}"));
+        let data = section.and_then(|section| section.data().ok()).unwrap_or_default();
+        data.chunks_exact(self.relocation_size()).filter_map(|entry| self.relocation(entry)).collect()
+    }
+
+    fn relocation(&self, entry: &[u8]) -> Option<(u64, Callee)> {
+        let half = |at: usize| entry.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let word = |at: usize| entry.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let (slot, kind, symbol) = match self {
+            Machine::X86_64 => (word(0)?, half(8)?, half(12)?),
+            Machine::I386(_) => (half(0)?.into(), half(4)? & 0xff, half(4)? >> 8),
+        };
+        match (self, kind) {
+            (_, GLOB_DAT | JUMP_SLOT) => Some((slot, Callee::Symbol(symbol))),
+            (Machine::X86_64, R_X86_64_IRELATIVE) => Some((slot, Callee::Resolver(word(16)?))),
+            // Where it is stands in the slot.
+            (Machine::I386(tables), R_386_IRELATIVE) => {
+                let stored = |&(table, data): &(u64, &[u8])| {
+                    let at = usize::try_from(slot.checked_sub(table)?).ok()?;
+                    data.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+                };
+                Some((slot, Callee::Resolver(tables.iter().find_map(stored)?.into())))
+            }
+            _ => None,
+        }
     }
 }

@@ -33,6 +33,41 @@ fn stubs_have_the_names_of_what_they_lead_to() {
     }
 }
 
+#[test]
+fn stubs_of_32_bit_code_have_the_names_of_what_they_lead_to() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("library.c", "int near(void) { return 1; }\nint far(void) { return near() + 1; }\n");
+    folder.write(
+        "program.c",
+        &format!("{CHOSEN}int near(void), far(void);\nvoid _start(void) {{ first(); near(); far(); }}\n"),
+    );
+    for flags in [&[][..], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
+        let common = [&["-m32", "-O1", "-nostdlib", "-Wl,-z,lazy"], flags].concat();
+        folder.run("gcc", &[&common[..], &["-fPIC", "-shared", "-o", "library.so", "library.c"]].concat());
+        folder
+            .run("gcc", &[&common[..], &["-no-pie", "-fno-pic", "-o", "program", "program.c", "library.so"]].concat());
+        for (file, expected) in [("library.so", &["near@plt"][..]), ("program", &["far@plt", "first@plt", "near@plt"])]
+        {
+            let binary = Binary::load(&folder.join(file), &Search::default()).unwrap();
+            let stubs = binary.functions().iter().filter(|function| function.role == Role::Stub);
+            let mut names: Vec<_> = stubs.filter_map(|stub| binary.name(stub)).collect();
+            names.sort();
+            names.dedup();
+            assert_eq!(names, expected, "{file} {flags:?}");
+            let nobodys =
+                |function: &&pt_image::Function| function.role == Role::Plain && binary.name(function).is_none();
+            assert_eq!(
+                binary.functions().iter().find(nobodys).map(|function| function.address),
+                None,
+                "{file} {flags:?}"
+            );
+        }
+    }
+}
+
 /// Functions of the program itself that are chosen when it starts; those without a caller have no stub.
 const CHOSEN: &str = "
 static int one(void) { return 1; }
