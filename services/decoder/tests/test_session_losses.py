@@ -20,6 +20,7 @@ from permille.mesh.store import ObjectStore
 
 from .conftest import sha256
 from .decode_bench import Bench, StoreSession
+from .small_program import CALL_BYTES, FIRST_TSC, INSTRUCTIONS, TICKS, Program, tsc
 
 
 @pytest.mark.parametrize("how", ["changed", "cut off", "missing", "a folder", "other content", "other packets"])
@@ -376,6 +377,24 @@ async def test_a_processor_of_numbers_that_nothing_takes_is_damaged(
     await store_session(pt=manifest["pt"] | changed)
     with pytest.raises(DataLoss, match=re.escape(told)):
         await bench.decode()
+
+
+async def test_branches_that_were_not_traced_are_no_damage(
+    bench: Bench, store_session: StoreSession, program: Program
+) -> None:
+    outer, start = program.symbols["outer"], program.symbols["_start"]
+    # TIP packets with whole addresses: each return has one where no branch is told.
+    returns = [outer + CALL_BYTES, outer + 2 * CALL_BYTES, start + CALL_BYTES]
+    targets = b"".join(b"\xcd" + address.to_bytes(8, "little") for address in returns)
+    head, _, _ = program.packets().partition(bytes([0b1110]))
+    run = head + targets + tsc(FIRST_TSC + TICKS) + b"\x01"
+    pt = (await store_session())["pt"]
+    await store_session(runs=[run], pt=pt | {"without_tnt": True})
+    decoded = await bench.decode()
+    # All but the branch in `inner`, what follows there, and its return, twice.
+    assert (decoded.instructions, decoded.lost_bytes) == (INSTRUCTIONS - 4, 0)
+    assert {row["reason"] for row in await bench.rows("losses")} == {"not-traced: conditional branches are not traced"}
+    assert [row["errors"] for row in await bench.rows("segments")] == [0]
 
 
 async def test_a_copy_of_a_session_in_the_store_does_not_take_its_place(

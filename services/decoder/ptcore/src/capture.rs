@@ -128,6 +128,11 @@ impl Capture {
         (config.mtc_freq, config.tsc_ctc_ratio, config.nominal_ratio)
     }
 
+    #[getter]
+    fn without_tnt(&self) -> bool {
+        self.0.config.without_tnt
+    }
+
     fn nanoseconds(&self, tsc: u64) -> Option<u64> {
         Some(self.0.conversion?.nanoseconds(tsc))
     }

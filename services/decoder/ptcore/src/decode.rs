@@ -26,7 +26,7 @@ pub struct PtConfig(pub Config);
 impl PtConfig {
     #[new]
     #[pyo3(signature = (family, model, stepping, mtc_freq, tsc_ctc_ratio, nominal_ratio, return_compression,
-                        reference_tsc=0))]
+                        reference_tsc=0, without_tnt=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         family: u32,
@@ -37,6 +37,7 @@ impl PtConfig {
         nominal_ratio: u8,
         return_compression: bool,
         reference_tsc: u64,
+        without_tnt: bool,
     ) -> Self {
         // Return compression shows in the packets themselves.
         let _ = return_compression;
@@ -44,7 +45,8 @@ impl PtConfig {
         let narrow = u16::try_from(family).ok().zip(u8::try_from(model).ok()).zip(u8::try_from(stepping).ok());
         let cpu = narrow.map(|((family, model), stepping)| Cpu { family, model, stepping });
         let errata = cpu.and_then(Errata::of).unwrap_or_default();
-        PtConfig(Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc, errata, ..Config::default() })
+        let known = Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc, errata, ..Config::default() };
+        PtConfig(Config { without_tnt, ..known })
     }
 }
 

@@ -240,7 +240,7 @@ def read_binary(binary: ListedBinary, *, debug: bool = False) -> Iterator[bytes]
 def _packet_options(capture: Capture) -> dict[str, Any]:
     family, model, stepping = capture.cpu or (0, 0, 0)
     mtc_freq, ratio, nominal_ratio = capture.timing
-    return {
+    options: dict[str, Any] = {
         "family": family,
         "model": model,
         "stepping": stepping,
@@ -248,6 +248,7 @@ def _packet_options(capture: Capture) -> dict[str, Any]:
         "tsc_ctc_ratio": list(ratio),
         "nominal_ratio": nominal_ratio,
     }
+    return options | {"without_tnt": True} if capture.without_tnt else options
 
 
 def _target_name(streams: list[Stream], segments: list[dict[str, Any]]) -> str:

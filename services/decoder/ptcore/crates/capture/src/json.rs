@@ -64,6 +64,10 @@ impl<'j> Node<'j> {
         self.value.as_str().ok_or_else(|| self.wanted("a text"))
     }
 
+    pub fn truth(&self) -> Result<bool, CaptureError> {
+        self.value.as_bool().ok_or_else(|| self.wanted("true or false"))
+    }
+
     pub fn integer(&self, below: u64) -> Result<u64, CaptureError> {
         let number = self.value.as_u64().ok_or_else(|| self.wanted("a whole number"))?;
         if number >= below {

@@ -27,10 +27,15 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
     capture.warnings.extend(doubt);
     capture.cpu = options.cpu.or(capture.cpu);
     if let Some(timing) = options.timing {
-        capture.config = Config { reference_tsc: capture.config.reference_tsc, ..timing };
+        capture.config = timed(capture.config, timing);
     }
     set_errata(&mut capture);
     Ok(capture)
+}
+
+/// What is known of a recording, with the timing that is given by hand.
+pub(crate) fn timed(known: Config, timing: Config) -> Config {
+    Config { reference_tsc: known.reference_tsc, without_tnt: known.without_tnt, ..timing }
 }
 
 fn set_errata(capture: &mut Capture) {

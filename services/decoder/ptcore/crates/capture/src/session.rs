@@ -222,6 +222,7 @@ fn config(pt: &Node) -> Result<Config, CaptureError> {
         mtc_freq: number("mtc_freq", 16)? as u8,
         tsc_ctc_ratio: (part(0)? as u32, part(1)? as u32),
         nominal_ratio: number("nominal_ratio", 256)? as u8,
+        without_tnt: pt.find("without_tnt")?.map_or(Ok(false), |node| node.truth())?,
         ..Config::default()
     })
 }

@@ -3,11 +3,10 @@
 use crate::attribute::Turn;
 use crate::by_time::ByTime;
 use crate::guests::GUEST;
-use crate::open::errata_of;
+use crate::open::{errata_of, timed};
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
 use crate::{Capture, Of, Options, Switch, View};
-use pt_flow::Config;
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -44,7 +43,7 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     }
     // What is given by hand holds for where threads change as well.
     if let Some(timing) = options.timing {
-        capture.config = Config { reference_tsc: capture.config.reference_tsc, ..timing };
+        capture.config = timed(capture.config, timing);
     }
     // What the processor does wrong as well.
     if let Some(errata) = options.cpu.or(capture.cpu).and_then(errata_of) {

@@ -61,6 +61,23 @@ fn a_session_is_its_segments_with_the_images_of_their_epochs() {
 }
 
 #[test]
+fn a_session_may_be_without_conditional_branches() {
+    let Some(store) = store("without-tnt", MAPS) else { return };
+    let folder = store.0.join("raw/s1");
+    let read = || open(&folder, &Options::default()).map(|capture| capture.config.without_tnt);
+    assert!(matches!(read(), Ok(false)));
+    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+    let with = |value: &str| {
+        let changed = manifest.replace("\"family\"", &format!("\"without_tnt\": {value}, \"family\""));
+        std::fs::write(folder.join("manifest.json"), changed).unwrap();
+    };
+    with("true");
+    assert!(matches!(read(), Ok(true)));
+    with("1");
+    assert!(read().unwrap_err().to_string().ends_with("pt.without_tnt: true or false is wanted, not 1"));
+}
+
+#[test]
 fn keys_stay_inside_the_store_and_code_inside_its_file() {
     for (maps, wanted) in [
         (MAPS.replace("binaries/b1", "../../etc/passwd"), "../../etc/passwd is no key of an object"),

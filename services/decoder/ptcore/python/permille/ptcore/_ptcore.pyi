@@ -105,8 +105,10 @@ class PtConfig:
         nominal_ratio: int,
         return_compression: bool,
         reference_tsc: int = 0,
+        without_tnt: bool = False,
     ) -> None:
-        """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs."""
+        """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs.
+        `without_tnt`: conditional branches were not traced."""
 
 class Callers:
     """Callers of a stream that were found when calls below them had been taken already. False when there are none."""
@@ -436,6 +438,10 @@ class Capture:
     @property
     def timing(self) -> tuple[int, tuple[int, int], int]:
         """MTC frequency, TSC ticks per crystal tick (numerator, denominator), nominal ratio; zeros where unknown."""
+
+    @property
+    def without_tnt(self) -> bool:
+        """Conditional branches were not traced."""
 
     def nanoseconds(self, tsc: int) -> int | None:
         """The time of the recording's own clock; None where nothing relates it to the TSC."""

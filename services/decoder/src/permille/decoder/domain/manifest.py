@@ -56,6 +56,7 @@ class PacketOptions(_Part):
     return_compression: bool = True
     tsc_ctc_ratio: tuple[_U32, _U32] = (0, 0)
     nominal_ratio: _U8 = 0
+    without_tnt: bool = False
 
 
 class Segment(_Part):

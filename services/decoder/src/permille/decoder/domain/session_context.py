@@ -214,6 +214,7 @@ def _config(archive: SessionArchive) -> PtConfig:
         options.nominal_ratio,
         options.return_compression,
         archive.manifest.clock.tsc0,
+        options.without_tnt,
     )
 
 

@@ -6,6 +6,9 @@ use crate::Conversion;
 use pt_flow::Config;
 
 const TYPE_INTEL_PT: u32 = 1;
+/// Bit of the event's `config` as of IA32_RTIT_CTL: branches that are taken or not are not told (arch/x86/events/intel/pt.c of
+/// Linux, `notnt`).
+const WITHOUT_TNT: u64 = 1 << 55;
 
 /// By what it is told who runs on a core (`have_sched_switch` of tools/perf/util/intel-pt.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +77,7 @@ impl PtInfo {
             mtc_freq: (freq & 15) as u8,
             tsc_ctc_ratio: self.tsc_ctc_ratio,
             nominal_ratio: self.nominal_ratio,
+            without_tnt: attribute.is_some_and(|attribute| attribute.config & WITHOUT_TNT != 0),
             ..Config::default()
         }
     }
@@ -87,4 +91,19 @@ pub fn time_conversion(body: &[u8]) -> Option<Conversion> {
     // cap_user_time_zero: the others say something. Older ones end before it.
     let known = fields.bytes(1).is_ok_and(|known| known == [0]);
     Conversion::new(mult, shift, zero).filter(|_| !known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::recording::{halves, words};
+
+    #[test]
+    fn an_event_may_leave_out_which_branches_were_taken() {
+        let info = PtInfo::read(&words(&[1, 8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1])).unwrap().unwrap();
+        let event = |config| [halves(&[8, 64]), words(&[config, 0, 0, 0, 0, 0, 0])].concat();
+        let read = |config| Attribute::read(&mut Fields::new(&event(config), 0)).unwrap();
+        let without_tnt = |config| info.config(info.attribute(&[read(config)])).without_tnt;
+        assert_eq!([0x2400, 1 << 55 | 0x2400].map(without_tnt), [false, true]);
+    }
 }
