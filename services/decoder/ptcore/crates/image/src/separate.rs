@@ -65,6 +65,10 @@ impl Search {
         let mut candidates = self.by_build_id(build_id);
         let base = named.file_name()?;
         candidates.extend(self.folders.iter().flat_map(|root| [root.join(".dwz").join(base), root.join(base)]));
+        // Debian has a folder for each architecture there (dh_dwz(1)).
+        if let Some(architecture) = named.parent().and_then(Path::file_name) {
+            candidates.extend(self.folders.iter().map(|root| root.join(".dwz").join(architecture).join(base)));
+        }
         if self.recorded_paths {
             candidates.push(named);
         }

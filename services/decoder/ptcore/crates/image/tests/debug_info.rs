@@ -299,6 +299,22 @@ fn mini_debug_information() {
 }
 
 #[test]
+fn what_debug_files_of_debian_have_in_common() {
+    if !have(&[GCC, OBJCOPY, DWZ]) {
+        return;
+    }
+    const PLACE: &str = ".dwz/x86_64-linux-gnu/common.debug";
+    let folder = separated(&[]);
+    std::fs::copy(folder.join("program.debug"), folder.join("twin.debug")).unwrap();
+    let named = format!("/usr/lib/debug/{PLACE}");
+    folder.run("dwz", &["-m", "common.debug", "-M", &named, "program.debug", "twin.debug"]);
+    let root = folder.join("root");
+    std::fs::create_dir_all(root.join(PLACE).parent().unwrap()).unwrap();
+    std::fs::rename(folder.join("common.debug"), root.join(PLACE)).unwrap();
+    has_everything(&load(&folder, &Search { folders: vec![root], ..Search::default() }));
+}
+
+#[test]
 fn what_debug_files_have_in_common() {
     if !have(&[GCC, OBJCOPY, DWZ]) {
         return;
