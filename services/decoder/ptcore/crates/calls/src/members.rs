@@ -1,48 +1,33 @@
 //! Which blocks are in functions of code that nothing divides.
 
-use crate::known::grow;
+use std::collections::BTreeSet;
 
-/// Blocks by function: each leads to the one that was put in before it.
+/// Function, where the block starts, and the block.
 #[derive(Default)]
-pub struct Members {
-    /// By function; `NOBODY` of one without.
-    last: Vec<u32>,
-    /// By block: where it starts, and which comes next.
-    blocks: Vec<(u64, u32)>,
-}
-
-const NOBODY: u32 = u32::MAX;
+pub struct Members(BTreeSet<(u32, u64, u32)>);
 
 impl Members {
     /// Puts a block in that is in no function.
     pub fn put(&mut self, function: u32, block: u32, start: u64) {
-        let before = std::mem::replace(grow(&mut self.last, function, NOBODY), block);
-        *grow(&mut self.blocks, block, (0, NOBODY)) = (start, before);
+        self.0.insert((function, start, block));
     }
 
     /// Takes out the blocks of the function that start at `from` or behind.
     pub fn take(&mut self, function: u32, from: u64, mut taken: impl FnMut(u32)) {
-        let Some(last) = self.last.get_mut(function as usize) else { return };
-        let mut next = std::mem::replace(last, NOBODY);
-        while let Some(&(start, before)) = self.blocks.get(next as usize) {
-            if start < from {
-                self.blocks[next as usize].1 = std::mem::replace(last, next);
-            } else {
-                taken(next);
-            }
-            next = before;
+        while let Some(&member) = self.0.range((function, from, 0)..=(function, u64::MAX, u32::MAX)).next() {
+            self.0.remove(&member);
+            taken(member.2);
         }
     }
 
     /// Takes out all.
     pub fn take_all(&mut self, mut taken: impl FnMut(u32)) {
-        for function in 0..self.last.len() as u32 {
-            self.take(function, 0, &mut taken);
-        }
+        std::mem::take(&mut self.0).into_iter().for_each(|(_, _, block)| taken(block));
     }
 
+    /// About: nodes are at least half full.
     pub fn memory(&self) -> usize {
-        self.last.capacity() * 4 + self.blocks.capacity() * size_of::<(u64, u32)>()
+        self.0.len() * 2 * size_of::<(u32, u64, u32)>()
     }
 }
 
@@ -70,6 +55,7 @@ mod tests {
         members.put(3, 7, 0x1000);
         let mut all = Vec::new();
         members.take_all(|block| all.push(block));
+        all.sort_unstable();
         assert_eq!(all, [2, 7]);
     }
 }
