@@ -116,14 +116,14 @@ pub struct News {
 }
 
 impl News {
-    /// Whether `told` says as much.
-    pub fn is_in(&self, told: &[News]) -> bool {
-        told.iter().any(|one| one.begins_as(self) && one.called == self.called)
+    /// Where a function begins.
+    pub fn begin(&self) -> (u32, u64) {
+        (self.space, self.start)
     }
 
-    /// Whether both say of a function that it begins there.
-    pub fn begins_as(&self, other: &News) -> bool {
-        (self.space, self.start) == (other.space, other.start)
+    /// All that is said of where a function begins.
+    pub fn told(&self) -> (u32, u64, bool) {
+        (self.space, self.start, self.called)
     }
 }
 

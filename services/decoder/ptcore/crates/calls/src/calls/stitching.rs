@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::records::Records;
 use crate::uncounted::Uncounted;
 use pt_image::{Role, Symbols};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 impl<S: Symbols> Calls<S, Collected> {
     /// Follows parts of streams by themselves.
@@ -23,7 +23,8 @@ impl<S: Symbols> Calls<S, Collected> {
     pub fn begin_part(&mut self, log: &[News], judged: bool) {
         self.alone = true;
         let new = log.get(self.knew.log..).unwrap_or_default();
-        self.knew.besides.retain(|own| !own.is_in(new));
+        let told = all_told(new);
+        self.knew.besides.retain(|own| !told.contains(&own.told()));
         if judged && !self.knew.besides.is_empty() || self.knew.log > log.len() {
             self.knew.besides.clear();
             self.know_only(log);
@@ -93,9 +94,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Whether code that nothing divides, and that a part ran, is divided otherwise than it was there.
     fn knows_otherwise(&self, Knew { log, besides }: &Knew, functions: &[(FunctionKey, Role, Sums)]) -> bool {
         let Some(new) = self.news().get(*log..) else { return true };
-        let mut here = new.iter().filter(|one| !one.is_in(besides)).peekable();
-        let mut there = besides.iter().filter(|one| !one.is_in(new)).peekable();
-        if here.peek().is_none() && there.peek().is_none() {
+        let (told_here, told_there) = (all_told(new), all_told(besides));
+        let mut here: Vec<_> = new.iter().filter(|one| !told_there.contains(&one.told())).collect();
+        let mut there = besides.iter().filter(|one| !told_here.contains(&one.told())).peekable();
+        if here.is_empty() && there.peek().is_none() {
             return false;
         }
         let undivided = functions.iter().filter(|(key, ..)| key.function.is_none());
@@ -104,14 +106,32 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return true;
         }
         // There each of them was a part of what began before it: of the nearest that was known there, or that it found.
-        let is_new = |one: &&News| one.divided != Some(one.start) && !besides.iter().any(|own| own.begins_as(one));
-        let unknown: HashSet<_> = new.iter().filter(is_new).map(|one| (one.space, one.start)).collect();
-        here.any(|one| {
-            let before = self.stack.functions.before(one).find(|begin| !unknown.contains(begin));
-            let from = before.unwrap_or((one.space, one.first));
-            one.role.is_stub() || ran.range(from..=(one.space, one.start)).next().is_some()
+        let begun_there: HashSet<_> = besides.iter().map(News::begin).collect();
+        let is_new = |one: &&News| one.divided != Some(one.start) && !begun_there.contains(&one.begin());
+        let unknown: HashSet<_> = new.iter().filter(is_new).map(News::begin).collect();
+        // One behind the other: what lies before the last one lies before this one as well.
+        here.sort_unstable_by_key(|one| one.begin());
+        let mut parts_of = HashMap::new();
+        here.into_iter().any(|one| {
+            let mut part_of = (one.space, one.first);
+            for begin in self.stack.functions.before(one) {
+                match parts_of.get(&(begin, one.first)) {
+                    Some(&known) => part_of = known,
+                    None if unknown.contains(&begin) => continue,
+                    None => part_of = begin,
+                }
+                break;
+            }
+            if unknown.contains(&one.begin()) {
+                parts_of.insert((one.begin(), one.first), part_of);
+            }
+            one.role.is_stub() || ran.range(part_of..=one.begin()).next().is_some()
         })
     }
+}
+
+fn all_told(news: &[News]) -> HashSet<(u32, u64, bool)> {
+    news.iter().map(News::told).collect()
 }
 
 #[cfg(test)]
