@@ -246,7 +246,7 @@ impl Plans {
 
     /// Whether it is time to begin anew.
     pub fn is_full(&self) -> bool {
-        self.moves.len() > MOST
+        self.moves.len() + usize::from(u8::MAX) > MOST
     }
 
     pub fn memory(&self) -> usize {

@@ -18,6 +18,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[cold]
     #[inline(never)]
     pub(super) fn run_anew(&mut self, path: Path<'_>) {
+        if self.plans.is_full() {
+            self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
+        }
         let may_fit = self.plans.may_fit(path.id, self.stack.functions.version);
         if may_fit && self.make_plan(&path) {
             return self.path(&path, self.tsc);
