@@ -183,6 +183,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     #[cold]
     fn unexpected(&mut self, event: &Event) -> Fault {
+        if let Event::Enable { .. } = event {
+            self.events.tell_mode_by_itself();
+        }
         self.fault(Reason::UnexpectedPacket(event.packet_name()))
     }
 }

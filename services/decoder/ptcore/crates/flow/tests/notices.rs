@@ -382,3 +382,24 @@ fn a_mode_that_waits_is_told_where_a_psb_says_the_same() {
         assert_eq!(modes, if told { vec![begin, (Execution::Bits32, Some(CODE + 1))] } else { vec![begin] });
     }
 }
+
+#[test]
+fn a_mode_that_waits_where_the_stream_ends_is_told_there() {
+    let begin = (Execution::Bits64, Some(CODE));
+    assert_eq!(
+        modes(&stream(&[FAR])),
+        (vec![Word::Goes(CODE), Word::Ran(CODE)], vec![begin, (Execution::Bits32, None)])
+    );
+    let stops = [Packet::Fup(full(CODE + 1)), Packet::TipPgd(Ip::SUPPRESSED)];
+    let (words, modes) = modes(&stream(&[&stops[..], &[FAR]].concat()));
+    assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE), Word::Stops]);
+    assert_eq!(modes, [begin, (Execution::Bits32, None)], "while tracing is disabled");
+}
+
+#[test]
+fn a_mode_whose_tip_pge_does_not_fit_is_told_behind_the_loss() {
+    // Tracing is enabled already.
+    let (words, modes) = modes(&stream(&[&[FAR, Packet::TipPge(full(CODE))][..], &psb_plus(None)].concat()));
+    assert_eq!(words, [Word::Goes(CODE), Word::Lost(Reason::UnexpectedPacket("TIP.PGE"))]);
+    assert_eq!(modes[..2], [(Execution::Bits64, Some(CODE)), (Execution::Bits32, None)]);
+}

@@ -27,7 +27,12 @@ impl Events<'_> {
                 Some(packet) => packet,
                 None => match self.packet()? {
                     Some(packet) => packet,
-                    None => return Ok(self.settled(Event::End)),
+                    None => {
+                        self.system.settle();
+                        self.tell_ready();
+                        self.tell_waiting_mode();
+                        return Ok(self.settled(Event::End));
+                    }
                 },
             };
             match packet {

@@ -41,6 +41,14 @@ impl Events<'_> {
         }
     }
 
+    /// MODE.Exec came with a packet that does not fit.
+    pub fn tell_mode_by_itself(&mut self) {
+        if let Some(mode) = self.mode.take() {
+            self.tell_mode(mode, Place::Here);
+            self.busy = true;
+        }
+    }
+
     pub(super) fn note_in_queue(&mut self, placed: Placed) {
         if self.notes.len() == MOST_NOTES {
             return;
