@@ -7,6 +7,7 @@ use pt_image::{Description, ImageError, Place, Symbols};
 use pt_listing::Code;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[pyclass(frozen, module = "permille.ptcore")]
@@ -28,8 +29,8 @@ impl Symbols for Shared {
         self.0.place(epoch, address)
     }
 
-    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
-        self.0.catches(epoch, pad, returns_to)
+    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
+        self.0.caught_at(epoch, pad)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::functions::{FunctionKey, News, Sums};
 use crate::losses::LossRecord;
 use crate::output::{Batch, Output};
 use crate::records::Records;
-use crate::stack::{Interruption, Landing, Local, Outer};
+use crate::stack::{Interruption, Landings, Local, Outer};
 use pt_image::Role;
 
 /// What is known of a part before it is known what lies around it. Numbers of calls count from `first` on; those before it
@@ -23,7 +23,7 @@ pub struct Fragment {
     /// Instructions of calls that ended as deep as that one.
     pub roots_total: u64,
     pub interruptions: Vec<Interruption>,
-    pub landings: Vec<Landing>,
+    pub landings: Landings,
     pub locals: Vec<Local>,
     pub first: u64,
     pub next: u64,

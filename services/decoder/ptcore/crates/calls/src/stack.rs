@@ -1,5 +1,6 @@
 //! The calls that are open, and their accounts.
 
+mod awaited;
 mod fits;
 mod frame;
 mod handing_out;
@@ -7,6 +8,7 @@ mod landings;
 mod outer;
 mod part;
 mod placing;
+mod remembered;
 mod steps;
 mod stitching;
 mod stretch;
@@ -19,19 +21,22 @@ use crate::losses::LossRecord;
 use crate::output::Output;
 use crate::records::TAIL_CALL;
 use crate::window::{Opening, Window, NOBODY};
+use awaited::Awaited;
 pub use frame::{Entry, Interruption};
 pub use frame::{Frame, NO_ADDRESS};
 use frame::{HOLDS, INTERRUPTED};
 use handing_out::MOST_OPEN;
-pub use landings::{Landing, Local};
+pub use landings::Local;
 pub use outer::Outer;
 use pt_image::Role;
+pub use remembered::Landings;
 
 pub struct Stack<O> {
     pub frames: Vec<Frame>,
     pub interruptions: Vec<Interruption>,
-    pub landings: Vec<Landing>,
+    pub landings: Landings,
     pub locals: Vec<Local>,
+    awaited: Awaited,
     /// Instructions that had run when nobody was on the stack any more.
     alone_from: u64,
     /// With more open calls the stretch ends.
@@ -67,8 +72,9 @@ impl<O: Output> Stack<O> {
         Stack {
             frames: Vec::new(),
             interruptions: Vec::new(),
-            landings: Vec::new(),
+            landings: Landings::default(),
             locals: Vec::new(),
+            awaited: Awaited::default(),
             alone_from: 0,
             most_open: if output.rows() == usize::MAX { usize::MAX } else { MOST_OPEN },
             base: 0,
@@ -248,7 +254,7 @@ impl<O: Output> Stack<O> {
         let totals = self.functions.take(&self.named);
         self.told.clear();
         self.named.clear();
-        self.landings.clear();
+        self.landings = Landings::default();
         self.locals.clear();
         (self.stretch, self.begin_tsc, self.alone_from) = (1, 0, self.clock.ran);
         totals

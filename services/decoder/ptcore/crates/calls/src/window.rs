@@ -79,9 +79,14 @@ impl Window {
         }
     }
 
+    /// Rows that stayed when calls were handed out last.
+    pub fn stayed(&self) -> usize {
+        self.old.len()
+    }
+
     /// Rows that became known since calls were handed out last.
     pub fn new_rows(&self) -> usize {
-        self.rows as usize - self.old.len()
+        self.rows as usize - self.stayed()
     }
 
     /// The next row; there must be room. What is not given is anything until it is known; times are 0 up to the first one of the

@@ -76,6 +76,24 @@ fn a_stretch_ends_when_too_many_calls_are_open() {
 }
 
 #[test]
+fn calls_that_stay_are_looked_at_once_for_as_many_new_ones() {
+    let mut calls = calls();
+    let open = MILLION / 2;
+    for _ in 0..open {
+        calls.block(&block(0x1000, BlockKind::Call, 0x1000), 0);
+    }
+    for _ in 0..MILLION {
+        calls.block(&block(0x1000, BlockKind::Call, 0x2000), 0);
+        calls.block(&block(0x2000, BlockKind::Return, 0x1009), 0);
+        calls.block(&block(0x1009, BlockKind::Jump, 0x1000), 0);
+    }
+    // Each batch leaves the window with a look at all that are open.
+    let batches = calls.output().batches;
+    assert!(batches <= MILLION / open, "{batches} batches");
+    assert_eq!(calls.end_stream().calls as usize, 1 + open + MILLION);
+}
+
+#[test]
 fn begins_and_ends_do_not_wait_for_ever_for_a_time() {
     let mut calls = calls();
     calls.enabled(0x1000, false, 1000);

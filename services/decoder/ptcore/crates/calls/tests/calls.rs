@@ -3,6 +3,7 @@
 use pt_calls::{Calls, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Reason, Sink};
 use pt_image::{Place, Role, Symbols};
+use std::ops::Range;
 
 const MAIN: u64 = 0x1000;
 const WORK: u64 = 0x2000;
@@ -42,8 +43,9 @@ impl Symbols for Pages {
         }
     }
 
-    fn catches(&self, _epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
-        (pad == WORK_PAD).then_some(returns_to == WORK + 4)
+    fn caught_at(&self, _epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
+        let returns = WORK + 4..WORK + 5;
+        (pad == WORK_PAD).then(|| vec![returns])
     }
 }
 

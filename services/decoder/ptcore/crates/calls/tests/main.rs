@@ -3,6 +3,7 @@
 mod batches;
 mod bounds;
 mod calls;
+mod deep;
 mod functions;
 mod gathered;
 mod griffin;

@@ -5,6 +5,7 @@ use crate::{Capture, View};
 use pt_flow::{CodeMemory, CodeSlice, Near};
 use pt_image::{Binary, Description, Image, Place, Symbols};
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// From here on addresses belong to the kernel, which all address spaces share.
@@ -106,9 +107,9 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
         Place { space, ..place }
     }
 
-    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
         let (_, image, epoch) = self.at(epoch, pad)?;
-        image.catches(epoch, pad, returns_to)
+        image.caught_at(epoch, pad)
     }
 }
 

@@ -24,6 +24,7 @@ use crate::xz;
 use files::{mini_debug_info, usable};
 use object::Object;
 use segments::Segments;
+use std::ops;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use symbols::status;
@@ -153,10 +154,10 @@ impl Binary {
         frames
     }
 
-    /// As [`crate::Symbols::catches`], in the binary's own addresses.
-    pub fn catches(&self, pad: u64, returns_to: u64) -> Option<bool> {
+    /// As [`crate::Symbols::caught_at`], in the binary's own addresses.
+    pub fn caught_at(&self, pad: u64) -> Option<Vec<ops::Range<u64>>> {
         let read = || elf(&self.bytes).ok().map(|file| Catches::of(&file));
-        self.catches.get_or_init(read).as_ref()?.leads(pad, returns_to)
+        self.catches.get_or_init(read).as_ref()?.caught_at(pad)
     }
 
     /// Files that the debug information refers to, and that were not there when [`Binary::frames`] wanted them; and how

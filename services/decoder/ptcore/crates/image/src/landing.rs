@@ -7,6 +7,7 @@ use crate::unwind::each;
 use gimli::constants::{self, DwEhPe};
 use gimli::{EndianSlice, LittleEndian, Reader};
 use object::{Object, ObjectSection};
+use std::ops::Range;
 
 /// A stretch of code, and where exceptions go on that come out of calls in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,14 +36,13 @@ impl Catches {
         Catches(all)
     }
 
-    /// Whether an exception that comes out of the call that returns to `returns_to` goes on at `pad`. `None` where that is no
-    /// landing pad.
-    pub fn leads(&self, pad: u64, returns_to: u64) -> Option<bool> {
+    /// As [`crate::Symbols::caught_at`], in the file's own addresses.
+    pub fn caught_at(&self, pad: u64) -> Option<Vec<Range<u64>>> {
         let first = self.0.partition_point(|one| one.pad < pad);
-        let mut of_pad = self.0[first..].iter().take_while(|one| one.pad == pad).peekable();
-        of_pad.peek()?;
+        let of_pad = self.0[first..].iter().take_while(|one| one.pad == pad);
         // The call that an unwinder looks for is the instruction before, also where it is the last one of its stretch.
-        Some(of_pad.any(|one| (one.start..one.end).contains(&returns_to.wrapping_sub(1))))
+        let returns: Vec<_> = of_pad.map(|one| one.start.saturating_add(1)..one.end.saturating_add(1)).collect();
+        (!returns.is_empty()).then_some(returns)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which function an address is in.
 
 use crate::Role;
+use std::ops::Range;
 
 /// What is known about a code address in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +25,8 @@ pub struct Place {
 pub trait Symbols {
     fn place(&self, epoch: u32, address: u64) -> Place;
 
-    /// Whether an exception that comes out of the call that returns to `returns_to` goes on at `pad`. `None` where nothing
-    /// says that `pad` is a landing pad.
-    fn catches(&self, _epoch: u32, _pad: u64, _returns_to: u64) -> Option<bool> {
+    /// Where calls return to out of which an exception goes on at `pad`. `None` where nothing says that it is a landing pad.
+    fn caught_at(&self, _epoch: u32, _pad: u64) -> Option<Vec<Range<u64>>> {
         None
     }
 }
@@ -36,7 +36,7 @@ impl<S: Symbols + ?Sized> Symbols for &S {
         (**self).place(epoch, address)
     }
 
-    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
-        (**self).catches(epoch, pad, returns_to)
+    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
+        (**self).caught_at(epoch, pad)
     }
 }

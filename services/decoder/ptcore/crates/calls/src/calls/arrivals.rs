@@ -101,7 +101,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(never)]
     fn unwinds_to(&mut self, function: u32, target: u64) -> bool {
         let (symbols, epoch) = (&self.symbols, self.stack.epoch);
-        self.stack.unwind_to(function, |returns_to| symbols.catches(epoch, target, returns_to))
+        self.stack.unwind_to(function, || symbols.caught_at(epoch, target))
     }
 
     /// To the innermost call of the function, else to a new beginning.

@@ -4,6 +4,7 @@ use super::frame::{Frame, NO_ADDRESS};
 use super::handing_out::MOST_OPEN;
 use super::landings::MAX_LOCALS;
 use super::outer::{Level, MOST};
+use super::remembered::MAX_LANDINGS;
 use super::Stack;
 use crate::fragment::Fragment;
 use crate::output::Output;
@@ -23,6 +24,7 @@ impl<O: Output> Stack<O> {
         part.outer.levels.iter().zip(self.frames.iter().rev()).all(|(level, frame)| self.is_as(frame, level, part))
             && self.locals.last().is_none_or(|local| local.depth <= untouched)
             && self.locals.len() + part.outer.most_locals <= MAX_LOCALS
+            && self.landings.len() + part.outer.most_landings <= MAX_LANDINGS
             && !self.landings.iter().any(|landing| part.outer.no_landings.contains(&landing.address))
             && !(self.interruptions.iter())
                 .any(|known| resumptions.contains(&known.resumes) || resumptions.contains(&known.repeats))

@@ -1,5 +1,6 @@
 //! Calls that are over leave the window, and go to the output.
 
+use super::awaited::Awaited;
 use super::Stack;
 use crate::functions::FunctionKey;
 use crate::gathered::Gathered;
@@ -28,9 +29,9 @@ impl<O: Output> Stack<O> {
     }
 
     fn make_window(&mut self) {
-        // To look at the calls that are open takes no longer than as many new ones took.
+        // To look at the calls that stay takes no longer than as many new ones took.
         let most = self.output.rows();
-        let new = most.min(WINDOW.max(self.frames.len()));
+        let new = most.min(WINDOW).max(self.window.stayed());
         if self.window.new_rows() >= new {
             self.hand_out(false);
             if self.gathered.records.len() >= most {
@@ -45,6 +46,7 @@ impl<O: Output> Stack<O> {
     /// Calls that are over leave the window, with their times. `last`: no more will come.
     pub fn hand_out(&mut self, last: bool) {
         self.give_times();
+        self.awaited = Awaited::default();
         let open = self.frames.iter().map(|frame| frame.row);
         let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
         kept.sort_unstable();

@@ -1,15 +1,9 @@
 //! Where calls may go on without a return of their own: behind `setjmp`, and inside the function itself.
 
 use super::frame::{HOLDS, NO_ADDRESS};
+use super::remembered::Landing;
 use super::Stack;
 use crate::output::Output;
-
-/// The address behind a `setjmp`, and how many calls lie below the one that called it.
-#[derive(Clone, Copy, Debug)]
-pub struct Landing {
-    pub address: u64,
-    pub depth: usize,
-}
 
 /// The return address of a call inside a function.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +18,10 @@ pub const MAX_LOCALS: usize = 1 << 12;
 impl<O: Output> Stack<O> {
     /// Unwinds to the call that called `setjmp` before `address`. False when none is known.
     pub fn land(&mut self, address: u64) -> bool {
-        let Some(landing) = self.landings.iter().rfind(|landing| landing.address == address) else {
+        let Some(depth) = self.landings.innermost(address) else {
             self.does_not_land(address);
             return false;
         };
-        let depth = landing.depth;
         self.unwind(depth);
         true
     }
@@ -40,9 +33,9 @@ impl<O: Output> Stack<O> {
         }
         let depth = self.frames.len();
         self.hold(depth);
-        let known = self.landings.iter().rev().take_while(|landing| landing.depth == depth);
-        if !known.into_iter().any(|landing| landing.address == address) {
-            self.landings.push(Landing { address, depth });
+        self.landings.remember(Landing { address, depth });
+        if let Some(outer) = &mut self.outer {
+            outer.most_landings = outer.most_landings.max(self.landings.len());
         }
     }
 
@@ -93,9 +86,7 @@ impl<O: Output> Stack<O> {
     /// Forgets what belonged to calls that are over.
     pub(super) fn forget_below(&mut self) {
         let depth = self.frames.len();
-        while self.landings.last().is_some_and(|landing| landing.depth > depth) {
-            self.landings.pop();
-        }
+        self.landings.forget_below(depth);
         while self.locals.last().is_some_and(|local| local.depth > depth) {
             self.locals.pop();
         }

@@ -35,8 +35,9 @@ pub struct Outer {
     /// No `setjmp` around it returns to these addresses, and no interruption resumes at those.
     pub no_landings: HashSet<u64>,
     pub no_resumptions: HashSet<u64>,
-    /// Calls inside functions that were remembered at a time.
+    /// Calls inside functions and landings that were remembered at a time.
     pub most_locals: usize,
+    pub most_landings: usize,
     /// Something depends on what lies around the part.
     pub failed: bool,
 }

@@ -3,7 +3,8 @@
 use super::frame::{Frame, INTERRUPTED, NO_ADDRESS};
 use super::handing_out::told_as;
 use super::placing::{LevelEnd, Placing};
-use super::{Landing, Local, Stack};
+use super::remembered::Landing;
+use super::{Local, Stack};
 use crate::fragment::{Fragment, OpenCall};
 use crate::output::Output;
 use crate::records::Records;
@@ -136,11 +137,8 @@ impl<O: Output> Stack<O> {
         let below = depth - usize::from(!part.replaced);
         self.interruptions.extend(&part.interruptions);
         self.locals.extend(part.locals.iter().map(|local| Local { depth: local.depth + below, ..*local }));
-        for landing in &part.landings {
-            let landing = Landing { depth: landing.depth + below, ..*landing };
-            if !self.landings.iter().any(|known| (known.address, known.depth) == (landing.address, landing.depth)) {
-                self.landings.push(landing);
-            }
+        for landing in part.landings.iter() {
+            self.landings.remember(Landing { depth: landing.depth + below, ..*landing });
         }
         let held = self.landings.iter().map(|landing| landing.depth);
         let held: Vec<_> = held.chain(self.locals.iter().map(|local| local.depth)).collect();

@@ -55,7 +55,7 @@ impl<O: Output> Stack<O> {
             self.alone_from = self.frames.first().map_or(self.alone_from, |frame| frame.began);
             found.append(&mut self.frames);
         }
-        self.landings.iter_mut().for_each(|landing| landing.depth += found.len());
+        self.landings.are_deeper_by(found.len());
         self.frames = found.into_iter().rev().chain(inner).collect();
         self.hand_out(false);
     }

@@ -1,6 +1,7 @@
 //! Symbols of code that has none.
 
 use pt_image::{Place, Role, Symbols};
+use std::ops::Range;
 
 /// Code without symbols, or functions of 256 bytes each: jumps between them are tail calls, and some are stubs.
 #[derive(Clone, Copy)]
@@ -28,9 +29,11 @@ impl Symbols for Functions {
         }
     }
 
-    /// Half of the places are landing pads, each of them for half of the calls.
-    fn catches(&self, _epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
-        (self.divided && pad >> 3 & 1 == 0).then_some((pad ^ returns_to) >> 4 & 1 == 0)
+    /// Half of the places are landing pads, each of them for half of the calls of its function.
+    fn caught_at(&self, _epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
+        let stretch = |start: u64| start..start + 0x10;
+        let first = pad & !0xff | pad & 0x10;
+        (self.divided && pad >> 3 & 1 == 0).then(|| (first..=first + 0xe0).step_by(0x20).map(stretch).collect())
     }
 }
 
@@ -42,7 +45,7 @@ impl Symbols for OneByOne {
         Place { end: address + 1, ..self.0.place(epoch, address) }
     }
 
-    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
-        self.0.catches(epoch, pad, returns_to)
+    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
+        self.0.caught_at(epoch, pad)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Content, Image, Section, Space, UNMAPPED};
 use crate::{Place, Role, Symbols};
+use std::ops::Range;
 
 /// What can be said of a function to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +54,15 @@ impl Symbols for Image {
         }
     }
 
-    fn catches(&self, epoch: u32, pad: u64, returns_to: u64) -> Option<bool> {
+    fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
         let (section, ..) = self.section_at(epoch, pad)?;
         let Section { space, content } = &self.sections[section as usize];
         let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
         let binary = self.binary(*space)?;
         let own = binary.address_of(pad.wrapping_sub(*delta))?;
-        binary.catches(own, returns_to.wrapping_sub(pad.wrapping_sub(own)))
+        let bias = pad.wrapping_sub(own);
+        let mapped = |returns: Range<u64>| returns.start.wrapping_add(bias)..returns.end.wrapping_add(bias);
+        Some(binary.caught_at(own)?.into_iter().map(mapped).collect())
     }
 }
 
