@@ -1,33 +1,79 @@
 //! Which blocks are in functions of code that nothing divides.
 
+use crate::known::grow;
 use std::collections::BTreeSet;
 
-/// Function, where the block starts, and the block.
+/// Blocks by function: each leads to the one that was put in before it.
 #[derive(Default)]
-pub struct Members(BTreeSet<(u32, u64, u32)>);
+pub struct Members {
+    /// By function; `NOBODY` of one without, `ORDERED` where they are in order.
+    last: Vec<u32>,
+    /// By block: where it starts, and which comes next.
+    blocks: Vec<(u64, u32)>,
+    /// Function, where the block starts, and the block: of functions of which many stayed when some were taken out.
+    ordered: BTreeSet<(u32, u64, u32)>,
+}
+
+const NOBODY: u32 = u32::MAX;
+const ORDERED: u32 = u32::MAX - 1;
+/// So many are looked at quickly each time; to keep all in order takes a fifth of a first pass through code without symbols.
+const MANY: usize = 1 << 10;
 
 impl Members {
     /// Puts a block in that is in no function.
     pub fn put(&mut self, function: u32, block: u32, start: u64) {
-        self.0.insert((function, start, block));
+        let last = grow(&mut self.last, function, NOBODY);
+        if *last == ORDERED {
+            self.ordered.insert((function, start, block));
+            return;
+        }
+        let before = std::mem::replace(last, block);
+        *grow(&mut self.blocks, block, (0, NOBODY)) = (start, before);
     }
 
     /// Takes out the blocks of the function that start at `from` or behind.
     pub fn take(&mut self, function: u32, from: u64, mut taken: impl FnMut(u32)) {
-        while let Some(&member) = self.0.range((function, from, 0)..=(function, u64::MAX, u32::MAX)).next() {
-            self.0.remove(&member);
-            taken(member.2);
+        let Some(last) = self.last.get_mut(function as usize) else { return };
+        if *last == ORDERED {
+            while let Some(&member) = self.ordered.range((function, from, 0)..=(function, u64::MAX, NOBODY)).next() {
+                self.ordered.remove(&member);
+                taken(member.2);
+            }
+            return;
+        }
+        let mut next = std::mem::replace(last, NOBODY);
+        let mut stay = 0;
+        while let Some(&(start, before)) = self.blocks.get(next as usize) {
+            if start < from {
+                self.blocks[next as usize].1 = std::mem::replace(last, next);
+                stay += 1;
+            } else {
+                taken(next);
+            }
+            next = before;
+        }
+        if stay > MANY {
+            let mut next = std::mem::replace(last, ORDERED);
+            while let Some(&(start, before)) = self.blocks.get(next as usize) {
+                self.ordered.insert((function, start, next));
+                next = before;
+            }
         }
     }
 
     /// Takes out all.
     pub fn take_all(&mut self, mut taken: impl FnMut(u32)) {
-        std::mem::take(&mut self.0).into_iter().for_each(|(_, _, block)| taken(block));
+        for function in 0..self.last.len() as u32 {
+            self.take(function, 0, &mut taken);
+        }
+        self.last.clear();
     }
 
-    /// About: nodes are at least half full.
+    /// About: nodes of what is in order are at least half full.
     pub fn memory(&self) -> usize {
-        self.0.len() * 2 * size_of::<(u32, u64, u32)>()
+        self.last.capacity() * 4
+            + self.blocks.capacity() * size_of::<(u64, u32)>()
+            + self.ordered.len() * 2 * size_of::<(u32, u64, u32)>()
     }
 }
 
@@ -57,5 +103,29 @@ mod tests {
         members.take_all(|block| all.push(block));
         all.sort_unstable();
         assert_eq!(all, [2, 7]);
+    }
+
+    #[test]
+    fn of_any_number_those_behind_are_taken_out() {
+        let (mut members, mut plain) = (Members::default(), Vec::new());
+        for block in 0..4 * MANY as u32 {
+            let start = u64::from(block.wrapping_mul(0x9e37) % 0x8000);
+            members.put(block % 2, block, start);
+            plain.push((block % 2, start, block));
+            if block % 500 == 499 {
+                let is_taken = |&&(function, start, _): &&(u32, u64, u32)| function == 0 && start >= 0x7000;
+                let mut behind: Vec<_> = plain.iter().filter(is_taken).map(|&(.., block)| block).collect();
+                behind.sort_unstable();
+                assert_eq!(taken(&mut members, 0, 0x7000), behind);
+                plain.retain(|member| !is_taken(&member));
+            }
+        }
+        assert!(!members.ordered.is_empty());
+        let mut all = Vec::new();
+        members.take_all(|block| all.push(block));
+        all.sort_unstable();
+        assert_eq!(all, plain.iter().map(|&(.., block)| block).collect::<Vec<_>>());
+        members.put(0, 1, 2);
+        assert!(members.ordered.is_empty());
     }
 }
