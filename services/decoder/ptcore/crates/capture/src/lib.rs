@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod files;
 mod gaps;
+mod given;
 mod griffin;
 mod guests;
 mod jit;

@@ -1,9 +1,7 @@
 //! Which kind of recording a file is.
 
 use crate::unpacked::content_with_doubt;
-use crate::{griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
-use pt_flow::Config;
-use pt_packet::{Cpu, Errata};
+use crate::{given, griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
 use std::path::{Path, PathBuf};
 
 /// Reads a recording. Its kind is told by its content, also within gzip or zstd.
@@ -25,34 +23,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
     };
     capture.warnings.extend(doubt);
-    capture.cpu = options.cpu.or(capture.cpu);
-    if let Some(timing) = options.timing {
-        capture.config = timed(capture.config, timing);
-    }
-    set_errata(&mut capture);
+    given::take_over(&mut capture, options);
+    given::warn(&mut capture);
     Ok(capture)
-}
-
-/// What is known of a recording, with the timing that is given by hand.
-pub(crate) fn timed(known: Config, timing: Config) -> Config {
-    Config { reference_tsc: known.reference_tsc, without_tnt: known.without_tnt, ..timing }
-}
-
-fn set_errata(capture: &mut Capture) {
-    let Some(cpu) = capture.cpu else { return };
-    match errata_of(cpu) {
-        Some(errata) => capture.config.errata = errata,
-        None => {
-            let (family, model, stepping) = cpu;
-            let what = format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata");
-            capture.warnings.push(what);
-        }
-    }
-}
-
-/// Those of a family, model and stepping; `None` where they are not known.
-pub(crate) fn errata_of((family, model, stepping): (u16, u8, u8)) -> Option<Errata> {
-    Errata::of(Cpu { family, model, stepping })
 }
 
 /// The file that tells a folder's recording (of LLDB, of `perf record --kcore` or `--threads`, of a session, of DynamoRIO),

@@ -3,10 +3,9 @@
 use crate::attribute::Turn;
 use crate::by_time::ByTime;
 use crate::guests::GUEST;
-use crate::open::{errata_of, timed};
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{Capture, Of, Options, Switch, View};
+use crate::{given, Capture, Of, Options, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -41,14 +40,8 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     if options.packets_only {
         return;
     }
-    // What is given by hand holds for where threads change as well.
-    if let Some(timing) = options.timing {
-        capture.config = timed(capture.config, timing);
-    }
-    // What the processor does wrong as well.
-    if let Some(errata) = options.cpu.or(capture.cpu).and_then(errata_of) {
-        capture.config.errata = errata;
-    }
+    // It holds for where threads change as well.
+    given::take_over(capture, options);
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
     let mut timeline = Timeline {
