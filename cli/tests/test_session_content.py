@@ -11,7 +11,8 @@ from permille.ptcore import Capture
 
 from .test_pt import reference
 
-INTEL_PT, WITHOUT_TNT = 6, 1 << 55
+# As perf is asked for them: `notnt`, `noretcomp`.
+INTEL_PT, WITHOUT_TNT = 6, 1 << 55 | 1 << 11
 
 
 @pytest.mark.parametrize("without_tnt", [False, True])

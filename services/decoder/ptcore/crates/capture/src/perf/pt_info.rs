@@ -6,9 +6,10 @@ use crate::Conversion;
 use pt_flow::Config;
 
 const TYPE_INTEL_PT: u32 = 1;
-/// Bit of the event's `config` as of IA32_RTIT_CTL: branches that are taken or not are not told (arch/x86/events/intel/pt.c of
-/// Linux, `notnt`).
-const WITHOUT_TNT: u64 = 1 << 55;
+/// Bits of the event's `config` as of IA32_RTIT_CTL: branches that are taken or not are not told, and returns not as such
+/// (arch/x86/events/intel/pt.c of Linux, `notnt` and `noretcomp`). Without the second nobody tells most returns, and what comes next
+/// would be taken for where they lead.
+const WITHOUT_TNT: u64 = 1 << 55 | 1 << 11;
 
 /// By what it is told who runs on a core (`have_sched_switch` of tools/perf/util/intel-pt.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl PtInfo {
             mtc_freq: (freq & 15) as u8,
             tsc_ctc_ratio: self.tsc_ctc_ratio,
             nominal_ratio: self.nominal_ratio,
-            without_tnt: attribute.is_some_and(|attribute| attribute.config & WITHOUT_TNT != 0),
+            without_tnt: attribute.is_some_and(|attribute| attribute.config & WITHOUT_TNT == WITHOUT_TNT),
             ..Config::default()
         }
     }
@@ -104,6 +105,6 @@ mod tests {
         let event = |config| [halves(&[8, 64]), words(&[config, 0, 0, 0, 0, 0, 0])].concat();
         let read = |config| Attribute::read(&mut Fields::new(&event(config), 0)).unwrap();
         let without_tnt = |config| info.config(info.attribute(&[read(config)])).without_tnt;
-        assert_eq!([0x2400, 1 << 55 | 0x2400].map(without_tnt), [false, true]);
+        assert_eq!([0x2c00, 1 << 55 | 0x2400, 1 << 55 | 0x2c00].map(without_tnt), [false, false, true]);
     }
 }
