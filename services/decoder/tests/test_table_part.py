@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused() -> None:
         file.group(1, [number, (text, b"\xff", None)])
     with pytest.raises(ValueError, match="there are 1 texts"):
         file.group(1, [number, (text, b"x", memoryview(b"\1\0\0\0").cast("i"))])
-    with pytest.raises(ValueError, match="1 nulls in a column of int64"):
+    with pytest.raises(ValueError, match="1 nulls in a column of int32"):
         TablePart("edges", Path("/nowhere")).write(
             {column.name: pa.array([None], column.type) for column in stored_schema("edges")}
         )
