@@ -411,7 +411,8 @@ def test_lines_come_before_pieces_are_put_together_and_are_those_of_the_whole(
 @pytest.mark.parametrize("arguments", [["calls"], ["calls", "--json"]])
 def test_calls_are_listed_when_they_end(tmp_path: Path, arguments: list[str]) -> None:
     # call +2; jne back; ret: three rounds in each packet.
-    code, trace = tmp_path / "loop", endless(tmp_path)
+    # All of it is searched at first, so it is no longer than needed.
+    code, trace = tmp_path / "loop", endless(tmp_path, 8 << 30)
     code.write_bytes(bytes.fromhex("e802000000 75f9 c3"))
     with trace.open("r+b") as file:
         file.write(PSB + tsc(1000) + MODE_64 + PSBEND + MODE_64 + tip(0x11, BASE) + b"\xfe" * 10_000)
