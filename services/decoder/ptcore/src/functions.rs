@@ -1,12 +1,13 @@
 //! `Functions`: those of a part's segments, each once, with what the segments add up to and the blocks that ran.
 
 use crate::column::{Column, Columns, Texts};
+use pt_flow::AddressHasher;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 const SUMMED: [&str; 5] = ["calls", "self_instructions", "total_instructions", "self_ticks", "total_ticks"];
 
@@ -29,8 +30,8 @@ pub struct Functions {
     binaries: Vec<String>,
     binary_numbers: HashMap<String, u32>,
     /// Those of a binary at an address, which differ by their names.
-    places: HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PlaceHasher>>,
-    blocks: HashSet<(u32, u64), BuildHasherDefault<PlaceHasher>>,
+    places: HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<AddressHasher>>,
+    blocks: HashSet<(u32, u64), BuildHasherDefault<AddressHasher>>,
 }
 
 #[pymethods]
@@ -188,26 +189,4 @@ fn u64s<'c>(column: &'c Bound<'_, Column>) -> PyResult<&'c [u64]> {
 
 fn wrong() -> PyErr {
     PyValueError::new_err("a column of functions has another width")
-}
-
-/// Multiplicative: addresses are no adversaries beyond slowness.
-#[derive(Default)]
-struct PlaceHasher(u64);
-
-impl Hasher for PlaceHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(word.into());
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
 }
