@@ -272,28 +272,25 @@ impl Edges {
         taken
     }
 
-    /// By one number first: comparing all of an edge is a branch that is seldom foretold.
     fn put_in_order(&mut self) {
-        let edges = &self.edges;
-        let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
-        order.sort_unstable_by_key(|&(from, _)| from);
-        let (ordered, slots) = (&mut self.ordered, &mut self.order);
-        ordered.clear();
-        slots.clear();
+        let edges = &self.edges[..];
+        self.ordered.clear();
+        self.order.clear();
         self.further.clear();
-        ordered.reserve(order.len());
-        slots.reserve(order.len());
-        for same in order.chunk_by_mut(|one, other| one.0 == other.0) {
+        self.ordered.reserve(edges.len());
+        self.order.reserve(edges.len());
+        let mut order = slots_by_source(edges);
+        for same in order.chunk_by_mut(|&one, &other| edges[one as usize].from == edges[other as usize].from) {
             if same.len() > 1 {
-                same.sort_unstable_by_key(|&(_, slot)| edges[slot as usize]);
+                same.sort_unstable_by_key(|&slot| edges[slot as usize]);
             }
-            for &(_, slot) in &*same {
+            for &slot in &*same {
                 let edge = edges[slot as usize];
-                match (ordered.last(), slots.last()) {
+                match (self.ordered.last(), self.order.last()) {
                     (Some(&(last, _)), Some(&first)) if last == edge => self.further.push((slot, first)),
                     _ => {
-                        ordered.push((edge, 0));
-                        slots.push(slot);
+                        self.ordered.push((edge, 0));
+                        self.order.push(slot);
                     }
                 }
             }
@@ -307,6 +304,23 @@ impl Edges {
             + self.front.capacity() * size_of::<Front>()
             + self.ordered.capacity() * (size_of::<(Edge, u64)>() + 4)
             + self.further.capacity() * 8
+    }
+}
+
+/// Slots in the order of where their edges come from. By one number that has the slot in it, where all fit into one: comparing
+/// more is a branch that is seldom foretold.
+fn slots_by_source(edges: &[Edge]) -> Vec<u32> {
+    let bits = usize::BITS - edges.len().leading_zeros();
+    // What differs of canonical addresses are 48 bits.
+    let canonical = |edge: &Edge| ((edge.from << 16) as i64 >> 16) as u64 == edge.from;
+    if bits <= 16 && edges.iter().all(canonical) {
+        let mut keys: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| edge.from << 16 | slot).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|key| key as u32 & 0xffff).collect()
+    } else {
+        let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
+        order.sort_unstable_by_key(|&(from, _)| from);
+        order.into_iter().map(|(_, slot)| slot).collect()
     }
 }
 
@@ -331,6 +345,29 @@ mod tests {
         edges.count(&block(2, BlockKind::CondTaken, 0x2000));
         assert_eq!(edges.take(), [(edge(0x2000), 3)]);
         assert_eq!(edges.take(), []);
+    }
+
+    #[test]
+    fn edges_are_taken_in_order_wherever_they_come_from_and_however_many_they_are() {
+        let from_kernel_down = [0xffff_8000_0000_0010, 0x7fff_ffff_ffff, 0x10, 0];
+        let canonical = from_kernel_down.map(|from| Edge { from, ..edge(0x2000) });
+        let not_canonical =
+            [Edge { from: 0x8000_0000_0000_0000, ..edge(0x2000) }, Edge { from: 1 << 48 | 1, ..edge(0x2000) }];
+        let many: Vec<_> = (0..1 << 16).rev().map(|from| Edge { from, ..edge(0x2000) }).collect();
+        for told in
+            [&canonical[..], &[canonical, canonical].concat(), &[&canonical[..], &not_canonical].concat(), &many]
+        {
+            let mut edges = Edges::default();
+            told.iter().for_each(|&edge| {
+                let slot = edges.look_up(edge);
+                edges.add(slot, 1);
+            });
+            let taken: Vec<_> = edges.take().into_iter().map(|(edge, _)| edge).collect();
+            let mut in_order = told.to_vec();
+            in_order.sort_unstable();
+            in_order.dedup();
+            assert_eq!(taken, in_order);
+        }
     }
 
     #[test]
