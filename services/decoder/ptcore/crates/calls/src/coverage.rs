@@ -8,14 +8,16 @@ use pt_flow::{Block, DisableKind, Loss, Path, Sink};
 pub struct Coverage {
     edges: Edges,
     generation: u64,
-    /// By number of the path: how often it ran, and where in `slots` its edges stand but that of a return out of it.
+    /// By number of the path: how often it ran. By themselves eight of them stand in a line of the cache.
+    counts: Vec<u64>,
+    /// Likewise: what it counts for.
     paths: Vec<Counted>,
     slots: Vec<u32>,
 }
 
+/// Where in `slots` the edges of a path stand, but that of a return out of it.
 #[derive(Clone, Copy, Default)]
 struct Counted {
-    count: u64,
     /// The branch at its end.
     last: u64,
     from: u32,
@@ -31,20 +33,18 @@ impl Coverage {
 
     /// Counts of paths become counts of their edges.
     fn settle(&mut self) {
-        for path in self.paths.iter_mut().filter(|path| path.count != 0) {
-            for &slot in &self.slots[path.from as usize..path.to as usize] {
-                self.edges.add(slot, path.count);
-            }
-            path.count = 0;
+        for (path, count) in self.paths.iter().zip(&mut self.counts).filter(|(_, count)| **count != 0) {
+            self.edges.add_all(&self.slots[path.from as usize..path.to as usize], std::mem::take(count));
         }
     }
 
     /// A path that did not run in this stream yet.
     fn first(&mut self, path: &Path<'_>) {
-        match self.paths.get_mut(path.id as usize) {
-            Some(known) if known.last != 0 => known.count = 1,
-            _ => self.get_to_know(path),
+        let index = path.id as usize;
+        if self.paths.get(index).is_none_or(|known| known.last == 0) {
+            self.get_to_know(path);
         }
+        self.counts[index] = 1;
     }
 
     #[cold]
@@ -53,6 +53,7 @@ impl Coverage {
         let index = path.id as usize;
         if self.paths.len() <= index {
             self.paths.resize(index + 1, Counted::default());
+            self.counts.resize(index + 1, 0);
         }
         let from = self.slots.len() as u32;
         let mut last = 0;
@@ -64,7 +65,7 @@ impl Coverage {
             // It goes elsewhere every time.
             self.slots.pop();
         }
-        self.paths[index] = Counted { count: 1, last, from, to: self.slots.len() as u32 };
+        self.paths[index] = Counted { last, from, to: self.slots.len() as u32 };
     }
 }
 
@@ -83,8 +84,8 @@ impl Sink for Coverage {
 
     #[inline(always)]
     fn path(&mut self, path: &Path<'_>, _tsc: u64) {
-        match self.paths.get_mut(path.id as usize) {
-            Some(known) if known.count != 0 => known.count += 1,
+        match self.counts.get_mut(path.id as usize) {
+            Some(count) if *count != 0 => *count += 1,
             _ => self.first(path),
         }
         if let (Some(target), Some(known)) = (path.returns_to, self.paths.get(path.id as usize)) {
