@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 import subprocess
 import threading
@@ -254,6 +255,26 @@ async def test_debug_information_that_is_not_there_is_told_until_it_is(
     await bench.decode()
     assert {row["name"] for row in await bench.rows("inlined")} == {"middle", "innermost"}
     assert await bench.rows("losses") == []
+
+
+async def test_a_session_whose_paths_are_no_utf_8_is_decoded_as_any_other(
+    bench: Bench, store_session: StoreSession, program: Any
+) -> None:
+    """Newer recorders write such a name out."""
+    path = os.fsdecode(b"/usr/bin/latin-\xe9")
+    mapping = {
+        "epoch": 1,
+        "event": "map",
+        "address": program.address,
+        "size_bytes": program.size,
+        "offset": program.offset,
+        "path": path,
+        "build_id": program.build_id,
+        "binary": f"binaries/{program.build_id}",
+    }
+    await store_session(changes=[mapping])
+    assert (await bench.decode()).instructions == 24
+    assert {row["module"] for row in await bench.rows("functions")} == {"/usr/bin/latin-\\udce9"}
 
 
 def test_a_line_that_is_no_rule_is_refused_with_file_and_line(tmp_path: Path) -> None:

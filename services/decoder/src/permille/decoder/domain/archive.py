@@ -14,6 +14,7 @@ from permille.decoder.domain.core_segments import divided, to_divide
 from permille.decoder.domain.manifest import JitFile, Manifest, Segment, StoredFile, manifest_key, read_manifest
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
+from permille.mesh.unicode_text import unicode_text
 
 # What is as small as that is unpacked faster than a thread is asked to.
 _AT_ONCE = 1 << 18
@@ -225,9 +226,15 @@ def is_lost(error: PermilleError) -> bool:
 def _changes(process: dict[str, Any]) -> list[MapChange]:
     known = MapChange.__dataclass_fields__
     changes = [
-        MapChange(**{name: value for name, value in change.items() if name in known}) for change in process["changes"]
+        MapChange(**{name: _text(value) for name, value in change.items() if name in known})
+        for change in process["changes"]
     ]
     return sorted(changes, key=lambda change: change.epoch)
+
+
+def _text(value: Any) -> Any:
+    # Recorders once left names that are no UTF-8 as they were.
+    return unicode_text(value) if isinstance(value, str) else value
 
 
 def _not_there(session_id: str, store: ObjectStore) -> NotFound:
