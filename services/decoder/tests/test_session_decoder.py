@@ -288,6 +288,10 @@ def test_a_line_that_is_no_rule_is_refused_with_file_and_line(tmp_path: Path) ->
         read_categories(table)
     with pytest.raises(InvalidArgument, match="No such file"):
         read_categories(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(InvalidArgument, match=f"{endless} is a device or a pipe"):
+            read_categories(endless)
 
 
 async def test_decoding_again_doubles_nothing(bench: Bench, store_session: StoreSession) -> None:
