@@ -232,6 +232,19 @@ def test_without_a_mesh_every_command_says_how_to_start_one(tmp_path: Path) -> N
         assert "Traceback" not in failed.stderr
 
 
+def test_what_is_no_elf_file_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """No mesh is there to refuse it."""
+    pipe, text = tmp_path / "pipe", tmp_path / "text"
+    os.mkfifo(pipe)
+    text.write_text("no program\n")
+    for files, why in ((["/dev/zero"], "a device"), ([pipe], "a pipe"), (["/bin/sh", "--debug", text], "otherwise")):
+        failed = permille_alone("upload-binary", *files, "--json", "--state-dir", tmp_path / "state")
+        found = error(failed)
+        assert (failed.returncode, found["reason"]) == (2, "NOT_AN_ELF")
+        assert str(files[-1]) in found["message"]
+        assert why in found["message"]
+
+
 def test_an_etcd_that_is_down_is_named(tmp_path: Path) -> None:
     failed = permille_alone("sessions", "--etcd", "127.0.0.1:1", PERMILLE_STATE_DIR=str(tmp_path))
     assert failed.returncode == 6

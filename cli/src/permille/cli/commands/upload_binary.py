@@ -12,10 +12,11 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.units import size
-from permille.mesh.errors import NotFound, PermilleError, PermissionDenied
+from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, PermissionDenied
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 _PIECE_BYTES = 1 << 20
+_MAGIC = b"\x7fELF"
 
 
 @app.command("upload-binary")
@@ -42,7 +43,7 @@ def upload_binary(
     """
     wanted = [(file, False) for file in binaries] + [(file, True) for file in debug or ()]
     for file, _ in wanted:
-        _require_readable(file)
+        _require_elf(file)
     stored = in_mesh(invocation.config, lambda client: _upload_all(client, wanted))
     if invocation.as_json:
         invocation.print_json(
@@ -84,10 +85,14 @@ async def _pieces(file: Path, debug: bool) -> AsyncIterator[decoder_pb2.UploadBi
             yield decoder_pb2.UploadBinaryRequest(data=piece)
 
 
-def _require_readable(file: Path) -> None:
+def _require_elf(file: Path) -> None:
+    """Before anything is sent: a device has no end."""
     try:
-        with file.open("rb"):
-            return
+        if file.exists() and not file.is_file():
+            raise _no_elf(file, "it is a folder" if file.is_dir() else "it is a device or a pipe")
+        with file.open("rb") as opened:
+            if opened.read(len(_MAGIC)) != _MAGIC:
+                raise _no_elf(file, "it begins otherwise")
     except OSError as error:
         kind = PermissionDenied if isinstance(error, PermissionError) else NotFound
         raise kind(
@@ -96,3 +101,12 @@ def _require_readable(file: Path) -> None:
             help="check the path and its permissions",
             metadata={"file": str(file)},
         ) from None
+
+
+def _no_elf(file: Path, why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{file} is no ELF file: {why}",
+        reason="NOT_AN_ELF",
+        help="give the file of a program or a library, or what `objcopy --only-keep-debug` wrote",
+        metadata={"file": str(file)},
+    )
