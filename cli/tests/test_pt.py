@@ -408,15 +408,16 @@ def test_lines_come_before_pieces_are_put_together_and_are_those_of_the_whole(
         process.wait(60)
 
 
-@pytest.mark.parametrize("arguments", [["calls"], ["calls", "--json"]])
-def test_calls_are_listed_when_they_end(tmp_path: Path, arguments: list[str]) -> None:
-    # call +2; jne back; ret: three rounds in each packet.
-    # All of it is searched at first, so it is no longer than needed.
-    code, trace = tmp_path / "loop", endless(tmp_path, 8 << 30)
+@pytest.mark.parametrize(
+    ("arguments", "first"), [(["calls"], "call"), (["calls", "--json"], "call"), (["flow"], "enabled")]
+)
+def test_what_ran_is_listed_as_it_is_decoded(tmp_path: Path, arguments: list[str], first: str) -> None:
+    # call +2; jne back; ret: three rounds in each packet. No search of all behind them ends.
+    code, trace = tmp_path / "loop", endless(tmp_path, 1 << 40)
     code.write_bytes(bytes.fromhex("e802000000 75f9 c3"))
     with trace.open("r+b") as file:
         file.write(PSB + tsc(1000) + MODE_64 + PSBEND + MODE_64 + tip(0x11, BASE) + b"\xfe" * 10_000)
-    assert "call" in first_line_alone("pt", *arguments, "-i", f"{code}:0:8:{BASE:#x}", trace)
+    assert first in first_line_alone("pt", *arguments, "-i", f"{code}:0:8:{BASE:#x}", trace)
 
 
 def test_ctrl_c_ends_a_long_count(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ use std::ops::Range;
 /// PSBs that are looked at for two with a time.
 const MOST_PSBS: usize = 4;
 
+/// How far ahead they are looked for. Processors write one every 64 MiB of packets at least (SDM, IA32_RTIT_CTL.PSBFreq):
+/// where none is as near as so many, as in front of gigabytes of PADs, none tells anything.
+const FAR: usize = MOST_PSBS << 26;
+
 /// Cycles that no CYC of up to three bytes has, and ticks that cycles may come to beyond the next TSC: the ratio of the clocks
 /// varies.
 const SLACK: u64 = 1 << 19;
@@ -39,26 +43,35 @@ struct Ahead {
     from: usize,
     psb: usize,
     ticks: u64,
+    /// No PSB begins in front of this offset.
+    clear: usize,
 }
 
 impl Latest {
     pub fn new(config: Config) -> Self {
-        Latest { config, ahead: [Ahead { from: 1, psb: 0, ticks: u64::MAX }; 3], behind: 0..0, mtc: None }
+        Latest { config, ahead: [Ahead { from: 1, psb: 0, ticks: u64::MAX, clear: 0 }; 3], behind: 0..0, mtc: None }
     }
 
     /// The later one of the next two times that PSBs from the offset on tell, as one of the two may be damaged; else that of
     /// the only one. With `non_root` only those where a guest runs count, or only those where the host does.
     fn at(&mut self, data: &[u8], offset: usize, non_root: Option<bool>) -> u64 {
         let which = non_root.map_or(0, |non_root| 1 + usize::from(non_root));
-        let Ahead { from, psb, ticks } = self.ahead[which];
+        let Ahead { from, psb, ticks, clear } = self.ahead[which];
         if (from..=psb).contains(&offset) {
             return ticks;
         }
-        let mut psbs = memmem::find_iter(&data[offset..], &PSB).take(MOST_PSBS).map(|psb| offset + psb).peekable();
-        let psb = psbs.peek().copied().unwrap_or(usize::MAX);
-        let told = psbs.filter_map(|psb| self.tsc(data, psb + PSB.len(), non_root));
+        let looked = if (from..clear).contains(&offset) { clear } else { offset };
+        let until = offset.saturating_add(FAR).min(data.len());
+        let Some(psb) = memmem::find(&data[looked..until], &PSB).map(|psb| looked + psb) else {
+            let clear = looked.max((until + 1).saturating_sub(PSB.len()));
+            let psb = if until == data.len() { usize::MAX } else { offset };
+            self.ahead[which] = Ahead { from: offset, psb, ticks: u64::MAX, clear };
+            return u64::MAX;
+        };
+        let psbs = memmem::find_iter(&data[psb..psb.saturating_add(FAR).min(data.len())], &PSB).take(MOST_PSBS);
+        let told = psbs.filter_map(|at| self.tsc(data, psb + at + PSB.len(), non_root));
         let ticks = told.take(2).max().unwrap_or(u64::MAX);
-        self.ahead[which] = Ahead { from: offset, psb, ticks };
+        self.ahead[which] = Ahead { from: offset, psb, ticks, clear: psb };
         ticks
     }
 
@@ -194,5 +207,41 @@ impl Time {
             Packet::Mtc(_) => self.calibration.distrust(),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pt_packet::writer::write;
+
+    #[test]
+    fn a_time_is_held_against_psbs_that_may_be_the_next_ones_whatever_was_asked_before() {
+        let (near, next) = (FAR + 100, FAR + 5000);
+        let mut data = vec![0; next + 5000];
+        for (at, ticks) in [(near, 7), (next, 9)] {
+            let mut psb_plus = Vec::new();
+            [Packet::Psb, Packet::Tsc(ticks), Packet::Psbend].into_iter().for_each(|one| write(&mut psb_plus, one));
+            data[at..at + psb_plus.len()].copy_from_slice(&psb_plus);
+        }
+        let new = || Latest::new(Config::default());
+        let mut asked = new();
+        let whole = near + PSB.len() - FAR;
+        let expected = [
+            (0, u64::MAX),
+            (whole - 1, u64::MAX),
+            (whole, 9),
+            (near, 9),
+            (near + 1, 9),
+            (next, 9),
+            (next + 1, u64::MAX),
+            (data.len(), u64::MAX),
+        ];
+        for (offset, ticks) in expected {
+            assert_eq!((asked.at(&data, offset, None), new().at(&data, offset, None)), (ticks, ticks), "from {offset}");
+        }
+        asked.at(&data, 0, None);
+        // From there on it is searched when the next offset is asked for.
+        assert_eq!(asked.ahead[0].clear, FAR + 1 - PSB.len());
     }
 }
