@@ -391,13 +391,18 @@ def container(file: Path, *buffers: bytes, pads: int) -> Path:
     return file
 
 
-@pytest.mark.parametrize("arguments", [["dump"], ["flow"], ["flow", "--blocks", "--json"]])
+@pytest.mark.parametrize(
+    ("arguments", "behind"),
+    # Each PAD would be a line: behind what is no packet all of them are one.
+    [(["dump"], bytes(9) + b"\x05"), (["flow"], b""), (["flow", "--blocks", "--json"], b"")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
 def test_lines_come_before_pieces_are_put_together_and_are_those_of_the_whole(
-    tmp_path: Path, arguments: list[str]
+    tmp_path: Path, arguments: list[str], behind: bytes
 ) -> None:
-    rounds = ROUND * 8000
-    pieces = container(tmp_path / "pieces", rounds, ROUND, ROUND, pads=40 << 20)
-    whole = container(tmp_path / "whole", rounds + bytes(40 << 20) + (ROUND + bytes(40 << 20)) * 2, pads=0)
+    one, pads = ROUND + behind, 24 << 20
+    pieces = container(tmp_path / "pieces", ROUND * 8000 + behind, one, one, pads=pads)
+    whole = container(tmp_path / "whole", ROUND * 7999 + (one + bytes(pads)) * 3, pads=0)
     told = pt(*arguments, pieces).stdout
     assert told == pt(*arguments, whole).stdout
     # Without a folder to put them together in.
