@@ -9,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from permille.cli.rendering.terminal_text import escaped_lines
 from permille.cli.standard_streams import nobody_reads
-from permille.mesh.config import MeshConfig, load
 from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from permille.mesh.config import MeshConfig
 
 _PANEL = "Every command"
 
@@ -63,6 +65,8 @@ class Invocation:
     @cached_property
     def config(self) -> MeshConfig:
         """The settings. Raises `InvalidArgument` and `NotFound` as `permille.mesh.config.load` does."""
+        from permille.mesh.config import MeshConfig, load  # noqa: PLC0415 - a sixth of the start, and `pt` needs none
+
         return load(MeshConfig, file=self.config_file, overrides=self.overrides)
 
     @property
