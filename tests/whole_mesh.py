@@ -28,6 +28,7 @@ from permille.mesh.config import MeshConfig, load
 from permille.mesh.discovery import Endpoint, wait_for
 from permille.mesh.etcd import Etcd
 
+from tests.loaded_command import run_loaded
 from tests.processes import BIN, PATIENCE_S, Process, assert_ended, await_true, child, children, command_line
 
 SERVICES = ("allocator", "controller", "decoder", "coverage")
@@ -117,8 +118,7 @@ class WholeMesh:
 
     def command(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """One `permille` command; the exit code must be `code` (None: whatever)."""
-        with self.started(*arguments) as process:
-            return self.finished(process, code=code)
+        return _whole(run_loaded(arguments, self.environment, 240), code)
 
     @contextlib.contextmanager
     def started(self, *arguments: str) -> Iterator[Process]:
@@ -130,10 +130,7 @@ class WholeMesh:
     def finished(self, process: Process, *, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """The end of a command from `started`."""
         out, err = process.communicate(timeout=240)
-        told = f"{process.args!r} -> {process.returncode}\n{out[-4000:]}\n{err[-4000:]}"
-        assert code is None or process.returncode == code, told
-        assert "Traceback" not in err and process.returncode != 1, told
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return _whole(subprocess.CompletedProcess(process.args, process.returncode, out, err), code)
 
     def json(self, *arguments: str) -> Any:
         """What a command prints with --json."""
@@ -272,3 +269,10 @@ def session_of(done: subprocess.CompletedProcess[str]) -> str:
     """The id of the one session that `permille trace --json` tells."""
     (name,) = json.loads(done.stdout)["sessions"]
     return str(name).rpartition("/")[2]
+
+
+def _whole(done: subprocess.CompletedProcess[str], code: int | None) -> subprocess.CompletedProcess[str]:
+    told = f"{done.args!r} -> {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert code is None or done.returncode == code, told
+    assert "Traceback" not in done.stderr and done.returncode != 1, told
+    return done

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
@@ -19,6 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.loaded_command import run_loaded
 
 BIN = Path(sysconfig.get_path("scripts"))
 PERMILLE = BIN / "permille"
@@ -62,15 +63,7 @@ class Mesh:
         self, *arguments: str | Path, code: int | None = 0, timeout_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """One command to its end; its exit code must be `code` (None: whatever)."""
-        done = subprocess.run(
-            [PERMILLE, *arguments],
-            env=self.variables(),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_loaded(arguments, self.variables(), timeout_s)
         command = " ".join(map(str, arguments))
         told = f"permille {command} -> {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         assert code is None or done.returncode == code, told
@@ -212,12 +205,4 @@ def plain_environment() -> dict[str, str]:
 
 def permille_alone(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """A command without any mesh."""
-    return subprocess.run(
-        [sys.executable, PERMILLE, *arguments],
-        env={**plain_environment(), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
+    return run_loaded(arguments, {**plain_environment(), **variables}, 60)
