@@ -97,6 +97,19 @@ pipeline = {kind}-server
 [app:{kind}-server]
 use = egg:swift#{kind}
 """
+STORAGE = ("account", "container", "object")
+# One device each, in one process: loading Swift is most of what a ring takes.
+RINGS = """
+import sys
+from swift.common.ring import RingBuilder
+folder, *servers = sys.argv[1:]
+for server in servers:
+    kind, port = server.split(":")
+    builder = RingBuilder(4, 1, 0)
+    builder.add_dev({"region": 1, "zone": 1, "ip": "127.0.0.1", "port": int(port), "device": "d1", "weight": 1.0})
+    builder.rebalance()
+    builder.get_ring().save(f"{folder}/{kind}.ring.gz")
+"""
 # In a process of its own, because Swift keeps its configuration in global variables.
 LIMIT = """
 import sys
@@ -182,18 +195,23 @@ class SwiftServer:
         """Returns when all four listen."""
         (self.folder / "devices" / "d1").mkdir(parents=True, exist_ok=True)
         (self.folder / "swift.conf").write_text(SWIFT_CONF)
-        for kind in ("account", "container", "object"):
-            port = free_port()
+        ports = {kind: free_port() for kind in STORAGE}
+        rings = [sys.executable, "-c", RINGS, str(self.folder), *(f"{kind}:{port}" for kind, port in ports.items())]
+        subprocess.run(rings, check=True, capture_output=True)
+        for kind, port in ports.items():
             clients = 1 if self._one_at_a_time and kind == "object" else 1024
-            self._ring(kind, port)
-            self._run(kind, STORAGE_CONF.format(port=port, folder=self.folder, kind=kind, clients=clients), port)
+            conf = STORAGE_CONF.format(port=port, folder=self.folder, kind=kind, clients=clients)
+            self._run(kind, conf)
+        for kind, port in ports.items():
+            self._await(kind, port)
         port = free_port()
         filters = "".join(
             f"[filter:{name}]\nuse = egg:swift#{name}\n"
             for name in PIPELINE.split()
             if name not in ("s3api", "tempauth")
         )
-        self._run("proxy", PROXY_CONF.format(port=port, folder=self.folder, pipeline=PIPELINE) + filters, port)
+        self._run("proxy", PROXY_CONF.format(port=port, folder=self.folder, pipeline=PIPELINE) + filters)
+        self._await("proxy", port)
         self.endpoint = f"http://127.0.0.1:{port}"
         self._proxy_port = port
 
@@ -208,7 +226,8 @@ class SwiftServer:
 
     def answer_again(self) -> None:
         """Ends what `refuse` began; returns when it listens."""
-        self._start("proxy", self._proxy_port)
+        self._start("proxy")
+        self._await("proxy", self._proxy_port)
 
     def limit(self, bucket: str, most_bytes: int) -> None:
         """Gives a bucket a quota, as a Swift operator does."""
@@ -216,23 +235,19 @@ class SwiftServer:
             limited = [sys.executable, "-c", LIMIT, str(self.folder), container, str(most_bytes)]
             subprocess.run(limited, check=True, capture_output=True)
 
-    def _ring(self, kind: str, port: int) -> None:
-        ring = str(self.folder / f"{kind}.builder")
-        device = f"r1z1-127.0.0.1:{port}/d1"
-        for arguments in (["create", "4", "1", "0"], ["add", device, "1"], ["rebalance"]):
-            subprocess.run([BIN / "swift-ring-builder", ring, *arguments], check=True, capture_output=True)
-
-    def _run(self, kind: str, text: str, port: int) -> None:
+    def _run(self, kind: str, text: str) -> None:
         (self.folder / f"{kind}-server.conf").write_text(text)
-        self._start(kind, port)
+        self._start(kind)
 
-    def _start(self, kind: str, port: int) -> None:
+    def _start(self, kind: str) -> None:
         log = (self.folder / f"{kind}.log").open("wb")
         # PYTHONWARNINGS: its own deprecations are not ours to read.
         environment = {**os.environ, "PYTHONWARNINGS": "ignore", "EVENTLET_NO_GREENDNS": "yes"}
         command = [str(BIN / f"swift-{kind}-server"), str(self.folder / f"{kind}-server.conf")]
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        self._processes[kind] = process
+        self._processes[kind] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def _await(self, kind: str, port: int) -> None:
+        process = self._processes[kind]
         await_true(lambda: process.poll() is not None or connects(port), 60, f"swift-{kind}-server")
         if process.poll() is not None:
             pytest.fail((self.folder / f"{kind}.log").read_text())
