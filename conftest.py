@@ -31,10 +31,11 @@ from permille.mesh.etcd import Etcd
 settings.register_profile("permille", deadline=None)  # no test fails because a machine is slow
 settings.load_profile("permille")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell has what it starts in the background ignore Ctrl-C, with everything started by that: programs under test
-    # would not see the one that a test sends.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell has what it starts in the background ignore Ctrl-C, and nohup SIGHUP, with everything started by that:
+# programs under test would not see the one that a test sends.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # A node's controller packs slowly on purpose; tests wait for it.
 os.environ.setdefault("PERMILLE_CONTROLLER_CPU_SHARE", "1")
