@@ -395,7 +395,7 @@ def container(file: Path, *buffers: bytes, pads: int) -> Path:
     ("arguments", "behind"),
     # Each PAD would be a line: behind what is no packet all of them are one.
     [(["dump"], bytes(9) + b"\x05"), (["flow"], b""), (["flow", "--blocks", "--json"], b"")],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=["dump", "flow", "flow --blocks --json"],
 )
 def test_lines_come_before_pieces_are_put_together_and_are_those_of_the_whole(
     tmp_path: Path, arguments: list[str], behind: bytes
