@@ -21,7 +21,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_nesting import nested_events
 from permille.decoder.domain.call_tree import CallNode, call_tree
-from permille.decoder.domain.inlined_shares import Chain, chain_of, divided
+from permille.decoder.domain.inlined_chain import Chain, chain_of
+from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.domain.session_rows import Call
 from permille.mesh.errors import Code, PermilleError

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from permille.decoder.domain.call_tree import CallNode
-
-# Inlined functions, each inside the one before; empty: the function's own code.
-Chain: TypeAlias = tuple[str, ...]
+from permille.decoder.domain.call_tree import CallNode
+from permille.decoder.domain.inlined_chain import Chain
 
 
 class Share(NamedTuple):
@@ -19,13 +16,6 @@ class Share(NamedTuple):
     calls: int
     self_instructions: int
     self_ns: int
-
-
-def chain_of(told: str, name: str, depth: int) -> Chain:
-    """`told` as the table `inlined` has it. Outer functions whose names hold the separator stay together."""
-    outer = told.removesuffix(name).removesuffix(" > ")
-    names = outer.split(" > ") if outer else []
-    return (*(names if len(names) == depth - 1 else [outer]), name)
 
 
 def divided(node: CallNode, parts: Sequence[tuple[Chain, int]]) -> Iterator[Share]:

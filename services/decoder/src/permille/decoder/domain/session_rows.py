@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-from permille.decoder.domain.inlined_shares import Chain, chain_of
+from permille.decoder.domain.inlined_chain import Chain, chain_of
 from permille.mesh.table_schemas import SCHEMAS
 
 _BATCH_ROWS = 1 << 16

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from permille.api.decoder.v1 import profile_pb2
 from permille.decoder.domain.call_tree import call_tree
-from permille.decoder.domain.inlined_shares import Chain, divided
+from permille.decoder.domain.inlined_chain import Chain
+from permille.decoder.domain.inlined_shares import divided
 from permille.decoder.domain.session_rows import SessionRows
 
 _UNSIGNED = (1 << 64) - 1
