@@ -5,33 +5,32 @@ from __future__ import annotations
 import asyncio
 import mmap
 import secrets
-import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
-from permille.decoder.domain.archive import SessionArchive, is_lost
+from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, unattributed
+from permille.decoder.domain.core_segments import by_switches, bytes_by_thread
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
-from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
+from permille.decoder.domain.part_packets import Packets, Stream, fetched_packets, fetched_together
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import PartRows
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
 from permille.decoder.domain.table_part import IN_MEMORY, WrittenPart
 from permille.decoder.domain.work_at_once import WorkAtOnce
-from permille.mesh.errors import Aborted, PermilleError
+from permille.mesh.errors import Aborted
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
 from permille.ptcore import decode_threads, divide
@@ -42,21 +41,13 @@ if TYPE_CHECKING:
     from permille.decoder.domain.part_rows import SegmentRows
     from permille.ptcore import Decoded
 
-BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # The tables whose rows workers write.
 WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
-# Segments of up to so many bytes are fetched together, others one by one.
-_SMALL = 1 << 18
-# Up to so many they are kept in memory, others are put onto the disk: two at a time are there.
-_IN_MEMORY = 32 << 20
-_MOST_AT_ONCE = 32
-# The segments whose packets one object holds; the packets, or why there are none.
-_Stream: TypeAlias = tuple[Segment, ...]
+# Offset in the stream, pid, tid, epoch, kernel's epoch.
 _Turn: TypeAlias = tuple[int, int, int, int, int]
-_Packets: TypeAlias = mmap.mmap | bytes | LostSegment
 
 
 @dataclass(frozen=True)
@@ -125,13 +116,27 @@ async def _part(task: PartTask, overlap: Callable[[], None] = lambda: None) -> b
     context = await _context(store, task)
     rows = PartRows(context, Path(task.folder), dict(task.moved))
     notes: list[str] = []
+    decoded, lost = await _segments(context, rows, task, notes, overlap)
+    parts = await asyncio.to_thread(rows.finish)
+    files = await _stored_files(store, parts, context.archive.manifest.day, task)
+    notes = [*context.notes, *notes, *await asyncio.to_thread(context.absent)]
+    record = PartRecord(
+        context.archive.sha256, tuple(decoded), tuple(lost), tuple(notes), files, rows.function_totals()
+    ).to_bytes()
+    await _store_record(store, record, task)
+    return record
+
+
+async def _segments(
+    context: SessionContext, rows: PartRows, task: PartTask, notes: list[str], overlap: Callable[[], None]
+) -> tuple[list[DecodedSegment], list[LostSegment]]:
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
+    batches = list(fetched_together(streams(by_index[index] for index in task.segments)))
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
-    batches = list(_batches(streams(by_index[index] for index in task.segments)))
     if len(batches) > 1:
         overlap()
-    async with aclosing(_fetched(context, batches, Path(task.folder))) as fetched:
+    async with aclosing(fetched_packets(context, batches, Path(task.folder))) as fetched:
         async for batch in fetched:
             lost += [
                 replace(packets, index=segment.index)
@@ -140,31 +145,34 @@ async def _part(task: PartTask, overlap: Callable[[], None] = lambda: None) -> b
                 for segment in stream
             ]
             decoded += await asyncio.to_thread(_decoded, context, rows, batch, task, notes)
-    parts = await asyncio.to_thread(rows.finish)
+    return decoded, lost
+
+
+async def _stored_files(
+    store: ObjectStore, parts: Sequence[WrittenPart], day: date, task: PartTask
+) -> dict[str, tuple[TableFile, ...]]:
     await require_wanted(store, task)
-    manifest = context.archive.manifest
-    files = {part.table: (await stored_part(store, part, manifest.day, task),) for part in parts}
+    files = {part.table: (await stored_part(store, part, day, task),) for part in parts}
     # A decode that ended meanwhile has removed what was there then. Without a record nobody has taken these up.
     if not await store.exists(task.begun_key):
         for table, (file,) in files.items():
-            await store.delete(TableFile.key(table, manifest.day, task.session_id, file.name))
+            await store.delete(TableFile.key(table, day, task.session_id, file.name))
         raise _over(task)
-    notes = [*context.notes, *notes, *await asyncio.to_thread(context.absent)]
-    record = PartRecord(
-        context.archive.sha256, tuple(decoded), tuple(lost), tuple(notes), files, rows.function_totals()
-    ).to_bytes()
+    return dict(files)
+
+
+async def _store_record(store: ObjectStore, record: bytes, task: PartTask) -> None:
     await store.put_stream(task.record_key, record)
     # Who ended the decode while the record was put may not have seen it.
     if not await store.exists(task.begun_key):
         await store.delete(task.record_key)
         raise _over(task)
-    return record
 
 
 def _decoded(
     context: SessionContext,
     rows: PartRows,
-    batch: Sequence[tuple[_Stream, _Packets]],
+    batch: Sequence[tuple[Stream, Packets]],
     task: PartTask,
     notes: list[str],
 ) -> list[DecodedSegment]:
@@ -190,7 +198,7 @@ def _decoded(
     return told
 
 
-def _turns(context: SessionContext, stream: _Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[_Turn]:
+def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[_Turn]:
     """Who ran from which offset on, in the stream of a core; none for that of a thread."""
     first = stream[0]
     if not by_switches(first):
@@ -206,7 +214,7 @@ def _turns(context: SessionContext, stream: _Stream, packets: mmap.mmap | bytes,
 
 def _results(
     context: SessionContext,
-    stream: _Stream,
+    stream: Stream,
     packets: mmap.mmap | bytes,
     turns: list[_Turn],
     *,
@@ -222,69 +230,6 @@ def _results(
         return {first.tid: told}
     images = context.images_or_none(pid for _, pid, *_ in turns)
     return decode_threads(packets, images, context.config, turns, takes, inlined=task.inlined, timeless=timeless)
-
-
-async def _fetched(
-    context: SessionContext, batches: Sequence[Sequence[_Stream]], folder: Path
-) -> AsyncGenerator[list[tuple[_Stream, _Packets]]]:
-    """The raw packets of some streams, while the next ones are on their way."""
-
-    async def fetched(batch: Sequence[_Stream]) -> list[tuple[_Stream, _Packets]]:
-        packets = await asyncio.gather(*(_packets(context, stream, folder) for stream in batch))
-        return list(zip(batch, packets, strict=True))
-
-    coming = asyncio.create_task(fetched(batches[0]))
-    try:
-        for following in [*batches[1:], None]:
-            batch = await coming
-            if following is not None:
-                coming = asyncio.create_task(fetched(following))
-            yield batch
-    finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
-
-
-def _batches(wanted: Sequence[_Stream]) -> Iterator[list[_Stream]]:
-    batch: list[_Stream] = []
-    for stream in wanted:
-        if batch and (len(batch) == _MOST_AT_ONCE or _bytes(stream) > _SMALL):
-            yield batch
-            batch = []
-        batch.append(stream)
-    if batch:
-        yield batch
-
-
-def _bytes(stream: _Stream) -> int:
-    """Packed or not, whichever is more."""
-    return max(sum(segment.size_bytes for segment in stream), sum(segment.stored_bytes for segment in stream))
-
-
-async def _packets(context: SessionContext, stream: _Stream, folder: Path) -> _Packets:
-    segment = stream[0]
-    if by_switches(segment):
-        needed = []
-        if unattributed(segment):
-            return LostSegment(segment.index, f"no switch record says who ran on core {segment.core}", "")
-        if context.missing:
-            return LostSegment(segment.index, context.missing, BACKUP_KNOB)
-    else:
-        needed = [pid for _, pid, *_ in segment.turns] or [segment.pid]
-    for pid in needed:
-        if pid not in context.steps:
-            reason = context.missing or f"the mappings of process {pid} are missing"
-            return LostSegment(segment.index, reason, BACKUP_KNOB)
-    try:
-        if _bytes(stream) <= _IN_MEMORY:
-            return await context.archive.segments_bytes(stream)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            await context.archive.fetch_segments(stream, cast(BinaryIO, file))
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
-    except PermilleError as error:
-        if not is_lost(error):
-            raise
-        return LostSegment(segment.index, error.message, BACKUP_KNOB)
 
 
 async def stored_part(store: ObjectStore, part: WrittenPart, day: date, task: PartTask) -> TableFile:
