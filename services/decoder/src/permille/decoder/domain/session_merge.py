@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from permille.decoder.domain.block_counts import block_counts
-from permille.decoder.domain.core_segments import by_switches
 from permille.decoder.domain.function_numbers import FunctionKey, renumbered
-from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import FUNCTIONS, DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.ptcore_columns import whole
+from permille.decoder.domain.session_losses import session_losses
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile
 from permille.ptcore import Categories
@@ -102,7 +101,8 @@ class SessionMerge:
         """The rows that only the whole session knows, by table, but for that of `sessions`."""
         yield "segments", _rows("segments", self._segment_rows())
         yield "functions", self._function_rows()
-        yield "losses", _rows("losses", self._other_losses())
+        losses = session_losses(self.manifest, self._all_lost(), self._notes(), self.unrecorded_bytes)
+        yield "losses", _rows("losses", (self._common() | loss for loss in losses))
 
     def session_row(self) -> pa.RecordBatch:
         """That of `sessions`."""
@@ -149,73 +149,6 @@ class SessionMerge:
     def _all_lost(self) -> dict[int, LostSegment]:
         told = {segment.index: segment for record in self._records.values() for segment in record.lost}
         return told | self._lost
-
-    def _other_losses(self) -> Iterator[dict[str, Any]]:
-        manifest, clock, all_lost = self.manifest, self.manifest.clock, self._all_lost()
-        buffers = sum(segment.buffer_bytes for segment in manifest.segments)
-        recorded = sum(segment.size_bytes for segment in manifest.segments)
-        for segment in manifest.segments:
-            if by_switches(segment):
-                # One buffer for all the threads of a core, of which the first segment has the size.
-                if segment.full and segment.buffer_bytes:
-                    yield self._loss(
-                        segment.index,
-                        offset=segment.size_bytes,
-                        size_bytes=0,
-                        start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
-                        end_ns=manifest.end_ns,
-                        reason=f"the buffer of core {segment.core} was full: what ran afterwards was not recorded",
-                        knob=buffer_knob(buffers, recorded, recorded),
-                    )
-            elif segment.lost_bytes or segment.lost_blocks or segment.full:
-                yield self._loss(
-                    segment.index,
-                    offset=segment.size_bytes,
-                    size_bytes=segment.lost_bytes,
-                    start_ns=clock.ns(segment.last_tsc) or manifest.start_ns,
-                    end_ns=manifest.end_ns,
-                    reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
-                    knob=buffer_knob(buffers, recorded, self.unrecorded_bytes),
-                )
-            for offset in segment.lost_offsets:
-                yield self._loss(
-                    segment.index,
-                    offset=segment.stream_begin + offset,
-                    size_bytes=0,
-                    start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
-                    end_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
-                    reason="the recorder lost packets here: nobody knows how many",
-                    knob=RECORDER_KNOB,
-                )
-            lost = all_lost.get(segment.index)
-            if lost is not None:
-                yield self._loss(
-                    segment.index,
-                    offset=segment.stream_begin,
-                    size_bytes=segment.size_bytes,
-                    start_ns=clock.ns(segment.first_tsc) or manifest.start_ns,
-                    end_ns=clock.ns(segment.last_tsc) or manifest.end_ns,
-                    reason=lost.reason,
-                    knob=lost.knob,
-                )
-        for note in self._notes():
-            yield self._loss(
-                -1, offset=0, size_bytes=0, start_ns=manifest.start_ns, end_ns=manifest.end_ns, reason=note, knob=""
-            )
-
-    def _loss(
-        self, segment: int, *, offset: int, size_bytes: int, start_ns: int, end_ns: int, reason: str, knob: str
-    ) -> dict[str, Any]:
-        return self._common() | {
-            "segment": segment,
-            "stream_offset": offset,
-            "size_bytes": size_bytes,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "reason": reason,
-            "address": 0,
-            "knob": knob,
-        }
 
     def _segment_rows(self) -> Iterator[dict[str, Any]]:
         clock, decoded = self.manifest.clock, self._decoded()

@@ -1,0 +1,106 @@
+"""What a session lost that no worker tells of: what was not recorded, segments that cannot be decoded, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from permille.decoder.domain.core_segments import by_switches
+from permille.decoder.domain.knobs import RECORDER_KNOB, buffer_knob
+from permille.decoder.domain.manifest import Manifest, Segment
+from permille.decoder.domain.part_record import LostSegment
+
+
+def session_losses(
+    manifest: Manifest, lost: Mapping[int, LostSegment], notes: Iterable[str], unrecorded_bytes: int
+) -> Iterator[dict[str, Any]]:
+    """Rows of the table `losses` without what all tables have. `lost`: segments without a decode, by index.
+
+    `unrecorded_bytes`: recorded nowhere, of the whole session. A note is a loss of no bytes in no segment (-1).
+    """
+    for segment in manifest.segments:
+        if by_switches(segment):
+            yield from _full_core(manifest, segment)
+        else:
+            yield from _full_thread(manifest, segment, unrecorded_bytes)
+        yield from _lost_packets(manifest, segment)
+        if segment.index in lost:
+            yield _undecoded(manifest, segment, lost[segment.index])
+    for note in notes:
+        yield _loss(-1, start_ns=manifest.start_ns, end_ns=manifest.end_ns, reason=note, knob="")
+
+
+def _full_core(manifest: Manifest, segment: Segment) -> Iterator[dict[str, Any]]:
+    """One buffer for all the threads of a core, of which the first segment has the size."""
+    if segment.full and segment.buffer_bytes:
+        recorded = _recorded(manifest)
+        yield _loss(
+            segment.index,
+            offset=segment.size_bytes,
+            start_ns=manifest.clock.ns(segment.first_tsc) or manifest.start_ns,
+            end_ns=manifest.end_ns,
+            reason=f"the buffer of core {segment.core} was full: what ran afterwards was not recorded",
+            # How much was not recorded nobody counted: as much again is a guess.
+            knob=buffer_knob(_buffers(manifest), recorded, recorded),
+        )
+
+
+def _full_thread(manifest: Manifest, segment: Segment, unrecorded_bytes: int) -> Iterator[dict[str, Any]]:
+    if segment.lost_bytes or segment.lost_blocks or segment.full:
+        yield _loss(
+            segment.index,
+            offset=segment.size_bytes,
+            size_bytes=segment.lost_bytes,
+            start_ns=manifest.clock.ns(segment.last_tsc) or manifest.start_ns,
+            end_ns=manifest.end_ns,
+            reason=f"the buffer was full: {segment.lost_blocks:,} blocks were not recorded",
+            knob=buffer_knob(_buffers(manifest), _recorded(manifest), unrecorded_bytes),
+        )
+
+
+def _lost_packets(manifest: Manifest, segment: Segment) -> Iterator[dict[str, Any]]:
+    begun_ns = manifest.clock.ns(segment.first_tsc) or manifest.start_ns
+    for offset in segment.lost_offsets:
+        yield _loss(
+            segment.index,
+            offset=segment.stream_begin + offset,
+            start_ns=begun_ns,
+            end_ns=begun_ns,
+            reason="the recorder lost packets here: nobody knows how many",
+            knob=RECORDER_KNOB,
+        )
+
+
+def _undecoded(manifest: Manifest, segment: Segment, lost: LostSegment) -> dict[str, Any]:
+    return _loss(
+        segment.index,
+        offset=segment.stream_begin,
+        size_bytes=segment.size_bytes,
+        start_ns=manifest.clock.ns(segment.first_tsc) or manifest.start_ns,
+        end_ns=manifest.clock.ns(segment.last_tsc) or manifest.end_ns,
+        reason=lost.reason,
+        knob=lost.knob,
+    )
+
+
+def _buffers(manifest: Manifest) -> int:
+    return sum(segment.buffer_bytes for segment in manifest.segments)
+
+
+def _recorded(manifest: Manifest) -> int:
+    return sum(segment.size_bytes for segment in manifest.segments)
+
+
+def _loss(
+    segment: int, *, start_ns: int, end_ns: int, reason: str, knob: str, offset: int = 0, size_bytes: int = 0
+) -> dict[str, Any]:
+    return {
+        "segment": segment,
+        "stream_offset": offset,
+        "size_bytes": size_bytes,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "reason": reason,
+        "address": 0,
+        "knob": knob,
+    }
