@@ -139,8 +139,10 @@ def test_what_does_not_fit_is_refused() -> None:
         file.add(whole | {"flags": Column(array("B", [0]))}, places, ORIGIN, clock, timeline)
     with pytest.raises(ValueError, match="not known"):
         file.add(whole, array("i", [0]), ORIGIN, clock, timeline)
-    with pytest.raises(TypeError, match="width"):
+    with pytest.raises(TypeError, match="column call has a width of 32 bits in place of 64"):
         file.add(whole | {"call": whole["depth"]}, places, ORIGIN, clock, timeline)
+    with pytest.raises(ValueError, match="column depth is missing"):
+        file.add({name: column for name, column in whole.items() if name != "depth"}, places, ORIGIN, clock, timeline)
     with pytest.raises(ValueError, match="first of which is 0"):
         file.add(whole, places, ORIGIN, clock, (array("Q", [5]), array("i", [0])))
     file.add(whole, places, ORIGIN, clock, timeline)

@@ -82,6 +82,8 @@ def test_what_does_not_fit_is_refused() -> None:
     functions, places = Functions(), array("i", [0])
     with pytest.raises(ValueError, match="one length"):
         functions.add(told(MAIN) | {"line": Column(array("I"))})
+    with pytest.raises(TypeError, match="column line has a width of 8 bits in place of 32"):
+        functions.add(told(MAIN) | {"line": Column(array("B", [0]))})
     with pytest.raises(ValueError, match="there is no function 0"):
         functions.add_totals(places, sums(1), blocks((0, 16)))
     functions.add(told(MAIN))

@@ -2,9 +2,10 @@
 
 use crate::call_rows::{CallRows, Calls, Clock, Functions, Origin, Ranges, Timeline, COLUMNS};
 use crate::column::Column;
+use crate::given_columns::NamedColumn;
 use pt_parquet::{File, Packer};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyDict;
@@ -67,24 +68,21 @@ impl CallsFile {
         clock: (u64, u64, i64, f64),
         timeline: (PyBuffer<u64>, PyBuffer<i32>),
     ) -> PyResult<()> {
-        let column = |name: &str| {
-            let found = calls.get_item(name)?.ok_or_else(|| PyValueError::new_err(format!("calls lack {name}")))?;
-            Ok::<_, PyErr>(found.cast_into::<Column>()?)
-        };
+        let column = |name| NamedColumn::of(calls, name);
         let [call, parent] = [column("call")?, column("parent")?];
         let [start, end] = [column("start_tsc")?, column("end_tsc")?];
         let [depth, function, flags] = [column("depth")?, column("function")?, column("flags")?];
         let [own, total] = [column("instructions")?, column("instructions_total")?];
         let calls = Calls {
-            call: u64s(&call)?,
-            parent: u64s(&parent)?,
-            start_tsc: u64s(&start)?,
-            end_tsc: u64s(&end)?,
-            depth: depth.get().as_u32().ok_or_else(wrong)?,
-            function: function.get().as_u32().ok_or_else(wrong)?,
-            instructions: u64s(&own)?,
-            instructions_total: u64s(&total)?,
-            flags: flags.get().as_u8().ok_or_else(wrong)?,
+            call: call.u64s()?,
+            parent: parent.u64s()?,
+            start_tsc: start.u64s()?,
+            end_tsc: end.u64s()?,
+            depth: depth.u32s()?,
+            function: function.u32s()?,
+            instructions: own.u64s()?,
+            instructions_total: total.u64s()?,
+            flags: flags.u8s()?,
         };
         let functions: Vec<_> = functions.to_vec(py)?.into_iter().map(|place| place as u32).collect();
         let (times, cores) = (timeline.0.to_vec(py)?, timeline.1.to_vec(py)?);
@@ -156,12 +154,4 @@ impl Calls<'_> {
         }
         Ok(())
     }
-}
-
-fn u64s<'c>(column: &'c Bound<'_, Column>) -> PyResult<&'c [u64]> {
-    column.get().as_u64().ok_or_else(wrong)
-}
-
-fn wrong() -> PyErr {
-    PyTypeError::new_err("a column of calls has another width")
 }

@@ -2,7 +2,7 @@
 
 use crate::shelf::Shelf;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -87,8 +87,8 @@ impl Column {
         }
         let Layout { data, count, width, format } = slf.get().layout();
         // SAFETY: `view` is not null and the interpreter's for this call. It holds a reference to the column until it is
-        // released, and the column's numbers neither move nor change before. Shape and strides may live in the view itself:
-        // `len` counts bytes, so the shape is kept in `internal`.
+        // released, and the column's numbers neither move nor change before. Shape and stride are in a box behind `internal`,
+        // as a view has no place of its own for a number of elements.
         unsafe {
             let shape = Box::into_raw(Box::new([count as ffi::Py_ssize_t, width as ffi::Py_ssize_t]));
             (*view).buf = data.cast_mut();
@@ -185,6 +185,11 @@ impl Column {
         Column::of(Numbers::U8(numbers))
     }
 
+    /// Bits of a number.
+    pub fn width(&self) -> usize {
+        self.layout().width * 8
+    }
+
     pub fn as_u8(&self) -> Option<&[u8]> {
         match &self.numbers {
             Numbers::U8(numbers) => Some(numbers),
@@ -204,32 +209,5 @@ impl Column {
             Numbers::U64(numbers) => Some(numbers),
             _ => None,
         }
-    }
-}
-
-/// A column of texts as `Columns::text` makes it.
-pub struct Texts<'py> {
-    offsets: Bound<'py, Column>,
-    bytes: Bound<'py, Column>,
-}
-
-impl<'py> Texts<'py> {
-    pub fn of(columns: &Bound<'py, PyDict>, name: &str) -> PyResult<Self> {
-        let found = columns.get_item(name)?.ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))?;
-        let (offsets, bytes) = found.extract()?;
-        Ok(Texts { offsets, bytes })
-    }
-
-    pub fn len(&self) -> usize {
-        self.offsets.len().unwrap_or_default().saturating_sub(1)
-    }
-
-    pub fn get(&self, row: usize) -> PyResult<&str> {
-        let (offsets, bytes) = (self.offsets.get().as_u32(), self.bytes.get().as_u8());
-        let text = offsets
-            .zip(bytes)
-            .and_then(|(offsets, bytes)| bytes.get(*offsets.get(row)? as usize..*offsets.get(row + 1)? as usize));
-        let text = text.ok_or_else(|| PyValueError::new_err("texts are offsets of 32 bits and bytes"))?;
-        std::str::from_utf8(text).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }

@@ -1,6 +1,7 @@
 //! `Functions`: those of a part's segments, each once, with what the segments add up to and the blocks that ran.
 
-use crate::column::{Column, Columns, Texts};
+use crate::column::{Column, Columns};
+use crate::given_columns::{NamedColumn, Texts};
 use pt_flow::AddressHasher;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -44,10 +45,9 @@ impl Functions {
     fn add(&mut self, columns: &Bound<'_, PyDict>) -> PyResult<Column> {
         let [binaries, names] = [Texts::of(columns, "binary")?, Texts::of(columns, "name")?];
         let [statuses, files] = [Texts::of(columns, "symbol_status")?, Texts::of(columns, "file")?];
-        let [address, size, line] = ["address", "size", "line"].map(|name| column(columns, name));
+        let [address, size, line] = ["address", "size", "line"].map(|name| NamedColumn::of(columns, name));
         let [address, size, line] = [address?, size?, line?];
-        let [addresses, sizes] = [u64s(&address)?, u64s(&size)?];
-        let lines = line.get().as_u32().ok_or_else(wrong)?;
+        let (addresses, sizes, lines) = (address.u64s()?, size.u64s()?, line.u32s()?);
         let rows = addresses.len();
         let texts = [&binaries, &names, &statuses, &files];
         if sizes.len() != rows || lines.len() != rows || texts.iter().any(|texts| texts.len() != rows) {
@@ -98,8 +98,8 @@ impl Functions {
             return Err(PyValueError::new_err(format!("there is no function {place}, only {}", self.known.len())));
         }
         for (number, name) in SUMMED.iter().enumerate() {
-            let sums = column(sums, name)?;
-            let sums = u64s(&sums)?;
+            let sums = NamedColumn::of(sums, name)?;
+            let sums = sums.u64s()?;
             if sums.len() != places.len() {
                 return Err(PyValueError::new_err(format!(
                     "{name} of {} functions, not of {}",
@@ -112,9 +112,8 @@ impl Functions {
                 *total = total.wrapping_add(*sum);
             }
         }
-        let [function, address] = ["function", "address"].map(|name| column(blocks, name));
-        let (function, address) = (function?, address?);
-        for (&function, &address) in function.get().as_u32().ok_or_else(wrong)?.iter().zip(u64s(&address)?) {
+        let (function, address) = (NamedColumn::of(blocks, "function")?, NamedColumn::of(blocks, "address")?);
+        for (&function, &address) in function.u32s()?.iter().zip(address.u64s()?) {
             let Some(&place) = places.get(function as usize) else {
                 return Err(PyValueError::new_err(format!("a block of function {function} of {}", places.len())));
             };
@@ -176,17 +175,4 @@ impl Functions {
         let begins = std::iter::once(0).chain(ends).collect();
         (begins, blocks.into_iter().map(|(_, address)| address).collect())
     }
-}
-
-fn column<'py>(columns: &Bound<'py, PyDict>, name: &str) -> PyResult<Bound<'py, Column>> {
-    let found = columns.get_item(name)?.ok_or_else(|| PyValueError::new_err(format!("functions lack {name}")))?;
-    Ok(found.cast_into::<Column>()?)
-}
-
-fn u64s<'c>(column: &'c Bound<'_, Column>) -> PyResult<&'c [u64]> {
-    column.get().as_u64().ok_or_else(wrong)
-}
-
-fn wrong() -> PyErr {
-    PyValueError::new_err("a column of functions has another width")
 }

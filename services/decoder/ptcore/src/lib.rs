@@ -13,6 +13,7 @@ mod decode;
 mod delivery;
 mod functions;
 mod generated;
+mod given_columns;
 mod image;
 mod listed;
 mod listing;

@@ -147,14 +147,17 @@ class Functions:
 
     def __init__(self) -> None: ...
     def add(self, columns: Mapping[str, Column | Text]) -> Column:
-        """Functions as `Decoder.decode` hands them out; the place of each (`I`)."""
+        """Functions as `Decoder.decode` hands them out; the place of each (`I`).
+
+        Raises ValueError for a column that is missing and for those of different lengths, TypeError for another width.
+        """
 
     def add_totals(
         self, places: Buffer, sums: Mapping[str, Column | Text], blocks: Mapping[str, Column | Text]
     ) -> None:
         """`Decoded.functions` and `Decoded.blocks` of a stream; `places` (`i`): of its functions.
 
-        ValueError for a function without a place.
+        Raises as `add` does, and ValueError for a function without a place.
         """
 
     def keys(self, begin: int) -> list[tuple[str, int, str]]:
@@ -188,7 +191,8 @@ class CallsFile:
         `functions` (`i`): by the segment's numbers of functions the caller's. `origin`: segment, pid, tid. `clock`: the
         ticks in place of those that are not known, ticks and unix ns of one moment, ns a tick. `timeline`: from which
         time on (`Q`, the first 0) on which core (`i`).
-        Raises ValueError for columns that do not fit each other.
+        Raises ValueError for a column that is missing and for those that do not fit each other, TypeError for another
+        width.
         """
 
     @property
