@@ -15,6 +15,7 @@ mod record;
 mod recording;
 mod records;
 mod running;
+mod sample_type;
 mod samples;
 mod sched_switch;
 mod sideband;

@@ -1,6 +1,6 @@
 //! perf_event_attr: what stands behind the records.
 
-use super::samples::field;
+use super::sample_type as field;
 use super::sched_switch::SchedSwitch;
 use crate::fields::{Fields, Short};
 use std::collections::HashMap;
