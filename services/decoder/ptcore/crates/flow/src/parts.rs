@@ -2,7 +2,7 @@
 
 use crate::flow::Flow;
 use crate::part::{Clock, Ended, Part, Stopped};
-use crate::places::{places, places_to_join};
+use crate::places::{places, places_to_join, Workers};
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
 use pt_packet::find_psb;
@@ -18,13 +18,6 @@ pub struct Stream<'s> {
     pub data: &'s [u8],
     pub config: &'s Config,
     pub epochs: &'s [(usize, u32)],
-}
-
-/// How many threads decode parts of about so many bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Workers {
-    pub threads: usize,
-    pub part_bytes: usize,
 }
 
 /// Packets in front of a part that are read for the time alone: some PSBs.

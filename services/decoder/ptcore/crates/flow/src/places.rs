@@ -1,6 +1,5 @@
 //! Where streams are divided.
 
-use crate::parts::Workers;
 use crate::Config;
 use memchr::memmem;
 use pt_packet::{find_psb, Packet, Reader, OVF, PSB};
@@ -12,6 +11,13 @@ use std::thread;
 const REACH: usize = 1 << 16;
 /// A thread is begun to look for OVFs in no fewer bytes.
 const WORTH_A_THREAD: usize = 1 << 20;
+
+/// How many threads decode parts of about so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Workers {
+    pub threads: usize,
+    pub part_bytes: usize,
+}
 
 /// Where parts of a stream begin, and where the processor lost packets.
 pub struct Places {
