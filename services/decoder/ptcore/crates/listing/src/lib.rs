@@ -4,6 +4,7 @@
 //! more memory than the stream's decode. [`Form::Json`] is one object a line.
 #![forbid(unsafe_code)]
 
+mod branches;
 mod calls;
 mod code;
 mod counts;
@@ -17,9 +18,10 @@ mod page;
 mod row;
 mod who;
 
+pub use branches::{Branches, Gap};
 pub use calls::{functions, CallListing, CallWriter, Dropped};
 pub use code::Code;
-pub use counts::{Branches, Counts, Gap, MAX_GAPS};
+pub use counts::{Counts, MAX_GAPS};
 pub use escape::escaped;
 pub use flow::{Detail, FlowListing};
 pub use inlined::{Chains, Inlined};
