@@ -8,6 +8,7 @@ pub struct Extents {
     of: Vec<Extent>,
 }
 
+/// A stretch of one function's code, as the image is in an epoch.
 #[derive(Clone)]
 pub struct Extent {
     pub epoch: u32,

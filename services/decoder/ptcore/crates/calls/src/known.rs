@@ -12,6 +12,7 @@ pub struct Known {
     pub function: u32,
     /// The function that a call of it enters.
     pub called: u32,
+    /// Whether the block begins where the function is entered.
     pub entry: bool,
     /// It is code that only leads to another function, and no call of its own.
     pub stub: bool,
@@ -21,10 +22,10 @@ impl Known {
     pub const NOTHING: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
 }
 
-/// So many elements at a time lists grow by that are as long as there are blocks.
+/// Lists by number of block grow by so many elements at a time.
 const STEP: usize = 64;
 
-/// What stands by the block of that number, with room made for it.
+/// The element of block `id`; where the list is shorter it grows, with `nothing` in its new elements.
 #[inline(always)]
 pub fn grow<T: Copy>(list: &mut Vec<T>, id: u32, nothing: T) -> &mut T {
     let index = id as usize;
@@ -34,6 +35,7 @@ pub fn grow<T: Copy>(list: &mut Vec<T>, id: u32, nothing: T) -> &mut T {
     &mut list[index]
 }
 
+/// The function that a block is in, as it is entered.
 pub fn of(known: Known) -> Entered {
     Entered { function: known.function, entry: known.entry }
 }

@@ -11,8 +11,10 @@ pub enum LossCause {
     Overflow,
 }
 
+/// A stretch without calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossRecord {
+    /// Bytes of the stream: where it begins, and how long it is.
     pub offset: u64,
     pub size: u64,
     /// TSC ticks; 0 when unknown.

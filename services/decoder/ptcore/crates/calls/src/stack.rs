@@ -31,6 +31,7 @@ pub use outer::Outer;
 use pt_image::Role;
 pub use remembered::Landings;
 
+/// The stack of calls of one thread, with what its calls add up to and where those that are over go.
 pub struct Stack<O> {
     pub frames: Vec<Frame>,
     pub interruptions: Vec<Interruption>,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What is wrong with which file, and where in it (offsets in bytes).
 #[derive(Debug)]
 pub enum CaptureError {
     Unreadable {

@@ -9,7 +9,7 @@ use pt_packet::{Ip, Packet, Reader};
 pub struct Gap {
     /// Where it begins: behind the packet that said so.
     pub offset: usize,
-    /// The time that was known there.
+    /// The time that was known there, TSC ticks.
     pub known: u64,
     /// When it was over, where that is known at once: a PSB says that tracing goes on and what time it is.
     pub over: Option<u64>,
@@ -47,7 +47,7 @@ impl Gap {
 /// Packets up to where tracing goes on are looked at up to this many.
 const MAX_AHEAD: usize = 64;
 
-/// In the order of the stream.
+/// What a [`Scan`] comes by, in the order of the stream; offsets in bytes, times in TSC ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     Tick {
@@ -64,6 +64,7 @@ pub enum Seen {
     },
 }
 
+/// Reads the packets of a stream for their times, gaps and address spaces.
 pub struct Scan<'d> {
     reader: Reader<'d>,
     ticks: Ticks,

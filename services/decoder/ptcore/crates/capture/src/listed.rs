@@ -43,6 +43,7 @@ pub struct ListedChange {
     pub code: Code,
 }
 
+/// The code of all processes of a capture.
 #[derive(Default)]
 pub struct Listed {
     /// By pid, the kernel's half as [`KERNEL`]; in the order of epochs.

@@ -31,6 +31,7 @@ pub enum Content {
 /// The name of code that was told in a jitdump.
 pub const JIT: &str = "[jit]";
 
+/// A stretch of addresses (bytes) and what stands there.
 #[derive(Clone)]
 pub struct Mapping {
     pub address: u64,

@@ -3,6 +3,7 @@
 use crate::Reason;
 use pt_packet::{Error, ErrorKind, Execution};
 
+/// What happens next, as packets tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Branches were put into `Events::bits`.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+/// Why the flow ended where it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Bytes before the first PSB.

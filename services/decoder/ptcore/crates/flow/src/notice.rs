@@ -124,6 +124,7 @@ pub enum Place {
     After(u16),
 }
 
+/// A notice on its way to where it is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub notice: Notice,

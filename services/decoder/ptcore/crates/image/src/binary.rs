@@ -32,6 +32,7 @@ use symbols::status;
 /// Unpacks the xz data of `.gnu_debugdata`; `None` when they are damaged or too large.
 pub type Unpack<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
 
+/// An ELF file: its code, its functions, and what its debug information says of them.
 pub struct Binary {
     path: PathBuf,
     bytes: Arc<Bytes>,

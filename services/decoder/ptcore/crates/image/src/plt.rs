@@ -11,6 +11,7 @@ pub struct Stub {
     pub callee: Callee,
 }
 
+/// Whom a stub calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// By number in the dynamic symbol table.

@@ -1,10 +1,9 @@
-//! How much may be unpacked.
+//! A bound on what packed parts of files may become.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Bytes that what is packed in files may still become, of all files that are looked for with it: a copy has the same
-/// bytes.
+/// How many bytes may still be unpacked, of all files together: copies share the number.
 #[derive(Clone, Debug)]
 pub struct Room(Arc<AtomicU64>);
 
@@ -13,7 +12,7 @@ impl Room {
         Room(Arc::new(AtomicU64::new(bytes)))
     }
 
-    /// `None` where there are not so many.
+    /// `None`, and nothing is taken, where fewer are left.
     pub(crate) fn take(&self, bytes: u64) -> Option<()> {
         let take = |left: u64| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(drop)

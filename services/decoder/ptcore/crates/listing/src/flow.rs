@@ -7,6 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction};
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, NoticeKind, Sink};
 use std::fmt::Write;
 
+/// What has a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     Instructions,

@@ -3,6 +3,7 @@
 use crate::{escaped, Form};
 use std::fmt::Write;
 
+/// A value by how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'v> {
     /// Addresses and bit patterns: `"0x1f"` in JSON, so that no reader rounds them.

@@ -37,6 +37,7 @@ pub enum Dictionary<'t> {
     Text(&'t [&'t str]),
 }
 
+/// The pages of one column in one row group, encoded and packed.
 pub struct Chunk {
     codec: Codec,
     encoding: Encoding,

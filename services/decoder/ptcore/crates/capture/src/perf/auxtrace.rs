@@ -20,6 +20,7 @@ enum Piece {
 /// Whose stream: the queue's number, thread and core.
 type Key = (u32, u32, u32);
 
+/// Gathers the pieces of each stream in the order of the file.
 #[derive(Default)]
 pub struct Streams(BTreeMap<Key, Vec<Piece>>);
 

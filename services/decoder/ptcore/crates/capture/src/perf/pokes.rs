@@ -15,6 +15,7 @@ enum Told {
     },
 }
 
+/// Such changes: TSC ticks, address, what a record told.
 #[derive(Default)]
 pub struct Pokes(Vec<(u64, u64, Told)>);
 

@@ -5,6 +5,7 @@ use super::pt_info::Switches;
 use crate::on_core::{OnCore, Sign};
 use std::collections::{BTreeMap, HashMap};
 
+/// Gathers the records that say who ran where.
 #[derive(Default)]
 pub struct Running {
     /// Processes by tid.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+/// Gathers such mappings.
 #[derive(Default)]
 pub struct Untimed {
     /// End and file by process and address; none overlaps another.

@@ -9,9 +9,11 @@ use std::sync::Arc;
 /// So many functions of jitdumps are taken, of all processes together.
 const MAX_FUNCTIONS: usize = 1 << 21;
 
+/// Finds and reads those files.
 pub struct Written<'o> {
+    /// Where they are looked for first.
     folders: &'o [PathBuf],
-    /// Whose they are.
+    /// The process of each jitdump that was read, by name.
     taken: HashMap<String, u32>,
     functions: usize,
     /// By pid.

@@ -9,6 +9,7 @@ pub struct Hare {
 }
 
 impl Hare {
+    /// A packet was used up: what follows is no cycle with what was before.
     #[inline(always)]
     pub fn rest(&mut self) {
         self.power = 0;

@@ -7,6 +7,7 @@ pub const MAX_CHANGES: usize = 1 << 25;
 /// Epochs are numbers of 31 bits: the flow layer keeps a mode bit beside them.
 pub const MAX_EPOCH: u32 = u32::MAX >> 1;
 
+/// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageError {
     /// The stretch is empty or goes beyond the last address.

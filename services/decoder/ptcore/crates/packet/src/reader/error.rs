@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+/// Why they are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No packet of the manual begins like this.
