@@ -42,9 +42,12 @@ pub struct AddressFilter {
 }
 
 impl AddressFilter {
+    pub fn is_empty(&self) -> bool {
+        self.ranges.iter().all(Option::is_none)
+    }
+
     /// Whether execution at `address` is traced; everything is without any range.
     pub fn traces(&self, address: u64) -> bool {
-        let mut ranges = self.ranges.iter().flatten().peekable();
-        ranges.peek().is_none() || ranges.any(|&(first, last)| (first..=last).contains(&address))
+        self.is_empty() || self.ranges.iter().flatten().any(|&(first, last)| (first..=last).contains(&address))
     }
 }

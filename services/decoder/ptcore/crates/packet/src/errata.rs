@@ -34,24 +34,21 @@ pub struct Errata {
 }
 
 impl Errata {
-    /// Those of `cpu`; `None` for a processor nobody told about. Steppings do not differ in these errata.
+    /// Those of `cpu`, as `pt_cpu_errata` of libipt lists them by model, and of models that it does not know those of the ones
+    /// before them; `None` for a processor nobody told about. Steppings do not differ in these errata.
     pub fn of(cpu: Cpu) -> Option<Errata> {
         let none = Errata::default();
-        // Cores that came with Skylake and behind it share these two.
-        let core = Errata { bdm70: true, skd022: true, ..none };
+        // Cores that came with Skylake and behind it share these.
+        let core = Errata { bdm70: true, skd022: true, skl014: true, ..none };
         Some(match (cpu.family, cpu.model) {
             // Broadwell.
             (6, 0x3d | 0x47 | 0x4f | 0x56) => Errata { bdm70: true, bdm64: true, ..none },
             // Skylake, Kaby Lake, Comet Lake clients.
-            (6, 0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6) => {
-                Errata { skd007: true, skd010: true, skl014: true, skl168: true, ..core }
-            }
-            // Skylake and Ice Lake servers.
-            (6, 0x55 | 0x6a | 0x6c) => Errata { skl014: true, skz84: true, ..core },
-            // Sapphire Rapids and later servers.
-            (6, 0x8f | 0xad | 0xae | 0xcf) | (0x13, 0x01) => Errata { skz84: true, ..core },
+            (6, 0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6) => Errata { skd007: true, skd010: true, skl168: true, ..core },
+            // Servers from Skylake on.
+            (6, 0x55 | 0x6a | 0x6c | 0x8f | 0xad | 0xae | 0xcf) | (0x13, 0x01) => Errata { skz84: true, ..core },
             // Cannon Lake, Ice Lake, Tiger Lake, Rocket Lake clients.
-            (6, 0x66 | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7 | 0xa8) => Errata { skl014: true, ..core },
+            (6, 0x66 | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7 | 0xa8) => core,
             // Alder Lake and later clients, which mix cores.
             (6, 0x97 | 0x9a | 0xaa | 0xac | 0xb5 | 0xb7 | 0xba | 0xbd | 0xbf | 0xc5 | 0xc6 | 0xcc | 0xd5)
             | (0x12, 0x01 | 0x03) => Errata { apl11: true, ..core },
@@ -76,6 +73,11 @@ mod tests {
         // Alder Lake-N has small cores alone, unlike the other Alder Lakes.
         assert!(of(6, 0xbe).is_some_and(|errata| errata.apl11 && !errata.bdm70));
         assert!(of(6, 0x97).is_some_and(|errata| errata.apl11 && errata.bdm70));
+        // Each core from Skylake on leaves out the address.
+        for (family, model) in [(6, 0x55), (6, 0x66), (6, 0x8f), (6, 0x97), (6, 0xad), (6, 0xcf), (6, 0xc6), (0x13, 1)]
+        {
+            assert!(of(family, model).is_some_and(|errata| errata.skl014 && errata.skd022), "{family:x} {model:x}");
+        }
         assert_eq!(of(6, 0), None);
         assert_eq!(of(15, 0x5e), None);
     }

@@ -83,11 +83,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// Whether direct branches may disable tracing and not say where they lead: out of the filtered addresses alone.
+    pub(super) fn direct_branches_disable(&self) -> bool {
+        self.config.errata.skl014 && !self.config.filter.is_empty()
+    }
+
     #[cold]
     fn disabled_by(&mut self, block: &CodeBlock, ip: Option<u64>) -> bool {
         let leaves = match ip {
             Some(ip) => ip == block.target,
-            None => self.config.errata.skl014 && !self.config.filter.traces(block.target),
+            None => self.direct_branches_disable() && !self.config.filter.traces(block.target),
         };
         if !leaves || self.events.count != 0 {
             return false;

@@ -57,9 +57,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// disables tracing.
     fn system_call_ahead(&self) -> Option<u32> {
         let mut at = self.at;
+        if self.direct_branches_disable() {
+            return None;
+        }
         for _ in 0..MOST_STEPS {
             let block = self.code.block(at);
-            if at == SCRATCH || block.has(Mark::Cr3) || self.config.errata.skl014 {
+            if at == SCRATCH || block.has(Mark::Cr3) {
                 return None;
             }
             at = match block.exit {
