@@ -1,7 +1,7 @@
 //! What a damaged stream and its code say where libipt and this decoder differ.
 
 use crate::support::Sections;
-use pt_packet::{Packet, Reader, PSB};
+use pt_packet::{ErrorKind, Packet, Reader, PSB};
 
 pub struct Packets<'s>(pub &'s [u8]);
 
@@ -34,7 +34,7 @@ impl<'s> Packets<'s> {
         }
     }
 
-    /// Whether what follows is no packet, or a target without an address, before a PSB comes.
+    /// Whether what follows is no packet, a target without an address, or a clock of no ratio, before a PSB comes.
     pub fn go_bad_from(&self, offset: usize) -> bool {
         let mut reader = self.from(offset);
         loop {
@@ -43,7 +43,36 @@ impl<'s> Packets<'s> {
                 Ok(Some(Packet::Tip(ip) | Packet::TipPge(ip) | Packet::Fup(ip))) if ip.resolve(0).is_none() => {
                     return true
                 }
+                Ok(Some(Packet::Cbr { ratio: 0 })) => return true,
                 Ok(Some(Packet::Psb) | None) => return false,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+
+    /// Whether the last packet is cut off.
+    pub fn end_within_one(&self) -> bool {
+        let psb = self.0.windows(PSB.len()).rposition(|bytes| bytes == PSB);
+        let mut reader = self.from(psb.unwrap_or(0));
+        loop {
+            match reader.read() {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(error) => return error.kind == ErrorKind::Truncated,
+            }
+        }
+    }
+
+    /// Whether a MODE.Exec stands there, and none of the packets that it is for follows.
+    pub fn have_a_mode_alone_at(&self, offset: usize) -> bool {
+        let mut reader = self.from(offset);
+        if !matches!(reader.read(), Ok(Some(Packet::ModeExec { .. }))) {
+            return false;
+        }
+        loop {
+            match reader.read() {
+                Ok(Some(Packet::Tnt { .. } | Packet::Ovf) | None) | Err(_) => return true,
+                Ok(Some(Packet::Tip(_) | Packet::TipPge(_) | Packet::TipPgd(_) | Packet::Fup(_))) => return false,
                 Ok(Some(_)) => {}
             }
         }
@@ -83,16 +112,22 @@ impl<'s> Packets<'s> {
     }
 }
 
-/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 4 and 5) and of those
-/// that 64-bit code has not.
+/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 4, 5, 11 and 14), of
+/// those that 64-bit code has not, and of those that cannot be locked: what compares, and what writes to a register.
 pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let Some((base, bytes)) = memory.0.range(..=address).next_back() else { return false };
     let code = &bytes[((address - base) as usize).min(bytes.len())..];
     let prefixes = [0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65];
     let opcode = code.iter().position(|byte| !prefixes.contains(byte) && byte & 0xf0 != 0x40);
-    let Some([opcode, behind, ..]) = opcode.map(|at| &code[at..]) else { return false };
-    let extension = behind >> 3 & 7;
+    let Some(at) = opcode else { return false };
+    let [opcode, behind, third, ..] = &code[at..] else { return false };
+    let has = |prefix| code[..at].contains(&prefix);
+    let (extension, shift) = (behind >> 3 & 7, third >> 3 & 7);
     match opcode {
+        0x38..=0x3d if has(0xf0) => true,
+        0x00..=0x3f if has(0xf0) && opcode & 7 < 4 => behind >> 6 == 3,
+        0x0f if *behind == 0x73 => !(matches!(shift, 2 | 6) || matches!(shift, 3 | 7) && has(0x66)),
+        0xc6 | 0xc7 => extension != 0 && *behind != 0xf8,
         0xfe => extension > 1,
         0xff => extension == 7 || behind >> 6 == 3 && matches!(extension, 3 | 5),
         0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f | 0x60 | 0x61 | 0x82 | 0x9a

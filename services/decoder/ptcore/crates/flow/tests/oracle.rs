@@ -4,10 +4,12 @@
 
 use crate::differential::{as_libipt, compare, oracle, Equal, Layer};
 use crate::evidence;
+use crate::flow::{full, psb_plus, stream};
 use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
 use pt_flow::{Config, Cpu, Errata};
+use pt_packet::Packet;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -157,6 +159,25 @@ fn damage(stream: &[u8], random: &mut Random) -> Vec<u8> {
     }
 }
 
+/// A return of which a TIP says that it went to its call, which no processor sends: the next one goes to the call before that here,
+/// and libipt goes to the same one again.
+#[test]
+fn a_return_with_a_tip_takes_its_call_too() {
+    let Some(_) = oracle() else { return };
+    // 00: call 07; 05: jmp rax; 07: call 0d; 0c: ret; 0d: ret
+    let code = vec![0xe8, 2, 0, 0, 0, 0xff, 0xe0, 0xe8, 1, 0, 0, 0, 0xc3, 0xc3];
+    let memory = &Sections([(0x1000, code)].into());
+    let mut packets = psb_plus(Some(0x1000));
+    let one_return = Packet::Tnt { bits: 1, count: 1 };
+    packets.extend([Packet::Tip(full(0x100c)), one_return, Packet::Tip(full(0x1000))]);
+    let stream = &stream(&packets);
+    let input = Input { name: "returns", stream, cpu: SKYLAKE, config: Config::default(), memory };
+    for layer in [Layer::Instructions, Layer::Blocks] {
+        let why = input.compare(layer).unwrap_err();
+        assert_eq!(allowed(layer, &input, &why), Some("each return takes its call from the stack"), "{why}");
+    }
+}
+
 /// Where libipt's instruction layers go on otherwise, see docs/pt-conformance.md.
 #[test]
 fn packets_of_damaged_traces() {
@@ -182,31 +203,45 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     let loss = lost(difference);
     let told = |text: &str| loss.as_ref().is_some_and(|loss| loss.reason.starts_with(text));
     let packets = evidence::Packets(stream);
-    let given_up = number(difference, "libipt \"error ");
+    let given_up = number(difference, "\"error ");
+    let stops_twice = given_up.is_some_and(|offset| packets.stop_twice_before(offset));
     if difference.contains("the time of event") {
         return Some("packets where code is not known tell times");
     }
     if let Some(Lost { offset, size, address, .. }) = loss {
-        if told("no code is known at the address") && (libipt("sync ") || libipt("\"") || here("enabled ")) {
+        let elsewhere = libipt("sync ") || libipt("\"") || libipt("[cbr ") || here("enabled ");
+        if told("no code is known at the address") && elsewhere {
             return packets.go_on(offset, offset + size).then_some("code that is not known is gone around");
         } else if told("the bytes at the address are no instruction") {
             return evidence::is_undefined(memory, address).then_some("undefined instructions do not run");
         } else if ["the stream ends inside a packet", "no packet begins with"].into_iter().any(told) {
             let why = "nothing says that what follows the last whole packet ran";
             return packets.are_bad_at(offset).then_some(why);
+        } else if told("a branch target is suppressed")
+            && libipt(&format!("{address:x} {address:x} 1\", then \"error "))
+        {
+            return Some("a branch whose target is suppressed is there once");
+        } else if told("TNT does") && layer == Layer::Blocks && stops_twice {
+            return Some("a TIP.PGD while tracing is disabled changes nothing");
         } else if ["TNT does", "FUP does", "FUP with TIP does", "FUP with TIP.PGD does"].into_iter().any(told) {
             return packets.are_behind_fup(offset).then_some("a FUP is with the packet behind it, which is no TNT");
         }
     }
     if let (Some(offset), true) = (given_up, ["unknown ", "suppressed"].iter().any(|why| difference.contains(why))) {
         packets.go_bad_from(offset).then_some("what is in front of a bad packet happened")
-    } else if libipt("reached ") && difference.contains("unknown ") {
+    } else if libipt("reached ") && difference.contains("unknown ")
+        || libipt("\"") && packets.end_within_one()
+        || here("cbr ") && given_up.is_some_and(|offset| packets.have_a_mode_alone_at(offset))
+    {
         Some("what is in front of a bad packet happened")
+    } else if here("stopped ") && packets.are_behind_fup(stream.len()) {
+        Some("nothing says that what follows the last whole packet ran")
     } else if goes_elsewhere(difference) {
         Some("each return takes its call from the stack")
-    } else if (difference.contains("expected tracing enabled event") || layer == Layer::Blocks) && here("resumed ") {
-        let twice = given_up.is_some_and(|offset| packets.stop_twice_before(offset));
-        twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
+    } else if (difference.contains("expected tracing enabled event") || layer == Layer::Blocks)
+        && (here("resumed ") || here("enabled "))
+    {
+        stops_twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
     } else if layer == Layer::Instructions && here("disabled -") {
         Some("a TIP.PGD without address is of the next branch")
     } else {

@@ -4,6 +4,7 @@ use super::packets::mode_number;
 use super::returns::Returns;
 use super::{Equal, Layer};
 use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, NoticeKind, Reason, Sink};
+use pt_packet::Packet;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -48,7 +49,7 @@ pub struct Against<'l> {
     /// Execution is not known to go on since the last loss, and the events since.
     lost: bool,
     waiting: Vec<(String, u64)>,
-    returns: Returns,
+    returns: Returns<'l>,
     /// What the flow told last, where that is a return that libipt takes elsewhere, or a loss.
     behind: String,
     compared: Compared,
@@ -56,7 +57,7 @@ pub struct Against<'l> {
 }
 
 impl<'l> Against<'l> {
-    pub fn new(layer: Layer, from: usize, lines: &'l mut dyn Iterator<Item = String>) -> Self {
+    pub fn new(layer: Layer, stream: &'l [u8], from: usize, lines: &'l mut dyn Iterator<Item = String>) -> Self {
         let compared = Compared { equal: Equal::default(), times: Vec::new(), lost: Vec::new() };
         Against {
             layer,
@@ -74,7 +75,7 @@ impl<'l> Against<'l> {
             over: false,
             lost: false,
             waiting: Vec::new(),
-            returns: Returns::default(),
+            returns: Returns::new(stream),
             behind: String::new(),
             compared,
             difference: None,
@@ -112,11 +113,16 @@ impl<'l> Against<'l> {
     }
 
     fn differ(&mut self, libipt: &str, here: &str) {
+        if self.difference.is_some() {
+            return;
+        }
         let Equal { instructions, events, .. } = self.compared.equal;
-        self.difference.get_or_insert_with(|| {
-            let behind = &self.behind;
-            format!("behind {instructions} instructions and {events} events{behind}: libipt {libipt:?}, here {here:?}")
-        });
+        let behind = &self.behind;
+        let next = self.lines.next().filter(|line| line.starts_with("error "));
+        let next = next.map_or(String::new(), |error| format!(", then {error:?}"));
+        self.difference = Some(format!(
+            "behind {instructions} instructions and {events} events{behind}: libipt {libipt:?}{next}, here {here:?}"
+        ));
     }
 
     fn instruction(&mut self, address: u64) {
@@ -268,11 +274,11 @@ impl Sink for Against<'_> {
         match block.kind {
             BlockKind::Call if block.target != block.end => self.returns.call(block.end),
             BlockKind::IndirectCall => self.returns.call(block.end),
-            BlockKind::Return => match self.returns.returns(block.target) {
-                Some(elsewhere) => self.behind = format!(", a return to {elsewhere:x} for libipt"),
-                None => self.behind.push_str(", a return"),
-            },
+            BlockKind::Return => self.behind.push_str(", a return"),
             _ => {}
+        }
+        if let Some(elsewhere) = self.returns.branch(block.kind, block.target) {
+            self.behind = format!(", a return to {elsewhere:x} for libipt");
         }
         self.next = if block.target == 0 { block.end } else { block.target };
     }
@@ -281,11 +287,13 @@ impl Sink for Against<'_> {
         self.goes_on();
         self.next = ip;
         if !std::mem::take(&mut self.standing) {
+            self.returns.take_up_to(|packet| matches!(packet, Packet::TipPge(_)));
             self.event(&format!("{} {ip:x}", if resumed { "resumed" } else { "enabled" }), tsc);
         }
     }
 
     fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
+        self.returns.take_up_to(|packet| matches!(packet, Packet::TipPgd(_)));
         let event = match kind {
             DisableKind::Synchronous => String::from("disabled"),
             DisableKind::Asynchronous => format!("stopped {at:x}"),
@@ -295,6 +303,7 @@ impl Sink for Against<'_> {
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.next = to;
+        self.returns.take_up_to(|packet| matches!(packet, Packet::Tip(_)));
         self.event(&format!("interrupt {from:x} {to:x}"), tsc);
     }
 
@@ -308,7 +317,7 @@ impl Sink for Against<'_> {
         self.lost = true;
         let Loss { offset, size, address, reason, .. } = loss;
         self.behind = format!(", a loss at {:x} of {size:x} at {address:x}: {reason}", self.from + offset);
-        self.returns.clear();
+        self.returns.loss(offset + size);
         self.speculative = false;
         if loss.reason != Reason::BeforeFirstPsb {
             self.reached(loss.address);
@@ -322,10 +331,10 @@ impl Sink for Against<'_> {
         self.sync = Some(self.from + loss.offset + loss.size);
     }
 
-    fn overflow(&mut self, _: usize, _: Option<u64>, tsc: u64) {
+    fn overflow(&mut self, offset: usize, _: Option<u64>, tsc: u64) {
         self.overflowed(None);
         self.speculative = false;
-        self.returns.clear();
+        self.returns.overflow(offset);
         self.goes_on();
         self.overflow = Some(tsc);
     }

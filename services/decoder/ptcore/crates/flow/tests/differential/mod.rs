@@ -131,7 +131,7 @@ pub fn compare<M: CodeMemory>(
         }
         let (mut flow, mut all, mut from) = (Flow::new(memory), Equal::default(), 0);
         loop {
-            let mut against = Against::new(layer, from, lines);
+            let mut against = Against::new(layer, &stream[from..], from, lines);
             flow.decode(&stream[from..], config, &behind(epochs, from), &mut against);
             let compared = against.finish().map_err(|why| format!("from offset {from:x}, {why}"))?;
             all.add(&compared.equal);

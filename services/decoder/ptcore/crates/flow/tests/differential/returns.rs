@@ -1,19 +1,30 @@
 //! Where libipt takes compressed returns.
 //!
 //! Each near return takes its call from the stack (SDM section "Indirect Transfer Compression for Returns"). libipt takes none
-//! for a return of which a TIP tells the target, so that the next compressed one goes elsewhere.
+//! for a return of which a TIP tells the target, so that the next compressed one goes elsewhere. Which returns those are the
+//! packets say: they are followed along what the flow tells.
+
+use pt_flow::BlockKind;
+use pt_packet::{Packet, Reader};
 
 /// Entries the processor keeps, and libipt.
 const DEPTH: usize = 64;
 
 /// The addresses behind calls that were not returned from: here, and as libipt has them.
-#[derive(Default)]
-pub struct Returns {
+pub struct Returns<'s> {
     calls: Vec<u64>,
     libipts: Vec<u64>,
+    /// Behind the last packet that the flow took up.
+    packets: Reader<'s>,
+    /// Branches of the last TNT that the flow did not take up.
+    branches: u8,
 }
 
-impl Returns {
+impl<'s> Returns<'s> {
+    pub fn new(stream: &'s [u8]) -> Self {
+        Returns { calls: Vec::new(), libipts: Vec::new(), packets: Reader::new(stream), branches: 0 }
+    }
+
     pub fn call(&mut self, behind: u64) {
         for calls in [&mut self.calls, &mut self.libipts] {
             calls.push(behind);
@@ -21,16 +32,80 @@ impl Returns {
         }
     }
 
-    /// Where libipt takes the return, if that is elsewhere. One that goes to its call is compressed.
-    pub fn returns(&mut self, target: u64) -> Option<u64> {
-        if self.calls.pop() != Some(target) {
-            return None;
+    /// Takes up the packet that the branch needed. Where libipt takes a return to `target`, if that is elsewhere.
+    pub fn branch(&mut self, kind: BlockKind, target: u64) -> Option<u64> {
+        match kind {
+            BlockKind::Linear | BlockKind::Jump | BlockKind::Call => None,
+            BlockKind::CondTaken | BlockKind::CondNotTaken => {
+                self.takes_branch();
+                None
+            }
+            BlockKind::Return => {
+                let call = self.calls.pop();
+                if !self.takes_branch() {
+                    self.takes_target();
+                    return None;
+                }
+                let libipts = self.libipts.pop();
+                libipts.filter(|&libipts| call == Some(target) && libipts != target)
+            }
+            _ => {
+                self.takes_target();
+                None
+            }
         }
-        self.libipts.pop().filter(|&libipts| libipts != target)
     }
 
-    pub fn clear(&mut self) {
+    fn takes_branch(&mut self) -> bool {
+        if self.branches == 0 {
+            let mut ahead = self.packets.clone();
+            let Some(Packet::Tnt { count, .. }) = of_flow(&mut ahead) else { return false };
+            (self.packets, self.branches) = (ahead, count);
+        }
+        self.branches -= 1;
+        true
+    }
+
+    fn takes_target(&mut self) {
+        let mut ahead = self.packets.clone();
+        if let Some(Packet::Tip(_)) = of_flow(&mut ahead) {
+            self.packets = ahead;
+        }
+    }
+
+    /// Takes up the packets up to the next that is `last`.
+    pub fn take_up_to(&mut self, last: fn(&Packet) -> bool) {
+        self.branches = 0;
+        while of_flow(&mut self.packets).is_some_and(|packet| !last(&packet)) {}
+    }
+
+    pub fn overflow(&mut self, offset: usize) {
+        self.calls.clear();
+        self.go_on_at(offset);
+    }
+
+    /// libipt begins anew at a PSB too.
+    pub fn loss(&mut self, end: usize) {
         self.calls.clear();
         self.libipts.clear();
+        self.go_on_at(end);
+    }
+
+    fn go_on_at(&mut self, offset: usize) {
+        self.packets.seek(offset);
+        self.branches = 0;
+    }
+}
+
+/// The next packet that says where the flow goes; a FUP says so with the one behind it.
+fn of_flow(packets: &mut Reader<'_>) -> Option<Packet> {
+    loop {
+        match packets.read() {
+            Ok(Some(packet @ (Packet::Tnt { .. } | Packet::Tip(_) | Packet::TipPge(_) | Packet::TipPgd(_)))) => {
+                return Some(packet)
+            }
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return None,
+        }
     }
 }
