@@ -11,7 +11,7 @@ pub enum CaptureError {
         path: PathBuf,
         error: io::Error,
     },
-    /// Nothing that is known begins like this.
+    /// Nothing that is known begins like this, or what it tells is not enough.
     Unknown {
         path: PathBuf,
         why: String,

@@ -53,6 +53,11 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
         records.read(path, &data, 0..end, start)?;
     }
     let data = read_beside(path, data, &mut records)?;
+    if records.info.is_some_and(|info| info.leaves_out_returns(&records.attributes.all)) {
+        let why = "neither branches nor most returns were recorded (notnt), nothing tells what ran: record returns with `perf \
+                   record -e intel_pt/notnt,noretcomp/`, or both without notnt";
+        return Err(CaptureError::Unknown { path: path.to_owned(), why: why.to_owned() });
+    }
     let mut capture = Capture::new(Kind::PerfData);
     sideband::fill(&mut capture, &data, records, options)?;
     Ok(capture)
@@ -206,6 +211,24 @@ mod tests {
         let capture = open(&folder.0, &Options { symbols: vec![folder.0.clone()], ..Options::default() }).unwrap();
         assert!(capture.warnings[0].contains("compressed records cannot be unpacked"), "{:?}", capture.warnings);
         assert_eq!(runs(&capture), [(7, vec![2])]);
+    }
+
+    #[test]
+    fn a_recording_without_branches_and_with_compressed_returns_is_refused() {
+        let folder = Folder::new("notnt");
+        let mut pipe = Pipe::new();
+        pipe.packets(0, 0, &[0; 8]);
+        // Of the event's attribute, behind the head of the file, that of the record, type and size.
+        let config = 16 + 8 + 8..16 + 8 + 8 + 8;
+        let file = folder.0.join("perf.data");
+        let mut read = |bits: u64| {
+            pipe.0[config.clone()].copy_from_slice(&bits.to_le_bytes());
+            folder.add("perf.data", &pipe.0);
+            open(&file, &Options::default())
+        };
+        assert!(read(1 << 55 | 1 << 11).unwrap().config.without_tnt);
+        let error = read(1 << 55).err().unwrap().to_string();
+        assert!(error.starts_with(&file.display().to_string()) && error.contains("notnt,noretcomp"), "{error}");
     }
 
     #[test]

@@ -7,9 +7,13 @@ use pt_flow::Config;
 
 const TYPE_INTEL_PT: u32 = 1;
 /// Bits of the event's `config` as of IA32_RTIT_CTL: branches that are taken or not are not told, and returns not as such
-/// (arch/x86/events/intel/pt.c of Linux, `notnt` and `noretcomp`). Without the second nobody tells most returns, and what comes next
-/// would be taken for where they lead.
-const WITHOUT_TNT: u64 = 1 << 55 | 1 << 11;
+/// (arch/x86/events/intel/pt.c of Linux, `notnt` and `noretcomp`).
+const NO_TNT: u64 = 1 << 55;
+const NO_RETURN_COMPRESSION: u64 = 1 << 11;
+const WITHOUT_TNT: u64 = NO_TNT | NO_RETURN_COMPRESSION;
+/// The other bits say what they say, and that branches are traced at all (`pt`, `branch`); without the first they are.
+const PASSED_ON: u64 = 1;
+const BRANCHES: u64 = 1 << 13;
 
 /// By what it is told who runs on a core (`have_sched_switch` of tools/perf/util/intel-pt.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +75,14 @@ impl PtInfo {
         all.iter().find(|attribute| u64::from(attribute.kind) == self.pmu)
     }
 
+    /// Whether neither branches nor compressed returns are told: most returns are compressed into the packet that is left out, and
+    /// the target that comes next would be taken for where one leads (perf-intel-pt(1), `notnt`).
+    pub fn leaves_out_returns(&self, all: &[Attribute]) -> bool {
+        self.attribute(all).is_some_and(|&Attribute { config, .. }| {
+            config & WITHOUT_TNT == NO_TNT && config & (PASSED_ON | BRANCHES) != PASSED_ON
+        })
+    }
+
     pub fn config(&self, attribute: Option<&Attribute>) -> Config {
         let bits = self.mtc_freq_bits;
         let freq = attribute.map_or(0, |attribute| (attribute.config & bits) >> bits.trailing_zeros().min(63));
@@ -106,5 +118,9 @@ mod tests {
         let read = |config| Attribute::read(&mut Fields::new(&event(config), 0)).unwrap();
         let without_tnt = |config| info.config(info.attribute(&[read(config)])).without_tnt;
         assert_eq!([0x2c00, 1 << 55 | 0x2400, 1 << 55 | 0x2c00].map(without_tnt), [false, false, true]);
+        let leaves_out_returns = |config| info.leaves_out_returns(&[read(config)]);
+        assert_eq!([0x2c01, 1 << 55 | 0x2401, 1 << 55 | 0x2c01].map(leaves_out_returns), [false, true, false]);
+        // Where no branches are traced at all none is wanted.
+        assert_eq!([1 << 55, 1 << 55 | 1].map(leaves_out_returns), [true, false]);
     }
 }
