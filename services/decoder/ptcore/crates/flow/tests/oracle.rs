@@ -239,7 +239,7 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     } else if goes_elsewhere(difference) {
         Some("each return takes its call from the stack")
     } else if (difference.contains("expected tracing enabled event") || layer == Layer::Blocks)
-        && (here("resumed ") || here("enabled "))
+        && ["resumed ", "enabled ", "cbr "].into_iter().any(here)
     {
         stops_twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
     } else if layer == Layer::Instructions && here("disabled -") {

@@ -118,7 +118,9 @@ impl<'l> Against<'l> {
         }
         let Equal { instructions, events, .. } = self.compared.equal;
         let behind = &self.behind;
-        let next = self.lines.next().filter(|line| line.starts_with("error "));
+        // Behind what it runs on.
+        let next = Iterator::find(&mut self.lines, |line| line.starts_with(['e', '[', 's']))
+            .filter(|line| line.starts_with("error "));
         let next = next.map_or(String::new(), |error| format!(", then {error:?}"));
         self.difference = Some(format!(
             "behind {instructions} instructions and {events} events{behind}: libipt {libipt:?}{next}, here {here:?}"
