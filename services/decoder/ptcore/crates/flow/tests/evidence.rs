@@ -26,8 +26,8 @@ impl<'s> Packets<'s> {
             Ok(Some(Packet::Psb)) => loop {
                 match reader.read() {
                     Ok(Some(Packet::Psbend)) => return false,
+                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_)) | None) | Err(_) => return true,
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(_) => return true,
                 }
             },
             Ok(_) => false,
@@ -106,9 +106,9 @@ impl<'s> Packets<'s> {
         self.of_flow(offset).last().is_some_and(is_fup) || at.as_ref().is_some_and(is_fup)
     }
 
-    /// Whether tracing was disabled twice.
+    /// Whether tracing was disabled twice, or where a PSB said that it was.
     pub fn stop_twice_before(&self, offset: usize) -> bool {
-        matches!(self.of_flow(offset)[..], [.., Packet::TipPgd(_), Packet::TipPgd(_)])
+        matches!(self.of_flow(offset)[..], [.., Packet::TipPgd(_), Packet::TipPgd(_)] | [Packet::TipPgd(_)])
     }
 }
 

@@ -9,7 +9,7 @@ use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
 use pt_flow::{Config, Cpu, Errata};
-use pt_packet::Packet;
+use pt_packet::{Packet, PSB};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -210,8 +210,10 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     }
     if let Some(Lost { offset, size, address, .. }) = loss {
         let elsewhere = libipt("sync ") || libipt("\"") || libipt("[cbr ") || here("enabled ");
-        if told("no code is known at the address") && elsewhere {
-            return packets.go_on(offset, offset + size).then_some("code that is not known is gone around");
+        if told("no code is known at the address") && elsewhere && packets.go_on(offset, offset + size) {
+            return Some("code that is not known is gone around");
+        } else if told("a PSB says that execution is elsewhere") && stream[offset..].starts_with(&PSB) {
+            return given_up.is_some().then_some("where a PSB does not fit the flow ends");
         } else if told("the bytes at the address are no instruction") {
             return evidence::is_undefined(memory, address).then_some("undefined instructions do not run");
         } else if ["the stream ends inside a packet", "no packet begins with"].into_iter().any(told) {
@@ -231,6 +233,7 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         packets.go_bad_from(offset).then_some("what is in front of a bad packet happened")
     } else if libipt("reached ") && difference.contains("unknown ")
         || libipt("\"") && packets.end_within_one()
+        || difference.contains("unexpected packet context") && given_up.is_some_and(|offset| packets.are_bad_at(offset))
         || here("cbr ") && given_up.is_some_and(|offset| packets.have_a_mode_alone_at(offset))
     {
         Some("what is in front of a bad packet happened")
