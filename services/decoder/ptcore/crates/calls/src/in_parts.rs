@@ -9,10 +9,11 @@ use crate::fragment::{Collected, Fragment};
 use crate::functions::News;
 use crate::output::Output;
 use crate::records::Records;
-use pt_flow::{part_by_itself, Clock, CodeMemory, Ended, Flow, Part, Places, Statistics, Stopped, Stream, Workers};
+use pt_flow::{
+    part_by_itself, share, Clock, CodeMemory, Ended, Flow, Part, Places, Statistics, Stopped, Stream, Workers,
+};
 use pt_image::Symbols;
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -97,17 +98,7 @@ where
         abandoned: false,
     };
     let work = Work { turn: Mutex::new(turn), moved: Condvar::new(), stream, places: &places, threads: helpers.len() };
-    thread::scope(|scope| {
-        let spawn = |(number, helper)| {
-            let work = &work;
-            scope.spawn(move || work.run(number, helper))
-        };
-        let threads: Vec<_> = helpers.iter_mut().enumerate().map(spawn).collect();
-        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        if let Some(Err(panicked)) = ended.into_iter().find(Result::is_err) {
-            resume_unwind(panicked);
-        }
-    });
+    share(helpers.iter_mut().enumerate(), |(number, helper)| work.run(number, helper));
     let Turn { divided, surplus, spare, .. } = work.turn.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (helper, number) in surplus {
         helpers[helper].surplus.push(number);
@@ -115,11 +106,7 @@ where
     if let Some(helper) = helpers.first_mut() {
         helper.spare = spare;
     }
-    thread::scope(|scope| {
-        for helper in helpers.iter_mut().filter(|helper| !helper.surplus.is_empty()) {
-            scope.spawn(|| helper.uncount(stream, from));
-        }
-    });
+    share(helpers.iter_mut().filter(|helper| !helper.surplus.is_empty()), |helper| helper.uncount(stream, from));
     divided
 }
 

@@ -3,14 +3,13 @@
 use crate::flow::Flow;
 use crate::part::{Clock, Ended, Part, Stopped};
 use crate::places::{places, places_to_join, Workers};
+use crate::shared_work::share;
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
 use pt_packet::find_psb;
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 /// What [`Flow::decode`] wants to know of a stream.
 #[derive(Clone, Copy)]
@@ -69,13 +68,7 @@ where
             joined.add(number, done, |part| decode(&mut flow, &mut sink, part));
         }
     };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers.threads.clamp(1, from.len())).map(|_| scope.spawn(work)).collect();
-        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        if let Some(Err(panicked)) = ended.into_iter().find(Result::is_err) {
-            resume_unwind(panicked);
-        }
-    });
+    share(0..workers.threads.clamp(1, from.len()), |_| work());
     joined.into_inner().unwrap_or_else(PoisonError::into_inner).statistics
 }
 

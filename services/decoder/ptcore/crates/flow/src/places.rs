@@ -1,11 +1,10 @@
 //! Where streams are divided.
 
+use crate::shared_work::share;
 use crate::Config;
 use memchr::memmem;
 use pt_packet::{find_psb, Packet, Reader, OVF, PSB};
 use std::ops::Range;
-use std::panic::resume_unwind;
-use std::thread;
 
 /// Further than that PSBs are not looked for in front of what may be an OVF.
 const REACH: usize = 1 << 16;
@@ -80,16 +79,9 @@ fn overflows(data: &[u8], config: &Config, threads: usize) -> Vec<usize> {
     let begins = (1..threads).filter_map(|part| find_psb(data, data.len() / threads * part));
     let mut begins: Vec<_> = [0].into_iter().chain(begins).collect();
     begins.dedup();
-    let mut parts =
-        begins.iter().enumerate().map(|(part, &begin)| begin..begins.get(part + 1).copied().unwrap_or(data.len()));
-    let first = parts.next().unwrap_or_default();
-    thread::scope(|scope| {
-        let others: Vec<_> = parts.map(|part| scope.spawn(move || overflows_of(data, config, part))).collect();
-        let mut overflows = overflows_of(data, config, first);
-        overflows
-            .extend(others.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
-        overflows
-    })
+    let parts = begins.iter().enumerate();
+    let parts = parts.map(|(part, &begin)| begin..begins.get(part + 1).copied().unwrap_or(data.len()));
+    share(parts, |part| overflows_of(data, config, part)).concat()
 }
 
 /// Those of a part that begins with a PSB.

@@ -1,12 +1,10 @@
 //! How many packets of which kind a stream holds.
 
 use crate::packets::NO_PSB;
-use pt_flow::Workers;
+use pt_flow::{share, Workers};
 use pt_packet::{find_psb, Errata, Packet, Reader, PSB};
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 /// How many gaps are kept one by one; all are counted.
 pub const MAX_GAPS: usize = 1000;
@@ -46,13 +44,8 @@ impl Counts {
                 done.push((number, Counts::between(data, errata, begin, end_of(number), go_on)));
             }
         };
-        let mut parts: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..workers.threads.clamp(1, begins.len())).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .flat_map(|thread| thread.join().unwrap_or_else(|panicked| resume_unwind(panicked)))
-                .collect()
-        });
+        let threads = 0..workers.threads.clamp(1, begins.len());
+        let mut parts: Vec<_> = share(threads, |_| work()).into_iter().flatten().collect();
         parts.sort_unstable_by_key(|&(number, _)| number);
         let mut at = first;
         for (number, (of_part, end)) in parts {
