@@ -15,6 +15,9 @@ from permille.mesh.etcd import Etcd
 
 # Revisions older than this are dropped, so that the folder does not grow for ever.
 _RETENTION = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
+# Another program may take a port between its being found free and etcd's listening.
+_CHANCES = 3
+_TAKEN = b"address already in use"
 
 
 def etcd_binary() -> Path:
@@ -45,6 +48,7 @@ class EmbeddedEtcd:
 
     def __init__(self, folder: Path, *, port: int = 0, durable: bool = True, quota_bytes: int = 1 << 30) -> None:
         self.folder = folder
+        self._log = folder / "etcd.log"
         self._port = port
         self._durable = durable
         self._quota_bytes = quota_bytes
@@ -57,10 +61,27 @@ class EmbeddedEtcd:
         Raises `Unavailable` when it ends or stays silent; its words are in `<folder>/etcd.log`.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for _ in range(_CHANCES):
+            told = await self._begin()
+            if await self._answers(timeout_s):
+                _replace(self.folder / "endpoint", self.endpoint + "\n")
+                return self.endpoint
+            if _TAKEN not in self._log.read_bytes()[told:]:
+                break
+        raise Unavailable(
+            f"the private etcd in {self.folder} did not start",
+            reason="ETCD_START",
+            help=f"see {self._log}",
+            metadata={"folder": str(self.folder)},
+        )
+
+    async def _begin(self) -> int:
+        """Where in the log its words begin."""
         port = self._port or _remembered_port(self.folder / "endpoint") or _free_port()
         self.endpoint = f"127.0.0.1:{port}"
         peer = f"http://127.0.0.1:{_free_port(apart_from=port)}"
-        with (self.folder / "etcd.log").open("ab") as log:
+        with self._log.open("ab") as log:
+            told = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 *_dies_with_parent(),
                 str(etcd_binary()),
@@ -81,9 +102,7 @@ class EmbeddedEtcd:
                 # A Ctrl-C at the terminal is for the supervisor, which stops etcd last.
                 start_new_session=True,
             )
-        await self._wait_ready(timeout_s)
-        _replace(self.folder / "endpoint", self.endpoint + "\n")
-        return self.endpoint
+        return told
 
     async def wait(self) -> int:
         """Waits until the process ends; its exit code, negative for a signal."""
@@ -103,7 +122,7 @@ class EmbeddedEtcd:
             self.process.kill()
             await self.process.wait()
 
-    async def _wait_ready(self, timeout_s: float) -> None:
+    async def _answers(self, timeout_s: float) -> bool:
         client = Etcd([self.endpoint], timeout_s=1.0)
         process = self.process
         try:
@@ -111,18 +130,13 @@ class EmbeddedEtcd:
                 while process is not None and process.returncode is None:
                     with suppress(Unavailable):
                         await client.get("/permille/v1/ready")
-                        return
+                        return True
                     await asyncio.sleep(0.05)
         except TimeoutError:
             await self.stop()
         finally:
             await client.close()
-        raise Unavailable(
-            f"the private etcd in {self.folder} did not start",
-            reason="ETCD_START",
-            help=f"see {self.folder / 'etcd.log'}",
-            metadata={"folder": str(self.folder)},
-        )
+        return False
 
 
 def _remembered_port(file: Path) -> int:
