@@ -310,13 +310,12 @@ impl Edges {
 /// Slots in the order of where their edges come from. By one number that has the slot in it, where all fit into one: comparing
 /// more is a branch that is seldom foretold.
 fn slots_by_source(edges: &[Edge]) -> Vec<u32> {
-    let bits = usize::BITS - edges.len().leading_zeros();
-    // What differs of canonical addresses are 48 bits.
+    // What differs of canonical addresses are 48 bits, which leaves 16 for the slot.
     let canonical = |edge: &Edge| ((edge.from << 16) as i64 >> 16) as u64 == edge.from;
-    if bits <= 16 && edges.iter().all(canonical) {
+    if edges.len() <= 1 << 16 && edges.iter().all(canonical) {
         let mut keys: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| edge.from << 16 | slot).collect();
         keys.sort_unstable();
-        keys.into_iter().map(|key| key as u32 & 0xffff).collect()
+        keys.into_iter().map(|key| (key as u16).into()).collect()
     } else {
         let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
         order.sort_unstable_by_key(|&(from, _)| from);
@@ -353,7 +352,7 @@ mod tests {
         let canonical = from_kernel_down.map(|from| Edge { from, ..edge(0x2000) });
         let not_canonical =
             [Edge { from: 0x8000_0000_0000_0000, ..edge(0x2000) }, Edge { from: 1 << 48 | 1, ..edge(0x2000) }];
-        let many: Vec<_> = (0..1 << 16).rev().map(|from| Edge { from, ..edge(0x2000) }).collect();
+        let many: Vec<_> = (0..=1 << 16).rev().map(|from| Edge { from, ..edge(0x2000) }).collect();
         for told in
             [&canonical[..], &[canonical, canonical].concat(), &[&canonical[..], &not_canonical].concat(), &many]
         {
