@@ -99,14 +99,16 @@ impl Clock {
         self.known = known(tsc);
     }
 
-    /// No instruction runs between the time known last and `tsc`.
-    pub fn skip(&mut self, tsc: u64, pages: &mut Pages, sums: &mut [Sums]) {
+    /// No instruction runs between the time known last and `tsc`. Whether times have to be given before more follows.
+    #[must_use]
+    pub fn skip(&mut self, tsc: u64) -> bool {
         if (self.to, tsc) == (0, 0) {
-            return;
+            return false;
         }
-        self.give_all(pages, sums);
-        let _ = self.settle(tsc);
+        self.close();
+        let is_due = self.settle(tsc);
         (self.from, self.known) = (tsc, self.known | known(tsc));
+        is_due
     }
 
     /// The call in `row` begins; up to now `before` was running.

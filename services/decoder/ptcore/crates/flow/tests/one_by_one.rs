@@ -4,7 +4,7 @@ use crate::flow::{full, psb_plus, stream};
 use crate::mutations::{Random, CODE, PROGRAM};
 use crate::support::{griffin, timed, Sections};
 use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Notice, Path, Sink, Statistics};
-use pt_packet::{writer, Compression, Ip, Packet};
+use pt_packet::{writer, Compression, Execution, Ip, Packet};
 
 /// All that is told and when, by a sink that looks at times or one that does not.
 #[derive(Default)]
@@ -84,14 +84,26 @@ fn a_system_call_and_what_leads_to_it_is_taken_up_with_the_branches_around_it() 
     // 0: je 2; 2: jmp 4; 4: syscall; 6: jmp 0
     let memory = Sections([(CODE, vec![0x74, 0, 0xeb, 0, 0x0f, 0x05, 0xeb, 0xf8])].into());
     let mut packets = psb_plus(Some(CODE));
-    for _ in 0..100 {
+    let mode = packets[1];
+    packets.splice(1..1, [Packet::Tsc(10_000), Packet::Tma { ctc: 0, fast_counter: 0 }, Packet::Cbr { ratio: 20 }]);
+    // From here on the clock goes at a pace.
+    packets.extend((1..4).flat_map(|count| [Packet::Cyc(672), Packet::Mtc(count)]));
+    for number in 0..100 {
         let pgd = Packet::TipPgd(Ip::SUPPRESSED);
-        packets.extend([Packet::Tnt { bits: 1, count: 1 }, pgd, Packet::Pad, Packet::TipPge(full(CODE + 6))]);
+        packets.extend([Packet::Tnt { bits: 1, count: 1 }, pgd, Packet::Pad]);
+        if number % 3 == 0 {
+            packets.extend([Packet::Cyc(672), Packet::Mtc(4 + number / 3)]);
+        }
+        if number % 2 == 0 {
+            packets.push(mode);
+        }
+        packets.push(Packet::TipPge(full(CODE + 6)));
     }
     packets.extend([Packet::Pad; 16]);
+    let known = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() };
     // Direct branches that disable tracing without an address lead out of the filtered ones: without a filter none does.
     let errata = Errata { skl014: true, ..Errata::default() };
-    for config in [Config::default(), Config { errata, ..Config::default() }] {
+    for config in [known, Config { errata, ..known }] {
         let mut flow = Flow::new(&memory);
         let mut told = || Ways::told(&mut flow, &packets, &config);
         // Paths to a system call and away from it again; the blocks that end with one, and the last jump.
@@ -164,10 +176,13 @@ fn system_calls_of_any_kind_are_told_alike() {
     let mut random = Random(0xca11);
     let mut compared = 0;
     for number in 0..1000 {
-        let mut packets = Vec::new();
+        let (mut packets, mut count) = (Vec::new(), 0_u8);
         while packets.len() < 300 {
             if random.below(40) == 0 || packets.is_empty() {
+                let psb = packets.len();
                 packets.extend(psb_plus(Some(CODE)));
+                let tma = Packet::Tma { ctc: u16::from(count) << 3, fast_counter: 0 };
+                packets.splice(psb + 1..psb + 1, [Packet::Tsc((1 << 20) + u64::from(count) * 672), tma]);
             }
             // Most are as the program goes on.
             if random.below(8) != 0 {
@@ -176,8 +191,16 @@ fn system_calls_of_any_kind_are_told_alike() {
             let target = random.below(program.len()) as u64;
             packets.push(Packet::TipPgd(if random.below(16) == 0 { full(CODE + target) } else { Ip::SUPPRESSED }));
             packets.extend(vec![Packet::Pad; random.below(3)]);
+            for _ in 0..random.below(3) {
+                count = count.wrapping_add(1);
+                packets.extend([Packet::Cyc(random.below(800) as u64), Packet::Mtc(count)]);
+            }
             if random.below(16) == 0 {
                 packets.push(random.packet());
+            }
+            if random.below(2) == 0 {
+                let mode = if random.below(8) == 0 { Execution::Bits32 } else { Execution::Bits64 };
+                packets.push(Packet::ModeExec { mode, interrupt_flag: random.below(8) != 0 });
             }
             let behind = if random.below(8) == 0 { target } else { 0x13 };
             packets.push(Packet::TipPge(match random.below(3) {
@@ -191,6 +214,8 @@ fn system_calls_of_any_kind_are_told_alike() {
         }
         let config = random.config();
         let config = Config { errata: Errata { skl014: random.below(4) == 0, ..config.errata }, ..config };
+        let pace = Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..config };
+        let config = if random.below(2) == 0 { pace } else { config };
         compared += Case { memory: &memory, stream: &stream(&packets), config }.compare(&format!("stream {number}"));
     }
     assert!(compared > 100_000, "{compared}");

@@ -2,6 +2,7 @@
 
 use super::hot::passed_over;
 use super::Walk;
+use crate::time::Pace;
 use crate::{CodeMemory, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -13,28 +14,37 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         let data = self.hot_data();
         let events = &mut self.events;
-        let (mut pace, mut at, before) = (events.time.pace(), events.reader.offset(), events.packets);
-        while let Some((ahead, size)) = data.get(at..).and_then(|ahead| Some((ahead, passed_over(ahead)?))) {
-            let goes_on = match ahead[0] {
-                _ if !S::TIMED => true,
-                0x59 => pace.mtc(ahead[1]),
-                0 => true,
-                // Of more bytes it is looked at.
-                _ => size < 3 && pace.cyc(cycles(&ahead[..size])),
-            };
-            if !goes_on {
-                break;
-            }
-            at += size;
-            events.packets += 1;
-        }
-        if events.packets != before {
+        let (mut pace, mut at) = (events.time.pace(), events.reader.offset());
+        let passed = times_ahead::<S>(data, &mut at, &mut pace);
+        if passed != 0 {
+            events.packets += passed;
             if S::TIMED {
                 events.time.keep(&pace);
             }
             events.reader.seek(at);
         }
     }
+}
+
+/// Takes up what tells nothing but a time that goes on at the pace, or nothing at all; returns how many packets.
+#[inline(always)]
+pub(super) fn times_ahead<S: Sink>(data: &[u8], at: &mut usize, pace: &mut Pace) -> u64 {
+    let mut packets = 0;
+    while let Some((ahead, size)) = data.get(*at..).and_then(|ahead| Some((ahead, passed_over(ahead)?))) {
+        let goes_on = match ahead[0] {
+            _ if !S::TIMED => true,
+            0x59 => pace.mtc(ahead[1]),
+            0 => true,
+            // Of more bytes it is looked at.
+            _ => size < 3 && pace.cyc(cycles(&ahead[..size])),
+        };
+        if !goes_on {
+            break;
+        }
+        *at += size;
+        packets += 1;
+    }
+    packets
 }
 
 /// Of a CYC packet of up to two bytes.

@@ -4,25 +4,39 @@ use super::{ip_of, Sums, Taken, Walk};
 use crate::code_block::{CodeBlock, Exit, Mark, Way, SCRATCH};
 use crate::lead::Lead;
 use crate::path::told;
+use crate::walk::gap::times_ahead;
 use crate::{BlockKind, CodeMemory, DisableKind, Sink};
+use pt_packet::{Packet, Reader};
 
 /// A TIP.PGD without address.
 const DISABLED: u8 = 0x01;
+/// The first byte of a MODE.
+const MODE: u8 = 0x99;
 /// The low bits of a TIP.PGE.
 const ENABLED: u8 = 0x11;
 /// Direct branches that may lead to a system call.
 const MOST_STEPS: usize = 4;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    /// Takes up a TIP.PGD and the TIP.PGE that nothing but PADs stand in front of, where they are those of a system call. False when
-    /// that is left to others.
+    /// Takes up a TIP.PGD and the TIP.PGE behind it, where they are those of a system call, and times and the mode that is known
+    /// are all that stands between. False when that is left to others.
     #[cold]
     #[inline(never)]
     pub(super) fn pass_system_call(&mut self, taken: &mut Taken, sums: &mut Sums) -> bool {
         let data = self.hot_data();
-        let Some(&[DISABLED, ref behind @ ..]) = data.get(taken.at..) else { return false };
-        let pads = behind.iter().take_while(|&&byte| byte == 0).count();
-        let ahead = &behind[pads..];
+        if data.get(taken.at) != Some(&DISABLED) {
+            return false;
+        }
+        let (mut pace, mut enabled_at) = (taken.pace, taken.at + 1);
+        let mut packets = 2 + times_ahead::<S>(data, &mut enabled_at, &mut pace);
+        if data.get(enabled_at) == Some(&MODE) {
+            if !self.is_known_mode(&data[enabled_at..]) {
+                return false;
+            }
+            packets += 1;
+            enabled_at += 2;
+        }
+        let ahead = &data[enabled_at..];
         if ahead.first().is_none_or(|first| first & 0x1f != ENABLED) {
             return false;
         }
@@ -43,14 +57,24 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.statistics.instructions += u64::from(block.instructions);
         self.sink.block(&told(self.code, block, BlockKind::Far, 0, self.epoch), now);
         self.sink.disabled(DisableKind::Synchronous, last, None, now);
-        self.sink.enabled(ip, ip == end, now);
+        self.sink.enabled(ip, ip == end, pace.now);
         self.hare.rest();
         self.at = next;
-        let enabled_at = taken.at + 1 + pads;
         (self.stopped_at, self.events.offset, self.events.last_offset) = (None, enabled_at, enabled_at);
         (taken.at, taken.used_at, taken.last_ip) = (enabled_at + size, enabled_at, ip);
-        taken.packets += 2 + pads as u64;
+        taken.packets += packets;
+        taken.pace = pace;
         true
+    }
+
+    /// Whether the MODE packet ahead tells nothing new.
+    fn is_known_mode(&self, ahead: &[u8]) -> bool {
+        match Reader::new(ahead).read() {
+            Ok(Some(Packet::ModeExec { mode, interrupt_flag })) => {
+                (self.mode, self.interrupt_flag) == (Some(mode), Some(interrupt_flag))
+            }
+            _ => false,
+        }
     }
 
     /// The block that ends with a far transfer, where none but direct branches lead there, and no other instruction can be what
