@@ -227,7 +227,8 @@ impl<O: Output> Stack<O> {
             None => (self.outermost(), NOBODY, self.alone_from),
         };
         let Entry { function, call_address, target, returns_to, flags } = *entry;
-        let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth });
+        let addresses = self.output.takes_addresses();
+        let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth }, addresses);
         let sums = &mut self.functions.sums[function as usize];
         sums.open += 1;
         if sums.role == Role::SetJump {

@@ -92,13 +92,15 @@ impl Window {
     /// The next row; there must be room. What is not given is anything until it is known; times are 0 up to the first one of the
     /// stream.
     #[inline(always)]
-    pub fn open(&mut self, call: &Opening) -> u32 {
+    pub fn open(&mut self, call: &Opening, addresses: bool) -> u32 {
         let row = self.rows;
         self.rows += 1;
         let (page, at) = self.pages.at(row);
         page.function[at] = call.function;
-        page.call_address[at] = call.call_address;
-        page.target[at] = call.target;
+        if addresses {
+            page.call_address[at] = call.call_address;
+            page.target[at] = call.target;
+        }
         page.parent[at] = call.parent;
         page.depth[at] = call.depth;
         page.flags[at] = call.flags;
@@ -178,7 +180,7 @@ impl Window {
     /// Adds a call that began in such a part, where all rows are calls that stayed. `go_on_at` has to follow.
     pub fn adopt(&mut self, number: u64, caller: u64, opening: &Opening, start_tsc: u64) -> u32 {
         self.make_room_for(1);
-        let row = self.open(opening);
+        let row = self.open(opening, true);
         self.begin_at(row, start_tsc);
         self.old.push((number, caller));
         self.limit = 0;
@@ -292,7 +294,8 @@ mod tests {
 
     fn open(window: &mut Window, tsc: u64) -> u32 {
         window.make_room_for(1);
-        let row = window.open(&Opening { function: 0, call_address: 0, target: 0, flags: 0, parent: NOBODY, depth: 0 });
+        let row =
+            window.open(&Opening { function: 0, call_address: 0, target: 0, flags: 0, parent: NOBODY, depth: 0 }, true);
         window.begin_at(row, tsc);
         let (page, at) = window.pages.at(row);
         page.end_tsc[at] = tsc;

@@ -74,7 +74,7 @@ impl<O: Output> Stack<O> {
     #[inline(always)]
     fn begin_plainly(&mut self, entry: &Entry) -> bool {
         let Entry { function, call_address, target, returns_to, flags } = *entry;
-        let Stack { window, frames, clock, functions, base, .. } = self;
+        let Stack { window, frames, clock, functions, base, output, .. } = self;
         let (ran, timed, depth) = (clock.ran, clock.timed(function), *base + frames.len() as u32);
         let Some(&Frame { row: parent, timed: before, .. }) = frames.last() else { return false };
         let Some(sums) = functions.sums.get_mut(function as usize) else { return false };
@@ -83,7 +83,8 @@ impl<O: Output> Stack<O> {
         }
         let Some(change) = clock.place() else { return false };
         sums.open += 1;
-        let row = window.open(&Opening { function, call_address, target, flags, parent, depth });
+        let opening = Opening { function, call_address, target, flags, parent, depth };
+        let row = window.open(&opening, output.takes_addresses());
         change.is(ran, row, before, BEGIN);
         frames.push(Frame { row, function, timed, marks: 0, returns_to, began: ran, below: 0 });
         true
