@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import secrets
 import shutil
 import socket
 from contextlib import suppress
@@ -46,12 +47,12 @@ class EmbeddedEtcd:
     `quota_bytes`: how large its database may become.
     """
 
-    def __init__(self, folder: Path, *, port: int = 0, durable: bool = True, quota_bytes: int = 1 << 30) -> None:
+    def __init__(self, folder: Path, *, durable: bool = True, quota_bytes: int = 1 << 30) -> None:
         self.folder = folder
         self._log = folder / "etcd.log"
-        self._port = port
         self._durable = durable
         self._quota_bytes = quota_bytes
+        self._name = ""
         self.endpoint = ""
         self.process: asyncio.subprocess.Process | None = None
 
@@ -66,10 +67,12 @@ class EmbeddedEtcd:
             if await self._answers(timeout_s):
                 _replace(self.folder / "endpoint", self.endpoint + "\n")
                 return self.endpoint
-            if _TAKEN not in self._log.read_bytes()[told:]:
+            taken = _TAKEN in self._log.read_bytes()[told:]
+            if not taken:
                 break
         raise Unavailable(
-            f"the private etcd in {self.folder} did not start",
+            f"the private etcd in {self.folder} did not start"
+            + (f": {_CHANCES} times a port was taken, {self.endpoint} or its peers'" if taken else ""),
             reason="ETCD_START",
             help=f"see {self._log}",
             metadata={"folder": str(self.folder)},
@@ -77,21 +80,22 @@ class EmbeddedEtcd:
 
     async def _begin(self) -> int:
         """Where in the log its words begin."""
-        port = self._port or _remembered_port(self.folder / "endpoint") or _free_port()
+        port = _remembered_port(self.folder / "endpoint") or _free_port()
         self.endpoint = f"127.0.0.1:{port}"
+        self._name = f"permille-{secrets.token_hex(8)}"
         peer = f"http://127.0.0.1:{_free_port(apart_from=port)}"
         with self._log.open("ab") as log:
             told = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 *_dies_with_parent(),
                 str(etcd_binary()),
-                "--name=permille",
+                f"--name={self._name}",
                 f"--data-dir={self.folder / 'data'}",
                 f"--listen-client-urls=http://{self.endpoint}",
                 f"--advertise-client-urls=http://{self.endpoint}",
                 f"--listen-peer-urls={peer}",
                 f"--initial-advertise-peer-urls={peer}",
-                f"--initial-cluster=permille={peer}",
+                f"--initial-cluster={self._name}={peer}",
                 "--log-level=warn",
                 *_RETENTION,
                 f"--quota-backend-bytes={self._quota_bytes}",
@@ -129,8 +133,9 @@ class EmbeddedEtcd:
             async with asyncio.timeout(timeout_s):
                 while process is not None and process.returncode is None:
                     with suppress(Unavailable):
-                        await client.get("/permille/v1/ready")
-                        return True
+                        # Until it has ended for that, whoever has taken its port may answer.
+                        if self._name in await client.members():
+                            return True
                     await asyncio.sleep(0.05)
         except TimeoutError:
             await self.stop()

@@ -263,6 +263,11 @@ class Etcd:
         with suppress(_LeaseGone):
             await self._call(lambda c: rpc.LeaseStub(c).LeaseRevoke, rpc.LeaseRevokeRequest(ID=lease))
 
+    async def members(self) -> list[str]:
+        """The names of the cluster's members."""
+        reply = await self._call(lambda c: rpc.ClusterStub(c).MemberList, rpc.MemberListRequest())
+        return [str(member.name) for member in reply.members]
+
     async def observe(self, key: str) -> AsyncGenerator[KeyValue | None, None]:
         """The present value of a key, then each later one (changes close together may come as one).
 
