@@ -118,6 +118,13 @@ def test_functions_have_the_category_that_a_table_says(raw: Path, image: str, tm
     pt("calls", raw, "-i", image, "--table", "--categories", tmp_path / "absent", code=3)
 
 
+def test_of_rules_without_end_no_more_than_may_be_is_read(raw: Path, image: str) -> None:
+    command: list[str | Path] = [PERMILLE, "pt", "calls", raw, "-i", image, "--table", "--categories", "/dev/stdin"]
+    done = subprocess.run(command, input=b"\n" * (17 << 20), capture_output=True, check=False, env=plain_environment())
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"/dev/stdin: more than 16 MiB of rules" in done.stderr
+
+
 @pytest.mark.parametrize("options", [["--table", "--categories", "/dev/null"], ["--depth", str(1 << 32)]], ids=" ".join)
 def test_what_cannot_be_meant_is_refused(raw: Path, image: str, options: list[str]) -> None:
     """Of a device that never ends nothing is read: it took all memory."""
