@@ -65,7 +65,7 @@ def decode(megabytes: int) -> dict[str, int]:
         # What unpacking the trace took at its height would hide what the decode takes.
         Path("/proc/self/clear_refs").write_text("5")
         before = peak_bytes()
-        decoder = Decoder(image, PtConfig(6, 94, 3, 0, (0, 0), 0, True))
+        decoder = Decoder(image, PtConfig(6, 94, 3, 0, (0, 0), 0))
         decoded = decoder.decode(packets, [], take)
         if not rows or rows != decoded.stats["calls"]:
             raise SystemExit(f"{rows} calls came in batches, {decoded.stats['calls']} were decoded")

@@ -158,9 +158,7 @@ def harvest(samples: Samples, mode: str, control: Control) -> None:
     if any(stream.full for stream in streams):
         raise SystemExit(f"a buffer of {STREAM_BYTES} bytes was too small in mode {mode}")
     image, model = image_of(recording), recording.model()
-    config = ptcore.PtConfig(
-        model.family, model.model, model.stepping, 3, model.tsc_ctc_ratio, model.nominal_ratio, True
-    )
+    config = ptcore.PtConfig(model.family, model.model, model.stepping, 3, model.tsc_ctc_ratio, model.nominal_ratio)
     instructions = 0
     for stream in streams:
         decoded = ptcore.decode(b"".join(recording.packets(stream)), image, config, list(stream.epochs))

@@ -265,7 +265,7 @@ def test_all_threads_share_the_kernels_half() -> None:
 
     both = run(user) + run(kernel)
     turns = [(0, 7, 70, 0, 0), (len(both), 8, 80, 0, 0)]
-    threads = decode_threads(both * 2, images, PtConfig(6, 94, 3, 0, (0, 0), 0, True), turns)
+    threads = decode_threads(both * 2, images, PtConfig(6, 94, 3, 0, (0, 0), 0), turns)
     # What is mapped for one process alone is not there for the other; the kernel is.
     assert threads[70].stats["conditional_branches"] == 2
     assert threads[80].stats["conditional_branches"] == 1

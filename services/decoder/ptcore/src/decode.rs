@@ -25,8 +25,8 @@ pub struct PtConfig(pub Config);
 #[pymethods]
 impl PtConfig {
     #[new]
-    #[pyo3(signature = (family, model, stepping, mtc_freq, tsc_ctc_ratio, nominal_ratio, return_compression,
-                        reference_tsc=0, without_tnt=false))]
+    #[pyo3(signature = (family, model, stepping, mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc=0,
+                        without_tnt=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         family: u32,
@@ -35,12 +35,9 @@ impl PtConfig {
         mtc_freq: u8,
         tsc_ctc_ratio: (u32, u32),
         nominal_ratio: u8,
-        return_compression: bool,
         reference_tsc: u64,
         without_tnt: bool,
     ) -> Self {
-        // Return compression shows in the packets themselves.
-        let _ = return_compression;
         // An unknown processor is one whose errata nobody knows.
         let narrow = u16::try_from(family).ok().zip(u8::try_from(model).ok()).zip(u8::try_from(stepping).ok());
         let cpu = narrow.map(|((family, model), stepping)| Cpu { family, model, stepping });

@@ -103,7 +103,6 @@ class PtConfig:
         mtc_freq: int,
         tsc_ctc_ratio: tuple[int, int],
         nominal_ratio: int,
-        return_compression: bool,
         reference_tsc: int = 0,
         without_tnt: bool = False,
     ) -> None:

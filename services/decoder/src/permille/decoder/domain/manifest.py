@@ -53,7 +53,6 @@ class PacketOptions(_Part):
     model: _U32
     stepping: _U32
     mtc_freq: _U8 = 0
-    return_compression: bool = True
     tsc_ctc_ratio: tuple[_U32, _U32] = (0, 0)
     nominal_ratio: _U8 = 0
     without_tnt: bool = False

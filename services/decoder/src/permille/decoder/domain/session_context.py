@@ -212,7 +212,6 @@ def _config(archive: SessionArchive) -> PtConfig:
         options.mtc_freq,
         options.tsc_ctc_ratio,
         options.nominal_ratio,
-        options.return_compression,
         archive.manifest.clock.tsc0,
         options.without_tnt,
     )
