@@ -12,11 +12,11 @@ from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer, in_mesh
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.units import size
+from permille.mesh.elf_magic import ELF_MAGIC
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError, PermissionDenied
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 _PIECE_BYTES = 1 << 20
-_MAGIC = b"\x7fELF"
 
 
 @app.command("upload-binary")
@@ -91,7 +91,7 @@ def _require_elf(file: Path) -> None:
         if file.exists() and not file.is_file():
             raise _no_elf(file, "it is a folder" if file.is_dir() else "it is a device or a pipe")
         with file.open("rb") as opened:
-            if opened.read(len(_MAGIC)) != _MAGIC:
+            if opened.read(len(ELF_MAGIC)) != ELF_MAGIC:
                 raise _no_elf(file, "it begins otherwise")
     except OSError as error:
         kind = PermissionDenied if isinstance(error, PermissionError) else NotFound

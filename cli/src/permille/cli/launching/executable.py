@@ -9,6 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from permille.mesh.elf_magic import ELF_MAGIC
 from permille.mesh.errors import FailedPrecondition, InvalidArgument, NotFound, PermilleError, PermissionDenied
 
 # Linux gives up after so many interpreters of interpreters (fs/exec.c).
@@ -141,7 +142,7 @@ def _without_env(script: Path, arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 def _require_x86_64(program: Path, head: bytes) -> None:
     metadata = {"program": str(program)}
-    if not head.startswith(b"\x7fELF") or len(head) < 20:
+    if not head.startswith(ELF_MAGIC) or len(head) < 20:
         raise InvalidArgument(
             f"{program} is no ELF program and no script with #! in its first line",
             reason="NOT_A_PROGRAM",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-MAGIC = b"\x7fELF"
+from permille.mesh.elf_magic import ELF_MAGIC
+
 # System V ABI, "Note Section"; linux/elf.h: NT_GNU_BUILD_ID of owner "GNU".
 NOTE = struct.Struct("<III")
 PT_NOTE, SHT_NOTE, NT_GNU_BUILD_ID = 4, 7, 3
@@ -39,7 +40,7 @@ def names(path: Path) -> tuple[str, str]:
     with path.open("rb") as file:
         head = file.read(64)
         layout = LAYOUTS.get(head[4:6])
-        if head[:4] != MAGIC or layout is None:
+        if not head.startswith(ELF_MAGIC) or layout is None:
             return "", ""
         try:
             return names_of(file, head, layout)
