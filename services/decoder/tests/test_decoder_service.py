@@ -216,6 +216,16 @@ async def test_what_is_no_binary_is_refused(decoder: Stub) -> None:
     assert await reason_of(decoder.UploadBinary(pieces(b""))) == "NOT_AN_ELF"
 
 
+@pytest.mark.parametrize("beginnings", [[b"text"], [b"\x7f", b"", b"EL", b"text"]], ids=["at once", "by the byte"])
+async def test_what_begins_as_no_binary_is_refused_before_it_has_come(decoder: Stub, beginnings: list[bytes]) -> None:
+    async def endless() -> AsyncIterator[pb.UploadBinaryRequest]:
+        for data in beginnings:
+            yield pb.UploadBinaryRequest(data=data)
+        await asyncio.Event().wait()
+
+    assert await reason_of(decoder.UploadBinary(endless())) == "NOT_AN_ELF"
+
+
 async def test_a_session_that_is_still_recorded_is_not_deleted(
     decoder: Stub, store_session: StoreSession, etcd: Etcd
 ) -> None:

@@ -17,6 +17,7 @@ from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_export import ExportFormat, ExportWish, SessionExports
 from permille.decoder.service.binary_upload import BinaryUpload
 from permille.decoder.service.scratch_folder import ScratchFolder
+from permille.mesh.elf_magic import ELF_MAGIC
 from permille.mesh.errors import Code, PermilleError
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
@@ -72,8 +73,8 @@ async def test_a_decode_without_room_says_so_and_leaves_nothing(
 
 async def test_an_upload_without_room_says_so(bench: Bench, small: Path) -> None:
     async def requests() -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
-        for _ in range(4):
-            yield decoder_pb2.UploadBinaryRequest(data=bytes(1 << 16))
+        for beginning in (ELF_MAGIC, b"", b"", b""):
+            yield decoder_pb2.UploadBinaryRequest(data=beginning + bytes(1 << 16))
 
     with pytest.raises(PermilleError) as refused:
         await BinaryUpload(bench.binaries, small).receive(requests())

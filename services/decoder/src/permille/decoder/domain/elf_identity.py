@@ -28,11 +28,16 @@ def identify_elf(path: Path) -> ElfIdentity:
             elf = ELFFile(file)
             return ElfIdentity(_build_id(elf), _debug_link(elf))
     except (ELFError, ValueError, KeyError, AssertionError) as error:
-        raise InvalidArgument(
-            f"this is no ELF file that can be read: {error}",
-            reason="NOT_AN_ELF",
-            help="upload the program, the shared library or the debug file itself, not compressed",
-        ) from None
+        raise no_elf(f"this is no ELF file that can be read: {error}") from None
+
+
+def no_elf(what: str) -> InvalidArgument:
+    """The refusal of a file."""
+    return InvalidArgument(
+        what,
+        reason="NOT_AN_ELF",
+        help="upload the program, the shared library or the debug file itself, not compressed",
+    )
 
 
 def file_sha256(path: Path) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.binary_repository import BinaryRepository, UploadedBinary
+from permille.decoder.domain.elf_identity import no_elf
 from permille.decoder.domain.scratch_room import room_in
+from permille.mesh.elf_magic import ELF_MAGIC
 from permille.mesh.errors import InvalidArgument
 
 _MOST_BYTES = 8 << 30
@@ -37,12 +39,15 @@ class BinaryUpload:
     ) -> decoder_pb2.UploadBinaryResponse:
         await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-") as file:
-            size, debug = 0, False
+            size, debug, head = 0, False, b""
             async for request in requests:
                 known = await self._binaries.known(request.build_id, debug=request.debug) if request.build_id else None
                 if known is not None:
                     return _response(known)
                 debug = debug or request.debug
+                head += request.data[: len(ELF_MAGIC) - len(head)]
+                if not ELF_MAGIC.startswith(head):
+                    raise no_elf(f"this is no ELF file: it begins with {head!r}")
                 size += len(request.data)
                 if size > _MOST_BYTES:
                     raise InvalidArgument(
