@@ -369,6 +369,18 @@ def endless(tmp_path: Path, size: int = 64 << 30) -> Path:
     return file
 
 
+def test_what_was_read_of_a_large_file_is_given_back(tmp_path: Path, image: str) -> None:
+    file = tmp_path / "large.pt"
+    with file.open("wb") as large:
+        # Parts that several threads count, none of which holds a million packets.
+        for begin in range(0, 1 << 30, 1 << 19):
+            large.seek(begin)
+            large.write(PSB)
+    told = json.loads(pt("stat", file, "-i", image, "--json").stdout)
+    assert told["total"]["packets"]["PSB"] == 1 << 11
+    assert told["peak_memory_bytes"] < 512 << 20
+
+
 def first_line_alone(*arguments: str | Path) -> str:
     """Reads one line, as `| head -1` does; the command has to end by itself, without a word about it."""
     with started(*arguments) as process:

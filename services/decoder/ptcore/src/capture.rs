@@ -14,7 +14,7 @@ use pt_flow::{Config, Workers};
 use pt_listing::{packets, stop, Detail, Form, Lines};
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 pub use refusal::CaptureError;
 use refusal::{refused, strerror};
 use stat::count;
@@ -93,7 +93,7 @@ impl Capture {
             as_listed,
         };
         // Streams are looked through for who ran: whoever does not wait for that leaves it to itself.
-        let opened = Worker::spawn(move |_| pt_capture::open(&path, &options))?.wait(py)?;
+        let opened = Worker::spawn(move |_| pt_capture::open(&path, &options))?.wait(py, || {})?;
         Ok(Capture(Arc::new(opened.map_err(refused)?), Late::default()))
     }
 
@@ -141,15 +141,17 @@ impl Capture {
         self.check(&[stream])?;
         let capture = Arc::clone(&self.0);
         let worker = Worker::spawn(move |_| pt_capture::pieces(&capture.streams[stream], &capture.config, size))?;
-        let pieces = worker.wait(py)?;
+        let pieces = worker.wait(py, || self.0.streams[stream].data.release())?;
         Ok(pieces.into_iter().map(|piece| Piece::new(piece, &self.0.views)).collect())
     }
 
-    fn read(&self, stream: usize, begin: usize, end: usize) -> PyResult<Cow<'_, [u8]>> {
+    fn read<'py>(&self, py: Python<'py>, stream: usize, begin: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
         self.check(&[stream])?;
-        let data = &*self.0.streams[stream].data;
+        let data = &self.0.streams[stream].data;
         let end = end.min(data.len());
-        Ok(Cow::Borrowed(&data[begin.min(end)..end]))
+        let read = PyBytes::new(py, &data[begin.min(end)..end]);
+        data.release();
+        Ok(read)
     }
 
     /// Switch records as session archives have them, by time.
@@ -197,7 +199,7 @@ impl Capture {
         let capture = Arc::clone(&self.0);
         let workers = Workers { threads: threads_or_cores(threads), part_bytes };
         let worker = Worker::spawn(move |go_on| count(&capture, stream, flow, workers, go_on))?;
-        worker.wait(py)?.into_dict(py)
+        worker.wait(py, || self.0.streams[stream].data.release())?.into_dict(py)
     }
 
     #[pyo3(signature = (streams, *, thread=None, json=false))]

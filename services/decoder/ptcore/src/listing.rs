@@ -14,29 +14,31 @@ use std::time::Duration;
 
 /// Batches that may be ahead of the reader.
 const AHEAD: usize = 4;
-/// How long Ctrl-C may take to be heard.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long Ctrl-C may take to be heard, and what was read may stay. Packets that are skipped are gigabytes in a second.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 type Outcome<T> = Result<T, String>;
 
 /// Batches of whole lines, as an iterator of bytes. Nothing more is listed once it is gone.
 #[pyclass(frozen, module = "permille.ptcore")]
-pub struct Batches(Mutex<Receiver<Outcome<String>>>);
+pub struct Batches {
+    lines: Mutex<Receiver<Outcome<String>>>,
+    meanwhile: Box<dyn Fn() + Send + Sync>,
+}
 
 impl Batches {
-    /// Lists on a thread of its own. `between`: with each batch. `cut`: the listing ends where a stream is not certain any
+    /// Lists on a thread of its own. `meanwhile`: again and again. `cut`: the listing ends where a stream is not certain any
     /// more, and the lines before that may not be either: the last batch is kept back.
     pub fn spawn(
         form: Form,
         cut: bool,
-        between: impl Fn() + Send + 'static,
+        meanwhile: impl Fn() + Send + Sync + 'static,
         list: impl FnOnce(&mut Lines<'_>) + Send + 'static,
     ) -> PyResult<Self> {
         let (sender, receiver) = sync_channel::<Outcome<String>>(AHEAD);
         on_a_thread(sender, move |sender| {
             let mut last = None;
             let mut lines = Lines::new(form, |batch| {
-                between();
                 let next = if cut { last.replace(batch) } else { Some(batch) };
                 next.is_none_or(|batch| sender.send(Ok(batch)).is_ok())
             });
@@ -46,7 +48,7 @@ impl Batches {
             // Where nobody waits any more, none are wanted.
             let _ = last.map(|batch| sender.send(Ok(batch)));
         })?;
-        Ok(Batches(Mutex::new(receiver)))
+        Ok(Batches { lines: Mutex::new(receiver), meanwhile: Box::new(meanwhile) })
     }
 }
 
@@ -57,7 +59,7 @@ impl Batches {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let batch = wait(py, &self.0)?;
+        let batch = wait(py, &self.lines, &self.meanwhile)?;
         Ok(batch.map(|batch| PyBytes::new(py, batch.as_bytes())))
     }
 }
@@ -82,9 +84,9 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Worker { result: Mutex::new(receiver), wanted })
     }
 
-    /// Raises what a signal handler raises meanwhile; the work ends then.
-    pub fn wait(&self, py: Python<'_>) -> PyResult<T> {
-        let done = wait(py, &self.result)?;
+    /// Raises what a signal handler raises meanwhile; the work ends then. `meanwhile`: again and again.
+    pub fn wait(&self, py: Python<'_>, meanwhile: impl Fn() + Sync) -> PyResult<T> {
+        let done = wait(py, &self.result, &meanwhile)?;
         done.ok_or_else(|| PyRuntimeError::new_err("the work ended without a result"))
     }
 }
@@ -117,9 +119,16 @@ fn text(payload: &(dyn Any + Send)) -> String {
 }
 
 /// The next outcome; `None` when there are no more.
-fn wait<T: Send>(py: Python<'_>, receiver: &Mutex<Receiver<Outcome<T>>>) -> PyResult<Option<T>> {
+fn wait<T: Send>(
+    py: Python<'_>,
+    receiver: &Mutex<Receiver<Outcome<T>>>,
+    meanwhile: &(dyn Fn() + Sync),
+) -> PyResult<Option<T>> {
     loop {
-        let came = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE));
+        let came = py.detach(|| {
+            meanwhile();
+            receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE)
+        });
         match came {
             Ok(Ok(outcome)) => return Ok(Some(outcome)),
             Ok(Err(defect)) => return Err(PyRuntimeError::new_err(format!("the decoder failed: {defect}"))),

@@ -35,6 +35,7 @@ pub fn count(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Stat {
     let data = &capture.streams[number].data;
+    // Who waits gives pages back as well, but may come late where the machine is busy.
     let go_on = &|| {
         data.release();
         go_on()
@@ -64,7 +65,12 @@ fn count_flow(
         stream,
         workers,
         make,
-        |flow, threads| FlowStat::of(flow, std::mem::replace(threads, make()).finish()),
+        |flow, threads| {
+            if !go_on() {
+                stop();
+            }
+            FlowStat::of(flow, std::mem::replace(threads, make()).finish())
+        },
         |part| all.add(part),
     );
     let compressed = all.numbers.iter_mut().filter(|(name, _)| *name == "compressed_returns");

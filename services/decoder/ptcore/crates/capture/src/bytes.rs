@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Streams up to this size are joined in memory; fuzzing has none that are large.
-const IN_MEMORY: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 26 };
+pub(crate) const IN_MEMORY: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 26 };
 
 /// A part of some bytes; a copy is another name for the same bytes.
 #[derive(Clone)]

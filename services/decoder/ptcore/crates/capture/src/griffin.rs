@@ -2,6 +2,7 @@
 //!
 //! Little-endian: u32 magic, u32 version, then records {u32 kind, u32 size of the record, body}.
 
+use crate::bytes::IN_MEMORY;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, View};
 use pt_image::{Image, ImageError};
@@ -79,7 +80,7 @@ pub fn read(path: &Path, data: &Bytes, options: &Options) -> Result<Capture, Cap
     Ok(capture)
 }
 
-fn records<'d>(path: &Path, data: &'d [u8]) -> Result<Records<'d>, CaptureError> {
+fn records<'d>(path: &Path, data: &'d Bytes) -> Result<Records<'d>, CaptureError> {
     let short = |short: Short| CaptureError::damaged(path, short.at, short.to_string());
     let mut head = Fields::new(data, MAGIC.len());
     let version = head.u32().map_err(short)?;
@@ -87,8 +88,14 @@ fn records<'d>(path: &Path, data: &'d [u8]) -> Result<Records<'d>, CaptureError>
     if version != VERSION {
         records.warnings.push(format!("version {version} of the container is read like version {VERSION}"));
     }
+    let mut released = 0;
     while head.left() > 0 {
         let start = head.at();
+        // The system maps what stands around each head as well.
+        if start >= released + IN_MEMORY {
+            released = start;
+            data.release();
+        }
         let (kind, size) = (head.u32().map_err(short)?, head.u32().map_err(short)? as usize);
         if size < HEAD || size - HEAD > head.left() {
             let what =

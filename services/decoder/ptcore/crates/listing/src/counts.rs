@@ -42,6 +42,9 @@ impl Counts {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&begin) = begins.get(number) else { return done };
                 done.push((number, Counts::between(data, errata, begin, end_of(number), go_on)));
+                if !go_on() {
+                    return done;
+                }
             }
         };
         let threads = 0..workers.threads.clamp(1, begins.len());
