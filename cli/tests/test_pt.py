@@ -444,6 +444,17 @@ def test_what_ran_is_listed_as_it_is_decoded(tmp_path: Path, arguments: list[str
     assert first in first_line_alone("pt", *arguments, "-i", f"{code}:0:8:{BASE:#x}", trace)
 
 
+def test_ctrl_c_ends_the_wait_for_rules_from_a_pipe(raw: Path, image: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Somebody opens it and writes nothing.
+    with started("pt", "calls", raw, "-i", image, "--table", "--categories", pipe) as process, pipe.open("wb"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
 def test_ctrl_c_ends_a_long_count(tmp_path: Path) -> None:
     # It takes minutes already to see that no guest runs in it.
     with started("pt", "stat", endless(tmp_path, 1 << 40)) as process:

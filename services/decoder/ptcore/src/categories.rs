@@ -1,5 +1,6 @@
 //! `Categories`: what functions are for.
 
+use crate::listing::Worker;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
@@ -17,12 +18,14 @@ pub struct Categories(pub Arc<pt_image::Categories>);
 impl Categories {
     #[new]
     #[pyo3(signature = (path=None))]
-    fn new(path: Option<PathBuf>) -> PyResult<Self> {
+    fn new(py: Python<'_>, path: Option<PathBuf>) -> PyResult<Self> {
         let mut categories = pt_image::Categories::new();
         if let Some(path) = path {
-            let shown = path.to_string_lossy();
-            let table = beginning(&path).map_err(|error| match error.raw_os_error() {
-                Some(number) => PyOSError::new_err((number, error.to_string(), shown.clone().into_owned())),
+            let shown = path.to_string_lossy().into_owned();
+            // A pipe may have nothing to say for long.
+            let read = Worker::spawn(move |_| beginning(&path))?.wait(py, || {})?;
+            let table = read.map_err(|error| match error.raw_os_error() {
+                Some(number) => PyOSError::new_err((number, error.to_string(), shown.clone())),
                 None => PyOSError::new_err(error.to_string()),
             })?;
             if table.len() as u64 > MAX_BYTES {
