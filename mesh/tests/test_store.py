@@ -48,6 +48,18 @@ def with_small_parts(url: str) -> S3Store:
     return S3Store(parts.netloc, parts.path.strip("/"), endpoint=parts.query.removeprefix("endpoint="), part_bytes=PART)
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
 async def in_pieces(data: bytes, size: int = 1_000_003, *, fail_after: int | None = None) -> AsyncIterator[bytes]:
     for offset in range(0, len(data), size):
         if fail_after is not None and offset >= fail_after:
@@ -281,25 +293,25 @@ class TestFolder:
             assert await store.get("a/b") in wanted
             assert (await store.head("a/b")).sha256 in {hashlib.sha256(one).hexdigest() for one in wanted}
 
-    async def test_a_full_disk_is_told(self, tmp_path: Path) -> None:
-        small = tmp_path / "small"
-        small.mkdir()
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=False, capture_output=True
-        )
-        if mounted.returncode != 0:
-            pytest.skip("mounting a small disk needs root")
-        try:
-            store = open_store(small.as_uri())
-            await store.put_stream("a/fits", b"x" * 1000)
-            with pytest.raises(PermilleError, match="a/large") as error:
-                await store.put_stream("a/large", in_pieces(LARGE))
-            assert code_of(error) == (Code.RESOURCE_EXHAUSTED, "STORE_FULL")
-            assert "permille delete" in error.value.help
-            assert await store.get("a/fits") == b"x" * 1000
-            await store.put_stream("a/after", b"there is room again" * 100)
-        finally:
-            subprocess.run(["umount", str(small)], check=True)
+    async def test_a_full_disk_is_told(self, small: Path) -> None:
+        store = open_store(small.as_uri())
+        await store.put_stream("a/fits", b"x" * 1000)
+        with pytest.raises(PermilleError, match="a/large") as error:
+            await store.put_stream("a/large", in_pieces(LARGE))
+        assert code_of(error) == (Code.RESOURCE_EXHAUSTED, "STORE_FULL")
+        assert "permille delete" in error.value.help
+        assert await store.get("a/fits") == b"x" * 1000
+        await store.put_stream("a/after", b"there is room again" * 100)
+
+    async def test_a_disk_that_is_read_only_is_told(self, small: Path) -> None:
+        store = open_store(small.as_uri())
+        await store.put_stream("a/before", b"there")
+        subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+        with pytest.raises(PermilleError, match="a/after") as error:
+            await store.put_stream("a/after", b"")
+        assert code_of(error) == (Code.PERMISSION_DENIED, "STORE_DENIED")
+        assert "remount,rw" in error.value.help
+        assert await store.get("a/before") == b"there"
 
     async def test_a_folder_without_rights_is_told(self, store: ObjectStore, root: Path) -> None:
         if os.getuid() == 0:

@@ -349,7 +349,9 @@ class FolderStore:
             return PermissionDenied(
                 f"the object store {self.url} does not let {key or 'it'} be touched: {error.strerror}",
                 reason="STORE_DENIED",
-                help=f"give the user of this process (uid {os.getuid()}) the right to write below {self._root}",
+                help="mount it writable again: mount -o remount,rw; dmesg says why where the kernel did it"
+                if error.errno == errno.EROFS
+                else f"give the user of this process (uid {os.getuid()}) the right to write below {self._root}",
                 metadata=values,
             )
         if isinstance(error, (IsADirectoryError, NotADirectoryError)) and not self._root.is_dir():
