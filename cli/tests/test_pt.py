@@ -139,6 +139,14 @@ def test_calls_are_listed_or_summed_up(raw: Path, image: str) -> None:
     assert (function["calls"], function["self_instructions"], function["category"]) == (1, 3, "other")
 
 
+def test_where_no_call_could_be_decoded_it_is_told(raw: Path, image: str, tmp_path: Path) -> None:
+    elsewhere = f"{tmp_path / 'code.bin'}:4:{len(CODE)}:{BASE + 0x1000:#x}"
+    for form in ([], ["--json"]):
+        done = pt("calls", raw, "-i", elsewhere, *form)
+        assert done.stdout == "" and "permille pt stat" in done.stderr
+        assert pt("calls", raw, "-i", image, *form).stderr == ""
+
+
 def test_a_program_gives_its_functions_names(raw: Path, tmp_path: Path) -> None:
     source, program = tmp_path / "a.s", tmp_path / "a.out"
     source.write_text(

@@ -214,7 +214,8 @@ def calls(
         return capture, streams, batches
 
     beginnings = thread is None and not table and file.is_file()
-    _write(invocation, listed, beginnings=beginnings, absent=True)
+    if not _write(invocation, listed, beginnings=beginnings, absent=True):
+        invocation.notes.print(_no_calls(file), markup=False)
 
 
 def _with_code(
@@ -259,6 +260,10 @@ def _no_code(file: Path) -> str:
     )
 
 
+def _no_calls(file: Path) -> str:
+    return f"there is no call in what could be decoded of {file}: `permille pt stat` tells what was lost, and why"
+
+
 def _tell_warnings(invocation: Invocation, capture: Capture, told: int = 0) -> None:
     """`told`: how many were told before."""
     for warning in capture.warnings[told:]:
@@ -277,11 +282,11 @@ def _tell_absent(invocation: Invocation, capture: Capture) -> None:
         )
 
 
-def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings: bool, absent: bool = False) -> None:
+def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings: bool, absent: bool = False) -> int:
     """Whole batches, so that a reader that has seen enough ends the decode with the next one.
 
     Of streams that would have to be put together first, the beginnings are listed (`beginnings`), and only then all.
-    `absent`: binaries that were looked for in vain are told.
+    `absent`: binaries that were looked for in vain are told. Returns how many bytes were written.
     """
     capture, streams, batches = listed(beginnings=beginnings)
     _tell_warnings(invocation, capture)
@@ -292,7 +297,8 @@ def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings
         if cut:
             capture, _, batches = listed(beginnings=False)
             told = len(capture.warnings)
-            _write_behind(written, batches)
+            written = _write_behind(written, batches)
+        return written
     finally:
         # What is not certain of who ran, and which debug information is wanted, the flow tells.
         _tell_warnings(invocation, capture, told)
