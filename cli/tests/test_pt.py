@@ -389,6 +389,20 @@ def test_what_was_read_of_a_large_file_is_given_back(tmp_path: Path, image: str)
     assert told["peak_memory_bytes"] < 512 << 20
 
 
+def test_what_is_unpacked_does_not_stay_in_memory(tmp_path: Path, image: str) -> None:
+    file, folder = tmp_path / "large.pt.gz", tmp_path / "temporary"
+    folder.mkdir()
+    with gzip.open(file, "wb", compresslevel=1) as large:
+        for _ in range(64):
+            large.write(PSB + bytes(4 << 20))
+    done = permille_alone("pt", "stat", file, "-i", image, "--json", TMPDIR=str(folder))
+    told = json.loads(done.stdout)
+    assert told["total"]["packets"]["PSB"] == 64
+    # Unpacked in memory it took twice its size and more, mapped it is once at most.
+    assert told["peak_memory_bytes"] < 400 << 20
+    assert list(folder.iterdir()) == []
+
+
 def first_line_alone(*arguments: str | Path) -> str:
     """Reads one line, as `| head -1` does; the command has to end by itself, without a word about it."""
     with started(*arguments) as process:

@@ -20,14 +20,19 @@ impl TemporaryFile {
         let write = || {
             let mut file = TemporaryFile::create(folder)?;
             for part in parts {
-                file.1.write_all(part)?;
+                file.append(part)?;
             }
             Ok(file)
         };
         write().map_err(|error| CaptureError::Temporary { folder: folder.to_owned(), size, error })
     }
 
-    fn create(folder: &Path) -> io::Result<Self> {
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.1.write_all(bytes)
+    }
+
+    /// An empty one.
+    pub fn create(folder: &Path) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);

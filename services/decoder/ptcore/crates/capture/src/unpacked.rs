@@ -1,11 +1,13 @@
 //! Files that are packed with gzip, zstd or xz, whichever they are.
 
+use crate::bytes::IN_MEMORY;
+use crate::temporary::TemporaryFile;
 use crate::{Bytes, CaptureError};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Up to which size so many compressed bytes are unpacked in memory.
+/// Up to which size so many compressed bytes are unpacked.
 pub(crate) fn max_unpacked(packed: usize) -> u64 {
     (packed as u64).saturating_mul(1024).clamp(1 << 26, 1 << 32)
 }
@@ -49,24 +51,24 @@ pub(crate) fn content_with_doubt(path: &Path) -> Result<(Bytes, Option<String>),
 /// All members of a gzip file (RFC 1952, section 2.2). Bytes behind them are left out, as gzip does: zeros, with which
 /// tapes are filled, without a word.
 fn members(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>), CaptureError> {
-    let (mut bytes, mut rest) = (Vec::new(), data);
+    let (mut unpacked, mut rest) = (Unpacked::default(), data);
     while rest.starts_with(GZIP) {
         let mut member = flate2::bufread::GzDecoder::new(rest);
-        unpack(path, &mut member, limit, &mut bytes)?;
+        unpacked.add(path, &mut member, limit)?;
         rest = member.into_inner();
     }
-    Ok((bytes.into(), left_out("gzip", rest)))
+    Ok((unpacked.bytes()?, left_out("gzip", rest)))
 }
 
 /// All frames of a zstd file (RFC 8878, section 3.1): several compressors write one each.
 fn frames(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>), CaptureError> {
-    let (mut bytes, mut rest) = (Vec::new(), data);
+    let (mut unpacked, mut rest) = (Unpacked::default(), data);
     while rest.starts_with(ZSTD) {
         let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
         let frame = ruzstd::decoding::StreamingDecoder::new(&mut rest).map_err(damaged)?;
-        unpack(path, frame, limit, &mut bytes)?;
+        unpacked.add(path, frame, limit)?;
     }
-    Ok((bytes.into(), left_out("zstd", rest)))
+    Ok((unpacked.bytes()?, left_out("zstd", rest)))
 }
 
 fn left_out(what: &str, rest: &[u8]) -> Option<String> {
@@ -74,15 +76,58 @@ fn left_out(what: &str, rest: &[u8]) -> Option<String> {
     other.then(|| format!("{} bytes behind the end of the {what} data are left out", rest.len()))
 }
 
-/// Up to `limit` bytes with those that are there already.
-fn unpack(path: &Path, packed: impl Read, limit: u64, bytes: &mut Vec<u8>) -> Result<(), CaptureError> {
-    let read = packed.take((limit + 1).saturating_sub(bytes.len() as u64)).read_to_end(bytes);
-    read.map_err(|error| CaptureError::unreadable(path, error))?;
-    if bytes.len() as u64 > limit {
-        let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
-        return Err(CaptureError::damaged(path, 0, what));
+/// What was unpacked so far: large files by way of a temporary one that is mapped.
+#[derive(Default)]
+struct Unpacked {
+    /// Those before `last`.
+    file: Option<TemporaryFile>,
+    last: Vec<u8>,
+    size: u64,
+}
+
+impl Unpacked {
+    /// Up to `limit` bytes with those that are there already.
+    fn add(&mut self, path: &Path, mut packed: impl Read, limit: u64) -> Result<(), CaptureError> {
+        loop {
+            let room = (limit + 1).saturating_sub(self.size).min(IN_MEMORY as u64);
+            let read = packed.by_ref().take(room).read_to_end(&mut self.last);
+            let read = read.map_err(|error| CaptureError::unreadable(path, error))? as u64;
+            self.size += read;
+            if self.size > limit {
+                let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
+                return Err(CaptureError::damaged(path, 0, what));
+            }
+            if read < room {
+                return Ok(());
+            }
+            self.put_away().map_err(|error| self.no_room(error))?;
+        }
     }
-    Ok(())
+
+    fn put_away(&mut self) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(TemporaryFile::create(&std::env::temp_dir())?),
+        };
+        file.append(&self.last)?;
+        self.last.clear();
+        Ok(())
+    }
+
+    fn bytes(mut self) -> Result<Bytes, CaptureError> {
+        if self.file.is_none() {
+            return Ok(self.last.into());
+        }
+        let mapped = self.put_away().and_then(|()| match &self.file {
+            Some(file) => Bytes::open(&file.0),
+            None => Ok(Vec::new().into()),
+        });
+        mapped.map_err(|error| self.no_room(error))
+    }
+
+    fn no_room(&self, error: io::Error) -> CaptureError {
+        CaptureError::Temporary { folder: std::env::temp_dir(), size: self.size, error }
+    }
 }
 
 /// A packed ELF file of up to `limit` bytes, unpacked; `None` for one that is not packed. Kernel modules are installed
@@ -123,6 +168,17 @@ pub mod tests {
 
     pub fn zstd(bytes: &[u8]) -> Vec<u8> {
         ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
+    fn what_is_large_is_whole_and_may_be_several_members() {
+        let parts = [(1, IN_MEMORY + 5), (2, IN_MEMORY - 5), (3, 7)].map(|(byte, size)| vec![byte; size]);
+        let (whole, packed) = (parts.concat(), parts.map(|part| gzip(&part)).concat());
+        let limit = whole.len() as u64;
+        let (bytes, left_out) = members(Path::new("packed"), &packed, limit).unwrap();
+        assert!(*bytes == whole[..]);
+        assert_eq!(left_out, None);
+        assert!(members(Path::new("packed"), &packed, limit - 1).is_err());
     }
 
     #[test]
