@@ -756,6 +756,23 @@ fn branches_that_are_not_traced_are_gaps_and_no_errors() {
     assert!(sink.told.contains(&Told::Enabled(CODE + 5)) && sink.told.last() == Some(&stopped(4)), "{:?}", sink.told);
 }
 
+/// The packet is of the system call to which both branches lead.
+#[test]
+fn a_branch_that_is_not_traced_disables_nothing() {
+    let packets =
+        [&psb_plus(Some(CODE))[..], &[Packet::TipPgd(Ip::SUPPRESSED), Packet::TipPge(full(CODE + 5))]].concat();
+    let mut memory = Sections::default();
+    // 0: je 3; 2: nop; 3: syscall; 5: jmp *%rax
+    memory.0.insert(CODE, vec![0x74, 0x01, 0x90, 0x0f, 0x05, 0xff, 0xe0]);
+    let mut sink = Recorder::default();
+    let config = Config { without_tnt: true, ..Config::default() };
+    Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    let gap = |told: &Told| matches!(told, Told::Loss(Loss { reason: Reason::NotTraced, size: 0, .. }));
+    assert!(sink.told.len() == 4 && gap(&sink.told[1]), "{:?}", sink.told);
+    let disabled = Told::Disabled(DisableKind::Synchronous, 0, None);
+    assert_eq!(sink.told[2..], [disabled, Told::Enabled(CODE + 5)], "{:?}", sink.told);
+}
+
 #[test]
 fn times_go_on_where_a_target_cannot_be_read_and_while_tracing_is_disabled() {
     const AWAY: u64 = 0x7f00_0000_1000;

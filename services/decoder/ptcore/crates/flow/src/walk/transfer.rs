@@ -44,7 +44,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.tell_before_last(block);
                 Err(self.fault(Reason::SuppressedTarget))
             }
-            Event::Disable { ip } if self.events.count == 0 => {
+            Event::Disable { ip }
+                if self.events.count == 0 && !(block.exit == Exit::Cond && self.config.without_tnt) =>
+            {
                 self.tell(block, kind, ip.unwrap_or(0));
                 if kind == BlockKind::Return {
                     self.returns.pop();
