@@ -193,17 +193,23 @@ fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + us
     counts.into_iter().filter(|&(count, _)| count > 0)
 }
 
-/// A binary of the store, unpacked, with its separate debug file where there is one. `mapped`: its path in the process.
-fn load(path: &Path, mapped: &str, search: &Search) -> Result<Binary, String> {
-    let plain = |path: &Path| {
+/// A binary of the store, unpacked, with its separate debug file where there is one, and why that cannot be used. `mapped`: its path
+/// in the process.
+fn load(path: &Path, mapped: &str, search: &Search) -> Result<(Binary, Option<String>), String> {
+    let unpacked = |path: &Path| {
         let bytes = content(path).map_err(|error| error.to_string())?;
         TemporaryFile::new(&bytes).map_err(|error| error.to_string())
     };
     let debug = PathBuf::from(format!("{}.debug", path.display()));
-    let debug = if debug.is_file() { Some(plain(&debug)?) } else { None };
+    let (debug, refusal) = match debug.is_file().then(|| unpacked(&debug)).transpose() {
+        Ok(debug) => (debug, None),
+        Err(why) => (None, Some(why)),
+    };
     let debug_path = debug.as_ref().map(|file| file.0.clone());
     let search = Search { debug: debug_path, mapped: Some(mapped.into()), ..search.clone() };
-    Binary::load(&plain(path)?.0, &search).map_err(|error| error.to_string())
+    let bytes = pt_image::Bytes::open(&unpacked(path)?.0).map_err(|error| format!("{}: {error}", path.display()))?;
+    let binary = Binary::of(path, bytes, &search).map_err(|error| error.to_string())?;
+    Ok((binary, refusal))
 }
 
 fn parse(path: &Path, text: &[u8]) -> Result<serde_json::Value, CaptureError> {
@@ -367,7 +373,10 @@ impl Archive {
         }
         let path = self.path(&key)?;
         let mapped = change.find("path")?.map_or(Ok(""), |node| node.text())?;
-        let loaded = load(&path, mapped, &self.search).map(Arc::new);
+        let loaded = load(&path, mapped, &self.search).map(|(binary, refusal)| {
+            self.warnings.extend(refusal.map(|why| format!("{mapped}: its debug file cannot be used: {why}")));
+            Arc::new(binary)
+        });
         self.binaries.insert(name, loaded.clone());
         Ok(Some(loaded))
     }

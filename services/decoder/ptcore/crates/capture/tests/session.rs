@@ -165,6 +165,22 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
     assert_eq!((capture.views[0].pid, capture.views[0].tid, capture.views[0].image), (7, 8, 0));
 }
 
+#[test]
+fn what_is_damaged_of_a_binary_is_named_as_the_store_has_it() {
+    let Some(store) = store("damaged-binaries", MAPS) else { return };
+    let opened = || open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    let told = |capture: &pt_capture::Capture| capture.warnings.iter().any(|warning| warning.contains("binaries/b1"));
+    let debug = store.0.join("binaries/b1.debug");
+    std::fs::write(&debug, &compress_to_vec(&[7u8; 5000][..], CompressionLevel::Fastest)[..9]).unwrap();
+    let capture = opened();
+    assert!(told(&capture) && capture.warnings[0].contains("its debug file cannot be used"), "{:?}", capture.warnings);
+    assert!(pt_flow::CodeMemory::read(&capture.memory(), 0, 0x40_0500).is_some(), "the code is there without it");
+    std::fs::remove_file(debug).unwrap();
+    std::fs::write(store.0.join("binaries/b1"), compress_to_vec(&[7u8; 5000][..], CompressionLevel::Fastest)).unwrap();
+    let capture = opened();
+    assert!(told(&capture) && capture.warnings[0].contains("is no ELF file"), "{:?}", capture.warnings);
+}
+
 /// The package has the name of the program; what the store has of the program is called by its content.
 #[test]
 fn a_package_of_debug_information_is_found_in_a_folder_of_symbols() {
