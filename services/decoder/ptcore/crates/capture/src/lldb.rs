@@ -8,10 +8,11 @@ use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
 use crate::timeline::attach;
 use crate::unpacked::Contents;
-use crate::{Capture, CaptureError, Kind, Of, Options, Stream, Switch};
+use crate::{Bytes, Capture, CaptureError, Kind, Of, Options, Stream, Switch};
 use pt_image::Binary;
 use pt_packet::find_psb;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,6 +114,16 @@ impl Bundle<'_> {
         Ok(path)
     }
 
+    /// What that file holds.
+    fn content(&mut self, named: &Node, path: &Path) -> Result<Bytes, CaptureError> {
+        self.contents.read(path).map_err(|error| match error {
+            CaptureError::Unreadable { path, error } if error.kind() == ErrorKind::NotFound => {
+                named.error(format!("{}: {error}", path.display()))
+            }
+            error => error,
+        })
+    }
+
     /// Also by way of a link. What is not there is nowhere.
     fn is_outside(&self, path: &Path) -> bool {
         let folder = if self.folder == Path::new("") { Path::new(".") } else { self.folder };
@@ -134,7 +145,7 @@ impl Bundle<'_> {
 
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
         let path = self.file(trace)?;
-        let data = self.contents.read(&path)?;
+        let data = self.content(trace, &path)?;
         // A bundle that someone else made might name any file.
         if self.is_outside(&path) && find_psb(&data, 0).is_none() {
             return Err(trace.error("the file is outside of the bundle's folder, and holds no Processor Trace packets"));
@@ -200,7 +211,7 @@ impl Bundle<'_> {
         let id = cpu.get("id")?.integer(PIDS)? as u32;
         let named = cpu.get("contextSwitchTrace")?;
         let records = self.file(&named)?;
-        let switches = switches(&records, &self.contents.read(&records)?, conversion).map_err(|error| {
+        let switches = switches(&records, &self.content(&named, &records)?, conversion).map_err(|error| {
             // What stands in it is not told of a file that someone else's bundle might name.
             let other = || named.error("the file is outside of the bundle's folder, and holds no records of perf");
             if self.is_outside(&records) {
@@ -301,6 +312,10 @@ mod tests {
             let refused = opened(&core, "../packets").map(drop).unwrap_err().to_string();
             assert!(refused.ends_with("is outside of the bundle's folder, and holds no records of perf"), "{refused}");
         }
+        let missing = opened("", "gone").map(drop).unwrap_err().to_string();
+        assert!(
+            missing.contains("trace.json: processes[0].threads[0].iptTrace: ") && missing.contains("gone: No such")
+        );
         let capture = opened("", "../packets").unwrap();
         let told = "the bundle names files outside of its folder, which were read (1): ../packets";
         let missing = "/gone/program at 0x1000: the file is not there";

@@ -54,7 +54,7 @@ fn members(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String
     let (mut unpacked, mut rest) = (Unpacked::default(), data);
     while rest.starts_with(GZIP) {
         let mut member = flate2::bufread::GzDecoder::new(rest);
-        unpacked.add(path, &mut member, limit)?;
+        unpacked.add(path, "gzip", &mut member, limit)?;
         rest = member.into_inner();
     }
     Ok((unpacked.bytes()?, left_out("gzip", rest)))
@@ -66,7 +66,7 @@ fn frames(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>
     while rest.starts_with(ZSTD) {
         let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
         let frame = ruzstd::decoding::StreamingDecoder::new(&mut rest).map_err(damaged)?;
-        unpacked.add(path, frame, limit)?;
+        unpacked.add(path, "zstd", frame, limit)?;
     }
     Ok((unpacked.bytes()?, left_out("zstd", rest)))
 }
@@ -87,11 +87,14 @@ struct Unpacked {
 
 impl Unpacked {
     /// Up to `limit` bytes with those that are there already.
-    fn add(&mut self, path: &Path, mut packed: impl Read, limit: u64) -> Result<(), CaptureError> {
+    fn add(&mut self, path: &Path, what: &str, mut packed: impl Read, limit: u64) -> Result<(), CaptureError> {
         loop {
             let room = (limit + 1).saturating_sub(self.size).min(IN_MEMORY as u64);
             let read = packed.by_ref().take(room).read_to_end(&mut self.last);
-            let read = read.map_err(|error| CaptureError::unreadable(path, error))? as u64;
+            let read = read.map_err(|error| {
+                let told = format!("the {what} data are cut off or damaged: {error}");
+                CaptureError::unreadable(path, io::Error::new(error.kind(), told))
+            })? as u64;
             self.size += read;
             if self.size > limit {
                 let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
@@ -179,6 +182,15 @@ pub mod tests {
         assert!(*bytes == whole[..]);
         assert_eq!(left_out, None);
         assert!(members(Path::new("packed"), &packed, limit - 1).is_err());
+    }
+
+    #[test]
+    fn of_packed_data_that_are_damaged_it_is_told_how_they_are_packed() {
+        for (what, packed) in [("gzip", gzip(&[7; 5000])), ("zstd", zstd(&[7; 5000]))] {
+            let file = TemporaryFile::new(&packed[..packed.len() / 2]).unwrap();
+            let told = content(&file.0).map(drop).unwrap_err().to_string();
+            assert!(told.contains(&format!("the {what} data are cut off or damaged: ")), "{told}");
+        }
     }
 
     #[test]
