@@ -1,7 +1,7 @@
 //! What a damaged stream and its code say where libipt and this decoder differ.
 
 use crate::support::Sections;
-use pt_packet::{ErrorKind, Packet, Reader, PSB};
+use pt_packet::{ErrorKind, Execution, Packet, Reader, PSB};
 
 pub struct Packets<'s>(pub &'s [u8]);
 
@@ -26,7 +26,9 @@ impl<'s> Packets<'s> {
             Ok(Some(Packet::Psb)) => loop {
                 match reader.read() {
                     Ok(Some(Packet::Psbend)) => return false,
-                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_)) | None) | Err(_) => return true,
+                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_) | Packet::Cbr { ratio: 0 }) | None) | Err(_) => {
+                        return true
+                    }
                     Ok(Some(_)) => {}
                 }
             },
@@ -34,17 +36,29 @@ impl<'s> Packets<'s> {
         }
     }
 
-    /// Whether what follows is no packet, a target without an address, or a clock of no ratio, before a PSB comes.
+    /// Whether that is so right behind the packet that stands there.
+    pub fn are_bad_behind(&self, offset: usize) -> bool {
+        let mut reader = self.from(offset);
+        if !matches!(reader.read(), Ok(Some(_))) {
+            return false;
+        }
+        reader.skip_pads(usize::MAX);
+        self.are_bad_at(reader.offset())
+    }
+
+    /// Whether what follows is no packet, a target without an address, or a clock of no ratio, up to the end of the next PSB+.
     pub fn go_bad_from(&self, offset: usize) -> bool {
         let mut reader = self.from(offset);
         loop {
+            let at = reader.offset();
             match reader.read() {
                 Err(_) => return true,
                 Ok(Some(Packet::Tip(ip) | Packet::TipPge(ip) | Packet::Fup(ip))) if ip.resolve(0).is_none() => {
                     return true
                 }
                 Ok(Some(Packet::Cbr { ratio: 0 })) => return true,
-                Ok(Some(Packet::Psb) | None) => return false,
+                Ok(Some(Packet::Psb)) => return self.are_bad_at(at),
+                Ok(None) => return false,
                 Ok(Some(_)) => {}
             }
         }
@@ -61,6 +75,51 @@ impl<'s> Packets<'s> {
                 Err(error) => return error.kind == ErrorKind::Truncated,
             }
         }
+    }
+
+    /// Whether the last packet is a MODE.Exec.
+    pub fn end_with_a_mode(&self) -> bool {
+        let packets = self.between(0, self.0.len());
+        matches!(packets.iter().rfind(|packet| **packet != Packet::Pad), Some(Packet::ModeExec { .. }))
+    }
+
+    /// The mode that the last MODE.Exec of a loss tells, or the one right in front of it.
+    pub fn mode_lost(&self, begin: usize, end: usize) -> Option<Execution> {
+        let mode = |packet: &Packet| match *packet {
+            Packet::ModeExec { mode, .. } => Some(mode),
+            _ => None,
+        };
+        let inside = self.between(begin, end).iter().rev().find_map(mode);
+        inside.or_else(|| self.between(0, begin).iter().rfind(|packet| **packet != Packet::Pad).and_then(mode))
+    }
+
+    /// Whether a PSBEND stands there of which the PSB has another one.
+    pub fn have_a_psbend_alone_at(&self, offset: usize) -> bool {
+        let is_psbend = |packet: &Packet| matches!(packet, Packet::Psbend);
+        self.from(offset).read().ok().flatten().as_ref().is_some_and(is_psbend)
+            && self.between(0, offset).iter().any(is_psbend)
+    }
+
+    /// Whether the packet in front is an MWAIT.
+    pub fn are_behind_mwait(&self, offset: usize) -> bool {
+        matches!(self.between(0, offset).last(), Some(Packet::Mwait { .. }))
+    }
+
+    /// Whether tracing is disabled at or behind that place.
+    pub fn stop_from(&self, offset: usize) -> bool {
+        self.between(offset, self.0.len()).iter().any(|packet| matches!(packet, Packet::TipPgd(_)))
+    }
+
+    /// The packets from one offset up to another; those of the last PSB in front of `end` when it comes behind `begin`.
+    fn between(&self, begin: usize, end: usize) -> Vec<Packet> {
+        let psb = self.0[begin..end].windows(PSB.len()).rposition(|bytes| bytes == PSB);
+        let mut reader = self.from(begin + psb.unwrap_or(0));
+        let mut packets = Vec::new();
+        while reader.offset() < end {
+            let Ok(Some(packet)) = reader.read() else { break };
+            packets.push(packet);
+        }
+        packets
     }
 
     /// Whether a MODE.Exec stands there, and none of the packets that it is for follows.
@@ -80,22 +139,13 @@ impl<'s> Packets<'s> {
 
     /// The packets from the PSB before up to `end` that say where the flow goes.
     fn of_flow(&self, end: usize) -> Vec<Packet> {
-        let psb = self.0[..end].windows(PSB.len()).rposition(|bytes| bytes == PSB);
-        let mut reader = self.from(psb.unwrap_or(0));
-        let mut packets = Vec::new();
-        while reader.offset() < end {
-            match reader.read() {
-                Ok(Some(
-                    packet @ (Packet::Tnt { .. }
-                    | Packet::Tip(_)
-                    | Packet::TipPge(_)
-                    | Packet::TipPgd(_)
-                    | Packet::Fup(_)),
-                )) => packets.push(packet),
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => break,
-            }
-        }
+        let mut packets = self.between(0, end);
+        packets.retain(|packet| {
+            matches!(
+                packet,
+                Packet::Tnt { .. } | Packet::Tip(_) | Packet::TipPge(_) | Packet::TipPgd(_) | Packet::Fup(_)
+            )
+        });
         packets
     }
 
@@ -112,8 +162,8 @@ impl<'s> Packets<'s> {
     }
 }
 
-/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 4, 5, 11 and 14), of
-/// those that 64-bit code has not, and of those that cannot be locked: what compares, and what writes to a register.
+/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 1A, 4, 5, 11 and 14),
+/// of those that 64-bit code has not, and of those that cannot be locked: what compares, what writes to a register, and LEA.
 pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let Some((base, bytes)) = memory.0.range(..=address).next_back() else { return false };
     let code = &bytes[((address - base) as usize).min(bytes.len())..];
@@ -124,9 +174,10 @@ pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let has = |prefix| code[..at].contains(&prefix);
     let (extension, shift) = (behind >> 3 & 7, third >> 3 & 7);
     match opcode {
-        0x38..=0x3d if has(0xf0) => true,
+        0x38..=0x3d | 0x8d if has(0xf0) => true,
         0x00..=0x3f if has(0xf0) && opcode & 7 < 4 => behind >> 6 == 3,
         0x0f if *behind == 0x73 => !(matches!(shift, 2 | 6) || matches!(shift, 3 | 7) && has(0x66)),
+        0x8f => extension != 0,
         0xc6 | 0xc7 => extension != 0 && *behind != 0xf8,
         0xfe => extension > 1,
         0xff => extension == 7 || behind >> 6 == 3 && matches!(extension, 3 | 5),

@@ -2,6 +2,7 @@
 //!
 //! Without a C compiler or libipt's headers the tests say so and pass.
 
+use crate::differential::packets::mode_number;
 use crate::differential::{as_libipt, compare, oracle, Equal, Layer};
 use crate::evidence;
 use crate::flow::{full, psb_plus, stream};
@@ -9,7 +10,7 @@ use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
 use pt_flow::{Config, Cpu, Errata};
-use pt_packet::{Packet, PSB};
+use pt_packet::{Execution, Ip, Packet, PSB};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -178,6 +179,47 @@ fn a_return_with_a_tip_takes_its_call_too() {
     }
 }
 
+/// Packets in no order that a processor sends them in, and why the two differ there.
+#[test]
+fn what_differs_on_damaged_packets_has_its_reason() {
+    let Some(_) = oracle() else { return };
+    // 00: je 02; 02: jmp rax
+    let memory = &Sections([(0x1000, vec![0x74, 0x00, 0xff, 0xe0])].into());
+    let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+    let [branch, cbr] = [Packet::Tnt { bits: 1, count: 1 }, Packet::Cbr { ratio: 9 }];
+    let [there, fup] = [Packet::Tip, Packet::Fup].map(|packet| packet(full(0x1000)));
+    let [begins, ends] = [Packet::TipPge(full(0x1000)), Packet::TipPgd(Ip::SUPPRESSED)];
+    let mwait = Packet::Mwait { hints: 1, extensions: 0 };
+    let again = [begins, Packet::Psb, Packet::Psbend, mode, begins, branch, there];
+    for (first, packets, reason) in [
+        (Some(0x1000), vec![branch, there, mwait, branch, there], "an MWAIT says nothing of the flow"),
+        (Some(0x1000), vec![branch, there, Packet::Psbend, branch, there], "a PSBEND without its PSB ends the flow"),
+        (
+            Some(0x1000),
+            [&[branch, there, fup, cbr][..], &again].concat(),
+            "what is between a FUP and what is not its TIP is told behind the loss",
+        ),
+        (
+            Some(0x1000),
+            [&[branch, there, mode][..], &again].concat(),
+            "a mode is told once, also where the flow is lost",
+        ),
+        (None, vec![Packet::TipPge(full(0x9000)), ends], "code that is not known ran up to a TIP.PGD"),
+        (
+            Some(0x1000),
+            vec![branch, there, fup, ends, cbr, Packet::Psb, branch],
+            "what is in front of a bad packet happened",
+        ),
+    ] {
+        let stream = &stream(&[psb_plus(first), packets].concat());
+        let input = Input { name: "damaged-packets", stream, cpu: SKYLAKE, config: Config::default(), memory };
+        for layer in [Layer::Instructions, Layer::Blocks] {
+            let why = input.compare(layer).map_or_else(|why| why, |equal| format!("none: {equal}"));
+            assert_eq!(allowed(layer, &input, &why), Some(reason), "{layer:?}: {why}");
+        }
+    }
+}
+
 /// Where libipt's instruction layers go on otherwise, see docs/pt-conformance.md.
 #[test]
 fn packets_of_damaged_traces() {
@@ -210,8 +252,20 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     }
     if let Some(Lost { offset, size, address, .. }) = loss {
         let elsewhere = libipt("sync ") || libipt("\"") || libipt("[cbr ") || here("enabled ");
-        if told("no code is known at the address") && elsewhere && packets.go_on(offset, offset + size) {
+        let end = offset + size;
+        if told("no code is known at the address") && elsewhere && packets.go_on(offset, end) {
             return Some("code that is not known is gone around");
+        } else if told("no code is known at the address") && libipt("\"") && end == stream.len() {
+            return packets.stop_from(offset).then_some("code that is not known ran up to a TIP.PGD");
+        } else if told("TIP.PGE does") && libipt("[cbr ") {
+            let why = "what is between a FUP and what is not its TIP is told behind the loss";
+            return packets.are_behind_fup(offset).then_some(why);
+        } else if told("PSBEND does") {
+            return packets.have_a_psbend_alone_at(offset).then_some("a PSBEND without its PSB ends the flow");
+        } else if !here("mode ")
+            && packets.mode_lost(offset, end).is_some_and(|mode| libipt(&format!("[mode {} ", mode_number(mode))))
+        {
+            return Some("a mode is told once, also where the flow is lost");
         } else if told("a PSB says that execution is elsewhere") && stream[offset..].starts_with(&PSB) {
             return given_up.is_some().then_some("where a PSB does not fit the flow ends");
         } else if told("the bytes at the address are no instruction") {
@@ -233,8 +287,10 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         packets.go_bad_from(offset).then_some("what is in front of a bad packet happened")
     } else if libipt("reached ") && difference.contains("unknown ")
         || libipt("\"") && packets.end_within_one()
-        || difference.contains("unexpected packet context") && given_up.is_some_and(|offset| packets.are_bad_at(offset))
+        || difference.contains("unexpected packet context")
+            && given_up.is_some_and(|offset| packets.are_bad_at(offset) || packets.are_bad_behind(offset))
         || here("cbr ") && given_up.is_some_and(|offset| packets.have_a_mode_alone_at(offset))
+        || here("cbr ") && libipt("\"") && packets.end_with_a_mode()
     {
         Some("what is in front of a bad packet happened")
     } else if here("stopped ") && packets.are_behind_fup(stream.len()) {
@@ -245,7 +301,14 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         && ["resumed ", "enabled ", "cbr "].into_iter().any(here)
     {
         stops_twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
-    } else if layer == Layer::Instructions && here("disabled -") {
+    } else if difference.contains("does not match query")
+        && given_up.is_some_and(|offset| packets.are_behind_mwait(offset))
+    {
+        Some("an MWAIT says nothing of the flow")
+    } else if layer == Layer::Instructions
+        && here("disabled -")
+        && !["error ", "reached ", "[", "\""].into_iter().any(libipt)
+    {
         Some("a TIP.PGD without address is of the next branch")
     } else {
         None

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 mod flow;
-mod packets;
+pub mod packets;
 mod returns;
 mod times;
 
