@@ -108,6 +108,18 @@ async def test_garbage_within_a_segment_loses_only_that(
     assert all(row["knob"] for row in losses)
 
 
+async def test_a_damaged_time_is_in_the_tables_as_any_other(
+    bench: Bench, store_session: StoreSession, program: Program
+) -> None:
+    run = program.packets().replace(tsc(FIRST_TSC + TICKS), tsc((1 << 54) + 1))
+    await store_session(runs=[run + b"\x02\xff"])
+    decoded = await bench.decode()
+    assert (decoded.instructions, decoded.lost_bytes) == (INSTRUCTIONS, 2)
+    (loss,) = await bench.rows("losses")
+    assert loss["start_ns"] == max(row["end_ns"] for row in await bench.rows("calls"))
+    assert max(row["total_ns"] for row in await bench.rows("functions")) > 1 << 53
+
+
 async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session: StoreSession, program: Any) -> None:
     manifest = await store_session()
     await bench.store.put_stream(manifest["maps"]["key"], b"{}")

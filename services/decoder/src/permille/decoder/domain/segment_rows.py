@@ -135,8 +135,8 @@ def ns_of(tsc: pa.Array[Any], clock: Clock, first_tsc: pa.Array[Any] | pa.Scalar
     """Unix ns of TSC values on the manifest's line; 0 (before the first timing packet) is the segment's beginning."""
     ticks = _signed(tsc)
     known = pc.if_else(pc.equal(ticks, 0), first_tsc, ticks)
-    # Differences within a session have at most 40 bits: exact as doubles.
-    elapsed = pc.multiply(pc.subtract(known, clock.tsc0).cast(pa.float64()), clock.ns_per_tick)
+    # Differences within a session have at most 40 bits: exact as doubles. Those of damaged times need not be.
+    elapsed = pc.multiply(pc.subtract(known, clock.tsc0).cast(pa.float64(), safe=False), clock.ns_per_tick)
     nanoseconds: pa.Array[Any] = pc.add(pc.round(elapsed).cast(pa.int64()), clock.ns0)
     return nanoseconds
 

@@ -133,7 +133,9 @@ class SessionMerge:
         columns["category"] = pa.array(self.categories.of(columns["name"].to_pylist(), columns["module"].to_pylist()))
         ticks = "instructions" if self.manifest.timeless else "ticks"
         for name in ("self", "total"):
-            columns[f"{name}_ns"] = pc.round(pc.multiply(columns[f"{name}_{ticks}"].cast(pa.float64()), scale))
+            # Of damaged times there may be more than a double tells exactly.
+            elapsed = columns[f"{name}_{ticks}"].cast(pa.float64(), safe=False)
+            columns[f"{name}_ns"] = pc.round(pc.multiply(elapsed, scale))
         for name, value in self._common().items():
             columns[name] = pa.repeat(pa.scalar(value), found.num_rows)
         schema = SCHEMAS["functions"]
