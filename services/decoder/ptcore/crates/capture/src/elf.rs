@@ -1,6 +1,5 @@
 //! Code of no file, with the names of its functions: as an ELF file that says so.
 
-use crate::spaces::{Content, Mapping};
 use pt_image::{Binary, Bytes, Search};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +19,6 @@ const SECTION: usize = 64;
 const USER_END: u64 = 1 << 47;
 /// The section that functions are in that are in no section.
 const NOWHERE: u16 = 0xfff1;
-
-/// A mapping of code with names: the image knows names by ELF files alone, so the code becomes one.
-pub fn mapping(name: &str, address: u64, code: &[u8], functions: &[&Function]) -> Result<Mapping, String> {
-    let content = if functions.is_empty() {
-        Content::Code(code.into())
-    } else {
-        let binary = binary(name, &[(address, code)], functions)?;
-        Content::File { binary, offset: code_at(1) }
-    };
-    Ok(Mapping { address, size: code.len() as u64, name: name.to_owned(), content })
-}
 
 /// Parts of code at their addresses, with names, as an image takes them.
 pub fn binary(name: &str, parts: &[(u64, &[u8])], functions: &[&Function]) -> Result<Arc<Binary>, String> {
@@ -128,10 +116,10 @@ mod tests {
     fn code_has_the_names_that_were_given() {
         let one = Function { address: 0x7f00_0000_1000, size: 4, name: "first".to_owned() };
         let two = Function { address: 0x7f00_0000_1004, size: 0, name: "second".to_owned() };
-        let found = mapping("[jit]", 0x7f00_0000_1000, &[0x90, 0x90, 0x90, 0xc3, 0xcc, 0xc3], &[&one, &two]).unwrap();
-        let Content::File { binary, offset } = &found.content else { panic!("it has names") };
+        let code = [0x90, 0x90, 0x90, 0xc3, 0xcc, 0xc3];
+        let binary = binary("[jit]", &[(0x7f00_0000_1000, &code)], &[&one, &two]).unwrap();
         let mut image = Image::new();
-        image.map(0, found.address, found.size, *offset, binary, &found.name).unwrap();
+        image.map(0, 0x7f00_0000_1000, 6, code_at(1), &binary, "[jit]").unwrap();
         assert_eq!(image.read(0, 0x7f00_0000_1003).unwrap().bytes, [0xc3, 0xcc, 0xc3]);
         let name = |address| {
             let place = image.place(0, address);

@@ -3,11 +3,9 @@
 //! Format: tools/perf/Documentation/jitdump-specification.txt of Linux.
 
 mod generated;
-mod perf_map;
 mod written;
 
 pub use generated::{Generated, Timeline, Told, What};
-pub use perf_map::PerfMap;
 
 use crate::fields::{Fields, Short};
 use crate::spaces::Mapping;

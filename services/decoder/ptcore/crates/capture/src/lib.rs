@@ -28,6 +28,7 @@ mod on_core;
 mod open;
 mod options;
 mod perf;
+mod perf_map;
 mod pieces;
 mod raw;
 mod runs;

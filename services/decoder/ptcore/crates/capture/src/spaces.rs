@@ -2,7 +2,8 @@
 
 mod stretches;
 
-use crate::jit::PerfMap;
+use crate::elf::{self, Function};
+use crate::perf_map::PerfMap;
 use pt_image::{Binary, Image, ImageError};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,6 +39,19 @@ pub struct Mapping {
     pub size: u64,
     pub name: String,
     pub content: Content,
+}
+
+impl Mapping {
+    /// Code with names: the image knows names by ELF files alone, so the code becomes one.
+    pub fn of_code(name: &str, address: u64, code: &[u8], functions: &[&Function]) -> Result<Mapping, String> {
+        let content = if functions.is_empty() {
+            Content::Code(code.into())
+        } else {
+            let binary = elf::binary(name, &[(address, code)], functions)?;
+            Content::File { binary, offset: elf::code_at(1) }
+        };
+        Ok(Mapping { address, size: code.len() as u64, name: name.to_owned(), content })
+    }
 }
 
 #[derive(Clone)]

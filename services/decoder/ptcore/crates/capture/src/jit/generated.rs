@@ -1,7 +1,7 @@
 //! What a recorded process told of the code that it wrote at run time, and what of it holds when.
 
-use super::perf_map::last_functions;
 use super::{parse, Dump};
+use crate::perf_map::last_functions;
 use crate::spaces::{Content, Mapping, Stretches};
 use crate::{elf, Conversion};
 use pt_image::{Binary, Image, ImageError};

@@ -2,7 +2,7 @@
 
 use super::modules::{self, Addresses};
 use crate::bytes::Bytes;
-use crate::elf::{self, Function};
+use crate::elf::Function;
 use crate::files::{loaded, same_id, Files, Loaded};
 use crate::spaces::{Content, Mapping, Spaces, Stretches, KERNEL};
 use crate::{CaptureError, Options};
@@ -111,7 +111,7 @@ fn kcore(path: &Path, recorded: &Recorded, kallsyms: Option<&Path>) -> Result<Ve
         let end = part.address.saturating_add(code.len() as u64);
         let place = |address| functions.partition_point(|one| one.address < address);
         let inside: Vec<_> = functions[place(part.address)..place(end)].iter().collect();
-        mappings.push(elf::mapping("[kernel]", part.address, &code, &inside).map_err(refuse)?);
+        mappings.push(Mapping::of_code("[kernel]", part.address, &code, &inside).map_err(refuse)?);
     }
     if mappings.is_empty() {
         return Err(refuse(format!("no part of the file is loaded at {TEXT:#x} or above: it is no kcore")));

@@ -4,7 +4,7 @@
 //! patches later (alternatives, static keys, calls that are traced) only a kcore has; the calls of `__fentry__`, which
 //! begin nearly every function, are patched at once and always.
 
-use crate::elf::{self, Function};
+use crate::elf::Function;
 use crate::spaces::Mapping;
 use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex};
@@ -96,7 +96,7 @@ pub fn mapping(name: &str, bytes: &[u8], address: u64, kernel: &Addresses<'_>) -
     if code.is_empty() {
         return Err("it has no code: it is no kernel module".to_owned());
     }
-    Ok((elf::mapping(name, address, &code, &functions.iter().collect::<Vec<_>>())?, unknown))
+    Ok((Mapping::of_code(name, address, &code, &functions.iter().collect::<Vec<_>>())?, unknown))
 }
 
 /// Code that stays loaded.

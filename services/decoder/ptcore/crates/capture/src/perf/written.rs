@@ -1,6 +1,7 @@
 //! Code that programs wrote at run time: what their jitdumps and perf maps tell, each read once.
 
-use crate::jit::{self, Dump, PerfMap};
+use crate::jit::{self, Dump};
+use crate::perf_map::PerfMap;
 use crate::Conversion;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

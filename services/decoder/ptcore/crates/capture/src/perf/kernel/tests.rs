@@ -1,6 +1,7 @@
 //! Where the kernel's code comes from.
 
 use super::*;
+use crate::elf;
 use crate::open;
 use crate::perf::recording::{halves, named, runs, text, words, Folder, Pipe};
 use crate::temporary::TemporaryFile;
