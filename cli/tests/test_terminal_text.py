@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from permille.cli.invocation import console_for
-from permille.cli.rendering.answer_table import answer_table
+from permille.cli.rendering.answer_table import print_answer
 from permille.cli.rendering.error_text import error_text
 from permille.cli.rendering.session_table import session_table
 from permille.cli.rendering.terminal_text import escaped, escaped_lines
@@ -33,8 +33,9 @@ def test_other_names_stay_as_they_are(name: str) -> None:
 
 def test_tables_keep_a_name_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     session = ListedSession(name="nodes/n/sessions/s", state="DECODED", target=EVIL)
-    for table in (session_table([session]), answer_table(["name"], [{"name": EVIL}])):
-        head, row = printed(table, capsys).splitlines()
+    print_answer(console_for(False), ["name"], [{"name": EVIL}])
+    for table in (capsys.readouterr().out, printed(session_table([session]), capsys)):
+        head, row = table.splitlines()
         assert WRITTEN_OUT in row
         assert "\x1b" not in head
 

@@ -9,7 +9,7 @@ import typer
 from permille.cli import tables
 from permille.cli.client import in_mesh
 from permille.cli.invocation import Invocation, command
-from permille.cli.rendering.answer_table import answer_table, plain
+from permille.cli.rendering.answer_table import plain, print_answer
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -48,6 +48,6 @@ def query(
             }
         )
         return
-    invocation.console.print(answer_table(found.table.column_names, found.rows))
+    print_answer(invocation.console, found.table.column_names, found.rows)
     if found.truncated:
         invocation.notes.print(f"there are more than {max_rows:,} rows: --max-rows, or `permille export` for all")
