@@ -37,6 +37,8 @@ struct Archive {
     /// What was read: several segments may name one object.
     contents: Contents,
     warnings: Vec<String>,
+    /// Why segments cannot be used.
+    refusals: Vec<CaptureError>,
     /// What processes told of the code that they wrote, by pid.
     generated: HashMap<u32, Generated>,
     /// Cores were recorded: times tell which change holds from where on.
@@ -53,8 +55,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let root = folder.join("..").join("..");
     let (binaries, inside, contents) = (HashMap::new(), HashMap::new(), Contents::default());
-    let (search, warnings, generated) = (search(&options.symbols), Vec::new(), HashMap::new());
-    let mut archive = Archive { folder, root, search, binaries, inside, contents, warnings, generated, by_time: false };
+    let (search, generated) = (search(&options.symbols), HashMap::new());
+    let (warnings, refusals, by_time) = (Vec::new(), Vec::new(), false);
+    let mut archive =
+        Archive { folder, root, search, binaries, inside, contents, warnings, refusals, generated, by_time };
     let mut capture = Capture::new(Kind::Session);
     let pt = manifest.get("pt")?;
     let number = |name: &str, below: u64| pt.get(name)?.integer(below);
@@ -95,14 +99,14 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         }
         let turns = segment.elements("turns")?;
         if !turns.is_empty() {
-            let data = archive.file(&segment.get("key")?)?;
+            let data = archive.packets(&segment)?;
             capture.streams.push(core(&segment, &turns, data, &images, nobody, &mut capture.views)?);
             continue;
         }
         if kind_of(&segment)? == "core" {
             let records = archive.file(&manifest.get("switches")?.get("key")?)?;
             let core = segment.get("core")?.integer(PIDS)? as u32;
-            let data = archive.file(&segment.get("key")?)?;
+            let data = archive.packets(&segment)?;
             let divided = divide(&data, &capture.config, &switches_of(&records, core), &changes);
             let (total, doubts) = (divided.total, doubts(&divided));
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
@@ -113,7 +117,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         }
         let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
         let image = images.get(&pid).copied().unwrap_or(nobody);
-        let data = archive.file(&segment.get("key")?)?;
+        let data = archive.packets(&segment)?;
         let mut stream = Stream::new(format!("thread {tid}"), data, Of::Thread { pid, tid });
         stream.image = image;
         stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0 }, &mut capture.views)?;
@@ -127,7 +131,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let tid = thread.get("tid")?.integer(PIDS)? as u32;
         capture.names.insert(tid, thread.get("name")?.text()?.to_owned());
     }
+    if capture.streams.iter().all(|stream| stream.data.is_empty()) {
+        archive.refusals.drain(..).try_for_each(Err)?;
+    }
     capture.warnings = archive.warnings;
+    capture.warnings.extend(archive.refusals.iter().map(|error| format!("{error}: its packets are left out")));
     Ok(capture)
 }
 
@@ -281,6 +289,17 @@ impl Archive {
     fn file(&mut self, key: &Node) -> Result<Bytes, CaptureError> {
         let path = self.path(key)?;
         self.contents.read(&path)
+    }
+
+    /// Those of the segment. One that cannot be used has none: the others still can.
+    fn packets(&mut self, segment: &Node) -> Result<Bytes, CaptureError> {
+        match self.file(&segment.get("key")?) {
+            Err(error @ (CaptureError::Unreadable { .. } | CaptureError::Damaged { .. })) => {
+                self.refusals.push(error);
+                Ok(Vec::new().into())
+            }
+            read => read,
+        }
     }
 
     /// All changes of a process, in the order of their epochs, and from which TSC on which of them holds.

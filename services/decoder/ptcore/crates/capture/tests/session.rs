@@ -181,6 +181,33 @@ fn what_is_damaged_of_a_binary_is_named_as_the_store_has_it() {
     assert!(told(&capture) && capture.warnings[0].contains("is no ELF file"), "{:?}", capture.warnings);
 }
 
+#[test]
+fn a_segment_that_cannot_be_used_costs_its_own_packets() {
+    let Some(store) = store("damaged-segment", MAPS) else { return };
+    let folder = store.0.join("raw/s1");
+    let (first, manifest) = (folder.join("segment-0.pt.zst"), folder.join("manifest.json"));
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let another = r#""segments": [{"key": "raw/s1/segment-1.pt.zst", "pid": 7, "tid": 9},"#;
+    std::fs::write(&manifest, text.replace("\"segments\": [", another)).unwrap();
+    let whole = std::fs::read(&first).unwrap();
+    let other = folder.join("segment-1.pt.zst");
+    for damaged in [true, false] {
+        if damaged {
+            std::fs::write(&other, &whole[..whole.len() / 2]).unwrap();
+        } else {
+            std::fs::remove_file(&other).unwrap();
+        }
+        let capture = open(&folder, &Options::default()).unwrap();
+        let sizes: Vec<_> = capture.streams.iter().map(|stream| stream.data.len()).collect();
+        let [warning] = &capture.warnings[..] else { panic!("{:?}", capture.warnings) };
+        assert_eq!(sizes, [0, 4096]);
+        assert!(warning.contains("segment-1.pt.zst: ") && warning.ends_with("are left out"), "{warning}");
+    }
+    std::fs::remove_file(first).unwrap();
+    let refused = open(&folder, &Options::default()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("segment-1.pt.zst: No such file"), "{refused}");
+}
+
 /// The package has the name of the program; what the store has of the program is called by its content.
 #[test]
 fn a_package_of_debug_information_is_found_in_a_folder_of_symbols() {
