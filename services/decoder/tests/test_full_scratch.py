@@ -79,6 +79,7 @@ async def test_an_upload_without_room_says_so(bench: Bench, small: Path) -> None
     with pytest.raises(PermilleError) as refused:
         await BinaryUpload(bench.binaries, small).receive(requests())
     require_told(refused.value, small)
+    assert list(small.iterdir()) == []
 
 
 async def test_an_export_without_room_for_sorting_says_so(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 from permille.api.decoder.v1 import decoder_pb2
@@ -38,7 +39,8 @@ class BinaryUpload:
         self, requests: AsyncIterator[decoder_pb2.UploadBinaryRequest]
     ) -> decoder_pb2.UploadBinaryResponse:
         await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-") as file:
+        # Left by itself it stays where what is not yet written finds no room.
+        with closing(tempfile.NamedTemporaryFile(dir=self._scratch, prefix="upload-")) as file:
             size, debug, head = 0, False, b""
             async for request in requests:
                 known = await self._binaries.known(request.build_id, debug=request.debug) if request.build_id else None
