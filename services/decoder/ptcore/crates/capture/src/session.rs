@@ -131,8 +131,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let tid = thread.get("tid")?.integer(PIDS)? as u32;
         capture.names.insert(tid, thread.get("name")?.text()?.to_owned());
     }
-    if capture.streams.iter().all(|stream| stream.data.is_empty()) {
-        archive.refusals.drain(..).try_for_each(Err)?;
+    if !archive.refusals.is_empty() && capture.streams.iter().all(|stream| stream.data.is_empty()) {
+        return Err(archive.refusals.swap_remove(0));
     }
     capture.warnings = archive.warnings;
     capture.warnings.extend(archive.refusals.iter().map(|error| format!("{error}: its packets are left out")));

@@ -103,28 +103,25 @@ impl Unpacked {
             if read < room {
                 return Ok(());
             }
-            self.put_away().map_err(|error| self.no_room(error))?;
+            self.put_away().map(drop).map_err(|error| self.no_room(error))?;
         }
     }
 
-    fn put_away(&mut self) -> io::Result<()> {
+    fn put_away(&mut self) -> io::Result<&TemporaryFile> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(TemporaryFile::create(&std::env::temp_dir())?),
         };
         file.append(&self.last)?;
         self.last.clear();
-        Ok(())
+        Ok(file)
     }
 
     fn bytes(mut self) -> Result<Bytes, CaptureError> {
         if self.file.is_none() {
             return Ok(self.last.into());
         }
-        let mapped = self.put_away().and_then(|()| match &self.file {
-            Some(file) => Bytes::open(&file.0),
-            None => Ok(Vec::new().into()),
-        });
+        let mapped = self.put_away().and_then(|file| Bytes::open(&file.0));
         mapped.map_err(|error| self.no_room(error))
     }
 

@@ -44,16 +44,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.tell_before_last(block);
                 Err(self.fault(Reason::SuppressedTarget))
             }
-            Event::Disable { ip }
-                if self.events.count == 0 && !(block.exit == Exit::Cond && self.config.without_tnt) =>
-            {
-                self.tell(block, kind, ip.unwrap_or(0));
-                if kind == BlockKind::Return {
-                    self.returns.pop();
-                }
-                self.stop(DisableKind::Synchronous, block.last, ip, block.end);
-                Ok(Ahead::Stopped)
-            }
             Event::End => {
                 self.tell_before_last(block);
                 Ok(Ahead::Stopped)
@@ -67,6 +57,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             _ if block.exit == Exit::Cond && self.config.without_tnt => {
                 self.tell_before_last(block);
                 Err(self.fault(Reason::NotTraced))
+            }
+            Event::Disable { ip } if self.events.count == 0 => {
+                self.tell(block, kind, ip.unwrap_or(0));
+                if kind == BlockKind::Return {
+                    self.returns.pop();
+                }
+                self.stop(DisableKind::Synchronous, block.last, ip, block.end);
+                Ok(Ahead::Stopped)
             }
             Event::Status { .. } => Err(self.fault(Reason::BadStatus)),
             _ => {
