@@ -13,7 +13,7 @@ from permille.cli.live_buffers import buffers_told
 from permille.cli.operation_progress import OperationProgress
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.recording_trouble import trouble_told
-from permille.cli.rendering.trace_lines import failure_lines, failures_json, next_lines, operation_json, plan_json
+from permille.cli.rendering.trace_lines import failure_lines, failures_json, operation_json, plan_json, session_id
 from permille.mesh.errors import PermilleError
 
 
@@ -82,5 +82,8 @@ def tell_result(invocation: Invocation, result: coverage_pb2.CoverageResult) -> 
     """For people: the nodes that failed, the sessions, and what to type next."""
     for line in failure_lines(result):
         invocation.notes.print(line, markup=False, soft_wrap=True)
-    for line in next_lines(list(result.sessions)):
+    told = [f"session {name}" for name in result.sessions]
+    if result.sessions:
+        told.append(invocation.hint("report", session_id(result.sessions[-1])))
+    for line in told:
         invocation.console.print(line, markup=False, soft_wrap=True)

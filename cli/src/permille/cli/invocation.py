@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,15 @@ class Invocation:
         """The settings given as flags."""
         given = {"state_dir": self.state_dir, "etcd": self.etcd}
         return {key: value for key, value in given.items() if value is not None}
+
+    def hint(self, command: str, rest: str) -> str:
+        """A line with the command to type next, which finds the same mesh: with the flags that were given now."""
+        paths = {"--config": self.config_file, "--state-dir": self.state_dir}
+        given = {flag: str(path.absolute()) for flag, path in paths.items() if path is not None}
+        if self.etcd is not None:
+            given["--etcd"] = self.etcd
+        flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given.items())
+        return f"next: permille {command}{flags} {rest}"
 
     @cached_property
     def console(self) -> Console:

@@ -130,4 +130,4 @@ def _tell(
         markup=False,
         soft_wrap=True,
     )
-    invocation.console.print(f"next: permille report {session_id}", markup=False, soft_wrap=True)
+    invocation.console.print(invocation.hint("report", session_id), markup=False, soft_wrap=True)

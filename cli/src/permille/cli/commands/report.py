@@ -107,4 +107,4 @@ def report(
         return
     for part in report_text(found, [sort] if sort else [Order.SELF, Order.TOTAL], top):
         invocation.console.print(part)
-    invocation.notes.print(f"next: permille report {found.session.session_id} --html report.html")
+    invocation.notes.print(invocation.hint("report", f"{found.session.session_id} --html report.html"), markup=False)

@@ -58,7 +58,7 @@ def run(
     if not quiet:
         sys.stderr.write(
             f"permille: {shlex.join(program)[:200]} starts as pid {os.getpid()}; "
-            f"next: permille trace --pid {os.getpid()} --for 500ms\n"
+            f"{invocation.hint('trace', f'--pid {os.getpid()} --for 500ms')}\n"
         )
         sys.stderr.flush()
     _become(command_line, dict(node.launch_environment), wanted.program, invocation.config.state_dir / "programs")

@@ -49,8 +49,10 @@ def up(
     if invocation.etcd is not None:
         flags += ["--etcd", invocation.etcd]
 
+    hint = invocation.hint("run", "-- CMD")
+
     def tell(event: Event) -> None:
-        text = json.dumps(event_json(event)) if invocation.as_json else event_line(event)
+        text = json.dumps(event_json(event)) if invocation.as_json else event_line(event, hint)
         try:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()

@@ -138,14 +138,6 @@ def failures_json(result: coverage_pb2.CoverageResult) -> list[dict[str, object]
     ]
 
 
-def next_lines(sessions: list[str]) -> list[str]:
-    """The sessions, and what to type next."""
-    lines = [f"session {name}" for name in sessions]
-    if sessions:
-        lines.append(f"next: permille report {session_id(sessions[-1])}")
-    return lines
-
-
 def session_id(name: str) -> str:
     """The id in `nodes/<node>/sessions/<id>`."""
     return name.rpartition("/")[2]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from permille.cli.supervision.events import Event, Happened
 
 
-def event_line(event: Event) -> str:
-    """One line for people."""
+def event_line(event: Event, hint: str) -> str:
+    """One line for people, and the hint where the mesh is ready."""
     detail = f"  {event.detail}" if event.detail else ""
     forms = {
         Happened.STARTED: f"{event.name:<11} started   pid {event.pid}{detail}",
         Happened.SERVING: f"{event.name:<11} serving   pid {event.pid}{detail}",
         Happened.ENDED: f"{event.name:<11} ended     {event.detail}; starting it again",
         Happened.KILLED: f"{event.name:<11} killed    pid {event.pid}{detail}",
-        Happened.READY: f"ready: state in {event.detail}; Ctrl-C ends it\nnext: permille run -- CMD",
+        Happened.READY: f"ready: state in {event.detail}; Ctrl-C ends it\n{hint}",
         Happened.DRAINING: "draining (a second Ctrl-C kills)",
         Happened.STOPPED: "stopped; `permille up` goes on where this left off",
     }
