@@ -65,6 +65,7 @@ impl Coverage {
             // It goes elsewhere every time.
             self.slots.pop();
         }
+        Edges::fill(&mut self.slots, from as usize);
         self.paths[index] = Counted { last, from, to: self.slots.len() as u32 };
     }
 }

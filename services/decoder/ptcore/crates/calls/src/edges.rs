@@ -68,6 +68,10 @@ pub fn way(kind: BlockKind) -> usize {
 
 /// The slot of no edge.
 const NONE: u32 = u32::MAX;
+/// The slot of what is counted and never told: it makes lists of slots as long as they are counted at a time.
+const NOBODY: u32 = 0;
+const NOBODYS: Edge = Edge { from: 0, to: 0, kind: EdgeKind::Far };
+const AT_A_TIME: usize = 4;
 /// Places in front of the map for branches with many targets.
 const FRONT: usize = 1 << 12;
 
@@ -97,9 +101,12 @@ pub struct Edges {
 
 impl Default for Edges {
     fn default() -> Self {
+        let (mut edges, mut counts) = (Vec::with_capacity(2 * FEWEST_BLOCKS), Vec::with_capacity(2 * FEWEST_BLOCKS));
+        edges.push(NOBODYS);
+        counts.push(0);
         Edges {
-            edges: Vec::with_capacity(2 * FEWEST_BLOCKS),
-            counts: Vec::with_capacity(2 * FEWEST_BLOCKS),
+            edges,
+            counts,
             slots: HashMap::default(),
             direct: Vec::with_capacity(FEWEST_BLOCKS),
             front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
@@ -204,20 +211,21 @@ impl Edges {
         self.slot_by_target(Edge { from, to, kind: EdgeKind::Return })
     }
 
-    /// All of the slots were counted so many times more.
+    /// All of the slots, as [`fill`](Edges::fill) made them, were counted so many times more.
     #[inline(always)]
     pub fn add_all(&mut self, slots: &[u32], count: u64) {
         let counts = &mut self.counts[..];
         let mut add = |slot: u32| counts[slot as usize] = counts[slot as usize].wrapping_add(count);
-        // A check of the list's end for four of them takes half of the instructions.
-        let (some, rest) = slots.split_at(slots.len() & !3);
-        for &[one, other, third, fourth] in some.chunks_exact(4).filter_map(|some| some.first_chunk()) {
-            add(one);
-            add(other);
-            add(third);
-            add(fourth);
+        for some in slots.chunks_exact(AT_A_TIME).filter_map(|some| some.first_chunk::<AT_A_TIME>()) {
+            some.iter().for_each(|&slot| add(slot));
         }
-        rest.iter().for_each(|&slot| add(slot));
+    }
+
+    /// Makes the list that begins at `from` one that is counted some slots at a time, without a rest: where a list ends is seldom
+    /// foretold, and so is how long its rest is.
+    pub fn fill(slots: &mut Vec<u32>, from: usize) {
+        let length = (slots.len() - from).next_multiple_of(AT_A_TIME);
+        slots.resize(from + length, NOBODY);
     }
 
     #[inline(always)]
@@ -252,7 +260,7 @@ impl Edges {
 
     /// All edges with their counts, in order; counts begin anew.
     pub fn take(&mut self) -> Vec<(Edge, u64)> {
-        if self.order.len() + self.further.len() != self.edges.len() {
+        if self.order.len() + self.further.len() + 1 != self.edges.len() {
             self.put_in_order();
         }
         for &(further, slot) in &self.further {
@@ -307,17 +315,17 @@ impl Edges {
     }
 }
 
-/// Slots in the order of where their edges come from. By one number that has the slot in it, where all fit into one: comparing
-/// more is a branch that is seldom foretold.
+/// Slots, but nobody's, in the order of where their edges come from. By one number that has the slot in it, where all fit into one:
+/// comparing more is a branch that is seldom foretold.
 fn slots_by_source(edges: &[Edge]) -> Vec<u32> {
     // What differs of canonical addresses are 48 bits, which leaves 16 for the slot.
     let canonical = |edge: &Edge| ((edge.from << 16) as i64 >> 16) as u64 == edge.from;
     if edges.len() <= 1 << 16 && edges.iter().all(canonical) {
-        let mut keys: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| edge.from << 16 | slot).collect();
+        let mut keys: Vec<_> = edges.iter().zip(0..).skip(1).map(|(edge, slot)| edge.from << 16 | slot).collect();
         keys.sort_unstable();
         keys.into_iter().map(|key| (key as u16).into()).collect()
     } else {
-        let mut order: Vec<_> = edges.iter().zip(0..).map(|(edge, slot)| (edge.from, slot)).collect();
+        let mut order: Vec<_> = edges.iter().zip(0..).skip(1).map(|(edge, slot)| (edge.from, slot)).collect();
         order.sort_unstable_by_key(|&(from, _)| from);
         order.into_iter().map(|(_, slot)| slot).collect()
     }
@@ -373,9 +381,13 @@ mod tests {
     fn all_slots_of_a_list_are_counted_however_long_it_is() {
         for length in 0..10 {
             let mut edges = Edges::default();
-            let slots: Vec<_> = (0..length).map(|to| edges.look_up(edge(to))).collect();
+            let mut slots: Vec<_> = (0..length).map(|to| edges.look_up(edge(to))).collect();
+            let mut half = slots[..slots.len() / 2].to_vec();
+            half.insert(0, NONE);
+            Edges::fill(&mut slots, 0);
+            Edges::fill(&mut half, 1);
             edges.add_all(&slots, 3);
-            edges.add_all(&slots[..slots.len() / 2], 2);
+            edges.add_all(&half[1..], 2);
             let counts = (0..length).map(|to| (edge(to), if to < length / 2 { 5 } else { 3 }));
             assert_eq!(edges.take(), counts.collect::<Vec<_>>());
         }

@@ -205,6 +205,7 @@ impl Plans {
         if ran.end != 0 {
             return self.forget_blocks(begun);
         }
+        Edges::fill(&mut self.edges, begun.edges);
         (ran.first, ran.end) = (begun.blocks as u32, self.blocks.len() as u32);
         (ran.first_edge, ran.edges) = (begun.edges as u32, (self.edges.len() - begun.edges) as u32);
     }
