@@ -20,6 +20,9 @@ pub struct Coverage {
 struct Counted {
     /// The branch at its end.
     last: u64,
+    /// Where it returned to last, and the slot of that edge.
+    returned_to: u64,
+    returned_by: u32,
     from: u32,
     to: u32,
 }
@@ -61,12 +64,11 @@ impl Coverage {
             self.slots.extend(self.edges.slot_on_path(&block));
             last = block.last;
         }
-        if path.returns_to.is_some() {
-            // It goes elsewhere every time.
-            self.slots.pop();
-        }
+        // It goes elsewhere every time.
+        let returned = path.returns_to.and_then(|target| Some((target, self.slots.pop()?)));
+        let (returned_to, returned_by) = returned.unwrap_or_default();
         Edges::fill(&mut self.slots, from as usize);
-        self.paths[index] = Counted { last, from, to: self.slots.len() as u32 };
+        self.paths[index] = Counted { last, returned_to, returned_by, from, to: self.slots.len() as u32 };
     }
 }
 
@@ -89,8 +91,11 @@ impl Sink for Coverage {
             Some(count) if *count != 0 => *count += 1,
             _ => self.first(path),
         }
-        if let (Some(target), Some(known)) = (path.returns_to, self.paths.get(path.id as usize)) {
-            self.edges.count_return(known.last, target);
+        if let (Some(target), Some(known)) = (path.returns_to, self.paths.get_mut(path.id as usize)) {
+            if known.returned_to != target {
+                (known.returned_to, known.returned_by) = (target, self.edges.slot_of_return(known.last, target));
+            }
+            self.edges.add(known.returned_by, 1);
         }
     }
 

@@ -198,13 +198,6 @@ impl Edges {
         })
     }
 
-    /// Counts the return at `from`.
-    #[inline(always)]
-    pub fn count_return(&mut self, from: u64, to: u64) {
-        let slot = self.slot_of_return(from, to);
-        self.add(slot, 1);
-    }
-
     /// The slot of the return at `from`.
     #[inline(always)]
     pub fn slot_of_return(&mut self, from: u64, to: u64) -> u32 {
