@@ -3,14 +3,14 @@
 use crate::thrift::varint;
 
 /// Encodes places as one run of whole bytes. `most`: the greatest of them.
-pub fn indices(places: &[u32], most: u32, out: &mut Vec<u8>) {
+pub fn indices<P: Copy + Into<u32>>(places: &[P], most: u32, out: &mut Vec<u8>) {
     let bytes = bytes(most);
     begin(out, bytes, places.len());
     match bytes {
-        1 => out.extend(places.iter().map(|&place| place as u8)),
-        2 => put::<2>(places, out),
-        3 => put::<3>(places, out),
-        _ => put::<4>(places, out),
+        1 => out.extend(places.iter().map(|&place| place.into() as u8)),
+        2 => put::<P, 2>(places, out),
+        3 => put::<P, 3>(places, out),
+        _ => put::<P, 4>(places, out),
     }
     out.resize(out.len() + places.len().next_multiple_of(8) * bytes - places.len() * bytes, 0);
 }
@@ -31,13 +31,13 @@ fn begin(out: &mut Vec<u8>, bytes: usize, rows: usize) {
     varint(out, (rows.div_ceil(8) as u64) << 1 | 1);
 }
 
-fn put<const BYTES: usize>(places: &[u32], out: &mut Vec<u8>) {
+fn put<P: Copy + Into<u32>, const BYTES: usize>(places: &[P], out: &mut Vec<u8>) {
     const AT_ONCE: usize = 64;
     out.reserve(places.len() * BYTES);
     for some in places.chunks(AT_ONCE) {
         let mut packed = [[0; BYTES]; AT_ONCE];
-        for (put, place) in packed.iter_mut().zip(some) {
-            put.copy_from_slice(&place.to_le_bytes()[..BYTES]);
+        for (put, &place) in packed.iter_mut().zip(some) {
+            put.copy_from_slice(&place.into().to_le_bytes()[..BYTES]);
         }
         out.extend_from_slice(packed[..some.len()].as_flattened());
     }

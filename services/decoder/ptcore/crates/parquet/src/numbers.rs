@@ -4,7 +4,7 @@ use crate::deltas::Deltas;
 use crate::indices::indices;
 
 /// More different ones are no longer few: two bytes tell a place.
-const MOST: usize = 1 << 16;
+const MOST: usize = u16::MAX as usize + 1;
 /// Numbers below are found without a hash.
 const SMALL: usize = 1 << 12;
 const SLOTS: usize = MOST * 2;
@@ -13,8 +13,8 @@ const NONE: u32 = u32::MAX;
 /// The place of each number among the different ones; when these are too many, the numbers themselves.
 pub struct Numbers {
     values: Vec<u64>,
-    places: Vec<u32>,
-    small: Vec<u32>,
+    places: Vec<u16>,
+    small: Box<[u32; SMALL]>,
     /// Places by the hash of the number.
     slots: Vec<u32>,
     /// All numbers, since there were too many different ones.
@@ -24,31 +24,29 @@ pub struct Numbers {
 impl Default for Numbers {
     fn default() -> Self {
         let (values, places) = (Vec::new(), Vec::new());
-        Numbers { values, places, small: vec![NONE; SMALL], slots: Vec::new(), all: None }
+        Numbers { values, places, small: Box::new([NONE; SMALL]), slots: Vec::new(), all: None }
     }
 }
 
 impl Numbers {
     /// Signed numbers are told as their bits.
     pub fn extend(&mut self, numbers: &[u64]) {
-        let mut left = numbers.iter();
-        if self.all.is_none() {
-            self.places.reserve(numbers.len());
-            for &number in left.by_ref() {
-                let place = match self.small.get(number as usize) {
-                    Some(&place) if place != NONE => place,
-                    _ => self.place(number),
-                };
-                self.places.push(place);
-                if self.values.len() > MOST {
-                    self.give_up();
-                    break;
-                }
-            }
-        }
         if let Some(all) = &mut self.all {
-            all.extend(left.as_slice());
+            return all.extend(numbers);
         }
+        let mut places = std::mem::take(&mut self.places);
+        let begin = places.len();
+        places.resize(begin + numbers.len(), 0);
+        for (place, &number) in places[begin..].iter_mut().zip(numbers) {
+            *place = match self.small.get(number as usize) {
+                Some(&known) if known != NONE => known as u16,
+                _ => match self.place(number) {
+                    Some(place) => place,
+                    None => return self.give_up(&places[..begin], numbers),
+                },
+            };
+        }
+        self.places = places;
     }
 
     /// Adds what is encoded to `out` and begins anew. The different numbers, where places among them were encoded.
@@ -70,9 +68,9 @@ impl Numbers {
         values
     }
 
+    /// None: there are too many.
     #[inline(never)]
-    fn place(&mut self, number: u64) -> u32 {
-        let new = self.values.len() as u32;
+    fn place(&mut self, number: u64) -> Option<u16> {
         let slot = match self.small.get_mut(number as usize) {
             Some(slot) => slot,
             None => {
@@ -88,17 +86,18 @@ impl Numbers {
             }
         };
         if *slot == NONE {
-            *slot = new;
+            *slot = u16::try_from(self.values.len()).ok()?.into();
             self.values.push(number);
         }
-        *slot
+        Some(*slot as u16)
     }
 
     #[cold]
-    fn give_up(&mut self) {
+    fn give_up(&mut self, places: &[u16], numbers: &[u64]) {
         let mut all = Deltas::default();
-        let known: Vec<_> = self.places.drain(..).map(|place| self.values[place as usize]).collect();
+        let known: Vec<_> = places.iter().map(|&place| self.values[usize::from(place)]).collect();
         all.extend(&known);
+        all.extend(numbers);
         self.all = Some(all);
     }
 }
