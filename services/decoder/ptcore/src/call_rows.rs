@@ -118,7 +118,15 @@ impl Default for Times {
 
 impl CallRows {
     /// `functions`: by a segment's function that of the part. Each function of the calls must be among them.
-    pub fn add(&mut self, calls: &Calls<'_>, functions: &[u32], origin: Origin, clock: Clock, timeline: &Timeline<'_>) {
+    pub fn add(
+        &mut self,
+        calls: &Calls<'_>,
+        functions: &[u32],
+        origin: Origin,
+        clock: Clock,
+        timeline: &Timeline<'_>,
+        packer: &mut Packer,
+    ) -> io::Result<()> {
         let rows = calls.call.len();
         self.segment.push(origin.segment, rows);
         self.pid.push(origin.pid, rows);
@@ -126,8 +134,8 @@ impl CallRows {
         self.add_cores(calls.start_tsc, timeline);
         self.call.extend(calls.call);
         self.parent.extend(calls.parent);
-        self.start.extend(calls.start_tsc, clock);
-        self.end.extend(calls.end_tsc, clock);
+        self.start.extend(calls.start_tsc, clock, packer)?;
+        self.end.extend(calls.end_tsc, clock, packer)?;
         let mut depths = [0; PIECE];
         for piece in calls.depth.chunks(PIECE) {
             depths.iter_mut().zip(piece).for_each(|(wide, &depth)| *wide = depth.into());
@@ -137,6 +145,7 @@ impl CallRows {
         self.total.extend(calls.instructions_total);
         self.flags.extend_from_slice(calls.flags);
         self.add_functions(calls.function, functions);
+        Ok(())
     }
 
     pub fn rows(&self) -> usize {
@@ -265,14 +274,16 @@ impl CallRows {
 }
 
 impl Times {
-    fn extend(&mut self, ticks: &[u64], clock: Clock) {
+    fn extend(&mut self, ticks: &[u64], clock: Clock, packer: &mut Packer) -> io::Result<()> {
         let mut times = [0; PIECE];
         for ticks in ticks.chunks(PIECE) {
             let times = &mut times[..ticks.len()];
             let (least, most) = clock.convert(ticks, times);
             self.range = (self.range.0.min(least), self.range.1.max(most));
             self.deltas.extend(times);
+            packer.choose_early(&mut self.deltas)?;
         }
+        Ok(())
     }
 }
 
@@ -283,20 +294,20 @@ impl Clock {
         // So numbers become doubles and back with additions alone, several at once.
         const WHOLE: f64 = (3_u64 << 51) as f64;
         const MOST: u64 = 1 << 50;
-        let (mut least, mut most, mut widest, mut unknown) = (f64::INFINITY, f64::NEG_INFINITY, 0, 0);
+        let (mut widest, mut unknown) = (0, 0);
         for (time, &tsc) in times.iter_mut().zip(ticks) {
             unknown |= tsc.wrapping_sub(1);
             let elapsed = tsc.wrapping_sub(self.tsc0);
             widest |= elapsed.wrapping_add(MOST);
             let elapsed = (f64::from_bits(elapsed.wrapping_add(WHOLE.to_bits())) - WHOLE) * self.ns_per_tick;
-            // Not `min` and `max`, which look whether these are numbers.
-            least = if elapsed < least { elapsed } else { least };
-            most = if elapsed > most { elapsed } else { most };
+            // What a double is too small for has other bits above.
             let ns = (elapsed + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits());
+            widest |= ns.wrapping_add(MOST);
             *time = ns.wrapping_add(self.ns0 as u64);
         }
-        if unknown >> 63 == 0 && widest < 2 * MOST && least > -(MOST as f64) && most < MOST as f64 {
-            return (self.at(least), self.at(most));
+        if unknown >> 63 == 0 && widest < 2 * MOST {
+            let times = times.iter().map(|&time| time as i64);
+            return times.fold(NEVER, |(least, most), time| (least.min(time), most.max(time)));
         }
         let (mut least, mut most) = (i64::MAX, i64::MIN);
         for (time, &tsc) in times.iter_mut().zip(ticks) {

@@ -95,7 +95,8 @@ impl CallsFile {
         let origin = Origin { segment, pid, tid };
         let clock = Clock { first_tsc, tsc0, ns0, ns_per_tick };
         let timeline = Timeline { times: &times, cores: &cores };
-        py.detach(|| self.rows.add(&calls, &functions, origin, clock, &timeline));
+        let packer = &mut self.packer;
+        py.detach(|| self.rows.add(&calls, &functions, origin, clock, &timeline, packer))?;
         Ok(())
     }
 

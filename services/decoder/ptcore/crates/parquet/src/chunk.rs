@@ -1,6 +1,6 @@
 //! A column of one row group: its dictionary page, where it has one, and its data page, packed.
 
-use crate::deltas::Deltas;
+use crate::deltas::{Deltas, Ways};
 use crate::thrift::{varint, Struct};
 use std::io;
 use std::rc::Rc;
@@ -82,18 +82,39 @@ impl Packer {
         Ok(Chunk::of(Encoding::DeltaBinaryPacked, self.page(rows, encode)?))
     }
 
-    /// Numbers that are encoded both ways: in bits, unless zstd makes much less of them.
+    /// Numbers of which it is chosen how they are encoded.
     pub fn shorter_deltas(&mut self, rows: usize, deltas: &mut Deltas) -> io::Result<Chunk> {
+        deltas.pack();
+        self.choose(deltas)?;
+        if deltas.ways() != Ways::Bits {
+            return self.deltas(rows, |out| deltas.finish(out));
+        }
+        self.fill(rows, |out| deltas.finish(out));
+        let packed = std::mem::take(&mut self.values);
+        let data = Rc::new(Page { bytes: packed.len(), packed });
+        Ok(Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) })
+    }
+
+    /// Chooses as soon as there is enough to tell by: what is not encoded both ways takes half of the time.
+    pub fn choose_early(&mut self, deltas: &mut Deltas) -> io::Result<()> {
+        if deltas.blocks().0.len() < 2 * SAMPLE {
+            return Ok(());
+        }
+        self.choose(deltas)
+    }
+
+    /// Bits, unless zstd makes much less of bytes.
+    fn choose(&mut self, deltas: &mut Deltas) -> io::Result<()> {
+        if deltas.ways() != Ways::Both {
+            return Ok(());
+        }
         let (bytes, bits) = deltas.blocks();
         let sample = &bytes[bytes.len().saturating_sub(SAMPLE) / 2..];
         let sample = &sample[..sample.len().min(SAMPLE)];
         let packed = self.zstd.compress(sample)?.len();
-        if packed * bytes.len() * 4 < bits.len() * sample.len() * 3 {
-            return self.deltas(rows, |out| deltas.finish(out));
-        }
-        self.fill(rows, |out| deltas.finish_in_bits(out));
-        let data = Rc::new(Page { bytes: self.values.len(), packed: self.values.clone() });
-        Ok(Chunk { codec: Codec::None, ..Chunk::of(Encoding::DeltaBinaryPacked, data) })
+        let much_less = packed * bytes.len() * 4 < bits.len() * sample.len() * 3;
+        deltas.keep(if much_less { Ways::Bytes } else { Ways::Bits });
+        Ok(())
     }
 
     /// Numbers as their bytes, lowest first; booleans as `flags` encodes them.

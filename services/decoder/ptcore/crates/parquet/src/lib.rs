@@ -17,7 +17,7 @@ mod runs;
 mod thrift;
 
 pub use chunk::{Chunk, Dictionary, Packer};
-pub use deltas::Deltas;
+pub use deltas::{Deltas, Ways};
 pub use file::{Column, File, Kind};
 pub use flags::flags;
 pub use indices::indices;

@@ -1,6 +1,6 @@
 //! What is encoded, decoded by the words of the format.
 
-use pt_parquet::{flags, indices, Deltas, File, Kind, Numbers, Packer, Runs};
+use pt_parquet::{flags, indices, Deltas, File, Kind, Numbers, Packer, Runs, Ways};
 
 struct Bytes<'b>(&'b [u8]);
 
@@ -94,25 +94,24 @@ fn random(bits: u32) -> impl Iterator<Item = u64> {
 
 #[test]
 fn differences_of_any_width_come_back() {
-    for bits in 1..=64 {
-        for count in [1, 2, 31, 32, 33, 128, 129, 130, 1000] {
-            let numbers: Vec<_> = random(bits).take(count).collect();
-            let mut column = Deltas::both_ways();
-            for finish in [Deltas::finish, Deltas::finish_in_bits] {
-                let mut encoded = Vec::new();
-                numbers.chunks(77).for_each(|some| column.extend(some));
-                finish(&mut column, &mut encoded);
-                assert_eq!(deltas(&encoded), numbers, "{count} of {bits} bits");
+    // Both ways first, and one of them behind so many.
+    for (ways, both) in [(Ways::Bytes, 0), (Ways::Bits, 0), (Ways::Bytes, 300), (Ways::Bits, 300)] {
+        let mut column = Deltas::both_ways();
+        let mut come_back = |numbers: &[u64]| {
+            let mut encoded = Vec::new();
+            let (first, later) = numbers.split_at(numbers.len().min(both));
+            first.chunks(77).for_each(|some| column.extend(some));
+            column.keep(ways);
+            later.chunks(77).for_each(|some| column.extend(some));
+            column.finish(&mut encoded);
+            assert_eq!(deltas(&encoded), numbers);
+        };
+        for bits in 1..=64 {
+            for count in [1, 2, 31, 32, 33, 128, 129, 130, 1000] {
+                come_back(&random(bits).take(count).collect::<Vec<_>>());
             }
         }
-    }
-    let edges = [0, u64::MAX, 1 << 63, (1 << 63) - 1, 0, 1, u64::MAX, u64::MAX];
-    let mut column = Deltas::both_ways();
-    for finish in [Deltas::finish, Deltas::finish_in_bits] {
-        let mut encoded = Vec::new();
-        column.extend(&edges);
-        finish(&mut column, &mut encoded);
-        assert_eq!(deltas(&encoded), edges);
+        come_back(&[0, u64::MAX, 1 << 63, (1 << 63) - 1, 0, 1, u64::MAX, u64::MAX]);
     }
 }
 
@@ -121,9 +120,12 @@ fn differences_of_any_width_come_back() {
 fn times_take_their_bits_or_what_zstd_makes_of_them() {
     let size = |steps: Vec<u64>| {
         let numbers: Vec<_> = steps.iter().scan(0, |time, step| Some(std::mem::replace(time, *time + step))).collect();
-        let mut column = Deltas::both_ways();
-        column.extend(&numbers);
-        let chunk = Packer::new(1).unwrap().shorter_deltas(numbers.len(), &mut column).unwrap();
+        let (mut column, mut packer) = (Deltas::both_ways(), Packer::new(1).unwrap());
+        for some in numbers.chunks(1000) {
+            column.extend(some);
+            packer.choose_early(&mut column).unwrap();
+        }
+        let chunk = packer.shorter_deltas(numbers.len(), &mut column).unwrap();
         File::new(&[("start_ns", Kind::Int64)]).group(numbers.len(), &[chunk]).len()
     };
     let rows = 1 << 16;
