@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from permille.decoder.domain.core_timeline import CoreTimeline
 from permille.decoder.domain.manifest import Clock, Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
-from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, WrittenPart, scratch_file, stored_schema
+from permille.decoder.domain.scratch_file import ScratchFile
+from permille.decoder.domain.table_part import COMPRESSION_LEVEL, TablePart, WrittenPart, stored_schema
 from permille.ptcore import CallsFile
 
 _TIMES = ("start_ns", "end_ns")
@@ -36,7 +37,7 @@ class CallsPart:
     def __init__(self, folder: Path, functions: PartFunctions) -> None:
         self._folder = folder
         self._functions = functions
-        self._file = scratch_file(folder)
+        self._file = ScratchFile(folder)
         self._encoder = CallsFile(COMPRESSION_LEVEL)
 
     @property
@@ -72,18 +73,16 @@ class CallsPart:
         if self.rows:
             self._file.write(self._encoder.finish())
             text = [column.name for column in stored_schema(self.table) if pa.types.is_string(column.type)]
-            reader = pq.ParquetFile(self._file, read_dictionary=text)
-            for group in range(reader.num_row_groups):
-                for batch in reader.read_row_group(group, use_threads=False).combine_chunks().to_batches():
-                    other.write(change(batch))
-        self._file.close()
+            with self._file.whole() as file:
+                reader = pq.ParquetFile(file, read_dictionary=text)
+                for group in range(reader.num_row_groups):
+                    for batch in reader.read_row_group(group, use_threads=False).combine_chunks().to_batches():
+                        other.write(change(batch))
         return other
 
     def finish(self) -> WrittenPart:
         """See `TablePart`."""
         self.write_group()
         self._file.write(self._encoder.finish())
-        size = self._file.tell()
-        self._file.seek(0)
         ranges = dict(zip(_TIMES, self._encoder.ranges or (), strict=False))
-        return WrittenPart(self.table, self.rows, self._file, size, ranges)
+        return WrittenPart(self.table, self.rows, self._file.whole(), self._file.size_bytes, ranges)

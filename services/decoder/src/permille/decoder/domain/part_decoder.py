@@ -26,9 +26,10 @@ from permille.decoder.domain.mapped_packets import giving_back
 from permille.decoder.domain.part_packets import Packets, Stream, fetched_packets, fetched_together
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import PartRows
+from permille.decoder.domain.scratch_file import IN_MEMORY
 from permille.decoder.domain.scratch_room import room_in
 from permille.decoder.domain.session_context import SessionContext, open_context
-from permille.decoder.domain.table_part import IN_MEMORY, WrittenPart
+from permille.decoder.domain.table_part import WrittenPart
 from permille.decoder.domain.work_at_once import WorkAtOnce
 from permille.mesh.errors import Aborted
 from permille.mesh.store import ObjectStore, open_store

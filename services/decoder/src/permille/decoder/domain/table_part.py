@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute
 from permille.decoder.domain.ptcore_columns import numbers_of
+from permille.decoder.domain.scratch_file import ScratchFile
 from permille.mesh.table_schemas import PARTITIONS, SCHEMAS, STATISTICS
 from permille.ptcore import RowsFile
 
 pc: Any = pyarrow.compute
 
-# Files up to so many bytes are not worth a file.
-IN_MEMORY = 8 << 20
 # Lower ones make files a fourth larger and save next to nothing.
 COMPRESSION_LEVEL = 1
 # Others are plain: a dictionary makes them larger than zstd alone.
@@ -31,11 +29,6 @@ _ENCODINGS = {
 def stored_schema(table: str) -> pa.Schema:
     """The columns that are in the files; the others are in their path."""
     return pa.schema([column for column in SCHEMAS[table] if column.name not in PARTITIONS])
-
-
-def scratch_file(folder: Path) -> BinaryIO:
-    """A file that vanishes with the process; a small one is never in `folder`."""
-    return cast(BinaryIO, tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class TablePart:
     def __init__(self, table: str, folder: Path, footer: dict[str, str] | None = None) -> None:
         self.table = table
         self._footer = footer or {}
-        self._file = scratch_file(folder)
+        self._file = ScratchFile(folder)
         self._schema = stored_schema(table)
         encodings = _ENCODINGS.get(table, {})
         columns = [(column.name, str(column.type), encodings.get(column.name, "plain")) for column in self._schema]
@@ -81,9 +74,7 @@ class TablePart:
     def finish(self) -> WrittenPart:
         """The file, to which nothing more can be written."""
         self._file.write(self._encoder.finish(self._footer))
-        size = self._file.tell()
-        self._file.seek(0)
-        return WrittenPart(self.table, self.rows, self._file, size, self._ranges)
+        return WrittenPart(self.table, self.rows, self._file.whole(), self._file.size_bytes, self._ranges)
 
     def _widen(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         for name in filter(None, STATISTICS[self.table].split(",")):
