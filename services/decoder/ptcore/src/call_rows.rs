@@ -173,9 +173,9 @@ impl CallRows {
         let parent = packer.deltas(rows, |out| self.parent.finish(out))?;
         let start = packer.shorter_deltas(rows, &mut self.start.deltas)?;
         let end = packer.shorter_deltas(rows, &mut self.end.deltas)?;
-        let depth = few(&mut self.depth, rows, Kind::Int32, packer)?;
-        let own = few(&mut self.own, rows, Kind::Int64, packer)?;
-        let total = few(&mut self.total, rows, Kind::Int64, packer)?;
+        let depth = packer.numbers(rows, &mut self.depth, Kind::Int32)?;
+        let own = packer.numbers(rows, &mut self.own, Kind::Int64)?;
+        let total = packer.numbers(rows, &mut self.total, Kind::Int64)?;
         let [function, name, file, line] = self.functions(functions, packer)?;
         let mut chunks =
             vec![segment, pid, tid, call, parent, start, end, depth, core, function, name, file, line, own, total];
@@ -321,21 +321,6 @@ impl Clock {
 
     fn at(&self, elapsed: f64) -> i64 {
         self.ns0.wrapping_add(elapsed.round_ties_even() as i64)
-    }
-}
-
-/// Numbers of which there may be few.
-fn few(numbers: &mut Numbers, rows: usize, kind: Kind, packer: &mut Packer) -> io::Result<Chunk> {
-    let mut encoded = Vec::new();
-    match numbers.finish(&mut encoded) {
-        None => packer.deltas(rows, |out| out.append(&mut encoded)),
-        Some(values) if kind == Kind::Int64 => {
-            packer.places(rows, &Dictionary::Int64(&values), |out| out.append(&mut encoded))
-        }
-        Some(values) => {
-            let values: Vec<_> = values.into_iter().map(|value| value as i32).collect();
-            packer.places(rows, &Dictionary::Int32(&values), |out| out.append(&mut encoded))
-        }
     }
 }
 

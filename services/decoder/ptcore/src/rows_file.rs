@@ -111,11 +111,7 @@ fn wide(rows: usize, how: How, numbers: &[i64], packer: &mut Packer) -> io::Resu
     }
     let mut few = Numbers::default();
     few.extend(&numbers);
-    let mut encoded = Vec::new();
-    match few.finish(&mut encoded) {
-        Some(values) => packer.places(rows, &Dictionary::Int64(&values), |out| out.append(&mut encoded)),
-        None => packer.deltas(rows, |out| out.append(&mut encoded)),
-    }
+    packer.numbers(rows, &mut few, Kind::Int64)
 }
 
 /// Texts one behind the other, and which of them each row has, where not those in their order.

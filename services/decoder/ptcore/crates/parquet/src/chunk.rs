@@ -1,6 +1,8 @@
 //! A column of one row group: its dictionary page, where it has one, and its data page, packed.
 
 use crate::deltas::{Deltas, Ways};
+use crate::file::Kind;
+use crate::numbers::Numbers;
 use crate::thrift::{varint, Struct};
 use std::io;
 use std::rc::Rc;
@@ -139,6 +141,20 @@ impl Packer {
         Ok(Chunk { dictionary, ..Chunk::of(Encoding::RleDictionary, Rc::clone(&other.data)) })
     }
 
+    /// Places in a dictionary of numbers, or the numbers themselves where there are too many. `kind`: as they are stored.
+    pub fn numbers(&mut self, rows: usize, numbers: &mut Numbers, kind: Kind) -> io::Result<Chunk> {
+        let mut different = None;
+        let data = self.page(rows, |out| different = numbers.finish(out))?;
+        let Some(different) = different else { return Ok(Chunk::of(Encoding::DeltaBinaryPacked, data)) };
+        let dictionary = if kind == Kind::Int64 {
+            self.dictionary(&Dictionary::Int64(&different))?
+        } else {
+            let narrow: Vec<_> = different.into_iter().map(|number| number as i32).collect();
+            self.dictionary(&Dictionary::Int32(&narrow))?
+        };
+        Ok(Chunk { dictionary: Some(dictionary), ..Chunk::of(Encoding::RleDictionary, data) })
+    }
+
     fn page(&mut self, rows: usize, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<Rc<Page>> {
         self.fill(rows, encode);
         Ok(Rc::new(self.pack()?))
@@ -185,6 +201,12 @@ impl Packer {
 impl Chunk {
     fn of(encoding: Encoding, data: Rc<Page>) -> Chunk {
         Chunk { codec: Codec::Zstd, encoding, dictionary: None, data }
+    }
+
+    /// Bytes in the file, about.
+    pub(crate) fn packed(&self) -> usize {
+        const HEADS: usize = 64;
+        HEADS + self.data.packed.len() + self.dictionary.as_ref().map_or(0, |(_, page)| page.packed.len())
     }
 
     /// `at`: where `out` begins in the file.

@@ -46,6 +46,7 @@ impl File {
     pub fn group(&mut self, rows: usize, chunks: &[Chunk]) -> Vec<u8> {
         assert_eq!(chunks.len(), self.columns.len(), "a chunk for each column");
         let mut out = self.begin();
+        out.reserve(chunks.iter().map(Chunk::packed).sum());
         let columns = chunks.iter().map(|chunk| chunk.put(rows, self.bytes, &mut out)).collect();
         self.groups.push(Group { rows, columns });
         self.bytes += out.len();

@@ -1,20 +1,34 @@
 //! Booleans: PLAIN, a bit each.
 
+const AT_ONCE: usize = 16;
+
 /// Encodes for each row whether any bit of `mask` is set.
 pub fn flags(rows: &[u8], mask: u8, out: &mut Vec<u8>) {
-    // Bit 0 of each byte to the bit of its number in the highest byte.
-    const GATHER: u64 = 0x0102_0408_1020_4080;
-    let whole = rows.chunks_exact(8);
-    let rest = whole.remainder();
-    let bits = |rows: &[u8]| {
-        let rows = u64::from_le_bytes(rows.try_into().expect("eight rows"));
-        let set = (0..8).filter(|bit| mask >> bit & 1 == 1).fold(0, |set, bit| set | rows >> bit);
-        ((set & 0x0101_0101_0101_0101).wrapping_mul(GATHER) >> 56) as u8
-    };
-    out.extend(whole.map(bits));
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        out.push(bits(&last));
+    let begin = out.len();
+    let bytes = rows.len().div_ceil(8);
+    out.resize(begin + rows.len().div_ceil(AT_ONCE) * 2, 0);
+    let whole = rows.chunks_exact(AT_ONCE);
+    let mut last = [0; AT_ONCE];
+    last[..whole.remainder().len()].copy_from_slice(whole.remainder());
+    let all = whole.map(|rows| rows.try_into().expect("sixteen rows")).chain([&last]);
+    for (put, rows) in out[begin..].chunks_exact_mut(2).zip(all) {
+        put.copy_from_slice(&bits(rows, mask).to_le_bytes());
     }
+    out.truncate(begin + bytes);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn bits(rows: &[u8; AT_ONCE], mask: u8) -> u16 {
+    use std::arch::x86_64::{_mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8};
+    use std::arch::x86_64::{_mm_set1_epi8, _mm_setzero_si128};
+    // SAFETY: all processors of this kind have SSE2, and what is loaded need not be aligned.
+    unsafe {
+        let set = _mm_and_si128(_mm_loadu_si128(rows.as_ptr().cast()), _mm_set1_epi8(mask as i8));
+        !_mm_movemask_epi8(_mm_cmpeq_epi8(set, _mm_setzero_si128())) as u16
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn bits(rows: &[u8; AT_ONCE], mask: u8) -> u16 {
+    rows.iter().rev().fold(0, |bits, row| bits << 1 | u16::from(row & mask != 0))
 }

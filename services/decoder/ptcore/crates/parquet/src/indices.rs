@@ -6,6 +6,7 @@ use crate::thrift::varint;
 pub fn indices<P: Copy + Into<u32>>(places: &[P], most: u32, out: &mut Vec<u8>) {
     let bytes = bytes(most);
     begin(out, bytes, places.len());
+    out.reserve(places.len().next_multiple_of(8) * bytes);
     match bytes {
         1 => out.extend(places.iter().map(|&place| place.into() as u8)),
         2 => put::<P, 2>(places, out),
@@ -33,7 +34,6 @@ fn begin(out: &mut Vec<u8>, bytes: usize, rows: usize) {
 
 fn put<P: Copy + Into<u32>, const BYTES: usize>(places: &[P], out: &mut Vec<u8>) {
     const AT_ONCE: usize = 64;
-    out.reserve(places.len() * BYTES);
     for some in places.chunks(AT_ONCE) {
         let mut packed = [[0; BYTES]; AT_ONCE];
         for (put, &place) in packed.iter_mut().zip(some) {
