@@ -19,6 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         binary.frames(function.address);
         binary.find(function.address);
         binary.code(function.address);
+        binary.caught_at(function.address);
     }
     binary.lines(&addresses);
 });

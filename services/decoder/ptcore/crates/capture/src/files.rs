@@ -1,7 +1,9 @@
 //! Binaries by the name, build id and folder under which they may be found.
 
 use crate::unpacked;
-use object::{Object, ObjectSegment};
+use object::elf::{FileHeader32, FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind};
 use pt_image::{Binary, BinaryError, Bytes, Caches, Search};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -162,16 +164,27 @@ pub struct Loaded {
 
 /// The loaded parts of an ELF file, by address.
 pub fn loaded(bytes: &[u8]) -> Result<Vec<Loaded>, String> {
-    let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
-    let mut parts: Vec<_> = file
-        .segments()
-        .map(|segment| {
-            let (offset, size) = segment.file_range();
-            Loaded { address: segment.address(), size, offset, executable: segment.permissions().executable() }
-        })
-        .collect();
+    let mut parts = match FileKind::parse(bytes) {
+        Ok(FileKind::Elf32) => loaded_of::<FileHeader32<Endianness>>(bytes),
+        Ok(FileKind::Elf64) => loaded_of::<FileHeader64<Endianness>>(bytes),
+        Ok(_) => return Err("it is no ELF file".to_owned()),
+        Err(error) => Err(error),
+    }
+    .map_err(|error| error.to_string())?;
     parts.sort_by_key(|part| part.address);
     Ok(parts)
+}
+
+fn loaded_of<Elf: FileHeader>(bytes: &[u8]) -> Result<Vec<Loaded>, object::Error> {
+    let header = Elf::parse(bytes)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, bytes)?.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
+    let part = |segment: &Elf::ProgramHeader| {
+        let (offset, size) = segment.file_range(endian);
+        let executable = segment.p_flags(endian).contains(PF_X);
+        Loaded { address: segment.p_vaddr(endian).into(), size, offset, executable }
+    };
+    Ok(segments.map(part).collect())
 }
 
 #[cfg(test)]
@@ -189,6 +202,21 @@ mod tests {
             let home = Home::with("copies", &place, &std::fs::read(&shell).unwrap());
             assert_eq!(home.found("/gone/sh", &id, &[]), [Ok(id.clone())]);
         }
+    }
+
+    #[test]
+    fn what_is_loaded_of_a_file_with_damaged_section_headers_is_known() {
+        let mut shell = std::fs::read("/bin/sh").unwrap();
+        let parts = |bytes: &[u8]| {
+            let part = |part: Loaded| (part.address, part.size, part.offset, part.executable);
+            loaded(bytes).map(|all| all.into_iter().map(part).collect::<Vec<_>>())
+        };
+        let whole = parts(&shell).unwrap();
+        assert!(whole.iter().any(|part| part.3) && whole.iter().any(|part| !part.3));
+        // e_shoff.
+        shell[0x28..0x30].fill(0xfe);
+        assert_eq!(parts(&shell), Ok(whole));
+        assert!(parts(b"text").is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod error;
 mod files;
 mod functions;
 mod names;
-mod segments;
+pub(crate) mod segments;
 mod symbols;
 
 pub use error::BinaryError;
@@ -15,14 +15,13 @@ pub use functions::Function;
 use crate::absent::Absent;
 use crate::bytes::Bytes;
 use crate::dwarf::{Dwarf, Frame};
-use crate::elf_file::elf;
+use crate::elf_file::{build_id, File, Sections};
 use crate::flatten::Range;
 use crate::landing::Catches;
 use crate::pclntab;
 use crate::separate::{hex, Search};
 use crate::xz;
 use files::{mini_debug_info, usable};
-use object::Object;
 use segments::Segments;
 use std::ops;
 use std::path::{Path, PathBuf};
@@ -40,6 +39,7 @@ pub struct Binary {
     mini: Option<Bytes>,
     build_id: String,
     symbol_status: String,
+    sections: Arc<Sections>,
     segments: Segments,
     functions: Vec<Function>,
     ranges: Vec<Range>,
@@ -75,17 +75,19 @@ impl Binary {
 
     fn made(path: &Path, bytes: Bytes, search: Search, unpack: Unpack<'_>) -> Result<Binary, BinaryError> {
         let bytes = Arc::new(bytes);
-        let file = elf(&bytes).map_err(|error| BinaryError::NotElf { path: path.to_owned(), error })?;
-        let build_id = hex(file.build_id().ok().flatten().unwrap_or_default());
+        let no_elf = |error| BinaryError::NotElf { path: path.to_owned(), error };
+        let sections = Arc::new(Sections::of(&bytes).map_err(no_elf)?);
+        let file = sections.file(&bytes).map_err(no_elf)?;
+        let build_id = hex(build_id(&file));
         let mut files = vec![(path.to_owned(), Arc::clone(&bytes))];
-        let mut refusal = String::new();
+        let mut refusal = sections.refusal();
         let mut debug = None;
         if let Some(path) = search.debug_file(path, &file) {
             match usable(Bytes::open(&path), &build_id) {
                 Ok(bytes) => {
                     files.insert(0, (path, Arc::clone(debug.insert(Arc::new(bytes)))));
                 }
-                Err(error) => refusal = format!("; the debug file {} cannot be used: {error}", path.display()),
+                Err(error) => refusal += &format!("; the debug file {} cannot be used: {error}", path.display()),
             }
         }
         let mini = mini_debug_info(&file, unpack, &search.room);
@@ -93,6 +95,7 @@ impl Binary {
             path: path.to_owned(),
             build_id,
             symbol_status: String::new(),
+            sections: Arc::clone(&sections),
             segments: Segments::of(&file),
             functions: Vec::new(),
             ranges: Vec::new(),
@@ -111,6 +114,11 @@ impl Binary {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file as it was parsed.
+    pub fn elf(&self) -> Result<File<'_>, String> {
+        self.sections.file(&self.bytes)
     }
 
     /// GNU build id in hex, empty when there is none.
@@ -157,7 +165,7 @@ impl Binary {
 
     /// As [`crate::Symbols::caught_at`], in the binary's own addresses.
     pub fn caught_at(&self, pad: u64) -> Option<Vec<ops::Range<u64>>> {
-        let read = || elf(&self.bytes).ok().map(|file| Catches::of(&file));
+        let read = || self.elf().ok().map(|file| Catches::of(&file));
         self.catches.get_or_init(read).as_ref()?.caught_at(pad)
     }
 

@@ -3,7 +3,7 @@
 use crate::absent::{Absent, Absents};
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
-use crate::elf_file::elf;
+use crate::elf_file::{elf, File};
 use crate::metered::{readings, Copies, Metered};
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
@@ -121,7 +121,7 @@ impl Files {
     }
 
     /// The section's bytes, unpacked; none when it is absent, damaged or too large.
-    fn section<'f>(&'f self, file: &object::File<'f>, name: &str) -> Metered<'f> {
+    fn section<'f>(&'f self, file: &File<'f>, name: &str) -> Metered<'f> {
         let bytes = self.section_bytes(file, name).unwrap_or_default();
         if name == SectionId::DebugLine.name() {
             self.copies.add(bytes);
@@ -131,7 +131,7 @@ impl Files {
         Metered::new(bytes, readings, &self.copies)
     }
 
-    fn section_bytes<'f>(&'f self, file: &object::File<'f>, name: &str) -> Option<&'f [u8]> {
+    fn section_bytes<'f>(&'f self, file: &File<'f>, name: &str) -> Option<&'f [u8]> {
         let data = file.section_by_name(name)?.compressed_data().ok()?;
         if data.format == object::CompressionFormat::None {
             return Some(data.data);
@@ -141,13 +141,13 @@ impl Files {
         Some(self.sections.push_get(data.decompress().ok()?.into_owned()))
     }
 
-    fn dwarf<'f>(&'f self, file: &object::File<'f>) -> gimli::Dwarf<Metered<'f>> {
+    fn dwarf<'f>(&'f self, file: &File<'f>) -> gimli::Dwarf<Metered<'f>> {
         let section = |id: SectionId| Ok(if is_read(id) { self.section(file, id.name()) } else { Metered::default() });
         gimli::Dwarf::load::<_, ()>(section).unwrap_or_default()
     }
 
     /// The section as files of split debug information name it.
-    fn split_section<'f>(&'f self, file: &object::File<'f>, id: SectionId) -> Metered<'f> {
+    fn split_section<'f>(&'f self, file: &File<'f>, id: SectionId) -> Metered<'f> {
         id.dwo_name().filter(|_| is_read(id)).map_or(Metered::default(), |name| self.section(file, name))
     }
 }
@@ -178,7 +178,7 @@ fn has_units(bytes: &[u8]) -> bool {
     little_endian(bytes).is_some_and(|file| file.section_by_name(".debug_info").is_some_and(|info| info.size() > 0))
 }
 
-fn little_endian(bytes: &[u8]) -> Option<object::File<'_>> {
+fn little_endian(bytes: &[u8]) -> Option<File<'_>> {
     elf(bytes).ok().filter(|file| file.is_little_endian())
 }
 

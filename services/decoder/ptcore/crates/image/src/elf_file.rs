@@ -1,16 +1,73 @@
 //! ELF files as they are parsed.
 
-use object::{Object, ObjectSection};
+mod dynamic;
+mod frames;
+mod headers;
+mod loads;
+mod overlaid;
+mod told;
+
+pub use overlaid::Overlaid;
+
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
+use object::{elf, Endianness, Object, ObjectSection, SectionKind};
+use overlaid::Headers;
+use told::Told;
 
 /// The names of a file's sections have so many bytes at most, also where several sections share one: they are read over
 /// and over. Object files with a section for each function have some megabytes.
 const MAX_SECTION_NAMES: usize = 1 << 26;
 
-pub fn elf(bytes: &[u8]) -> Result<object::File<'_>, String> {
-    if !bytes.starts_with(b"\x7fELF") {
+/// An ELF file, with the sections of its own table or those that its segments tell.
+pub type File<'d> = object::File<'d, Overlaid<'d>>;
+
+/// The section headers of a file: its own, or where none can be read, those that its segments tell.
+#[derive(Default)]
+pub struct Sections {
+    headers: Option<Headers>,
+    refusal: String,
+}
+
+impl Sections {
+    /// The error says why `bytes` are no ELF file, by its section headers and by its segments.
+    pub fn of(bytes: &[u8]) -> Result<Sections, String> {
+        let own = elf(bytes);
+        if own.as_ref().is_ok_and(|file| is_told(file) || !has_segments(file)) {
+            return Ok(Sections::default());
+        }
+        let told = Told::of(bytes);
+        let refusal = match &own {
+            // What it has says more than segments without symbols do.
+            Ok(file) if has_code(file) && !told.as_ref().is_some_and(Told::has_symbols) => {
+                return Ok(Sections::default())
+            }
+            Ok(_) => String::new(),
+            Err(error) => format!("; its section headers cannot be read: {error}"),
+        };
+        match (told, own) {
+            (Some(told), _) => Ok(Sections { headers: Some(told.headers(bytes)), refusal }),
+            (None, Ok(_)) => Ok(Sections::default()),
+            (None, Err(error)) => Err(error),
+        }
+    }
+
+    /// Why the file's own headers are not taken, behind a semicolon; empty where they are or where it has none.
+    pub fn refusal(&self) -> String {
+        self.refusal.clone()
+    }
+
+    /// The file whose headers these are.
+    pub fn file<'d>(&'d self, bytes: &'d [u8]) -> Result<File<'d>, String> {
+        parsed(self.headers.as_ref().map_or(Overlaid::plain(bytes), |headers| Overlaid::over(bytes, headers)))
+    }
+}
+
+/// A file with its own section headers.
+pub fn elf(bytes: &[u8]) -> Result<File<'_>, String> {
+    if !bytes.starts_with(&elf::ELFMAG) {
         return Err("it does not begin with the ELF magic number".to_owned());
     }
-    let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
+    let file = parsed(Overlaid::plain(bytes))?;
     let mut room = MAX_SECTION_NAMES;
     for section in file.sections() {
         let size = section.name_bytes().map_or(0, <[u8]>::len);
@@ -18,4 +75,50 @@ pub fn elf(bytes: &[u8]) -> Result<object::File<'_>, String> {
         room = room.checked_sub(size).ok_or_else(too_long)?;
     }
     Ok(file)
+}
+
+fn parsed(data: Overlaid<'_>) -> Result<File<'_>, String> {
+    object::File::parse(data).map_err(|error| error.to_string())
+}
+
+/// The GNU build id, by section or by segment; empty when there is none.
+pub fn build_id<'d>(file: &File<'d>) -> &'d [u8] {
+    let told = file.build_id().ok().flatten();
+    told.or_else(|| match file {
+        object::File::Elf32(file) => noted(file),
+        object::File::Elf64(file) => noted(file),
+        _ => None,
+    })
+    .unwrap_or_default()
+}
+
+fn noted<'d, Elf: FileHeader<Endian = Endianness>>(file: &ElfFile<'d, Elf, Overlaid<'d>>) -> Option<&'d [u8]> {
+    let endian = file.endian();
+    let notes = file.elf_program_headers().iter().filter_map(|one| one.notes(endian, file.data()).ok().flatten());
+    notes.flat_map(|notes| notes.map_while(Result::ok)).find_map(|note| {
+        let is_id = note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+        is_id.then_some(note.desc())
+    })
+}
+
+/// Whether the section headers are the file's own: symbols name sections by their numbers there.
+pub fn has_own_sections(file: &File<'_>) -> bool {
+    match file {
+        object::File::Elf32(file) => file.data().is_plain(),
+        object::File::Elf64(file) => file.data().is_plain(),
+        _ => true,
+    }
+}
+
+/// Whether the file's own headers tell symbols.
+fn is_told(file: &File<'_>) -> bool {
+    file.symbols().next().is_some() || file.dynamic_symbols().next().is_some()
+}
+
+fn has_code(file: &File<'_>) -> bool {
+    file.sections().any(|section| section.kind() == SectionKind::Text)
+}
+
+fn has_segments(file: &File<'_>) -> bool {
+    file.segments().next().is_some()
 }

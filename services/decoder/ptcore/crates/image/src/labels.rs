@@ -1,6 +1,8 @@
 //! Code that a symbol names without saying that it is a function, as assemblers leave it where the source states no type.
 
 use crate::binary::cold::whole_name;
+use crate::binary::segments::code_sections;
+use crate::elf_file::{has_own_sections, File};
 use crate::symbol_names::SymbolNames;
 use crate::symbols::{symbol, Binding, Source, Symbol};
 use object::elf::{SHF_EXECINSTR, STT_NOTYPE};
@@ -16,35 +18,60 @@ pub struct Label {
 }
 
 /// The labels among the symbols of the static symbol table of `file`, whose bytes are `data`.
-pub fn static_labels(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Label> {
+pub fn static_labels(file: &File<'_>, data: &[u8], source: Source) -> Vec<Label> {
     let names = SymbolNames::of(file);
     file.symbols().filter_map(|one| label(file, &one, &names, data, source)).collect()
 }
 
-pub fn dynamic_labels(file: &object::File<'_>, data: &[u8]) -> Vec<Label> {
+pub fn dynamic_labels(file: &File<'_>, data: &[u8]) -> Vec<Label> {
     let names = SymbolNames::dynamic(file);
-    file.dynamic_symbols().filter_map(|one| label(file, &one, &names, data, Source::Dynsym)).collect()
+    if has_own_sections(file) {
+        return file.dynamic_symbols().filter_map(|one| label(file, &one, &names, data, Source::Dynsym)).collect();
+    }
+    let code = code_sections(file);
+    let around = |address: u64| {
+        let after = code.partition_point(|&(start, _)| start <= address);
+        after.checked_sub(1).map(|index| code[index].0..code[index].1)
+    };
+    let labels = file.dynamic_symbols().filter(|one| !one.is_undefined()).filter_map(|one| {
+        let name = untyped(&one, &names)?;
+        of_section(&one, name, around(one.address())?, &names, data, Source::Dynsym)
+    });
+    labels.collect()
 }
 
 fn label<'d>(
-    file: &object::File<'_>,
+    file: &File<'_>,
     one: &impl ObjectSymbol<'d>,
-    names: &SymbolNames<'_>,
+    names: &SymbolNames<'d>,
     data: &[u8],
     source: Source,
 ) -> Option<Label> {
-    let untyped = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_NOTYPE);
-    let name = names.name(one.index()).filter(|_| untyped)?;
-    // `.L` is what assemblers keep to themselves, `$` tells code from data.
-    if name.starts_with(b".L") || name.starts_with(b"$") {
-        return None;
-    }
+    let name = untyped(one, names)?;
     let section = file.section_by_index(one.section_index()?).ok()?;
     // The sections of a debug file are empty: their kind is not told by what they have.
     if !matches!(section.flags(), SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR)) {
         return None;
     }
     let section = section.address()..section.address().saturating_add(section.size());
+    of_section(one, name, section, names, data, source)
+}
+
+/// The name of a symbol without a type.
+fn untyped<'d>(one: &impl ObjectSymbol<'d>, names: &SymbolNames<'d>) -> Option<&'d [u8]> {
+    let untyped = matches!(one.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_NOTYPE);
+    // `.L` is what assemblers keep to themselves, `$` tells code from data.
+    names.name(one.index()).filter(|name| untyped && !name.starts_with(b".L") && !name.starts_with(b"$"))
+}
+
+fn of_section<'d>(
+    one: &impl ObjectSymbol<'d>,
+    name: &[u8],
+    section: Range<u64>,
+    names: &SymbolNames<'_>,
+    data: &[u8],
+    source: Source,
+) -> Option<Label> {
     // What stands behind the last byte marks the end of the section.
     section.contains(&one.address()).then_some(())?;
     let part = one.size() > 0 && whole_name(name).is_some();

@@ -3,6 +3,7 @@
 //! The table of `.gcc_except_table`: "Exception Handling Tables" of the Itanium C++ ABI's working papers, as GCC's
 //! `unwind-c.c` reads it; pointer encodings from the Linux Standard Base, "DWARF Extensions".
 
+use crate::elf_file::File;
 use crate::unwind::each;
 use gimli::constants::{self, DwEhPe};
 use gimli::{EndianSlice, LittleEndian, Reader};
@@ -21,7 +22,7 @@ pub struct Catch {
 pub struct Catches(Vec<Catch>);
 
 impl Catches {
-    pub fn of(file: &object::File<'_>) -> Catches {
+    pub fn of(file: &File<'_>) -> Catches {
         let mut all = Vec::new();
         if let Some(mut tables) = Tables::open(file) {
             each(file, |description| {
@@ -55,7 +56,7 @@ pub struct Tables<'f> {
 }
 
 impl<'f> Tables<'f> {
-    pub fn open(file: &object::File<'f>) -> Option<Tables<'f>> {
+    pub fn open(file: &File<'f>) -> Option<Tables<'f>> {
         let section = file.section_by_name(".gcc_except_table")?;
         let data = section.data().ok()?;
         Some(Tables { address: section.address(), data, left: data.len() })

@@ -37,6 +37,7 @@ pub use caches::Caches;
 pub use categories::{Categories, TableError, OTHER};
 pub use demangle::demangle;
 pub use dwarf::Frame;
+pub use elf_file::{elf, File as ElfFile};
 pub use image::{Change, Description, Image, ImageError, Standing};
 pub use name::Role;
 pub use place::{Place, Symbols};

@@ -1,11 +1,12 @@
 //! Parts of functions that the compiler moved away from them, where no name tells: what the unwind table says of them.
 
+use crate::elf_file::File;
 use crate::landing::Tables;
 use crate::unwind::each;
 use std::collections::HashMap;
 
 /// The parts that begin at addresses of which `is_unnamed` holds, each with the function that it is of, by their starts.
-pub fn parts(file: &object::File<'_>, is_unnamed: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
+pub fn parts(file: &File<'_>, is_unnamed: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
     let mut known: Vec<Known> = Vec::new();
     let mut whole = HashMap::new();
     each(file, |description| {
@@ -37,7 +38,7 @@ struct Known {
 }
 
 /// Descriptions with landing pads of one function alone.
-fn caught_for(file: &object::File<'_>, mut known: Vec<Known>, whole: &HashMap<u64, u64>) -> Vec<(u64, u64)> {
+fn caught_for(file: &File<'_>, mut known: Vec<Known>, whole: &HashMap<u64, u64>) -> Vec<(u64, u64)> {
     let Some(mut tables) = Tables::open(file) else { return Vec::new() };
     known.sort_by_key(|one| one.start);
     known.dedup_by_key(|one| one.start);

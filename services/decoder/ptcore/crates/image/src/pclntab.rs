@@ -8,6 +8,7 @@ mod code_start;
 mod numbers;
 mod table;
 
+use crate::elf_file::File;
 use object::{Object, ObjectSection};
 use table::Table;
 
@@ -30,7 +31,7 @@ pub struct GoFunction<'t> {
 
 impl Place {
     /// Where the table of `file` is, whose bytes are `data`. `None` when there is none that can be read.
-    pub fn find(file: &object::File<'_>, data: &[u8]) -> Option<Place> {
+    pub fn find(file: &File<'_>, data: &[u8]) -> Option<Place> {
         let section = file
             .sections()
             .find(|section| section.name_bytes().is_ok_and(|name| name.ends_with(b".gopclntab")))

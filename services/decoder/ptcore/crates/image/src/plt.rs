@@ -1,5 +1,10 @@
 //! Names of the stubs that call through the global offset table.
 
+mod unlisted;
+
+pub use unlisted::unlisted;
+
+use crate::elf_file::File;
 use object::{Architecture, Object, ObjectSection};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,7 +49,7 @@ enum Machine<'d> {
 
 /// The stubs in `.plt`, `.plt.sec` and `.plt.got` of an x86 file. What a stub calls is read from its jump's slot, not from
 /// its place: linkers order the sections as they like.
-pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
+pub fn stubs(file: &File<'_>) -> Vec<Stub> {
     let Some(machine) = Machine::of(file) else { return Vec::new() };
     let order = machine.relocations(file, "plt");
     let slots: HashMap<u64, Callee> =
@@ -69,7 +74,7 @@ pub fn stubs(file: &object::File<'_>) -> Vec<Stub> {
 }
 
 /// Where the stubs stand whose slots are filled on the first call; empty when there are none.
-pub fn lazy_stubs(file: &object::File<'_>) -> Range<u64> {
+pub fn lazy_stubs(file: &File<'_>) -> Range<u64> {
     let section = file.section_by_name(".plt");
     section.map_or(0..0, |section| section.address()..section.address().saturating_add(section.size()))
 }
@@ -88,8 +93,14 @@ fn entry_size(data: &[u8]) -> usize {
     }
 }
 
+/// Where in a stub its jump is.
+fn jump_at(entry: &[u8]) -> usize {
+    let at = if ENDBR.iter().any(|endbr| entry.starts_with(endbr)) { ENDBR[0].len() } else { 0 };
+    at + usize::from(entry.get(at) == Some(&BND))
+}
+
 impl<'d> Machine<'d> {
-    fn of(file: &object::File<'d>) -> Option<Machine<'d>> {
+    fn of(file: &File<'d>) -> Option<Machine<'d>> {
         let table = |name| {
             let section = file.section_by_name(name)?;
             Some((section.address(), section.data().ok()?))
@@ -108,10 +119,7 @@ impl<'d> Machine<'d> {
 
     /// The slot that a stub's jump reads.
     fn slot(&self, entry: &[u8], start: u64) -> Option<u64> {
-        let mut at = if ENDBR.iter().any(|endbr| entry.starts_with(endbr)) { ENDBR[0].len() } else { 0 };
-        if entry.get(at) == Some(&BND) {
-            at += 1;
-        }
+        let at = jump_at(entry);
         let (jump, rest) = entry.get(at..)?.split_first_chunk()?;
         let operand = i32::from_le_bytes(*rest.first_chunk()?);
         match (self, *jump) {
@@ -142,7 +150,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    fn relocations(&self, file: &object::File<'_>, of: &str) -> Vec<(u64, Callee)> {
+    fn relocations(&self, file: &File<'_>, of: &str) -> Vec<(u64, Callee)> {
         let begin = if matches!(self, Machine::X86_64) { ".rela" } else { ".rel" };
         let section = file.section_by_name(&format!("{begin}.{of}"));
         let data = section.and_then(|section| section.data().ok()).unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use crate::bytes::Bytes;
 use crate::caches::Caches;
-use crate::elf_file::elf;
+use crate::elf_file::{build_id as id_of, elf, File};
 use crate::room::Room;
 use object::{Object, ObjectSection};
 use std::ffi::OsStr;
@@ -32,16 +32,16 @@ pub struct Search {
 
 impl Search {
     /// The debug file of the binary at `path`, by build id, then by the link's name and checksum.
-    pub(crate) fn debug_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+    pub(crate) fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         if self.debug.is_some() {
             return self.debug.clone();
         }
-        let build_id = file.build_id().ok().flatten().unwrap_or_default();
+        let build_id = id_of(file);
         let by_id = self.by_build_id(build_id).into_iter().find(|path| has_build_id(path, build_id));
         by_id.or_else(|| self.linked(path, file, build_id))
     }
 
-    fn linked(&self, path: &Path, file: &object::File<'_>, build_id: &[u8]) -> Option<PathBuf> {
+    fn linked(&self, path: &Path, file: &File<'_>, build_id: &[u8]) -> Option<PathBuf> {
         let (name, checksum) = file.gnu_debuglink().ok().flatten()?;
         let name = plain_name(name)?;
         let path = path.canonicalize().ok()?;
@@ -59,7 +59,7 @@ impl Search {
     }
 
     /// The file with what several debug files have in common (`dwz -m`), as the debug file at `path` names it.
-    pub(crate) fn common_file(&self, path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+    pub(crate) fn common_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
         let named = path.parent()?.join(OsStr::from_bytes(name));
         let mut candidates = self.by_build_id(build_id);
@@ -128,7 +128,7 @@ fn below_root(folder: &Path) -> Option<&Path> {
 fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
     let Ok(bytes) = Bytes::open(path) else { return false };
     let Ok(file) = elf(&bytes) else { return false };
-    let same = !build_id.is_empty() && file.build_id().ok().flatten() == Some(build_id);
+    let same = !build_id.is_empty() && id_of(&file) == build_id;
     same && (file.section_by_name(".debug_info").is_some()
         || file.section_by_name(".zdebug_info").is_some()
         || file.section_by_name(".symtab").is_some_and(|table| table.size() > 0))

@@ -1,9 +1,10 @@
 //! Names of symbols, of which no more is read than is kept: thousands of symbols may have one long name.
 
+use crate::elf_file::{File, Overlaid};
 use crate::name::MAX_NAME;
 use object::elf::{Sym32, Sym64};
 use object::read::elf::{ElfFile, FileHeader, Sym as _, SymbolTable};
-use object::{Endianness, File, SymbolIndex};
+use object::{Endianness, SymbolIndex};
 
 /// Names of a symbol table (System V ABI, chapter 4, "String Table").
 pub struct SymbolNames<'d> {
@@ -30,12 +31,12 @@ impl<'d> SymbolNames<'d> {
 
     fn read(file: &File<'d>, dynamic: bool) -> Self {
         match file {
-            File::Elf32(file) => {
+            object::File::Elf32(file) => {
                 let table = table(file, dynamic);
                 let strings = strings(file, table);
                 SymbolNames { entries: Entries::Of32(table.symbols()), endian: file.endian(), strings }
             }
-            File::Elf64(file) => {
+            object::File::Elf64(file) => {
                 let table = table(file, dynamic);
                 let strings = strings(file, table);
                 SymbolNames { entries: Entries::Of64(table.symbols()), endian: file.endian(), strings }
@@ -57,7 +58,10 @@ impl<'d> SymbolNames<'d> {
     }
 }
 
-fn table<'f, 'd, Elf: FileHeader>(file: &'f ElfFile<'d, Elf>, dynamic: bool) -> &'f SymbolTable<'d, Elf> {
+fn table<'f, 'd, Elf: FileHeader>(
+    file: &'f ElfFile<'d, Elf, Overlaid<'d>>,
+    dynamic: bool,
+) -> &'f SymbolTable<'d, Elf, Overlaid<'d>> {
     if dynamic {
         file.elf_dynamic_symbol_table()
     } else {
@@ -65,7 +69,10 @@ fn table<'f, 'd, Elf: FileHeader>(file: &'f ElfFile<'d, Elf>, dynamic: bool) -> 
     }
 }
 
-fn strings<'d, Elf: FileHeader>(file: &ElfFile<'d, Elf>, table: &SymbolTable<'d, Elf>) -> &'d [u8] {
+fn strings<'d, Elf: FileHeader>(
+    file: &ElfFile<'d, Elf, Overlaid<'d>>,
+    table: &SymbolTable<'d, Elf, Overlaid<'d>>,
+) -> &'d [u8] {
     use object::read::elf::SectionHeader;
     let section = file.elf_section_table().section(table.string_section());
     section.and_then(|section| section.data(file.endian(), file.data())).unwrap_or_default()

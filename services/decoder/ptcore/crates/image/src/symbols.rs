@@ -1,5 +1,6 @@
 //! Functions that the symbol tables of a file name.
 
+use crate::elf_file::File;
 use crate::name::MAX_NAME;
 use crate::symbol_names::SymbolNames;
 use object::{Object, ObjectSymbol, SymbolKind};
@@ -56,12 +57,12 @@ pub enum Binding {
 }
 
 /// The function symbols of the static symbol table of `file`, whose bytes are `data`.
-pub fn static_functions(file: &object::File<'_>, data: &[u8], source: Source) -> Vec<Symbol> {
+pub fn static_functions(file: &File<'_>, data: &[u8], source: Source) -> Vec<Symbol> {
     let names = SymbolNames::of(file);
     file.symbols().filter_map(|symbol| function(&symbol, &names, data, source)).collect()
 }
 
-pub fn dynamic_functions(file: &object::File<'_>, data: &[u8]) -> Vec<Symbol> {
+pub fn dynamic_functions(file: &File<'_>, data: &[u8]) -> Vec<Symbol> {
     let names = SymbolNames::dynamic(file);
     file.dynamic_symbols().filter_map(|symbol| function(&symbol, &names, data, Source::Dynsym)).collect()
 }

@@ -1,5 +1,6 @@
 //! What the unwind tables say of functions, which even stripped files have.
 
+use crate::elf_file::File;
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, Pointer, UnwindContext};
 use gimli::{FrameDescriptionEntry, UnwindSection, X86_64};
 use object::{Object, ObjectSection};
@@ -19,7 +20,7 @@ pub struct Description<'t, 'f> {
 }
 
 /// Start and end of every function with a frame description, as far as `.eh_frame` can be read, by start.
-pub fn function_bounds(file: &object::File<'_>) -> Vec<(u64, u64)> {
+pub fn function_bounds(file: &File<'_>) -> Vec<(u64, u64)> {
     let mut bounds = Vec::new();
     each(file, |description| bounds.push(description.bounds()));
     bounds.sort_unstable();
@@ -28,7 +29,7 @@ pub fn function_bounds(file: &object::File<'_>) -> Vec<(u64, u64)> {
 }
 
 /// Tells all frame descriptions in their order, as far as `.eh_frame` can be read.
-pub fn each<'f>(file: &object::File<'f>, mut tell: impl FnMut(Description<'_, 'f>)) {
+pub fn each<'f>(file: &File<'f>, mut tell: impl FnMut(Description<'_, 'f>)) {
     let Some(section) = file.section_by_name(".eh_frame") else { return };
     let Ok(data) = section.data() else { return };
     let mut bases = BaseAddresses::default().set_eh_frame(section.address());

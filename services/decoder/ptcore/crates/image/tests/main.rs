@@ -8,6 +8,7 @@ mod landing;
 mod mutations;
 mod parts;
 mod patched;
+mod segments;
 mod stripped;
 mod stubs;
 mod support;

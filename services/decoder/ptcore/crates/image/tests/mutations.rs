@@ -65,13 +65,17 @@ fn headers(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 fn survives(folder: &Folder, file: &str, search: &Search) {
     let whole = std::fs::read(folder.join(file)).unwrap();
     let headers = headers(&whole);
+    all_survive(folder, whole, &headers, search);
+}
+
+fn all_survive(folder: &Folder, whole: Vec<u8>, headers: &[std::ops::Range<usize>], search: &Search) {
     let count = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(MUTATIONS);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut opened = 0;
     for _ in 0..count {
         let seed = random.0;
         let mut bytes = whole.clone();
-        mutate(&mut bytes, &headers, &mut random);
+        mutate(&mut bytes, headers, &mut random);
         // A new file each time: a mapped one must not change.
         let path = folder.join(&format!("mutation-{seed:x}"));
         std::fs::write(&path, &bytes).unwrap();
@@ -82,6 +86,7 @@ fn survives(folder: &Folder, file: &str, search: &Search) {
                 let _ = binary.name(function);
                 let _ = binary.frames(function.address);
                 let _ = binary.lines(&[function.address.wrapping_add(function.size / 2)]);
+                let _ = binary.caught_at(function.address);
             }
             for offset in [0, 0x1000, 0x1234, u64::MAX] {
                 let _ = binary.address_of(offset).map(|address| binary.find(address).function);
@@ -112,6 +117,25 @@ fn programs_with_debug_information() {
         folder.write("program.cc", PROGRAM);
         folder.run("g++", &[&["-O2", "-o", "program", "program.cc"], flags].concat());
         survives(&folder, "program", &Search::default());
+    }
+}
+
+#[test]
+fn programs_without_section_headers() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    for flags in [&["-rdynamic", "-Wl,--hash-style=both"][..], &["-shared", "-fPIC", "-m32", "-nostdlib"]] {
+        let folder = Folder::new();
+        let program = if flags[0] == "-shared" { "int far();\nint near() { return far(); }\n" } else { PROGRAM };
+        folder.write("program.cc", program);
+        folder.run("g++", &[&["-O2", "-o", "program", "program.cc"], flags].concat());
+        let mut whole = std::fs::read(folder.join("program")).unwrap();
+        let tables = if flags[0] == "-shared" { vec![0..0x400; 1] } else { headers(&whole) };
+        let [offset, count] = if whole[4] == 2 { [0x28..0x30, 0x3c..0x40] } else { [0x20..0x24, 0x30..0x34] };
+        whole[offset].fill(0);
+        whole[count].fill(0);
+        all_survive(&folder, whole, &tables, &Search::default());
     }
 }
 

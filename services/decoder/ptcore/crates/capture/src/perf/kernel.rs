@@ -230,7 +230,7 @@ fn vmlinux<'b>(binary: &'b Arc<Binary>, recorded: &Recorded) -> Result<(Vec<Mapp
     let refuse = |what: String| CaptureError::option(&binary.path().display().to_string(), what);
     let bytes = binary.code(0);
     let parts = loaded(bytes).map_err(refuse)?;
-    let file = object::File::parse(bytes).map_err(|error| refuse(error.to_string()))?;
+    let file = binary.elf().map_err(refuse)?;
     let names = SymbolNames::of(&file);
     let is_named = |symbol: SymbolIndex, name: &str| names.name(symbol) == Some(name.as_bytes());
     let symbol = |name: &str| file.symbols().find(|one| is_named(one.index(), name)).map(|symbol| symbol.address());

@@ -7,7 +7,9 @@
 use crate::elf::Function;
 use crate::spaces::Mapping;
 use object::elf::{R_X86_64_PC32, R_X86_64_PLT32};
-use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex};
+use object::{
+    Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind,
+};
 use pt_image::SymbolNames;
 use std::collections::HashMap;
 
@@ -32,7 +34,7 @@ pub fn unpacked(name: &str) -> &str {
 /// The module's code at `address`, and how many of its branches go to functions that are not known. `kernel`: where
 /// the kernel's own functions are.
 pub fn mapping(name: &str, bytes: &[u8], address: u64, kernel: &Addresses<'_>) -> Result<(Mapping, usize), String> {
-    let file = object::File::parse(bytes).map_err(|error| error.to_string())?;
+    let file = pt_image::elf(bytes)?;
     let (mut code, mut places) = (Vec::new(), HashMap::<SectionIndex, u64>::new());
     let sections: Vec<_> = file.sections().filter(runs).collect();
     for section in &sections {
@@ -79,14 +81,14 @@ pub fn mapping(name: &str, bytes: &[u8], address: u64, kernel: &Addresses<'_>) -
             }
         }
     }
-    let named = |symbol: &object::Symbol<'_, '_>| {
+    let named = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text).filter_map(|symbol| {
         let place = places.get(&symbol.section_index()?)?;
         let address = address.wrapping_add(place.wrapping_add(symbol.address()));
         let name = String::from_utf8_lossy(names.name(symbol.index())?).into_owned();
         Some(Function { address, size: symbol.size(), name })
-    };
+    });
     let (mut functions, mut named_bytes) = (Vec::new(), 0);
-    for function in file.symbols().filter(|one| one.kind() == object::SymbolKind::Text).filter_map(|one| named(&one)) {
+    for function in named {
         named_bytes += function.name.len();
         if named_bytes > bytes.len() {
             return Err("its functions' names have more bytes than the file".to_owned());

@@ -1,6 +1,7 @@
 //! Where functions begin and end.
 
 use super::{Binary, Function};
+use crate::elf_file::File;
 use crate::flatten::{flatten, Range};
 use crate::name::Role;
 use crate::plt::lazy_stubs;
@@ -31,12 +32,7 @@ impl Binary {
         }
     }
 
-    pub(super) fn add_unwind_bounds(
-        &self,
-        functions: &mut Vec<Function>,
-        file: &object::File<'_>,
-        bounds: &[(u64, u64)],
-    ) {
+    pub(super) fn add_unwind_bounds(&self, functions: &mut Vec<Function>, file: &File<'_>, bounds: &[(u64, u64)]) {
         let known = flatten(&ranges(functions));
         let covered = |address: u64| {
             let after = known.partition_point(|range| range.start <= address);

@@ -2,6 +2,7 @@
 
 use super::names::named;
 use super::{Binary, Function};
+use crate::elf_file::File;
 use crate::name::Role;
 use crate::parts::parts;
 use crate::symbols::Source;
@@ -40,11 +41,7 @@ impl Binary {
 }
 
 /// Parts that no name joins to a function, with the function. `named`: as [`Binary::named_parts`].
-pub fn other_parts(
-    file: &object::File<'_>,
-    functions: &[Function],
-    named: &HashMap<u32, Option<u32>>,
-) -> HashMap<u32, u32> {
+pub fn other_parts(file: &File<'_>, functions: &[Function], named: &HashMap<u32, Option<u32>>) -> HashMap<u32, u32> {
     let at = |address: u64| functions.binary_search_by_key(&address, |function| function.address).ok();
     let is_part = |number: usize| match named.get(&(number as u32)) {
         Some(whole) => whole.is_none(),

@@ -2,7 +2,7 @@
 
 use super::Unpack;
 use crate::bytes::Bytes;
-use crate::elf_file::elf;
+use crate::elf_file::{build_id as id_of, elf, File};
 use crate::room::Room;
 use crate::separate::hex;
 use object::{Object, ObjectSection};
@@ -11,7 +11,7 @@ use std::io;
 pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String> {
     let debug = debug.map_err(|error| error.to_string())?;
     let file = elf(&debug)?;
-    let other = hex(file.build_id().ok().flatten().unwrap_or_default());
+    let other = hex(id_of(&file));
     if !build_id.is_empty() && !other.is_empty() && other != build_id {
         return Err(format!("its build id is {other}"));
     }
@@ -19,7 +19,7 @@ pub fn usable(debug: io::Result<Bytes>, build_id: &str) -> Result<Bytes, String>
     Ok(debug)
 }
 
-pub fn mini_debug_info(file: &object::File<'_>, unpack: Unpack<'_>, room: &Room) -> Option<Bytes> {
+pub fn mini_debug_info(file: &File<'_>, unpack: Unpack<'_>, room: &Room) -> Option<Bytes> {
     let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
     let bytes = Bytes::Owned(unpack(packed)?);
     room.take(bytes.len() as u64)?;

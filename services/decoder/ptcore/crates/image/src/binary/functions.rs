@@ -5,6 +5,7 @@ use super::cold::other_parts;
 use super::names::Name;
 use super::segments::code_sections;
 use super::Binary;
+use crate::elf_file::File;
 use crate::flatten::flatten;
 use crate::name::Role;
 use crate::plt::{stubs, Callee, Stub};
@@ -24,7 +25,7 @@ pub struct Function {
 }
 
 impl Binary {
-    pub(super) fn name_functions(&mut self, file: &object::File<'_>, bytes: &[u8], symbols: Vec<Symbol>) {
+    pub(super) fn name_functions(&mut self, file: &File<'_>, bytes: &[u8], symbols: Vec<Symbol>) {
         let mut functions = self.chosen(bytes, symbols);
         self.add_stubs(&mut functions, file, bytes);
         functions.sort_by_key(|function| function.address);
@@ -42,7 +43,7 @@ impl Binary {
         self.functions = functions;
     }
 
-    fn add_stubs(&self, functions: &mut Vec<Function>, file: &object::File<'_>, bytes: &[u8]) {
+    fn add_stubs(&self, functions: &mut Vec<Function>, file: &File<'_>, bytes: &[u8]) {
         let names = SymbolNames::dynamic(file);
         let name = |callee: Callee| match callee {
             Callee::Symbol(number) => {

@@ -1,6 +1,7 @@
 //! What of a file is loaded where, and what of it is code.
 
 use super::Binary;
+use crate::elf_file::File;
 use object::{Object, ObjectSection, ObjectSegment, SectionKind};
 
 /// A stretch of the file that is loaded.
@@ -24,7 +25,7 @@ pub struct Segments {
 const MAX_OUT_OF_TURN: usize = 1 << 10;
 
 impl Segments {
-    pub fn of(file: &object::File<'_>) -> Segments {
+    pub fn of(file: &File<'_>) -> Segments {
         Segments::new(file.segments().map(|segment| Segment {
             offset: segment.file_range().0,
             address: segment.address(),
@@ -83,7 +84,7 @@ impl Binary {
     }
 }
 
-pub fn code_sections(file: &object::File<'_>) -> Vec<(u64, u64)> {
+pub fn code_sections(file: &File<'_>) -> Vec<(u64, u64)> {
     let mut sections: Vec<_> = file
         .sections()
         .filter(|section| section.kind() == SectionKind::Text)

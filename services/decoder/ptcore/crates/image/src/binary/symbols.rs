@@ -2,7 +2,7 @@
 
 use super::names::Name;
 use super::{Binary, Function};
-use crate::elf_file::elf;
+use crate::elf_file::{elf, File};
 use crate::labels::{dynamic_labels, functions_of, static_labels};
 use crate::name::Role;
 use crate::pclntab;
@@ -10,7 +10,7 @@ use crate::symbols::{dynamic_functions, place_of, static_functions, Binding, Sou
 
 impl Binary {
     /// All function symbols in executable segments.
-    pub(super) fn symbols(&self, file: &object::File<'_>, bytes: &[u8]) -> Vec<Symbol> {
+    pub(super) fn symbols(&self, file: &File<'_>, bytes: &[u8]) -> Vec<Symbol> {
         let mut symbols = static_functions(file, bytes, Source::Symtab);
         let mut labels = static_labels(file, bytes, Source::Symtab);
         let debug = self.debug.iter().map(|debug| (&***debug, Source::Debug));

@@ -2,6 +2,7 @@
 
 use super::numbers::u64_at;
 use super::{Table, WORD};
+use crate::elf_file::File;
 use crate::symbol_names::SymbolNames;
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -14,7 +15,7 @@ const MAX_MODULES: usize = 16;
 
 impl Table<'_> {
     /// The address of `runtime.text`, which C code may stand before.
-    pub(super) fn text_start(&self, file: &object::File<'_>, table: u64) -> u64 {
+    pub(super) fn text_start(&self, file: &File<'_>, table: u64) -> u64 {
         let first = self.listed(0).unwrap_or(0);
         let names = SymbolNames::of(file);
         let symbol = || file.symbols().find(|symbol| names.name(symbol.index()) == Some(b"runtime.text"));
@@ -28,7 +29,7 @@ impl Table<'_> {
 }
 
 /// `text` of the `moduledata` that points to the table; it is known by its least address, that of the first function.
-fn module_text(file: &object::File<'_>, table: u64, first: u64) -> Option<u64> {
+fn module_text(file: &File<'_>, table: u64, first: u64) -> Option<u64> {
     let fits = |minpc: u64, text: u64| text != 0 && minpc == text.wrapping_add(first);
     for section in file.sections().filter(|section| section.kind() == object::SectionKind::Data) {
         let Ok(data) = section.data() else { continue };

@@ -1,0 +1,198 @@
+//! Files whose section headers are gone or damaged: what their segments tell.
+
+use crate::support::{have, Folder, GCC, GO, OBJCOPY};
+use pt_image::{Binary, Bytes, Role, Search, Source};
+use std::path::Path;
+
+const PROGRAM: &str = "\
+#include <stdlib.h>
+#include <stdexcept>
+__attribute__((visibility(\"default\"))) int counted;
+__attribute__((noinline)) static int hidden(int x) { return x + counted; }
+extern \"C\" __attribute__((noinline)) void thrower(int x) { if (x > 3) throw std::runtime_error(\"x\"); }
+extern \"C\" __attribute__((noinline)) int caught(int x) {
+    try { thrower(x); } catch (const std::exception &) { return -1; }
+    return hidden(x);
+}
+int main(int argc, char **argv) { return getenv(argv[0]) ? caught(argc) : 0; }
+asm(\".globl label\\nlabel: ret\\n\");
+";
+
+/// All that is known of a file's code.
+#[derive(Debug, PartialEq)]
+struct Known {
+    build_id: String,
+    functions: Vec<(u64, u64, Source, Role, Option<String>)>,
+    /// Of which function each is a part.
+    owners: Vec<(u64, Option<u64>)>,
+    pads: Vec<u64>,
+}
+
+fn known(binary: &Binary) -> Known {
+    let all = binary.functions().iter();
+    let addresses: Vec<_> = all.clone().flat_map(|one| one.address..one.address + one.size).collect();
+    let owner = |address: u64| binary.find(address).function.map(|number| binary.function(number).address);
+    Known {
+        build_id: binary.build_id().to_owned(),
+        functions: all.clone().map(|one| (one.address, one.size, one.source, one.role, binary.name(one))).collect(),
+        owners: all.map(|one| (one.address, owner(one.address))).collect(),
+        pads: addresses.iter().copied().filter(|&address| binary.caught_at(address).is_some()).collect(),
+    }
+}
+
+fn read(bytes: &[u8]) -> Binary {
+    Binary::of(Path::new("/nowhere"), Bytes::Owned(bytes.to_vec()), &Search::default()).unwrap()
+}
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
+}
+
+/// e_shoff, e_shnum and e_shstrndx are 0.
+fn without_headers(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let [offset, count] = if bytes[4] == 2 { [0x28..0x30, 0x3c..0x40] } else { [0x20..0x24, 0x30..0x34] };
+    bytes[offset].fill(0);
+    bytes[count].fill(0);
+    bytes
+}
+
+/// A program with symbols for other files alone.
+fn built(folder: &Folder, flags: &[&str]) -> Vec<u8> {
+    folder.write("program.cc", PROGRAM);
+    folder.run("g++", &[&["-O2", "-Wl,--build-id", "-o", "program", "program.cc"], flags].concat());
+    folder.run("objcopy", &["--strip-all", "program"]);
+    std::fs::read(folder.join("program")).unwrap()
+}
+
+#[test]
+fn without_section_headers_everything_is_known_that_segments_lead_to() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    for flags in [
+        &["-rdynamic"][..],
+        &["-shared", "-fPIC", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
+        &["-shared", "-fPIC", "-fcf-protection=full", "-Wl,-z,lazy", "-Wl,-z,ibtplt"],
+        &["-no-pie", "-rdynamic", "-Wl,-z,now", "-Wl,-z,noseparate-code", "-Wl,--hash-style=both"],
+    ] {
+        let whole = built(&Folder::new(), flags);
+        let (whole, told) = (read(&whole), read(&without_headers(&whole)));
+        let wanted = known(&whole);
+        let named = |name: &str| wanted.functions.iter().any(|one| one.4.as_deref() == Some(name));
+        assert!(["caught", "label", "getenv@plt"].into_iter().all(named), "{flags:?}: {wanted:x?}");
+        assert!(!wanted.build_id.is_empty() && !wanted.pads.is_empty());
+        assert_eq!(known(&told), wanted, "{flags:?}");
+        assert_eq!(told.symbol_status(), "dynsym", "{flags:?}");
+        assert_eq!(told.address_of(0x1000), whole.address_of(0x1000));
+    }
+}
+
+/// Its hash table counts no symbol of another file.
+#[test]
+fn stubs_of_a_program_that_offers_nothing_have_names_without_section_headers() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    let whole = built(&Folder::new(), &["-fvisibility=hidden"]);
+    assert_eq!(known(&read(&without_headers(&whole))), known(&read(&whole)));
+}
+
+#[test]
+fn stubs_of_32_bit_code_have_names_without_section_headers() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    for flags in [&[][..], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
+        let folder = Folder::new();
+        folder.write("library.c", "int near(void) { return 1; }\nint far(void) { return near() + 1; }\n");
+        let common = ["-m32", "-O1", "-nostdlib", "-Wl,-z,lazy", "-fPIC", "-shared", "-o", "library.so", "library.c"];
+        folder.run("gcc", &[&common[..], flags].concat());
+        folder.run("objcopy", &["--strip-all", "library.so"]);
+        let whole = std::fs::read(folder.join("library.so")).unwrap();
+        let wanted = known(&read(&whole));
+        assert!(wanted.functions.iter().any(|one| one.4.as_deref() == Some("near@plt")), "{wanted:x?}");
+        assert_eq!(known(&read(&without_headers(&whole))), wanted, "{flags:?}");
+    }
+}
+
+type Change<'c> = &'c dyn Fn(&mut Vec<u8>);
+
+#[test]
+fn damaged_section_headers_cost_what_they_alone_tell() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    let folder = Folder::new();
+    let whole = built(&folder, &["-shared", "-fPIC"]);
+    let wanted = known(&read(&whole));
+    let (table, size) = (word(&whole, 0x28), whole.len());
+    let segments = (0..usize::from(whole[0x38])).map(|number| word(&whole, 0x20) + number * 56);
+    let loaded = segments.filter(|&at| whole[at..at + 4] == [1, 0, 0, 0]);
+    let end = loaded.map(|at| word(&whole, at + 8) + word(&whole, at + 0x20)).max().unwrap();
+    let changed = |change: Change<'_>| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        read(&bytes)
+    };
+    let beyond = (size as u64 + 1).to_le_bytes();
+    let damaged: [(&str, Change<'_>); 5] = [
+        ("cut behind the last segment", &|bytes| bytes.truncate(end)),
+        ("cut within the table", &|bytes| bytes.truncate(size - 100)),
+        ("the table is nowhere", &|bytes| bytes[0x28..0x30].copy_from_slice(&beyond)),
+        ("other names", &|bytes| bytes[0x3e..0x40].fill(0xfe)),
+        ("scrambled", &|bytes| {
+            bytes[table..]
+                .iter_mut()
+                .zip(0u32..)
+                .for_each(|(byte, at)| *byte ^= (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        }),
+    ];
+    for (what, change) in damaged {
+        let told = changed(change);
+        assert_eq!(known(&told), wanted, "{what}");
+        let status = told.symbol_status();
+        assert!(status.starts_with("dynsym; its section headers cannot be read: "), "{what}: {status}");
+    }
+    // It can be read, and tells nothing.
+    let told = changed(&|bytes| bytes[table..].fill(0));
+    assert_eq!(known(&told), wanted);
+    // Some are gone.
+    let told = changed(&|bytes| bytes[table..table + 8 * 64].fill(0));
+    assert_eq!(known(&told), wanted);
+}
+
+#[test]
+fn a_file_cut_in_its_code_has_the_functions_that_it_still_names() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    let whole = built(&Folder::new(), &["-rdynamic", "-Wl,-z,noseparate-code", "-no-pie"]);
+    let binary = read(&whole);
+    let caught = |binary: &Binary| {
+        let one = binary.functions().iter().find(|one| binary.name(one).as_deref() == Some("caught"))?;
+        Some(one.address)
+    };
+    let address = caught(&binary).unwrap();
+    let offset = (0..whole.len() as u64).find(|&offset| binary.address_of(offset) == Some(address)).unwrap();
+    // The dynamic segment is behind the code.
+    let cut = read(&whole[..offset as usize + 8]);
+    assert_eq!(cut.code(offset), &whole[offset as usize..offset as usize + 8]);
+    assert_eq!(cut.address_of(offset), Some(address));
+    assert_eq!((caught(&cut), cut.build_id()), (None, binary.build_id()));
+}
+
+#[test]
+fn go_programs_without_section_headers_have_their_names() {
+    if !have(&[GO]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("go.mod", "module small\n\ngo 1.20\n");
+    folder.write("main.go", "package main\n\nfunc main() { println(\"permille\") }\n");
+    folder.run("go", &["build", "-ldflags=-s -w", "-o", "program", "."]);
+    let whole = std::fs::read(folder.join("program")).unwrap();
+    let (whole, told) = (read(&whole), read(&without_headers(&whole)));
+    assert_eq!(told.symbol_status(), "gopclntab");
+    assert_eq!(known(&told).functions, known(&whole).functions);
+}
