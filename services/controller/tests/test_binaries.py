@@ -47,6 +47,19 @@ def test_without_a_build_id_it_is_named_by_its_content(tmp_path: Path, content: 
     assert identify(program).build_id == ""
 
 
+@pytest.mark.parametrize("damage", ["cut off", "nowhere", "beyond any file", "no names"])
+def test_a_binary_with_damaged_section_headers_is_named_by_its_build_id(program: Path, damage: str) -> None:
+    build_id, data = readelf_build_id(program), bytearray(program.read_bytes())
+    if damage == "cut off":
+        del data[-100:]
+    elif damage == "no names":
+        data[0x3E:0x40] = b"\xfe\xfe"
+    else:
+        data[0x28:0x30] = b"\xff" * 7 + (b"\x7f" if damage == "beyond any file" else b"\xff")
+    program.write_bytes(data)
+    assert identify(program).build_id == build_id
+
+
 def test_the_debug_file_is_found_by_build_id(program: Path, tmp_path: Path) -> None:
     build_id = readelf_build_id(program)
     debug = tmp_path / "debug" / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"

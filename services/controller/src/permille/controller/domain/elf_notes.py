@@ -5,6 +5,7 @@ A library for all of ELF costs a controller 5 MB for as long as it lives, and ea
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ NOTE = struct.Struct("<III")
 PT_NOTE, SHT_NOTE, NT_GNU_BUILD_ID = 4, 7, 3
 # A table of 65,535 sections has 4 MB; a file may say anything.
 MOST_BYTES = 16 << 20
+DAMAGED = (struct.error, IndexError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -36,33 +38,42 @@ LAYOUTS = {
 
 
 def names(path: Path) -> tuple[str, str]:
-    """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is no sound ELF. Raises OSError."""
+    """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is damaged. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(64)
         layout = LAYOUTS.get(head[4:6])
         if not head.startswith(ELF_MAGIC) or layout is None:
             return "", ""
         try:
-            return names_of(file, head, layout)
-        except (struct.error, IndexError, OverflowError):
+            build_id = build_id_by_segments(file, head, layout)
+        except DAMAGED:
             return "", ""
+        try:
+            told, link = names_by_sections(file, head, layout)
+        except DAMAGED:
+            return build_id, ""
+        return build_id or told, link
 
 
-def names_of(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str]:
-    segments_at, sections_at, segment_size, segments, section_size, sections, strings = layout.header.unpack_from(head)
-    notes = [
-        (offset, size)
-        for kind, offset, size in entries(file, segments_at, segment_size, segments, layout.segment)
-        if kind == PT_NOTE
-    ]
-    table = list(entries(file, sections_at, section_size, sections, layout.section))
-    notes += [(offset, size) for _, kind, offset, size in table if kind == SHT_NOTE]
-    build_id = next((found for place in notes if (found := build_id_in(read(file, *place)))), "")
+def build_id_by_segments(file: BinaryIO, head: bytes, layout: Layout) -> str:
+    at, _, size, count, *_ = layout.header.unpack_from(head)
+    found = entries(file, at, size, count, layout.segment)
+    return first_build_id(file, [(offset, length) for kind, offset, length in found if kind == PT_NOTE])
+
+
+def names_by_sections(file: BinaryIO, head: bytes, layout: Layout) -> tuple[str, str]:
+    _, at, _, _, size, count, strings = layout.header.unpack_from(head)
+    table = list(entries(file, at, size, count, layout.section))
+    build_id = first_build_id(file, [(offset, length) for _, kind, offset, length in table if kind == SHT_NOTE])
     named = read(file, *table[strings][2:]) if table else b""
     links = (place for name, _, *place in table if named[name:].startswith(b".gnu_debuglink\0"))
     # GDB manual, "Debugging Information in Separate Files": a file name, zero padded, and its CRC.
     link = next((read(file, *place).split(b"\0", 1)[0] for place in links), b"")
     return build_id, link.decode(errors="replace")
+
+
+def first_build_id(file: BinaryIO, notes: list[tuple[int, int]]) -> str:
+    return next((found for place in notes if (found := build_id_in(read(file, *place)))), "")
 
 
 def entries(file: BinaryIO, at: int, size: int, count: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
@@ -72,7 +83,8 @@ def entries(file: BinaryIO, at: int, size: int, count: int, layout: struct.Struc
 
 
 def read(file: BinaryIO, offset: int, size: int) -> bytes:
-    file.seek(offset)
+    # Behind where a file may end there is no place to go to.
+    file.seek(min(offset, os.fstat(file.fileno()).st_size))
     return file.read(min(size, MOST_BYTES))
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 from elftools.elf.segments import NoteSegment
 from permille.mesh.errors import InvalidArgument
+
+# What pyelftools raises where a file is damaged.
+_UNREADABLE = (ELFError, ValueError, LookupError, AssertionError, AttributeError, TypeError, OverflowError, OSError)
+# By class, of the file's header: e_shoff, and e_shnum with e_shstrndx (System V ABI, "ELF Header").
+_SECTION_FIELDS = {1: ((0x20, 0x24), (0x30, 0x34)), 2: ((0x28, 0x30), (0x3C, 0x40))}
 
 
 @dataclass(frozen=True)
@@ -22,13 +30,20 @@ class ElfIdentity:
 
 
 def identify_elf(path: Path) -> ElfIdentity:
-    """Raises `InvalidArgument` when the file is no ELF."""
-    try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            return ElfIdentity(_build_id(elf), _debug_link(elf))
-    except (ELFError, ValueError, KeyError, AssertionError) as error:
-        raise no_elf(f"this is no ELF file that can be read: {error}") from None
+    """Raises `InvalidArgument` when the file is no ELF.
+
+    One whose section headers are damaged is what its segments say.
+    """
+    with path.open("rb") as file:
+        try:
+            return _identity(file)
+        except _UNREADABLE as error:
+            damage = error
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as private:
+                return _identity(_without_sections(private))
+        except _UNREADABLE:
+            raise no_elf(f"this is no ELF file that can be read: {damage}") from None
 
 
 def no_elf(what: str) -> InvalidArgument:
@@ -46,15 +61,28 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _identity(file: IO[bytes]) -> ElfIdentity:
+    elf = ELFFile(file)
+    return ElfIdentity(_build_id(elf), _debug_link(elf))
+
+
+def _without_sections(private: mmap.mmap) -> IO[bytes]:
+    for first, end in _SECTION_FIELDS.get(private[4], ()):
+        private[first:end] = bytes(end - first)
+    return cast("IO[bytes]", private)
+
+
 def _build_id(elf: ELFFile) -> str:
     segments: list[NoteSegment | NoteSection] = [
         part for part in elf.iter_segments("PT_NOTE") if isinstance(part, NoteSegment)
     ]
     sections = [part for part in elf.iter_sections() if isinstance(part, NoteSection)]
     for part in [*segments, *sections]:
-        for note in part.iter_notes():
-            if note["n_type"] == "NT_GNU_BUILD_ID":
-                return str(note["n_desc"])
+        # What is cut off may be behind the note that is looked for.
+        with suppress(*_UNREADABLE):
+            for note in part.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
     return ""
 
 
