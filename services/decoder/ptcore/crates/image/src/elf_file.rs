@@ -5,6 +5,7 @@ mod frames;
 mod headers;
 mod loads;
 mod overlaid;
+mod relocated;
 mod told;
 
 pub use overlaid::Overlaid;

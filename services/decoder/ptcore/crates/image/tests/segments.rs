@@ -2,6 +2,7 @@
 
 use crate::support::{have, Folder, GCC, GO, OBJCOPY};
 use pt_image::{Binary, Bytes, Role, Search, Source};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PROGRAM: &str = "\
@@ -195,4 +196,46 @@ fn go_programs_without_section_headers_have_their_names() {
     let (whole, told) = (read(&whole), read(&without_headers(&whole)));
     assert_eq!(told.symbol_status(), "gopclntab");
     assert_eq!(known(&told).functions, known(&whole).functions);
+}
+
+/// Libraries of this very process, as they are in memory: laid out as the file is, and by address.
+#[test]
+fn libraries_read_from_memory_have_the_names_of_their_files() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    for name in ["/libc.so.6", "/libgcc_s.so.1"] {
+        match maps.lines().find(|line| line.ends_with(name)) {
+            Some(line) => has_its_names_in_memory(line),
+            None => eprintln!("skipped: {name} is not loaded"),
+        }
+    }
+}
+
+/// `line`: of the first mapping of a library in `/proc/self/maps`.
+fn has_its_names_in_memory(line: &str) {
+    let path = line.split_whitespace().last().unwrap();
+    let base = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    let whole = std::fs::read(path).unwrap();
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let (mut by_offset, mut by_address) = (Vec::new(), Vec::new());
+    for at in (0..usize::from(whole[0x38])).map(|number| word(&whole, 0x20) + number * 56) {
+        let [offset, address, size] = [8, 16, 32].map(|field| word(&whole, at + field));
+        if whole[at..at + 4] == [1, 0, 0, 0] {
+            let mut bytes = vec![0; size];
+            memory.read_exact_at(&mut bytes, base + address as u64).unwrap();
+            for (dump, place) in [(&mut by_offset, offset), (&mut by_address, address)] {
+                dump.resize(dump.len().max(place + size), 0);
+                dump[place..place + size].copy_from_slice(&bytes);
+            }
+        }
+    }
+    let names = |binary: &Binary| -> Vec<_> {
+        let functions = binary.functions().iter().filter(|one| one.source == Source::Dynsym);
+        functions.map(|one| (one.address, binary.name(one))).collect()
+    };
+    let wanted = read(&without_headers(&whole));
+    assert!(names(&wanted).len() > 100);
+    for (dump, how) in [(by_offset, "by offset"), (by_address, "by address")] {
+        let told = read(&dump);
+        assert_eq!((names(&told), told.build_id()), (names(&wanted), wanted.build_id()), "{path} {how}");
+    }
 }

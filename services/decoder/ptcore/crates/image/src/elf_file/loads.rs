@@ -3,14 +3,18 @@
 use super::headers::Class;
 use object::elf::{self, ProgramFlags};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-use object::{Endianness, FileKind};
+use object::{Endianness, FileKind, ReadRef};
 use std::collections::HashMap;
+use std::mem::size_of;
 use std::ops::Range;
 
 /// So many segments are looked at; programs have a dozen.
 const MAX_SEGMENTS: usize = 1 << 10;
 /// So many entries of the dynamic segment; programs have some dozens.
 const MAX_TAGS: usize = 1 << 10;
+
+/// Values by tag.
+pub type Tags = HashMap<elf::DynamicTag, u64>;
 
 /// A part of the file and its address.
 #[derive(Clone, Debug)]
@@ -31,7 +35,7 @@ pub struct Loads<'d> {
     /// `PT_GNU_EH_FRAME`.
     pub frames: Option<Part>,
     /// Of `PT_DYNAMIC`.
-    pub tags: HashMap<elf::DynamicTag, u64>,
+    pub tags: Tags,
 }
 
 impl<'d> Loads<'d> {
@@ -50,6 +54,7 @@ impl<'d> Loads<'d> {
         let endian = header.endian().ok()?;
         let class = Class { is_64: header.is_type_64(), endian };
         let mut all = Loads { bytes, class, loads: vec![], notes: vec![], frames: None, tags: HashMap::new() };
+        let mut dynamic = None;
         for segment in header.program_headers(endian, bytes).ok()?.iter().take(MAX_SEGMENTS) {
             let (offset, size) = segment.file_range(endian);
             let end = offset.saturating_add(size).min(bytes.len() as u64);
@@ -59,15 +64,30 @@ impl<'d> Loads<'d> {
                 elf::PT_LOAD => all.loads.push(part),
                 elf::PT_NOTE => all.notes.push(part),
                 elf::PT_GNU_EH_FRAME => all.frames = Some(part),
-                elf::PT_DYNAMIC => {
-                    let entries = segment.dynamic(endian, bytes).ok().flatten().unwrap_or_default();
-                    let tags = entries.iter().take(MAX_TAGS).map(|one| (one.tag(endian), one.val(endian)));
-                    all.tags.extend(tags.take_while(|&(tag, _)| tag != elf::DT_NULL));
-                }
+                elf::PT_DYNAMIC => dynamic = Some((part.address, offset, size)),
                 _ => {}
             }
         }
+        if let Some((address, offset, size)) = dynamic {
+            all.tags = all.tags_at::<Elf>(offset, size);
+            if let Some(offset) = all.in_memory(address).filter(|_| !all.tags.contains_key(&elf::DT_SYMTAB)) {
+                all.tags = all.tags_at::<Elf>(offset, size);
+            }
+            all.unrelocate();
+        }
         Some(all)
+    }
+
+    fn tags_at<Elf: FileHeader<Endian = Endianness>>(&self, offset: u64, size: u64) -> Tags {
+        let (endian, count) = (self.class.endian, size as usize / size_of::<Elf::Dyn>());
+        let entries = self.bytes.read_slice_at::<Elf::Dyn>(offset, count.min(MAX_TAGS)).unwrap_or_default();
+        let tags = entries.iter().map(|one| (one.tag(endian), one.val(endian)));
+        tags.take_while(|&(tag, _)| tag != elf::DT_NULL).collect()
+    }
+
+    /// Where in the file `address` is, if it was read from memory from its first segment on.
+    fn in_memory(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.loads.first()?.address)?.checked_add(self.loads[0].place.start)
     }
 
     /// Where in the file the byte at `address` is, up to where its segment ends in it.
