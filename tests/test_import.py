@@ -9,11 +9,13 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.processes import PATIENCE_S, await_true
+from tests.processes import PATIENCE_S, Process, await_true
 from tests.whole_mesh import WholeMesh, new_mesh
 from tests.whole_session import assert_whole
 
@@ -57,6 +59,12 @@ def functions_of(mesh: WholeMesh, session: str) -> Counter[tuple[str, str]]:
         for what in ("calls", "self_instructions", "total_instructions"):
             counts[row["name"], what] += row[what]
     return +counts
+
+
+def told_line(process: Process, beginning: str) -> str:
+    """The next line of standard error that begins so."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if line.startswith(beginning))
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -307,3 +315,35 @@ def endless(folder: Path, size: int) -> tuple[Path, str]:
 def stored_files(mesh: WholeMesh) -> set[Path]:
     """All objects of sessions."""
     return {path for path in (mesh.state / "store" / "raw").rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def without_decoder(own_mesh: WholeMesh) -> Iterator[WholeMesh]:
+    """Nobody starts it again before `permille up` goes on (SIGCONT)."""
+    own_mesh.start()
+    own_mesh.up.send_signal(signal.SIGSTOP)
+    decoder = own_mesh.service("decoder")
+    decoder.kill()
+    await_true(lambda: decoder.status() == psutil.STATUS_ZOMBIE, PATIENCE_S, "the decoder's end")
+    yield own_mesh
+    own_mesh.up.send_signal(signal.SIGCONT)
+
+
+def test_an_import_waits_for_a_decoder_that_is_away(without_decoder: WholeMesh) -> None:
+    mesh, file = without_decoder, reference(LLDB)
+    with mesh.started("import", str(file)) as importing:
+        assert told_line(importing, "waiting: ")
+        mesh.up.send_signal(signal.SIGCONT)
+        session = mesh.finished(importing).stdout.split("permille report ")[1].strip()
+    assert [one["session_id"] for one in mesh.sessions()] == [session]
+    assert functions_of(mesh, session) == table_of_calls(mesh, file)
+    # One folder with its files.
+    raw = mesh.state / "store" / "raw" / session
+    assert len([one for one in raw.iterdir() if one.is_dir()]) == 1
+    assert mesh.json("import", str(file))["existed"] is True
+
+
+def test_an_import_gives_up_when_its_patience_is_over(without_decoder: WholeMesh) -> None:
+    told = without_decoder.command("import", str(reference(LLDB)), "--patience", "1", code=6).stderr
+    assert "waiting: " in told
+    assert "permille: " in told.partition("waiting: ")[2]

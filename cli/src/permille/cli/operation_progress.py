@@ -10,14 +10,14 @@ from typing import Any
 
 from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import answer
+from permille.cli.patience import AWAY
 from permille.mesh.backoff import Backoff
-from permille.mesh.errors import Cancelled, Code, PermilleError, Unavailable
+from permille.mesh.errors import Cancelled, PermilleError, Unavailable
 from permille.mesh.operations import operation_error
 
 _POLL_MS = 1_000
 # The call itself may take longer than the wait it asks for.
 _ANSWER_S = _POLL_MS / 1000 + 10
-_AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 Operation = operation_pb2.Operation
 
@@ -87,7 +87,7 @@ class OperationProgress:
                 else:
                     operation = await self._changed(operation, until_interrupted=not cancelled)
             except PermilleError as error:
-                if error.code not in _AWAY:
+                if error.code not in AWAY:
                     raise
                 if time.monotonic() - answered > self._patience_s:
                     raise _gave_up(operation, error, self._patience_s) from None

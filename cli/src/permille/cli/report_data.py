@@ -7,8 +7,10 @@ import hashlib
 from typing import Any
 
 from permille.api.decoder.v1 import decoder_pb2
+from permille.api.operation.v1 import operation_pb2
 from permille.cli.client import MeshClient, answer
 from permille.cli.operation_progress import OperationProgress
+from permille.cli.patience import Patience
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.rendering.report import FunctionRow, InlinedRow, LossRow, Report, SegmentRow
 from permille.cli.session_list import ListedSession
@@ -90,15 +92,20 @@ async def decode(
             help="wait until `permille sessions` shows it as stored or decoded",
             metadata={"session": session.name},
         )
-    decoder = await client.decoder()
+
+    async def started_as(request: decoder_pb2.DecodeRequest) -> operation_pb2.Operation:
+        decoder = await client.decoder()
+        return (await answer(decoder.Decode(request))).operation
+
+    patience = Patience(patience_s, display.away)
     # One decode however often somebody asks meanwhile, and another one after each that failed or, of rows that are not
     # there any more or not wanted as they are, was done.
     first = request_id or request_id_of(session.name)
     request = decoder_pb2.DecodeRequest(request_id=first, session=session.name)
-    started = (await answer(decoder.Decode(request))).operation
+    started = await patience.until_answered(lambda: started_as(request))
     while started.HasField("error") or (started.done and not request_id):
         request.request_id = f"{first}-{operation_id(started.name)}"
-        started = (await answer(decoder.Decode(request))).operation
+        started = await patience.until_answered(lambda: started_as(request))
     following = OperationProgress(client.decoder, tell=display.tell, away=display.away, patience_s=patience_s)
     done = await following.follow(started)
     result = decoder_pb2.DecodeResult()

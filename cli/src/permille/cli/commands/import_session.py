@@ -14,6 +14,7 @@ from permille.cli.capture_file import Given, open_capture
 from permille.cli.capture_options import reading
 from permille.cli.client import MeshClient, in_mesh
 from permille.cli.invocation import Invocation, command
+from permille.cli.patience import Patience
 from permille.cli.progress_display import ProgressDisplay
 from permille.cli.rendering.terminal_text import escaped
 from permille.cli.rendering.units import count, size
@@ -66,7 +67,8 @@ def import_session(
     ):
         try:
             content = _read(file, given, Path(folder), display)
-            sent = in_mesh(invocation.config, lambda client: send_session(client, content, _told(display, "STORING")))
+            patience, told = Patience(patience_s, display.away), _told(display, "STORING")
+            sent = in_mesh(invocation.config, lambda client: send_session(client, content, told, patience))
         except KeyboardInterrupt:
             raise Cancelled(
                 f"{file} is not imported: interrupted before all of it was stored",

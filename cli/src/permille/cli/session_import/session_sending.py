@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from permille.api.decoder.v1 import decoder_pb2
 from permille.cli.client import MeshClient, answer
+from permille.cli.patience import Patience
 from permille.cli.session_import.session_content import SessionContent, read_binary
+from permille.mesh.errors import Unavailable
 
 if TYPE_CHECKING:
     from permille.ptcore import ListedBinary
@@ -18,15 +21,36 @@ Progress = Callable[[int, int], None]
 
 
 async def send_session(
-    client: MeshClient, content: SessionContent, progress: Progress
+    client: MeshClient, content: SessionContent, progress: Progress, patience: Patience
 ) -> decoder_pb2.UploadSessionResponse:
-    """Raises what the services raise; nothing of the session is there then."""
-    decoder = await client.decoder()
-    for key, binary in content.binaries.items():
-        await answer(decoder.UploadBinary(_binary(binary, debug=False)))
-        if binary.debug_bytes and key == f"binaries/{binary.build_id}":
-            await answer(decoder.UploadBinary(_binary(binary, debug=True)))
-    return await answer(decoder.UploadSession(_files(content, progress)))
+    """Begins an upload anew while the decoder is away: what is there already is not stored twice.
+
+    Raises what the services raise; nothing of the session is there then.
+    """
+
+    async def binary(listed: ListedBinary, *, debug: bool) -> None:
+        decoder = await client.decoder()
+        await answer(decoder.UploadBinary(_binary(listed, debug=debug)))
+
+    async def session() -> decoder_pb2.UploadSessionResponse:
+        decoder = await client.decoder()
+        return await answer(decoder.UploadSession(_files(content, progress)))
+
+    await _require_mesh(client)
+    for key, listed in content.binaries.items():
+        await patience.until_answered(partial(binary, listed, debug=False))
+        if listed.debug_bytes and key == f"binaries/{listed.build_id}":
+            await patience.until_answered(partial(binary, listed, debug=True))
+    return await patience.until_answered(session)
+
+
+async def _require_mesh(client: MeshClient) -> None:
+    """Raises `Unavailable` where no etcd is: that is no mesh that comes back, more likely a wrong address."""
+    try:
+        await client.decoder()
+    except Unavailable as error:
+        if error.reason != "SERVICE_ABSENT":
+            raise
 
 
 async def _binary(binary: ListedBinary, *, debug: bool) -> AsyncIterator[decoder_pb2.UploadBinaryRequest]:
