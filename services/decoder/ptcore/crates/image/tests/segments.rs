@@ -239,3 +239,24 @@ fn has_its_names_in_memory(line: &str) {
         assert_eq!((names(&told), told.build_id()), (names(&wanted), wanted.build_id()), "{path} {how}");
     }
 }
+
+#[test]
+fn segments_of_code_need_not_be_in_order() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("library.c", "int near(void) { return 1; }\nint far(void) { return near() + 1; }\n");
+    let flags = ["-nostdlib", "-shared", "-fPIC", "-Wl,-z,lazy", "-fcf-protection=none", "-o", "library.so"];
+    folder.run("gcc", &[&flags[..], &["library.c"]].concat());
+    let whole = without_headers(&std::fs::read(folder.join("library.so")).unwrap());
+    let segments: Vec<_> = (0..usize::from(whole[0x38])).map(|number| word(&whole, 0x20) + number * 56).collect();
+    let last = |flags| *segments.iter().rfind(|&&at| whole[at] == 1 && whole[at + 4] == flags).unwrap();
+    let (code, data) = (last(5), last(4));
+    let mut bytes = whole.clone();
+    bytes.copy_within(code..code + 56, data);
+    // p_vaddr.
+    bytes[data + 16..data + 24].fill(0);
+    let stubs = |binary: &Binary| binary.functions().iter().filter(|one| one.source == Source::Plt).count();
+    assert_eq!((stubs(&read(&whole)), stubs(&read(&bytes))), (1, 1));
+}

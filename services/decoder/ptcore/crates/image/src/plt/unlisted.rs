@@ -70,7 +70,10 @@ impl Finder<'_> {
             let end = start.saturating_add(size);
             // Linkers leave an entry empty here and there.
             let gap = if kind == Kind::Lazy { LAZY_SIZE } else { 0 };
-            let goes_on = |run: &&mut Run| (run.kind, run.size) == (kind, size) && start - run.addresses.end <= gap;
+            let goes_on = |run: &&mut Run| {
+                (run.kind, run.size) == (kind, size)
+                    && start.checked_sub(run.addresses.end).is_some_and(|between| between <= gap)
+            };
             match runs.last_mut().filter(goes_on) {
                 Some(run) => run.addresses.end = end,
                 // A jump among other instructions.
