@@ -1,7 +1,8 @@
 //! What the unwind table says of functions in programs without symbols.
 
 use crate::support::{have, Folder, GCC, OBJCOPY};
-use pt_image::{Binary, Search};
+use pt_image::{Binary, Image, Search, Symbols};
+use std::sync::Arc;
 
 fn load(folder: &Folder, name: &str) -> Binary {
     Binary::load(&folder.join(name), &Search::default()).unwrap()
@@ -106,4 +107,18 @@ fn landing_pads_elsewhere_are_of_the_function_that_they_are_for() {
     let (whole, stripped, _folder) = built("program.s", &source(other), &[]);
     let pads = address(&whole, "pads");
     assert_eq!(start(&stripped, pads), Some(pads));
+}
+
+#[test]
+fn a_function_without_a_name_is_called_by_where_it_begins() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let (_, stripped, _folder) = built("program.c", "static int f(void) { return 1; }\nint (*one)(void) = f;\n", &[]);
+    let begin = stripped.functions()[0].address;
+    let mut image = Image::new();
+    image.map(0, 0x5000_0000, 0x1000, 0x1000, &Arc::new(stripped), "/lib/program").unwrap();
+    let place = image.place(0, 0x5000_0000 + (begin & 0xfff) + 3);
+    let name = image.describe(place.space, place.function, begin + 3).name;
+    assert_eq!((place.function, name), (Some(0), format!("program+{begin:#x}")));
 }

@@ -69,8 +69,9 @@ impl Symbols for Image {
 impl Image {
     /// What to call the function in `space`, or the code from `address` on (the space's own) that no function covers.
     pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
+        let at = |binary: &str, address: u64| format!("{}+{address:#x}", binary.rsplit('/').next().unwrap_or(binary));
         let anonymous = |binary: &str, status: String| Description {
-            name: format!("{}+{address:#x}", binary.rsplit('/').next().unwrap_or(binary)),
+            name: at(binary, address),
             binary: binary.to_owned(),
             address,
             size: 0,
@@ -92,7 +93,7 @@ impl Image {
                 let known = Description { address: function.address, size: function.size, ..bare };
                 match binary.name(function) {
                     Some(name) => Description { name, ..known },
-                    None => Description { name: anonymous(name, String::new()).name, ..known },
+                    None => Description { name: at(name, function.address), ..known },
                 }
             }
         }
