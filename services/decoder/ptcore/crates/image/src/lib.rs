@@ -23,6 +23,7 @@ mod pclntab;
 mod place;
 mod plt;
 mod room;
+mod sections;
 mod separate;
 mod swift;
 mod symbol_names;

@@ -1,7 +1,7 @@
 //! A column of one row group: its dictionary page, where it has one, and its data page, packed.
 
 use crate::deltas::{Deltas, Ways};
-use crate::file::Kind;
+use crate::kind::Kind;
 use crate::numbers::Numbers;
 use crate::thrift::{varint, Struct};
 use std::io;

@@ -1,6 +1,7 @@
 //! A Parquet file while it is written: what comes next, and the footer.
 
 use crate::chunk::{Chunk, Placed};
+use crate::kind::Kind;
 use crate::thrift::Struct;
 
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -8,15 +9,6 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const VERSION: i32 = 2;
 const OPTIONAL: i32 = 1;
 const UTF8: i32 = 0;
-
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Boolean = 0,
-    Int32 = 1,
-    Int64 = 2,
-    Text = 6,
-}
 
 pub type Column<'n> = (&'n str, Kind);
 

@@ -12,14 +12,16 @@ mod deltas;
 mod file;
 mod flags;
 mod indices;
+mod kind;
 mod numbers;
 mod runs;
 mod thrift;
 
 pub use chunk::{Chunk, Dictionary, Packer};
 pub use deltas::{Deltas, Ways};
-pub use file::{Column, File, Kind};
+pub use file::{Column, File};
 pub use flags::flags;
 pub use indices::indices;
+pub use kind::Kind;
 pub use numbers::Numbers;
 pub use runs::Runs;

@@ -2,8 +2,7 @@
 
 use super::headers::Section;
 use super::loads::{Loads, Part};
-use super::overlaid::{Headers, Overlaid};
-use super::parsed;
+use crate::elf_file::{parsed, Headers, Overlaid};
 use crate::plt;
 use object::elf::{self, SectionFlags, SectionType};
 use std::ops::Range;

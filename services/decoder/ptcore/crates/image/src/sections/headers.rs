@@ -1,6 +1,6 @@
 //! Section headers as they stand in a file (System V ABI, chapter 4).
 
-use super::overlaid::Headers;
+use crate::elf_file::Headers;
 use object::elf::{SectionFlags, SectionType, SHT_STRTAB};
 use object::endian::Endian;
 use object::Endianness;
