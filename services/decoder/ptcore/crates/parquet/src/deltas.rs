@@ -83,7 +83,7 @@ impl Deltas {
             self.count += now.len();
             rest = later;
             if self.filled == BLOCK {
-                self.pack_block();
+                self.pack();
             }
         }
     }
@@ -115,13 +115,9 @@ impl Deltas {
         self.ways = ways;
     }
 
-    /// Also a block that is not full: nothing may follow.
-    pub(crate) fn pack(&mut self) {
-        self.pack_block();
-    }
-
+    /// Also a block that is not full: nothing may follow then.
     #[inline(always)]
-    fn pack_block(&mut self) {
+    pub(crate) fn pack(&mut self) {
         let deltas = &self.waiting[..self.filled];
         if deltas.is_empty() {
             return;

@@ -31,8 +31,8 @@ impl Loads<'_> {
             let size = part.place.end - part.place.start;
             (part.address & !(PAGE - 1)..part.address.saturating_add(size)).step_by(PAGE as usize)
         });
-        let biases = starts.take(MAX_PAGES).map(|page| (symbols & !(PAGE - 1)).wrapping_sub(page));
-        let Some(bias) = biases.into_iter().find(|&bias| self.fits(bias)) else { return };
+        let mut biases = starts.take(MAX_PAGES).map(|page| (symbols & !(PAGE - 1)).wrapping_sub(page));
+        let Some(bias) = biases.find(|&bias| self.fits(bias)) else { return };
         for tag in ADDRESSES {
             if let Some(address) = self.tags.get_mut(&tag) {
                 *address = address.wrapping_sub(bias);

@@ -71,9 +71,8 @@ impl<'d> Told<'d> {
         for table in self.loads.relocations() {
             self.add(table.name, elf::SHT_PROGBITS, elf::SHF_ALLOC, table.address, table.place);
         }
-        if let Some((&address, place)) =
-            self.loads.tags.get(&elf::DT_PLTGOT).and_then(|address| Some((address, self.loads.place(*address)?)))
-        {
+        let Some(&address) = self.loads.tags.get(&elf::DT_PLTGOT) else { return };
+        if let Some(place) = self.loads.place(address) {
             self.add(".got.plt", elf::SHT_PROGBITS, elf::SHF_ALLOC, address, place);
         }
     }
