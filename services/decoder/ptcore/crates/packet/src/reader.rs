@@ -4,13 +4,19 @@ mod error;
 mod extended;
 mod frequent;
 mod psb;
+mod stateless;
 
 pub use error::{Error, ErrorKind};
 pub use psb::{find_psb, OVF, PSB};
 
-use crate::{Compression, Errata, Execution, Ip, Packet};
-use extended::extended;
-use frequent::{frequent, short_tnt};
+use crate::{Errata, Packet};
+use frequent::frequent;
+use stateless::{number, stateless};
+
+/// No fewer bytes than any packet but PSB has.
+const ROOM: usize = 16;
+/// The first bytes of a TMA packet.
+const TMA: [u8; 2] = [0x02, 0x73];
 
 /// Reads packets one after another; as an iterator it yields `(offset, packet)` and ends after the first error.
 #[derive(Clone, Debug)]
@@ -85,16 +91,26 @@ impl<'a> Reader<'a> {
     /// The next packet, `None` at the end of the data. After an error the offset stays at the bad bytes.
     #[inline(always)]
     pub fn read(&mut self) -> Result<Option<Packet>, Error> {
-        if let Some(ahead) = self.plain.first_chunk::<9>() {
+        if let Some(ahead) = self.plain.first_chunk::<ROOM>() {
             if let Some((packet, size)) = frequent(ahead) {
-                self.offset += size;
-                self.plain = &self.plain[size..];
+                self.pass(size);
+                return Ok(Some(packet));
+            }
+            // Not one way for both, which would have to put the packet together in memory.
+            if let Some((packet, size)) = seldom(ahead) {
+                self.pass(size);
                 return Ok(Some(packet));
             }
         }
         let (packet, reader) = self.clone().read_any();
         *self = reader;
         packet
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, size: usize) {
+        self.offset += size;
+        self.plain = &self.plain[size & (ROOM - 1)..];
     }
 
     /// The next packet that is no PAD, with its offset.
@@ -132,29 +148,20 @@ impl<'a> Reader<'a> {
     }
 
     fn read_other(&mut self, rest: &[u8], first: u8) -> Result<Packet, Error> {
-        let (packet, size) = match first {
-            0x00 => (Packet::Pad, 1),
-            0x02 => match extended(rest) {
-                Ok(found) => found,
-                Err(ErrorKind::Unknown) if self.errata.skz84 && rest.get(1) == Some(&0x73) => (Packet::Invalid, 7),
-                Err(kind) => return Err(self.error(kind)),
-            },
-            0x19 => (Packet::Tsc(self.number(rest, 1, 7)?), 8),
-            0x59 => (Packet::Mtc(self.number(rest, 1, 1)? as u8), 2),
-            0x99 => match mode(self.number(rest, 1, 1)? as u8) {
-                Some(packet) => (packet, 2),
-                None => return Err(self.error(ErrorKind::Unknown)),
-            },
-            0xd9 => self.trig(rest)?,
-            _ if self.errata.skd007 && first & 7 == 7 && rest.get(1..3) == Some(&[0x02, 0xf3]) => (Packet::Ovf, 3),
-            _ if first & 3 == 3 => self.cyc(rest, first)?,
-            _ if first & 1 == 1 => self.with_ip(rest, first)?,
-            _ if self.block_size != 0 && first & 7 == 4 => {
-                let size = self.block_size as usize;
-                (Packet::Bip { id: first >> 3, payload: self.number(rest, 1, size)? }, 1 + size)
+        let errata = self.errata;
+        let found = if errata.skd007 && first & 7 == 7 && rest.get(1..3) == Some(&OVF) {
+            Ok((Packet::Ovf, 3))
+        } else if self.block_size != 0 && first & 7 == 4 {
+            let size = self.block_size as usize;
+            let payload = number(rest, 1, size).ok_or(ErrorKind::Truncated);
+            payload.map(|payload| (Packet::Bip { id: first >> 3, payload }, 1 + size))
+        } else {
+            match stateless(rest, first) {
+                Err(ErrorKind::Unknown) if errata.skz84 && rest.starts_with(&TMA) => Ok((Packet::Invalid, 7)),
+                found => found,
             }
-            _ => (short_tnt(first), 1),
         };
+        let (packet, size) = found.map_err(|kind| self.error(kind))?;
         self.offset += size;
         self.enter_block(match packet {
             Packet::Bbp { size, .. } => size,
@@ -165,63 +172,6 @@ impl<'a> Reader<'a> {
         Ok(packet)
     }
 
-    fn with_ip(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
-        let (compression, size) = match first >> 5 {
-            0 => (Compression::Suppressed, 0),
-            1 => (Compression::Update16, 2),
-            2 => (Compression::Update32, 4),
-            3 => (Compression::SignExtend48, 6),
-            4 => (Compression::Update48, 6),
-            6 => (Compression::Full, 8),
-            _ => return Err(self.error(ErrorKind::Unknown)),
-        };
-        let ip = Ip { compression, payload: self.number(rest, 1, size)? };
-        let packet = match first & 0x1f {
-            0x0d => Packet::Tip(ip),
-            0x11 => Packet::TipPge(ip),
-            0x01 => Packet::TipPgd(ip),
-            0x1d => Packet::Fup(ip),
-            _ => return Err(self.error(ErrorKind::Unknown)),
-        };
-        Ok((packet, 1 + size))
-    }
-
-    fn trig(&self, rest: &[u8]) -> Result<(Packet, usize), Error> {
-        let flags = self.number(rest, 1, 1)?;
-        if flags & 0x1f != 0 {
-            return Err(self.error(ErrorKind::Unknown));
-        }
-        let counted = flags & 0x40 != 0;
-        let packet = Packet::Trig {
-            number: self.number(rest, 2, 1)? as u8,
-            instructions: if counted { Some(self.number(rest, 3, 2)? as u16) } else { None },
-            multiple: flags & 0x20 != 0,
-            fup: flags & 0x80 != 0,
-        };
-        Ok((packet, if counted { 5 } else { 3 }))
-    }
-
-    fn cyc(&self, rest: &[u8], first: u8) -> Result<(Packet, usize), Error> {
-        let mut value = u64::from(first >> 3);
-        let (mut more, mut shift, mut size) = (first & 4 != 0, 5, 1);
-        while more {
-            let Some(&byte) = rest.get(size) else {
-                return Err(self.error(ErrorKind::Truncated));
-            };
-            if shift > 63 {
-                return Err(self.error(ErrorKind::Unknown));
-            }
-            value |= u64::from(byte >> 1) << shift;
-            (more, shift, size) = (byte & 1 != 0, shift + 7, size + 1);
-        }
-        Ok((Packet::Cyc(value), size))
-    }
-
-    #[inline(always)]
-    fn number(&self, rest: &[u8], at: usize, size: usize) -> Result<u64, Error> {
-        number(rest, at, size).ok_or_else(|| self.error(ErrorKind::Truncated))
-    }
-
     #[cold]
     fn error(&self, kind: ErrorKind) -> Error {
         let mut bytes = [0; 4];
@@ -229,6 +179,16 @@ impl<'a> Reader<'a> {
             *to = *from;
         }
         Error { kind, offset: self.offset, bytes }
+    }
+}
+
+/// Packets that are not frequent, where bytes behind them spare every look at the end. `None` of those that leave the reader in
+/// another state, and of what is no packet.
+#[inline(never)]
+fn seldom(ahead: &[u8; ROOM]) -> Option<(Packet, usize)> {
+    match ahead {
+        [0x02, 0x82 | 0x63, ..] => None,
+        [first, ..] => stateless(ahead, *first).ok(),
     }
 }
 
@@ -244,33 +204,5 @@ impl Iterator for Reader<'_> {
                 Some(Err(error))
             }
         }
-    }
-}
-
-#[inline(always)]
-fn number(rest: &[u8], at: usize, size: usize) -> Option<u64> {
-    if let Some(word) = rest.get(at..at + 8) {
-        let word = u64::from_le_bytes(word.try_into().ok()?);
-        return Some(if size < 8 { word & ((1 << (8 * size)) - 1) } else { word });
-    }
-    let bytes = rest.get(at..at + size)?;
-    let mut word = [0; 8];
-    word[..size].copy_from_slice(bytes);
-    Some(u64::from_le_bytes(word))
-}
-
-fn mode(byte: u8) -> Option<Packet> {
-    match byte >> 5 {
-        0 => {
-            let mode = match byte & 3 {
-                0 => Execution::Bits16,
-                1 => Execution::Bits64,
-                2 => Execution::Bits32,
-                _ => return None,
-            };
-            Some(Packet::ModeExec { mode, interrupt_flag: byte & 4 != 0 })
-        }
-        1 => Some(Packet::ModeTsx { in_transaction: byte & 1 != 0, aborted: byte & 2 != 0 }),
-        _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Packets that begin with 02: most kinds of packets, and few of those in a trace.
 
-use super::{number, ErrorKind, PSB};
+use super::stateless::number;
+use super::{ErrorKind, PSB};
 use crate::Packet;
 
 /// The HW bit of PWRE, which the manual's editions put at bit 7 or bit 3 of a byte that is otherwise zero.

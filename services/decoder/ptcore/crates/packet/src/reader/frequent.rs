@@ -1,5 +1,6 @@
 //! The packets that a trace consists of almost wholly.
 
+use super::ROOM;
 use crate::{Compression, Ip, Packet};
 
 /// Bytes of the IP by its compression; 0 where there is none.
@@ -9,8 +10,8 @@ const IP_MASKS: [u64; 8] = [0, 0xffff, 0xffff_ffff, 0xffff_ffff_ffff, 0xffff_fff
 
 /// Those packets that a trace consists of almost wholly, where bytes behind them spare every look at the end.
 #[inline(always)]
-pub fn frequent(ahead: &[u8; 9]) -> Option<(Packet, usize)> {
-    let [first, second, third, ..] = *ahead;
+pub fn frequent(ahead: &[u8; ROOM]) -> Option<(Packet, usize)> {
+    let [first, second, ..] = *ahead;
     if first & 1 == 0 {
         return match first {
             0 => Some((Packet::Pad, 1)),
@@ -19,22 +20,19 @@ pub fn frequent(ahead: &[u8; 9]) -> Option<(Packet, usize)> {
         };
     }
     if first & 2 != 0 {
-        // Without a branch up to two bytes: which of them a CYC has cannot be foretold.
-        let more = first >> 2 & 1;
-        if second & third & more != 0 {
+        // Without a branch: whether a CYC has one byte or two cannot be foretold.
+        let word = u32::from_le_bytes(*ahead.first_chunk()?);
+        let more = word >> 2 & 1;
+        if word >> 8 & more != 0 {
             return None;
         }
-        let mut value = u64::from(first >> 3) | u64::from((second >> 1) * more) << 5;
-        let mut size = 1 + usize::from(more);
-        if second & more != 0 {
-            value |= u64::from(third >> 1) << 12;
-            size = 3;
-        }
+        let value = u64::from((word >> 3 & 0x1f) | ((word >> 4 & 0xfe0) * more));
+        let size = 1 + more as usize;
         return Some((Packet::Cyc(value), size));
     }
     if first & 0x1f == 0x0d {
         let size = IP_SIZES[usize::from(first >> 5)];
-        let payload = u64::from_le_bytes(*ahead.last_chunk::<8>()?) & IP_MASKS[usize::from(first >> 5)];
+        let payload = u64::from_le_bytes(*ahead[1..].first_chunk::<8>()?) & IP_MASKS[usize::from(first >> 5)];
         let ip = Ip { compression: Compression::of(first >> 5)?, payload };
         return Some((Packet::Tip(ip), 1 + usize::from(size)));
     }
