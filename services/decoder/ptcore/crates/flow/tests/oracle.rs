@@ -179,6 +179,23 @@ fn a_return_with_a_tip_takes_its_call_too() {
     }
 }
 
+/// A return that is compressed, which no processor does over a PSB: here it finds no call, and libipt goes back to it.
+#[test]
+fn a_psb_empties_the_stack_of_returns() {
+    let Some(_) = oracle() else { return };
+    // 00: call 07; 05: jmp rax; 07: je 09; 09: ret
+    let memory = &Sections([(0x1000, vec![0xe8, 2, 0, 0, 0, 0xff, 0xe0, 0x74, 0, 0xc3])].into());
+    let [branch, one_return] = [Packet::Tnt { bits: 0, count: 1 }, Packet::Tnt { bits: 1, count: 1 }];
+    let packets =
+        [psb_plus(Some(0x1000)), vec![branch], psb_plus(Some(0x1009)), vec![one_return, Packet::Tip(full(0x1000))]];
+    let stream = &stream(&packets.concat());
+    let input = Input { name: "psb-returns", stream, cpu: SKYLAKE, config: Config::default(), memory };
+    for layer in [Layer::Instructions, Layer::Blocks] {
+        let why = input.compare(layer).unwrap_err();
+        assert_eq!(allowed(layer, &input, &why), Some("no return takes a call from before a PSB"), "{why}");
+    }
+}
+
 /// Packets in no order that a processor sends them in, and why the two differ there.
 #[test]
 fn what_differs_on_damaged_packets_has_its_reason() {
@@ -260,6 +277,8 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         } else if told("TIP.PGE does") && libipt("[cbr ") {
             let why = "what is between a FUP and what is not its TIP is told behind the loss";
             return packets.are_behind_fup(offset).then_some(why);
+        } else if told("a compressed return without its call") && goes_elsewhere(difference) {
+            return Some("no return takes a call from before a PSB");
         } else if told("PSBEND does") {
             return packets.have_a_psbend_alone_at(offset).then_some("a PSBEND without its PSB ends the flow");
         } else if !here("mode ")

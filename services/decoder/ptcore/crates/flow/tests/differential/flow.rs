@@ -319,11 +319,18 @@ impl Sink for Against<'_> {
         self.lost = true;
         let Loss { offset, size, address, reason, .. } = loss;
         self.behind = format!(", a loss at {:x} of {size:x} at {address:x}: {reason}", self.from + offset);
+        let returns_to = self.returns.behind_psb(*offset).filter(|_| *reason == Reason::EmptyReturnStack);
+        if let Some(elsewhere) = returns_to {
+            self.behind.push_str(&format!(", a return to {elsewhere:x} for libipt"));
+        }
         self.returns.loss(offset + size);
         self.speculative = false;
         if loss.reason != Reason::BeforeFirstPsb {
             self.reached(loss.address);
-            let line = self.line().unwrap_or_default();
+            let mut line = self.line().unwrap_or_default();
+            if returns_to.is_some() && self.layer == Layer::Instructions && self.begins(&line, loss.address) {
+                line = self.line().unwrap_or_default();
+            }
             if !line.starts_with("error ") {
                 return self.differ(&line, &format!("{loss:x?}"));
             }

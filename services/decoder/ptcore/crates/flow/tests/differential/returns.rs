@@ -2,18 +2,19 @@
 //!
 //! Each near return takes its call from the stack (SDM section "Indirect Transfer Compression for Returns"). libipt takes none
 //! for a return of which a TIP tells the target, so that the next compressed one goes elsewhere. Which returns those are the
-//! packets say: they are followed along what the flow tells.
+//! packets say: they are followed along what the flow tells. Nor does it empty its stack at a PSB.
 
 use pt_flow::BlockKind;
-use pt_packet::{Packet, Reader};
+use pt_packet::{find_psb, Packet, Reader};
 
 /// Entries the processor keeps, and libipt.
 const DEPTH: usize = 64;
 
-/// The addresses behind calls that were not returned from: here, and as libipt has them.
+/// The addresses behind calls that were not returned from: here, and as libipt has them. Each with what the flow had
+/// taken up of the stream when the call ran.
 pub struct Returns<'s> {
-    calls: Vec<u64>,
-    libipts: Vec<u64>,
+    calls: Vec<(u64, usize)>,
+    libipts: Vec<(u64, usize)>,
     /// Behind the last packet that the flow took up.
     packets: Reader<'s>,
     /// Branches of the last TNT that the flow did not take up.
@@ -27,7 +28,7 @@ impl<'s> Returns<'s> {
 
     pub fn call(&mut self, behind: u64) {
         for calls in [&mut self.calls, &mut self.libipts] {
-            calls.push(behind);
+            calls.push((behind, self.packets.offset()));
             calls.drain(..calls.len().saturating_sub(DEPTH));
         }
     }
@@ -41,19 +42,26 @@ impl<'s> Returns<'s> {
                 None
             }
             BlockKind::Return => {
-                let call = self.calls.pop();
+                let call = self.calls.pop().map(|(behind, _)| behind);
                 if !self.takes_branch() {
                     self.takes_target();
                     return None;
                 }
-                let libipts = self.libipts.pop();
-                libipts.filter(|&libipts| call == Some(target) && libipts != target)
+                let (libipts, _) = self.libipts.pop()?;
+                (call == Some(target) && libipts != target).then_some(libipts)
             }
             _ => {
                 self.takes_target();
                 None
             }
         }
+    }
+
+    /// Where libipt takes a compressed return at the offset, if all calls that are left here are from before a PSB.
+    pub fn behind_psb(&self, offset: usize) -> Option<u64> {
+        let is_old = |&(_, at): &(u64, usize)| find_psb(self.packets.data(), at).is_some_and(|psb| psb < offset);
+        let (libipts, _) = self.libipts.last()?;
+        self.calls.last().is_none_or(is_old).then_some(*libipts)
     }
 
     fn takes_branch(&mut self) -> bool {
