@@ -162,8 +162,9 @@ impl<'s> Packets<'s> {
     }
 }
 
-/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 1A, 4, 5, 11 and 14),
-/// of those that 64-bit code has not, and of those that cannot be locked: what compares, what writes to a register, and LEA.
+/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 1A, 4, 5, 11 and 14), of
+/// escape opcodes with memory operands, of those that 64-bit code has not, and of those that cannot be locked: what compares, what
+/// writes to a register, conditional branches, and LEA.
 pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let Some((base, bytes)) = memory.0.range(..=address).next_back() else { return false };
     let code = &bytes[((address - base) as usize).min(bytes.len())..];
@@ -174,10 +175,11 @@ pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let has = |prefix| code[..at].contains(&prefix);
     let (extension, shift) = (behind >> 3 & 7, third >> 3 & 7);
     match opcode {
-        0x38..=0x3d | 0x8d if has(0xf0) => true,
+        0x38..=0x3d | 0x70..=0x7f | 0x8d if has(0xf0) => true,
         0x00..=0x3f if has(0xf0) && opcode & 7 < 4 => behind >> 6 == 3,
         0x0f if *behind == 0x73 => !(matches!(shift, 2 | 6) || matches!(shift, 3 | 7) && has(0x66)),
         0x8f => extension != 0,
+        0xd9 | 0xdb | 0xdd if behind >> 6 != 3 => matches!((opcode, extension), (0xd9, 1) | (0xdb, 4 | 6) | (0xdd, 5)),
         0xc6 | 0xc7 => extension != 0 && *behind != 0xf8,
         0xfe => extension > 1,
         0xff => extension == 7 || behind >> 6 == 3 && matches!(extension, 3 | 5),

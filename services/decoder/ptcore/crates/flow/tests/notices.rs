@@ -171,6 +171,24 @@ fn what_waits_for_its_address_where_a_packet_is_damaged_is_told() {
 }
 
 #[test]
+fn no_branch_stands_in_front_of_the_fup_that_something_waits_for() {
+    let branch = Packet::Tnt { bits: 1, count: 1 };
+    for (waits, kind) in [
+        (
+            Packet::ModeTsx { in_transaction: true, aborted: false },
+            NoticeKind::Transaction { active: true, aborted: false },
+        ),
+        (Packet::Ptw { payload: 7, size: 8, fup: true }, NoticeKind::PtWrite { payload: 7, size: 8 }),
+        (Packet::Exstop { fup: true }, NoticeKind::ExecutionStop),
+        (Packet::Cfe { kind: 2, vector: 0, fup: true }, NoticeKind::Iret),
+    ] {
+        let words = words(&stream(&[&[waits, branch], &psb_plus(None)[..]].concat()), &Config::default());
+        let lost = Word::Lost(Reason::UnexpectedPacket("TNT"));
+        assert_eq!(words, [Word::Goes(CODE), lost, Word::Says(kind, None, 0)], "{waits:?}");
+    }
+}
+
+#[test]
 fn what_is_between_a_fup_and_a_tip_that_is_damaged_is_told() {
     let waits = [
         Packet::Tip(full(CODE)),

@@ -145,6 +145,20 @@ fn griffins_traces() {
     griffin("uaf-04-ben", 7_945, 183_115, 1);
 }
 
+/// A number from the environment.
+fn wanted(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// How many damaged copies there are of each trace, and what chooses them.
+fn rounds() -> u64 {
+    wanted("PERMILLE_MUTATIONS").unwrap_or(6)
+}
+
+fn choice(name: &str) -> Random {
+    Random((name.len() as u64 * 77 + 5).wrapping_add(wanted("PERMILLE_SEED").unwrap_or(0) << 32))
+}
+
 /// One byte changed, or some bytes cut out, doubled or overwritten.
 fn damage(stream: &[u8], random: &mut Random) -> Vec<u8> {
     let at = random.below(stream.len());
@@ -240,13 +254,12 @@ fn what_differs_on_damaged_packets_has_its_reason() {
 /// Where libipt's instruction layers go on otherwise, see docs/pt-conformance.md.
 #[test]
 fn packets_of_damaged_traces() {
-    let rounds = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     for name in ["ovf-01-ben", "cve-2004-0597-poc", "cve-2005-0105-poc", "hello", "uaf-04-ben", "last"] {
         let (Some(_), Some(griffin)) = (oracle(), support::griffin(name)) else { return };
         let stream = griffin.streams.values().next().unwrap();
         let (name, memory) = (&format!("damaged-{name}"), &griffin.memory);
-        let mut random = Random(name.len() as u64 * 77 + 5);
-        for round in 0..rounds {
+        let mut random = choice(name);
+        for round in 0..rounds() {
             let stream = &damage(stream, &mut random);
             let input = Input { name, stream, cpu: SKYLAKE, config: Config::default(), memory };
             input.compare(Layer::Packets).unwrap_or_else(|why| panic!("{name} {round}: {why}"));
@@ -274,6 +287,11 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
             return Some("code that is not known is gone around");
         } else if told("no code is known at the address") && libipt("\"") && end == stream.len() {
             return packets.stop_from(offset).then_some("code that is not known ran up to a TIP.PGD");
+        } else if told("TIP.PGE does") && libipt("sync ") {
+            return stream[end..].starts_with(&PSB).then_some("a PSB that was read is gone on from");
+        } else if told("no packet begins with") && libipt("sync ") {
+            let overlap = stream.starts_with(&PSB) && stream[end..].starts_with(&PSB) && end < PSB.len();
+            return overlap.then_some("of two PSBs in one another the first is tried first");
         } else if told("TIP.PGE does") && libipt("[cbr ") {
             let why = "what is between a FUP and what is not its TIP is told behind the loss";
             return packets.are_behind_fup(offset).then_some(why);
@@ -399,12 +417,11 @@ fn traces() -> Option<Vec<Trace>> {
 
 #[test]
 fn flows_of_damaged_traces() {
-    let rounds = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     let (Some(_), Some(traces)) = (oracle(), traces()) else { return };
     let (mut same, mut other, mut wrong) = (0, BTreeMap::new(), 0);
     for Trace { name, stream, cpu, config, memory } in &traces {
-        let mut random = Random(name.len() as u64 * 77 + 5);
-        for round in 0..rounds {
+        let mut random = choice(name);
+        for round in 0..rounds() {
             let stream = &damage(stream, &mut random);
             let input = Input { name, stream, cpu: *cpu, config: *config, memory };
             for layer in [Layer::Instructions, Layer::Blocks] {

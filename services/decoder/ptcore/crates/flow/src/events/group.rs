@@ -36,6 +36,8 @@ impl Events<'_> {
                 },
             };
             match packet {
+                // The FUP for what waits would be in front of it.
+                Packet::Tnt { .. } if self.system.alone() => return Err(self.unexpected("TNT")),
                 Packet::Tnt { bits, count } => return self.branches(bits, count),
                 Packet::Tip(ip) => {
                     let ip = self.resolve(ip);

@@ -74,10 +74,15 @@ impl<'s> Returns<'s> {
         true
     }
 
+    /// A TNT may stand in front of the TIP (SDM section "Deferred TIPs").
     fn takes_target(&mut self) {
-        let mut ahead = self.packets.clone();
-        if let Some(Packet::Tip(_)) = of_flow(&mut ahead) {
-            self.packets = ahead;
+        let (mut ahead, mut branches) = (self.packets.clone(), self.branches);
+        let mut packet = of_flow(&mut ahead);
+        if let (Some(Packet::Tnt { count, .. }), 0) = (packet, branches) {
+            (branches, packet) = (count, of_flow(&mut ahead));
+        }
+        if let Some(Packet::Tip(_)) = packet {
+            (self.packets, self.branches) = (ahead, branches);
         }
     }
 
