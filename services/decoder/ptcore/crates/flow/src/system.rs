@@ -171,6 +171,11 @@ impl System {
         self.waiting.iter().any(|&(_, binding)| matches!(binding, Binding::Fup | Binding::FupAndTip))
     }
 
+    /// Whether no branch can be in front of what comes for something that waits: its FUP, or where an abort leads.
+    pub fn holds_branches(&self) -> bool {
+        self.alone() || self.waiting.iter().any(|(kind, _)| matches!(kind, NoticeKind::Transaction { .. }))
+    }
+
     /// Whether the next FUP may nevertheless have its TIP.
     pub fn paired(&self) -> bool {
         !self.waiting.iter().any(|&(_, binding)| binding == Binding::Fup)

@@ -2,6 +2,8 @@
 
 use crate::support::Sections;
 use pt_packet::{ErrorKind, Execution, Packet, Reader, PSB};
+use std::path::Path;
+use std::process::Command;
 
 pub struct Packets<'s>(pub &'s [u8]);
 
@@ -162,29 +164,69 @@ impl<'s> Packets<'s> {
     }
 }
 
-/// Whether the opcode at the address is none, by the manual's tables of opcode extensions (volume 2, groups 1A, 4, 5, 11 and 14), of
-/// escape opcodes with memory operands, of those that 64-bit code has not, and of those that cannot be locked: what compares, what
-/// writes to a register, conditional branches, and LEA.
+/// Whether nothing can run at the address, as another disassembler sees it, or as what stands there cannot be locked, which that one
+/// does not look at.
 pub fn is_undefined(memory: &Sections, address: u64) -> bool {
     let Some((base, bytes)) = memory.0.range(..=address).next_back() else { return false };
     let code = &bytes[((address - base) as usize).min(bytes.len())..];
+    let is_rex = |byte: u8| byte & 0xf0 == 0x40;
     let prefixes = [0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65];
-    let opcode = code.iter().position(|byte| !prefixes.contains(byte) && byte & 0xf0 != 0x40);
-    let Some(at) = opcode else { return false };
-    let [opcode, behind, third, ..] = &code[at..] else { return false };
-    let has = |prefix| code[..at].contains(&prefix);
-    let (extension, shift) = (behind >> 3 & 7, third >> 3 & 7);
-    match opcode {
-        0x38..=0x3d | 0x70..=0x7f | 0x8d if has(0xf0) => true,
-        0x00..=0x3f if has(0xf0) && opcode & 7 < 4 => behind >> 6 == 3,
-        0x0f if *behind == 0x73 => !(matches!(shift, 2 | 6) || matches!(shift, 3 | 7) && has(0x66)),
-        0x8f => extension != 0,
-        0xd9 | 0xdb | 0xdd if behind >> 6 != 3 => matches!((opcode, extension), (0xd9, 1) | (0xdb, 4 | 6) | (0xdd, 5)),
-        0xc6 | 0xc7 => extension != 0 && *behind != 0xf8,
-        0xfe => extension > 1,
-        0xff => extension == 7 || behind >> 6 == 3 && matches!(extension, 3 | 5),
-        0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f | 0x60 | 0x61 | 0x82 | 0x9a
-        | 0xce | 0xd4 | 0xd5 | 0xd6 | 0xea => true,
+    let Some(at) = code.iter().position(|&byte| !prefixes.contains(&byte) && !is_rex(byte)) else { return false };
+    // A REX in front of another prefix means nothing, and is an instruction for that disassembler.
+    let others = code[..at].iter().enumerate().filter(|&(place, &byte)| !is_rex(byte) || place + 1 == at);
+    let alone: Vec<u8> = others.map(|(_, &byte)| byte).chain(code[at..].iter().copied().take(MAX_LENGTH)).collect();
+    code[..at].contains(&0xf0) && !may_be_locked(&code[at..]) || is_bad(&alone)
+}
+
+/// Bytes of the longest instruction.
+const MAX_LENGTH: usize = 15;
+
+/// Whether LOCK may stand in front of the instruction (SDM volume 2, "LOCK").
+fn may_be_locked(code: &[u8]) -> bool {
+    let [opcode, behind, third, ..] = *code else { return false };
+    let is_memory = |modrm: u8| modrm >> 6 != 3;
+    let extension = |modrm: u8| modrm >> 3 & 7;
+    match (opcode, behind) {
+        (0x00..=0x37, _) if opcode & 7 < 2 => is_memory(behind),
+        (0x80 | 0x81 | 0x83, _) => is_memory(behind) && extension(behind) != 7,
+        (0x86 | 0x87, _) => is_memory(behind),
+        (0xf6 | 0xf7, _) => is_memory(behind) && matches!(extension(behind), 2 | 3),
+        (0xfe | 0xff, _) => is_memory(behind) && extension(behind) < 2,
+        (0x0f, 0xab | 0xb0 | 0xb1 | 0xb3 | 0xbb | 0xc0 | 0xc1) => is_memory(third),
+        (0x0f, 0xba) => is_memory(third) && extension(third) > 4,
+        (0x0f, 0xc7) => is_memory(third) && extension(third) == 1,
         _ => false,
     }
+}
+
+/// Whether objdump finds no instruction at the beginning.
+fn is_bad(code: &[u8]) -> bool {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("code-{}", std::process::id()));
+    std::fs::write(&file, code).unwrap();
+    let listing = Command::new("objdump").args(["-D", "-b", "binary", "-mi386:x86-64"]).arg(&file).output();
+    std::fs::remove_file(&file).unwrap();
+    let listing = String::from_utf8(listing.expect("objdump, which is with gcc").stdout).unwrap();
+    listing.lines().find(|line| line.starts_with("   0:")).is_some_and(|line| line.contains("(bad)"))
+}
+
+#[test]
+fn what_cannot_run_is_told_from_what_can() {
+    if Command::new("objdump").arg("--version").output().is_err() {
+        return eprintln!("skipped: no objdump");
+    }
+    let is_undefined = |code: &[u8]| is_undefined(&Sections([(0x1000, [code, &[0x90; 16]].concat())].into()), 0x1000);
+    // An escape opcode; jb and mov with LOCK; VEX; groups 5 and 11.
+    let undefined: [&[u8]; 6] =
+        [&[0xd9, 0x48], &[0xf0, 0x72], &[0x45, 0xf0, 0xc7, 0x45], &[0xc5, 0xfd, 0xff], &[0xff, 0xff], &[0xc6, 0x48]];
+    assert_eq!(undefined.map(is_undefined), [true; 6]);
+    // fld; lock add, lock cmpxchg8b; vpaddd; call; mov
+    let defined: [&[u8]; 6] = [
+        &[0xd9, 0x40],
+        &[0xf0, 0x48, 0x01, 0x00],
+        &[0xf0, 0x0f, 0xc7, 0x08],
+        &[0xc5, 0xfd, 0xfe, 0xc0],
+        &[0xff, 0xd0],
+        &[0xc6, 0x40],
+    ];
+    assert_eq!(defined.map(is_undefined), [false; 6]);
 }

@@ -173,7 +173,9 @@ fn what_waits_for_its_address_where_a_packet_is_damaged_is_told() {
 #[test]
 fn no_branch_stands_in_front_of_the_fup_that_something_waits_for() {
     let branch = Packet::Tnt { bits: 1, count: 1 };
+    let aborted = NoticeKind::Transaction { active: false, aborted: true };
     for (waits, kind) in [
+        (Packet::ModeTsx { in_transaction: false, aborted: true }, aborted),
         (
             Packet::ModeTsx { in_transaction: true, aborted: false },
             NoticeKind::Transaction { active: true, aborted: false },

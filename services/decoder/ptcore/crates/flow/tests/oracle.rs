@@ -28,7 +28,8 @@ struct Input<'a> {
 
 impl Input<'_> {
     fn compare(&self, layer: Layer) -> Result<Equal, String> {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle").join(self.name).join(layer.name());
+        let folder = format!("oracle-{}-{}-{}", std::process::id(), self.name, layer.name());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("stream.pt");
         std::fs::write(&file, self.stream).unwrap();

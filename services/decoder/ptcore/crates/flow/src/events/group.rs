@@ -36,8 +36,7 @@ impl Events<'_> {
                 },
             };
             match packet {
-                // The FUP for what waits would be in front of it.
-                Packet::Tnt { .. } if self.system.alone() => return Err(self.unexpected("TNT")),
+                Packet::Tnt { .. } if self.system.holds_branches() => return Err(self.unexpected("TNT")),
                 Packet::Tnt { bits, count } => return self.branches(bits, count),
                 Packet::Tip(ip) => {
                     let ip = self.resolve(ip);
