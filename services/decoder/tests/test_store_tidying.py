@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -99,3 +100,26 @@ async def test_what_a_killed_put_left_goes_after_a_day(
     os.utime(old, (yesterday, yesterday))
     await tidying.sweep()
     assert (old.exists(), new.exists()) == (False, True)
+
+
+async def test_half_of_an_upload_goes_after_a_day_and_what_a_manifest_leads_to_stays(
+    bench: Bench, tidying: StoreTidying, tmp_path: Path
+) -> None:
+    async def put(key: str, content: bytes = b"", *, hours: int = 25) -> str:
+        await bench.store.put_stream(key, content)
+        old = time.time() - hours * 3600
+        os.utime(tmp_path / "store" / key, (old, old))
+        return key
+
+    file = "0123456789abcdef/segment-0.pt.zst"
+    manifest = await put("raw/whole/manifest.json", json.dumps({"segments": [{"key": f"raw/whole/{file}"}]}).encode())
+    damaged = await put("raw/damaged/manifest.json")
+    (tmp_path / "store" / damaged).write_bytes(b"{}")
+    stay = {manifest, await put(f"raw/whole/{file}"), damaged, await put(f"raw/damaged/{file}")}
+    # An upload that may go on, and a session that a controller is still recording.
+    stay |= {await put(f"raw/new/{file}", hours=23), await put("raw/recording/segment-0.pt.zst")}
+    halves = {await put(f"raw/half/{file}"), await put("raw/whole/00000000deadbeef/maps.json")}
+    assert await keys(bench.store) == stay | halves
+    assert await tidying.sweep() == 0
+    assert await tidying.sweep() == 2
+    assert await keys(bench.store) == stay

@@ -21,6 +21,8 @@ from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectStore
 
+# Where the files of an upload are: of two of one session, one is found by the manifest.
+UPLOADED = re.compile(r"raw/([^/]+)/[0-9a-f]{16}")
 _NAME = re.compile(r"nodes/imported/sessions/([a-z0-9-]{1,63})")
 _FILE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _MANIFEST = "manifest.json"

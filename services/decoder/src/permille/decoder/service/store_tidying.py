@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import structlog
-from permille.mesh.errors import InvalidArgument, NotFound
+from permille.decoder.domain.manifest import manifest_key
+from permille.decoder.service.session_upload import UPLOADED
+from permille.mesh.errors import DataLoss, InvalidArgument, NotFound
 from permille.mesh.operations import OperationStore
-from permille.mesh.store import ObjectStore
+from permille.mesh.store import ObjectInfo, ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 from permille.mesh.whole_sessions import session_of
@@ -16,7 +20,7 @@ _INTERRUPTED_S = 24 * 3600
 
 
 class StoreTidying:
-    """Files that another decode has replaced, and what decodes left that ended while the store was away.
+    """Files that another decode has replaced, what decodes left that ended while the store was away, halves of uploads.
 
     Whoever began to read a table before reads files that it does not hold any more: they go when two sweeps in
     succession have found them.
@@ -27,6 +31,8 @@ class StoreTidying:
         self._tables = tables
         self._operations = operations
         self._found: set[str] = set()
+        # Folders of uploads that were finished.
+        self._finished: set[str] = set()
 
     async def sweep(self) -> int:
         """How many objects were removed. Raises what etcd and the store raise."""
@@ -40,7 +46,7 @@ class StoreTidying:
             unheld |= {key for key in keys - held if not _is_of(key, running)}
         if unheld:
             unheld -= await self._tables.named_files(set(map(session_of, unheld)))
-        left |= unheld
+        left |= unheld | await self._halves()
         removed = left & self._found
         for key in sorted(removed):
             await self._store.delete(key)
@@ -63,6 +69,35 @@ class StoreTidying:
             if not await self._is_over(identity):
                 running.add(identity)
         return running, {key for identity, keys in left.items() if identity not in running for key in keys}
+
+    async def _halves(self) -> set[str]:
+        """What an upload put that ended with its decoder: for a day nothing came, and no manifest leads to it."""
+        before_ns = time.time_ns() - _INTERRUPTED_S * 1_000_000_000
+        folders: dict[str, list[ObjectInfo]] = {}
+        async for info in self._store.list("raw/"):
+            folder = info.key.rpartition("/")[0]
+            if UPLOADED.fullmatch(folder):
+                folders.setdefault(folder, []).append(info)
+        self._finished &= folders.keys()
+        left: set[str] = set()
+        for folder, infos in folders.items():
+            if folder in self._finished or max(info.modified_ns for info in infos) >= before_ns:
+                continue
+            if await self._is_finished(folder):
+                self._finished.add(folder)
+            else:
+                left |= {info.key for info in infos}
+        return left
+
+    async def _is_finished(self, folder: str) -> bool:
+        try:
+            manifest = await self._store.get(manifest_key(folder.split("/")[1]))
+        except NotFound:
+            return False
+        except DataLoss:
+            # It may lead there.
+            return True
+        return f"{folder}/".encode() in manifest
 
     async def _is_over(self, identity: str) -> bool:
         try:
