@@ -28,9 +28,8 @@ impl<'s> Packets<'s> {
             Ok(Some(Packet::Psb)) => loop {
                 match reader.read() {
                     Ok(Some(Packet::Psbend)) => return false,
-                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_) | Packet::Cbr { ratio: 0 }) | None) | Err(_) => {
-                        return true
-                    }
+                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_) | Packet::Psb | Packet::Cbr { ratio: 0 }) | None)
+                    | Err(_) => return true,
                     Ok(Some(_)) => {}
                 }
             },
@@ -110,6 +109,11 @@ impl<'s> Packets<'s> {
     /// Whether tracing is disabled at or behind that place.
     pub fn stop_from(&self, offset: usize) -> bool {
         self.between(offset, self.0.len()).iter().any(|packet| matches!(packet, Packet::TipPgd(_)))
+    }
+
+    /// Whether the packet that stands there enables tracing.
+    pub fn begin_at(&self, offset: usize) -> bool {
+        matches!(self.from(offset).read(), Ok(Some(Packet::TipPge(_))))
     }
 
     /// The packets from one offset up to another; those of the last PSB in front of `end` when it comes behind `begin`.

@@ -287,7 +287,8 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         if told("no code is known at the address") && elsewhere && packets.go_on(offset, end) {
             return Some("code that is not known is gone around");
         } else if told("no code is known at the address") && libipt("\"") && end == stream.len() {
-            return packets.stop_from(offset).then_some("code that is not known ran up to a TIP.PGD");
+            let ran = packets.stop_from(offset) || packets.begin_at(offset);
+            return ran.then_some("code that is not known ran up to a TIP.PGD");
         } else if told("TIP.PGE does") && libipt("sync ") {
             return stream[end..].starts_with(&PSB).then_some("a PSB that was read is gone on from");
         } else if told("no packet begins with") && libipt("sync ") {
