@@ -28,8 +28,10 @@ impl<'s> Packets<'s> {
             Ok(Some(Packet::Psb)) => loop {
                 match reader.read() {
                     Ok(Some(Packet::Psbend)) => return false,
-                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_) | Packet::Psb | Packet::Cbr { ratio: 0 }) | None)
-                    | Err(_) => return true,
+                    Ok(Some(Packet::Cbr { ratio: 0 } | Packet::Psb) | None) | Err(_) => return true,
+                    Ok(Some(Packet::Tnt { .. } | Packet::Tip(_) | Packet::TipPge(_) | Packet::TipPgd(_))) => {
+                        return true
+                    }
                     Ok(Some(_)) => {}
                 }
             },
@@ -109,6 +111,12 @@ impl<'s> Packets<'s> {
     /// Whether tracing is disabled at or behind that place.
     pub fn stop_from(&self, offset: usize) -> bool {
         self.between(offset, self.0.len()).iter().any(|packet| matches!(packet, Packet::TipPgd(_)))
+    }
+
+    /// Whether a PSB begins at each of the two places, the second of them within the other one.
+    pub fn have_psbs_in_one_another(&self, [first, second]: [usize; 2]) -> bool {
+        let is_psb = |at: usize| self.0.get(at..).is_some_and(|bytes| bytes.starts_with(&PSB));
+        is_psb(first) && is_psb(second) && (first + 1..first + PSB.len()).contains(&second)
     }
 
     /// Whether the packet that stands there enables tracing.
