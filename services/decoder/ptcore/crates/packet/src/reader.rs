@@ -102,9 +102,15 @@ impl<'a> Reader<'a> {
                 return Ok(Some(packet));
             }
         }
-        let (packet, reader) = self.clone().read_any();
-        *self = reader;
-        packet
+        let (packet, size, block_size) = read_any(&self.data[self.offset..], self.block_size, self.errata);
+        match packet {
+            Ok(packet) => {
+                self.offset += size;
+                self.enter_block(block_size);
+                Ok(packet)
+            }
+            Err(kind) => Err(self.error(kind)),
+        }
     }
 
     #[inline(always)]
@@ -136,42 +142,6 @@ impl<'a> Reader<'a> {
         pads
     }
 
-    /// By value: a reader whose address nobody takes stands in registers while packets are frequent ones.
-    #[inline(never)]
-    fn read_any(mut self) -> (Result<Option<Packet>, Error>, Self) {
-        let rest = &self.data[self.offset..];
-        let packet = match rest.first() {
-            Some(&first) => self.read_other(rest, first).map(Some),
-            None => Ok(None),
-        };
-        (packet, self)
-    }
-
-    fn read_other(&mut self, rest: &[u8], first: u8) -> Result<Packet, Error> {
-        let errata = self.errata;
-        let found = if errata.skd007 && first & 7 == 7 && rest.get(1..3) == Some(&OVF) {
-            Ok((Packet::Ovf, 3))
-        } else if self.block_size != 0 && first & 7 == 4 {
-            let size = self.block_size as usize;
-            let payload = number(rest, 1, size).ok_or(ErrorKind::Truncated);
-            payload.map(|payload| (Packet::Bip { id: first >> 3, payload }, 1 + size))
-        } else {
-            match stateless(rest, first) {
-                Err(ErrorKind::Unknown) if errata.skz84 && rest.starts_with(&TMA) => Ok((Packet::Invalid, 7)),
-                found => found,
-            }
-        };
-        let (packet, size) = found.map_err(|kind| self.error(kind))?;
-        self.offset += size;
-        self.enter_block(match packet {
-            Packet::Bbp { size, .. } => size,
-            // OVF, PSB and a disabled trace end a block without BEP.
-            Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => 0,
-            _ => self.block_size,
-        });
-        Ok(packet)
-    }
-
     #[cold]
     fn error(&self, kind: ErrorKind) -> Error {
         let mut bytes = [0; 4];
@@ -179,6 +149,37 @@ impl<'a> Reader<'a> {
             *to = *from;
         }
         Error { kind, offset: self.offset, bytes }
+    }
+}
+
+/// Any packet, how many bytes it has, and those that BIP packets have behind it. By value: a reader whose address nobody takes stands
+/// in registers while packets are frequent ones.
+#[inline(never)]
+fn read_any(rest: &[u8], block_size: u8, errata: Errata) -> (Result<Option<Packet>, ErrorKind>, usize, u8) {
+    let Some(&first) = rest.first() else { return (Ok(None), 0, block_size) };
+    let found = if errata.skd007 && first & 7 == 7 && rest.get(1..3) == Some(&OVF) {
+        Ok((Packet::Ovf, 3))
+    } else if block_size != 0 && first & 7 == 4 {
+        let size = block_size as usize;
+        let payload = number(rest, 1, size).ok_or(ErrorKind::Truncated);
+        payload.map(|payload| (Packet::Bip { id: first >> 3, payload }, 1 + size))
+    } else {
+        match stateless(rest, first) {
+            Err(ErrorKind::Unknown) if errata.skz84 && rest.starts_with(&TMA) => Ok((Packet::Invalid, 7)),
+            found => found,
+        }
+    };
+    match found {
+        Ok((packet, size)) => {
+            let block_size = match packet {
+                Packet::Bbp { size, .. } => size,
+                // OVF, PSB and a disabled trace end a block without BEP.
+                Packet::Bep { .. } | Packet::Ovf | Packet::Psb | Packet::TipPgd(_) => 0,
+                _ => block_size,
+            };
+            (Ok(Some(packet)), size, block_size)
+        }
+        Err(kind) => (Err(kind), 0, block_size),
     }
 }
 
