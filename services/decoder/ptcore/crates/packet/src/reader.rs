@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     fn enter_block(&mut self, size: u8) {
         self.block_size = size;
-        self.plain = if size == 0 && !self.errata.skd007 { &self.data[self.offset..] } else { &[] };
+        self.plain = if size == 0 { &self.data[self.offset..] } else { &[] };
     }
 
     /// Goes on at the next PSB at or after the present offset and returns where it is; `None` leaves nothing to read.
@@ -189,6 +189,8 @@ fn read_any(rest: &[u8], block_size: u8, errata: Errata) -> (Result<Option<Packe
 fn seldom(ahead: &[u8; ROOM]) -> Option<(Packet, usize)> {
     match ahead {
         [0x02, 0x82 | 0x63, ..] => None,
+        // That may be an OVF in the midst of a CYC (`Errata::skd007`).
+        [first, second, third, ..] if first & 7 == 7 && [*second, *third] == OVF => None,
         [first, ..] => stateless(ahead, *first).ok(),
     }
 }

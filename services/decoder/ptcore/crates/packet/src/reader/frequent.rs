@@ -1,6 +1,6 @@
 //! The packets that a trace consists of almost wholly.
 
-use super::ROOM;
+use super::{OVF, ROOM};
 use crate::{Compression, Ip, Packet};
 
 /// Bytes of the IP by its compression; 0 where there is none.
@@ -23,7 +23,8 @@ pub fn frequent(ahead: &[u8; ROOM]) -> Option<(Packet, usize)> {
         // Without a branch: whether a CYC has one byte or two cannot be foretold.
         let word = u32::from_le_bytes(*ahead.first_chunk()?);
         let more = word >> 2 & 1;
-        if word >> 8 & more != 0 {
+        // What is behind its first byte may be an OVF.
+        if word >> 8 & more != 0 || word & 0xff_ff00 == u32::from_le_bytes([0, OVF[0], OVF[1], 0]) {
             return None;
         }
         let value = u64::from((word >> 3 & 0x1f) | ((word >> 4 & 0xfe0) * more));
