@@ -3,6 +3,7 @@
 mod error;
 mod extended;
 mod frequent;
+mod payload;
 mod psb;
 mod stateless;
 
@@ -11,7 +12,8 @@ pub use psb::{find_psb, OVF, PSB};
 
 use crate::{Errata, Packet};
 use frequent::frequent;
-use stateless::{number, stateless};
+use payload::number;
+use stateless::stateless;
 
 /// No fewer bytes than any packet but PSB has.
 const ROOM: usize = 16;

@@ -1,6 +1,6 @@
 //! Packets that begin with 02: most kinds of packets, and few of those in a trace.
 
-use super::stateless::number;
+use super::payload::number;
 use super::{ErrorKind, PSB};
 use crate::Packet;
 
