@@ -191,6 +191,19 @@ fn no_branch_stands_in_front_of_the_fup_that_something_waits_for() {
 }
 
 #[test]
+fn a_mode_in_front_of_a_fup_does_not_take_it_from_what_waits_for_one() {
+    let waits = [
+        Packet::ModeTsx { in_transaction: true, aborted: false },
+        Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false },
+        Packet::Fup(full(CODE)),
+        Packet::Cbr { ratio: 9 },
+    ];
+    let words = words(&stream(&[&waits, &stops()[..]].concat()), &Config::default());
+    let told = NoticeKind::Transaction { active: true, aborted: false };
+    assert_eq!(words[..2], [Word::Goes(CODE), Word::Says(told, Some(CODE), 0)], "{words:?}");
+}
+
+#[test]
 fn what_is_between_a_fup_and_a_tip_that_is_damaged_is_told() {
     let waits = [
         Packet::Tip(full(CODE)),

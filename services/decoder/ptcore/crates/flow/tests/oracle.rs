@@ -289,12 +289,13 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     if let Some(Lost { offset, size, address, .. }) = loss {
         let elsewhere = libipt("sync ") || libipt("\"") || libipt("[cbr ") || here("enabled ");
         let end = offset + size;
-        if told("no code is known at the address") && elsewhere && packets.go_on(offset, end) {
+        let goes_on = packets.go_on(offset, end) || libipt("[cbr ") && end == stream.len();
+        if told("no code is known at the address") && elsewhere && goes_on {
             return Some("code that is not known is gone around");
         } else if told("no code is known at the address") && libipt("\"") && end == stream.len() {
             let ran = packets.stop_from(offset) || packets.begin_at(offset);
             return ran.then_some("code that is not known ran up to a TIP.PGD");
-        } else if told("TIP.PGE does") && libipt("sync ") {
+        } else if told("TIP.PGE does") && (libipt("sync ") || libipt("\"")) {
             return stream[end..].starts_with(&PSB).then_some("a PSB that was read is gone on from");
         } else if told("TIP.PGE does") && libipt("[cbr ") {
             let why = "what is between a FUP and what is not its TIP is told behind the loss";
@@ -318,7 +319,7 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
             && libipt(&format!("{address:x} {address:x} 1\", then \"error "))
         {
             return Some("a branch whose target is suppressed is there once");
-        } else if told("TNT does") && layer == Layer::Blocks && stops_twice {
+        } else if (told("TNT does") || told("TIP does") && address == 0) && layer == Layer::Blocks && stops_twice {
             return Some("a TIP.PGD while tracing is disabled changes nothing");
         } else if ["TNT does", "FUP does", "FUP with TIP does", "FUP with TIP.PGD does"].into_iter().any(told) {
             return packets.are_behind_fup(offset).then_some("a FUP is with the packet behind it, which is no TNT");
@@ -348,7 +349,8 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         Some("an MWAIT says nothing of the flow")
     } else if layer == Layer::Instructions
         && here("disabled -")
-        && !["error ", "reached ", "[", "\""].into_iter().any(libipt)
+        && (libipt("reached ") && difference.contains(", \", here")
+            || !["error ", "reached ", "[", "\""].into_iter().any(libipt))
     {
         Some("a TIP.PGD without address is of the next branch")
     } else {

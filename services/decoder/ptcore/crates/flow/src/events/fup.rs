@@ -10,6 +10,10 @@ impl Events<'_> {
     /// A FUP: for what waits for one, or with the TIP that belongs to it. `None` when nobody is to be told of it.
     pub(super) fn fup(&mut self, at: u64) -> Result<Option<Event>, Fault> {
         if let Some(mode) = self.system.mode.take() {
+            if self.system.alone() {
+                self.system.bind(at);
+                self.tell_ready();
+            }
             self.tell_mode(mode, Place::Before(at));
             return Ok(Some(self.queued()));
         }
