@@ -4,6 +4,7 @@ use crate::support::Sections;
 use pt_packet::{ErrorKind, Execution, Packet, Reader, PSB};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub struct Packets<'s>(pub &'s [u8]);
 
@@ -213,7 +214,10 @@ fn may_be_locked(code: &[u8]) -> bool {
 
 /// Whether objdump finds no instruction at the beginning.
 fn is_bad(code: &[u8]) -> bool {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("code-{}", std::process::id()));
+    // Tests run at once, in one process or in several.
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("code-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&file, code).unwrap();
     let listing = Command::new("objdump").args(["-D", "-b", "binary", "-mi386:x86-64"]).arg(&file).output();
     std::fs::remove_file(&file).unwrap();

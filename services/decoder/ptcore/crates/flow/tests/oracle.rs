@@ -147,17 +147,18 @@ fn griffins_traces() {
 }
 
 /// A number from the environment.
-fn wanted(name: &str) -> Option<u64> {
+fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// How many damaged copies there are of each trace, and what chooses them.
+/// How many damaged copies there are of each trace.
 fn rounds() -> u64 {
-    wanted("PERMILLE_MUTATIONS").unwrap_or(6)
+    setting("PERMILLE_MUTATIONS").unwrap_or(6)
 }
 
+/// What chooses them.
 fn choice(name: &str) -> Random {
-    Random((name.len() as u64 * 77 + 5).wrapping_add(wanted("PERMILLE_SEED").unwrap_or(0) << 32))
+    Random((name.len() as u64 * 77 + 5).wrapping_add(setting("PERMILLE_SEED").unwrap_or(0) << 32))
 }
 
 /// One byte changed, or some bytes cut out, doubled or overwritten.
@@ -289,10 +290,9 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     if let Some(Lost { offset, size, address, .. }) = loss {
         let elsewhere = libipt("sync ") || libipt("\"") || libipt("[cbr ") || here("enabled ");
         let end = offset + size;
-        let goes_on = packets.go_on(offset, end) || libipt("[cbr ") && end == stream.len();
-        if told("no code is known at the address") && elsewhere && goes_on {
+        if told("no code is known at the address") && elsewhere && packets.go_on(offset, end) {
             return Some("code that is not known is gone around");
-        } else if told("no code is known at the address") && libipt("\"") && end == stream.len() {
+        } else if told("no code is known at the address") && (libipt("\"") || libipt("[cbr ")) && end == stream.len() {
             let ran = packets.stop_from(offset) || packets.begin_at(offset);
             return ran.then_some("code that is not known ran up to a TIP.PGD");
         } else if told("TIP.PGE does") && (libipt("sync ") || libipt("\"")) {
@@ -325,14 +325,15 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
             return packets.are_behind_fup(offset).then_some("a FUP is with the packet behind it, which is no TNT");
         }
     }
+    let is_passive = here("cbr ") || here("mode ");
     if let (Some(offset), true) = (given_up, ["unknown ", "suppressed"].iter().any(|why| difference.contains(why))) {
         packets.go_bad_from(offset).then_some("what is in front of a bad packet happened")
     } else if libipt("reached ") && difference.contains("unknown ")
         || libipt("\"") && packets.end_within_one()
         || difference.contains("unexpected packet context")
             && given_up.is_some_and(|offset| packets.are_bad_at(offset) || packets.are_bad_behind(offset))
-        || given_up.is_some_and(|offset| packets.have_a_mode_alone_at(offset))
-        || libipt("\"") && packets.end_with_a_mode()
+        || is_passive && given_up.is_some_and(|offset| packets.have_a_mode_alone_at(offset))
+        || is_passive && libipt("\"") && packets.end_with_a_mode()
     {
         Some("what is in front of a bad packet happened")
     } else if here("stopped ") && packets.are_behind_fup(stream.len()) {

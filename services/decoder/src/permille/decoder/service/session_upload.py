@@ -19,10 +19,10 @@ from permille.decoder.domain.imported_manifest import completed
 from permille.decoder.domain.manifest import manifest_key, read_manifest
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
-from permille.mesh.store import ObjectStore
+from permille.mesh.store import ObjectInfo, ObjectStore
 
 # Where the files of an upload are: of two of one session, one is found by the manifest.
-UPLOADED = re.compile(r"raw/([^/]+)/[0-9a-f]{16}")
+_FOLDER = re.compile(r"raw/([^/]+)/[0-9a-f]{16}")
 _NAME = re.compile(r"nodes/imported/sessions/([a-z0-9-]{1,63})")
 _FILE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _MANIFEST = "manifest.json"
@@ -116,19 +116,25 @@ class SessionUpload:
 
     async def _sweep(self, session_id: str) -> None:
         before_ns = time.time_ns() - round(_ABANDONED_S * 1e9)
-        folders: dict[str, int] = {}
-        async for info in self._store.list(f"raw/{session_id}/"):
-            folder = info.key.rpartition("/")[0] + "/"
-            folders[folder] = max(folders.get(folder, 0), info.modified_ns)
-        for folder, newest_ns in folders.items():
-            if newest_ns < before_ns:
-                await self._store.delete_prefix(folder)
+        for folder, files in (await uploads(self._store, f"raw/{session_id}/")).items():
+            if max(file.modified_ns for file in files) < before_ns:
+                await self._store.delete_prefix(f"{folder}/")
 
     async def _remove(self, folder: str) -> None:
         try:
             await asyncio.shield(self._store.delete_prefix(folder))
         except PermilleError as error:
             _log.warning("what is left of an upload stays for now", folder=folder, error=error.message)
+
+
+async def uploads(store: ObjectStore, prefix: str) -> dict[str, list[ObjectInfo]]:
+    """What there is of uploads, finished or not, by folder."""
+    found: dict[str, list[ObjectInfo]] = {}
+    async for info in store.list(prefix):
+        folder = info.key.rpartition("/")[0]
+        if _FOLDER.fullmatch(folder):
+            found.setdefault(folder, []).append(info)
+    return found
 
 
 class _Pieces:

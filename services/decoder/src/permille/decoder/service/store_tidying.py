@@ -6,10 +6,10 @@ import time
 
 import structlog
 from permille.decoder.domain.manifest import manifest_key
-from permille.decoder.service.session_upload import UPLOADED
+from permille.decoder.service.session_upload import uploads
 from permille.mesh.errors import DataLoss, InvalidArgument, NotFound
 from permille.mesh.operations import OperationStore
-from permille.mesh.store import ObjectInfo, ObjectStore
+from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 from permille.mesh.whole_sessions import session_of
@@ -73,11 +73,7 @@ class StoreTidying:
     async def _halves(self) -> set[str]:
         """What an upload put that ended with its decoder: for a day nothing came, and no manifest leads to it."""
         before_ns = time.time_ns() - _INTERRUPTED_S * 1_000_000_000
-        folders: dict[str, list[ObjectInfo]] = {}
-        async for info in self._store.list("raw/"):
-            folder = info.key.rpartition("/")[0]
-            if UPLOADED.fullmatch(folder):
-                folders.setdefault(folder, []).append(info)
+        folders = await uploads(self._store, "raw/")
         self._finished &= folders.keys()
         left: set[str] = set()
         for folder, infos in folders.items():
