@@ -6,8 +6,8 @@ use pt_packet::Execution;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     pub kind: NoticeKind,
-    /// The instruction it is tied to, when a packet says so: the next one to run, or for [`NoticeKind::PtWrite`],
-    /// [`NoticeKind::Iret`], [`NoticeKind::UserIret`] and [`NoticeKind::VmEntry`] the one that did it.
+    /// The instruction it is tied to, when a packet says so: the next one to run, or for [`NoticeKind::PtWrite`], which no packet
+    /// need say that of, [`NoticeKind::Iret`], [`NoticeKind::UserIret`] and [`NoticeKind::VmEntry`] the one that did it.
     pub ip: Option<u64>,
     /// Nothing happened: a PSB says how things stand.
     pub status: bool,

@@ -32,6 +32,9 @@ use crate::{CodeMemory, Notice, Reason, Sink, Time};
 use hare::Hare;
 use pt_packet::Execution;
 
+/// No PSB says that execution is further on.
+const UNPROVEN: (u64, u64) = (0, u64::MAX);
+
 pub struct Walk<'w, 'd, M, S> {
     memory: &'w M,
     code: &'w mut CodeCache,
@@ -53,7 +56,7 @@ pub struct Walk<'w, 'd, M, S> {
     fresh: bool,
     /// Instructions that had run when one said so.
     mark: u64,
-    /// Where execution is by a PSB, and how many instructions had been told then.
+    /// How far execution is by a PSB, and how many instructions had been told then; or `UNPROVEN`.
     proven: (u64, u64),
     enabled: bool,
     /// The block about to run, while enabled.
@@ -116,7 +119,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             around: Vec::new(),
             fresh: false,
             mark: 0,
-            proven: (0, u64::MAX),
+            proven: UNPROVEN,
             enabled: false,
             at: SCRATCH,
             ip: 0,

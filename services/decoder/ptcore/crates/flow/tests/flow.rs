@@ -241,6 +241,35 @@ fn what_a_psb_says_has_run_also_in_front_of_damage() {
 }
 
 #[test]
+fn what_a_psb_says_has_run_also_in_front_of_an_overflow() {
+    let packets = [psb_plus(Some(CODE)), psb_plus(Some(CODE + 1)), vec![Packet::Ovf]].concat();
+    let (told, _) = decode(&[0x90, 0x90, 0x74, 0x00, 0xf4], &packets);
+    let first = Told::Block { start: CODE, last: CODE, instructions: 1, kind: Interrupted, target: 0 };
+    let offset = stream(&packets).len() - 2;
+    assert_eq!(told[1..3], [first, Told::Overflow(offset, Some(CODE + 1))]);
+}
+
+#[test]
+fn a_psb_whose_end_is_damaged_says_nothing_of_the_one_behind_it() {
+    let mut packets = psb_plus(Some(CODE));
+    packets.pop();
+    // Tracing was disabled in between.
+    packets.extend(psb_plus(None));
+    packets.extend([Packet::TipPge(full(CODE + 1)), end_at(CODE + 2)[0], end_at(0)[1]]);
+    let (told, _) = decode(&[0x90, 0x90, 0x90, 0xf4], &packets);
+    let ran = Told::Block { start: CODE + 1, last: CODE + 1, instructions: 1, kind: Interrupted, target: 0 };
+    assert_eq!(told, [Told::Enabled(CODE + 1), ran, stopped(2)]);
+    // What is left of an address is nothing to go on from.
+    let mut packets = psb_plus(Some(0x12_3456_789a));
+    packets.pop();
+    packets.extend(psb_plus(None));
+    let at = Ip { compression: Compression::Update32, payload: CODE + 1 };
+    packets.insert(packets.len() - 1, Packet::Fup(at));
+    packets.extend(end_at(CODE + 2));
+    assert_eq!(decode(&[0x90, 0x90, 0x90, 0xf4], &packets).0, told);
+}
+
+#[test]
 fn no_return_is_compressed_over_a_psb_while_tracing_is_disabled() {
     // 0: call 6; 5: ret; 6: ret
     let mut packets = [psb_plus(Some(CODE)), end_at(CODE + 6).to_vec(), psb_plus(None)].concat();
@@ -353,6 +382,17 @@ fn an_overflow_goes_on_at_its_fup() {
         stopped(5),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn code_that_ran_in_front_of_an_overflow_may_run_behind_it() {
+    // 0: jmp 2; 2: ptwrite eax; 6: jmp rax
+    let code = [0xeb, 0x00, 0xf3, 0x0f, 0xae, 0xe0, 0xff, 0xe0];
+    let writes = Packet::Ptw { payload: 7, size: 4, fup: false };
+    let told = run(&code, &[writes, Packet::Ovf, Packet::Fup(full(CODE)), writes, Packet::Tip(full(CODE + 6))]);
+    let losses: Vec<_> = told.iter().filter(|told| matches!(told, Told::Loss(_))).collect();
+    assert!(losses.is_empty(), "{losses:x?}");
+    assert_eq!(told.last(), Some(&block(6, 6, 1, IndirectJump, 6)));
 }
 
 #[test]

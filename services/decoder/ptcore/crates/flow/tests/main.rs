@@ -8,6 +8,8 @@ mod evidence;
 mod flow;
 mod griffin;
 mod guest_times;
+mod machine;
+mod made_up;
 mod mutations;
 mod notices;
 mod one_by_one;

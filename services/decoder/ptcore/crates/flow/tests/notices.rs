@@ -99,6 +99,55 @@ fn where_code_is_gone_around_it_is_told_behind_the_loss_with_its_times() {
     assert_eq!(told(&behind, &Config::default()), lost().into_iter().chain(goes_on).collect::<Vec<_>>());
 }
 
+/// What is told of packets behind a PSB+ with the address of the code.
+fn words_of(code: &[u8], behind: &[Packet]) -> Vec<Word> {
+    let memory = Sections([(CODE, code.to_vec())].into());
+    let mut words = Words::default();
+    let data = stream(&[&psb_plus(Some(CODE)), behind].concat());
+    Flow::new(&memory).decode(&data, &Config { stop_at_last_packet: true, ..Config::default() }, &[], &mut words);
+    words.0
+}
+
+#[test]
+fn a_write_of_which_no_packet_says_where_is_of_the_next_ptwrite() {
+    // 0: nop; 1: ptwrite eax; 5: jmp rax
+    let code = [0x90, 0xf3, 0x0f, 0xae, 0xe0, 0xff, 0xe0];
+    let words = words_of(&code, &[Packet::Ptw { payload: 7, size: 4, fup: false }]);
+    let says = Word::Says(NoticeKind::PtWrite { payload: 7, size: 4 }, Some(CODE + 1), 0);
+    assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE), says]);
+}
+
+#[test]
+fn what_is_told_behind_a_psb_is_behind_what_that_says_has_run() {
+    // 0: nop; 1: nop; 2: jmp rax
+    let behind = [&psb_plus(Some(CODE + 1))[..], &[Packet::Cbr { ratio: 9 }, Packet::Tip(full(CODE))]].concat();
+    let words = words_of(&[0x90, 0x90, 0xff, 0xe0], &behind);
+    let says = Word::Says(NoticeKind::CoreBusRatio(9), None, 0);
+    assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE), says, Word::Ran(CODE + 1)]);
+    // Where an interrupt leads back in front of it, it has not.
+    let back =
+        [Packet::Fup(full(CODE + 1)), Packet::Tip(full(CODE)), Packet::Cbr { ratio: 9 }, Packet::Tip(full(CODE))];
+    let words = words_of(
+        &[0x90, 0x90, 0xff, 0xe0],
+        &[&[Packet::Tip(full(CODE + 1))], &psb_plus(Some(CODE + 1))[..], &back].concat(),
+    );
+    let says = Word::Says(NoticeKind::CoreBusRatio(9), None, 0);
+    assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE), says, Word::Ran(CODE)]);
+}
+
+#[test]
+fn an_interrupt_that_is_cut_off_behind_what_it_changed_stops_the_flow() {
+    // 0: nop; 1: mov cr3, rax; 4: jmp rax
+    let interrupt = [Packet::Cfe { kind: 1, vector: 14, fup: true }, Packet::Fup(full(CODE + 1))];
+    let words = words_of(
+        &[0x90, 0x0f, 0x22, 0xd8, 0xff, 0xe0],
+        &[&interrupt[..], &[Packet::Pip { cr3: 0x1000, non_root: false }]].concat(),
+    );
+    let says = Word::Says(NoticeKind::Interrupt { vector: 14, address: None }, Some(CODE + 1), 0);
+    let paging = Word::Says(NoticeKind::Paging { cr3: 0x1000, non_root: false }, None, 0);
+    assert_eq!(words, [Word::Goes(CODE), Word::Ran(CODE), says, Word::Stops, paging]);
+}
+
 #[test]
 fn up_to_the_next_psb_it_is_told_and_what_that_says_is_told_once() {
     let mut psb = psb_plus(Some(CODE));

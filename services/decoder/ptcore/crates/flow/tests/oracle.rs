@@ -15,19 +15,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const SKYLAKE: Cpu = Cpu { family: 6, model: 94, stepping: 3 };
+pub const SKYLAKE: Cpu = Cpu { family: 6, model: 94, stepping: 3 };
 
 /// A stream with its code, as both decoders want it.
-struct Input<'a> {
-    name: &'a str,
-    stream: &'a [u8],
-    cpu: Cpu,
-    config: Config,
-    memory: &'a Sections,
+pub struct Input<'a> {
+    pub name: &'a str,
+    pub stream: &'a [u8],
+    pub cpu: Cpu,
+    pub config: Config,
+    pub memory: &'a Sections,
 }
 
 impl Input<'_> {
-    fn compare(&self, layer: Layer) -> Result<Equal, String> {
+    pub fn compare(&self, layer: Layer) -> Result<Equal, String> {
         let folder = format!("oracle-{}-{}-{}", std::process::id(), self.name, layer.name());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -147,7 +147,7 @@ fn griffins_traces() {
 }
 
 /// A number from the environment.
-fn setting(name: &str) -> Option<u64> {
+pub fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 

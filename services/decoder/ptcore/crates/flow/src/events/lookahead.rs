@@ -17,9 +17,18 @@ impl Events<'_> {
         None
     }
 
-    /// Whether that is a TIP or TIP.PGD.
+    /// Whether that is a TIP or TIP.PGD, or would have been one where the stream ends behind what belongs to it, or is damaged.
     pub(super) fn tip_ahead(&self) -> bool {
-        matches!(self.deciding(), Some(Packet::Tip(_) | Packet::TipPgd(_)))
+        let (mut ahead, mut belongs) = (self.reader.clone(), false);
+        loop {
+            match ahead.read() {
+                Ok(Some(Packet::Tip(_) | Packet::TipPgd(_))) | Err(_) => return true,
+                Ok(Some(Packet::ModeExec { .. } | Packet::Pip { .. } | Packet::Vmcs(_))) => belongs = true,
+                Ok(Some(packet)) if passive(&packet) => {}
+                Ok(Some(_)) => return false,
+                Ok(None) => return belongs,
+            }
+        }
     }
 }
 

@@ -53,6 +53,8 @@ impl Events<'_> {
                     self.psb_at = usize::MAX;
                     self.endless_psb = self.last_offset;
                     self.within_psb = Some(self.last_offset);
+                    // What ran between the two is not known.
+                    (enabled_at, mode, self.last_ip) = (None, None, 0);
                     continue;
                 }
                 _ if passive(&packet) => continue,

@@ -41,7 +41,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Stopped)
             }
             Event::AsyncBranch { .. } | Event::AsyncDisable { .. } => Ok(Ahead::Run),
-            Event::Overflow { ip } => self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped),
+            Event::Overflow { ip } => self.overflow(ip).map(|()| Ahead::Stopped),
             Event::Status { ip } => self.status(ip),
             Event::Enable { .. } | Event::Branches => Err(self.unexpected(&event)),
         }

@@ -1,6 +1,6 @@
 //! What a PSB says of the flow that comes by.
 
-use super::{Ahead, Walk};
+use super::{Ahead, Walk, UNPROVEN};
 use crate::block::BlockKind;
 use crate::code_block::{Exit, SCRATCH};
 use crate::event::Fault;
@@ -43,7 +43,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             if other_code {
                 self.runs_up_to(ip, None);
             }
-            self.proven = (ip, self.statistics.instructions);
+            self.proven = if ip == self.ip { UNPROVEN } else { (ip, self.statistics.instructions) };
             self.take_mode(Some(ip), true);
             self.tell_held();
             if other_code {

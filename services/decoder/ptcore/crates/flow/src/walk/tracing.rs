@@ -1,6 +1,6 @@
 //! Where tracing begins, ends and is disabled.
 
-use super::Walk;
+use super::{Walk, UNPROVEN};
 use crate::event::{Event, Fault};
 use crate::view::View;
 use crate::{CodeMemory, DisableKind, Notice, NoticeKind, Sink};
@@ -35,7 +35,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 }
                 self.stand_at(ip)?;
             }
-            Event::Overflow { ip } => self.overflow(ip, None)?,
+            Event::Overflow { ip } => self.overflow(ip)?,
             Event::Note => {
                 if let Some(placed) = self.events.note.take().filter(|placed| !self.was_told(placed)) {
                     self.notice(placed.notice);
@@ -62,7 +62,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     fn enable(&mut self, ip: u64) -> Result<(), Fault> {
-        self.enabled = true;
+        (self.enabled, self.proven) = (true, UNPROVEN);
+        self.hare.rest();
         self.events.passed_psb = None;
         let resumed = self.stopped_at.take() == Some(ip);
         self.sink.enabled(ip, resumed, self.events.time.now());
@@ -84,11 +85,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         (self.enabled, self.ip, self.at) = (true, ip, self.code.nowhere(ip));
     }
 
-    pub(super) fn overflow(&mut self, ip: Option<u64>, from: Option<u64>) -> Result<(), Fault> {
+    pub(super) fn overflow(&mut self, ip: Option<u64>) -> Result<(), Fault> {
         self.pending = None;
-        if from.is_some() {
+        if self.enabled {
+            self.tell_proven();
             self.tell_held();
         }
+        let from = self.enabled.then_some(self.ip);
         self.sink.overflow(self.events.offset, from, self.events.time.now());
         self.returns.clear();
         (self.mode, self.interrupt_flag) = (None, None);

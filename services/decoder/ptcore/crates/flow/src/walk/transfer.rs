@@ -51,7 +51,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             // Targets that were to come behind these branches were lost.
             Event::Overflow { ip } => {
                 self.tell_before_last(block);
-                self.overflow(ip, Some(self.ip)).map(|()| Ahead::Stopped)
+                self.overflow(ip).map(|()| Ahead::Stopped)
             }
             Event::Note => self.late_note(),
             _ if block.exit == Exit::Cond && self.config.without_tnt => {

@@ -8,6 +8,11 @@ use pt_packet::Packet;
 use std::fmt::Write;
 use std::ops::Range;
 
+/// What one transfer may change.
+const CHANGES: [&str; 3] = ["paging ", "vmcs ", "mode "];
+/// Events that libipt never gives a time.
+const TIMELESS: [&str; 5] = ["ptwrite ", "exstop ", "mwait ", "pwre ", "pwrx "];
+
 /// An event's two times: libipt's, and the one told here (0 for none).
 pub type Times = (Option<u64>, u64);
 
@@ -34,6 +39,8 @@ pub struct Against<'l> {
     /// Where decoding goes on next, of which libipt has a line.
     sync: Option<usize>,
     peeked: Option<String>,
+    /// Lines of what was not told yet.
+    early: Vec<String>,
     /// What is left of libipt's present block: its instructions, and the last of them.
     left: u64,
     last: u64,
@@ -65,6 +72,7 @@ impl<'l> Against<'l> {
             from,
             sync: Some(0).filter(|&offset| offset == from),
             peeked: None,
+            early: Vec::new(),
             left: 0,
             last: 0,
             next: 0,
@@ -88,7 +96,7 @@ impl<'l> Against<'l> {
         self.overflowed(None);
         self.reached(self.next);
         if !self.ended() {
-            if let Some(more) = self.line() {
+            if let Some(more) = self.early.pop().or_else(|| self.line()) {
                 self.differ(&more, "the end");
             }
         }
@@ -132,7 +140,7 @@ impl<'l> Against<'l> {
             return;
         }
         if self.left == 0 {
-            let line = self.line().unwrap_or_default();
+            let line = self.line_for(None);
             let reached = line.strip_prefix("reached ").filter(|_| self.given_up.is_none());
             self.given_up = reached.map(|_| address);
             if !self.begins(reached.unwrap_or(&line), address) {
@@ -197,7 +205,7 @@ impl<'l> Against<'l> {
             let (left, last) = (self.left, self.last);
             return self.differ(&format!("{left} more instructions, to {last:x}"), told);
         }
-        let line = self.line().unwrap_or_default();
+        let line = self.line_for(Some(told));
         if let Some(at) = self.given_up {
             if told != "disabled -" || !line.starts_with("error ") {
                 return self.differ(&format!("reached {at:x}, {line}"), told);
@@ -209,11 +217,35 @@ impl<'l> Against<'l> {
         self.compare(&line, told, tsc);
     }
 
+    /// The next line where that was told, or an instruction ran. libipt lists a power entry where it reads of it, and what one transfer
+    /// changes in the order of the packets: those lines wait for what is told.
+    fn line_for(&mut self, told: Option<&str>) -> String {
+        let waits = |line: &str| match told {
+            Some(told) => is_one_of(line, &CHANGES) && CHANGES.iter().any(|event| told.starts_with(event)),
+            None => false,
+        };
+        let early = |line: &String| told.map_or(!is_one_of(line, &["pwre "]), |told| lists(line, told));
+        if let Some(at) = self.early.iter().position(early) {
+            return self.early.remove(at);
+        }
+        loop {
+            let line = self.line().unwrap_or_default();
+            let told_here = told.is_some_and(|told| lists(&line, told));
+            if told_here || !waits(&line) && !is_one_of(&line, &["pwre "]) {
+                return line;
+            }
+            self.early.push(line);
+        }
+    }
+
     fn compare(&mut self, line: &str, told: &str, tsc: u64) {
-        let Some((_, time)) = line.split_once(" @").filter(|(listed, _)| listed.strip_prefix('[') == Some(told)) else {
+        let Some((_, time)) = line.split_once(" @").filter(|_| lists(line, told)) else {
             return self.differ(line, told);
         };
-        self.compared.times.push((u64::from_str_radix(time.trim_end_matches(']'), 16).ok(), tsc));
+        let time = u64::from_str_radix(time.trim_end_matches(']'), 16).ok();
+        if time.is_some() || !is_one_of(line, &TIMELESS) {
+            self.compared.times.push((time, tsc));
+        }
         self.compared.equal.events += 1;
         self.compared.equal.timed += u64::from(tsc != 0);
     }
@@ -254,6 +286,16 @@ impl<'l> Against<'l> {
             self.told(&with(String::from("overflow"), ip), tsc);
         }
     }
+}
+
+/// Whether libipt's line is of what was told.
+fn lists(line: &str, told: &str) -> bool {
+    let listed = line.split_once(" @").map_or(line, |(listed, _)| listed);
+    listed.strip_prefix('[') == Some(told)
+}
+
+fn is_one_of(line: &str, events: &[&str]) -> bool {
+    line.strip_prefix('[').is_some_and(|listed| events.iter().any(|event| listed.starts_with(event)))
 }
 
 /// An event with an address, if it has one.
