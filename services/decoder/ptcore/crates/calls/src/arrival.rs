@@ -13,7 +13,11 @@ pub enum Arrival {
     /// By the last block's call.
     Call,
     Return,
+    /// By a far branch that both sides of were traced.
+    Far,
     Interruption,
+    /// Where tracing goes on elsewhere than where it was left.
+    Elsewhere,
 }
 
 impl Arrival {
@@ -23,6 +27,7 @@ impl Arrival {
             BlockKind::Call | BlockKind::IndirectCall if block.target != block.end => Arrival::Call,
             BlockKind::Return => Arrival::Return,
             BlockKind::IndirectJump => Arrival::IndirectJump,
+            BlockKind::Far => Arrival::Far,
             _ => Arrival::Jump,
         }
     }
@@ -44,4 +49,6 @@ impl Arrival {
 pub struct Left {
     pub at: u64,
     pub resumes: u64,
+    /// By a far branch.
+    pub far: bool,
 }

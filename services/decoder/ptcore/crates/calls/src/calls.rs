@@ -1,6 +1,7 @@
 //! From blocks to calls.
 
 mod arrivals;
+mod far_transfers;
 mod functions;
 mod plans;
 mod psb;

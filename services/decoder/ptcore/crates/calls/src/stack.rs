@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::records::TAIL_CALL;
 use crate::window::{Opening, Window, NOBODY};
 use awaited::Awaited;
-pub use frame::{Entry, Interruption};
+pub use frame::{is_kernel, Entry, Interruption};
 pub use frame::{Frame, NO_ADDRESS};
 use frame::{HOLDS, INTERRUPTED};
 use handing_out::MOST_OPEN;

@@ -5,30 +5,30 @@ use pt_flow::{Block, BlockKind, DisableKind, Loss, Reason, Sink};
 use pt_image::{Place, Role, Symbols};
 use std::ops::Range;
 
-const MAIN: u64 = 0x1000;
-const WORK: u64 = 0x2000;
+pub const MAIN: u64 = 0x1000;
+pub const WORK: u64 = 0x2000;
 /// Where exceptions go on that come out of the call that stands first in it.
 const WORK_PAD: u64 = WORK + 50;
-const LEAF: u64 = 0x3000;
+pub const LEAF: u64 = 0x3000;
 const SETJMP: u64 = 0x4000;
 const LONGJMP: u64 = 0x5000;
-const HANDLER: u64 = 0x6000;
-const RESTORER: u64 = 0x7000;
+pub const HANDLER: u64 = 0x6000;
+pub const RESTORER: u64 = 0x7000;
 /// The page of stubs, and that of what returns for others.
 const STUBS: u64 = 0x0;
 const RETURNS: u64 = 0x8000;
 const BARE: u64 = 0x9000;
 
 /// Every 0x1000 bytes are a function; above 0x9000 nothing divides the code.
-struct Pages;
+pub struct Pages;
 
 impl Symbols for Pages {
     fn place(&self, _epoch: u32, address: u64) -> Place {
-        let bare = address >= BARE;
+        let bare = (BARE..0x1_0000).contains(&address);
         let start = if bare { BARE } else { address & !0xfff };
         Place {
             space: 1,
-            function: (!bare).then_some((address >> 12) as u32),
+            function: (!bare).then_some((address >> 12) as u32 & 0xf | ((address >> 63) as u32) << 4),
             start,
             end: if bare { 0xffff } else { start + 0x1000 },
             bias: 0,
@@ -49,75 +49,76 @@ impl Symbols for Pages {
     }
 }
 
-struct Script {
-    calls: Calls<Pages>,
-    tsc: u64,
+pub struct Script {
+    pub calls: Calls<Pages>,
+    pub tsc: u64,
 }
 
-fn block(start: u64, count: u32, kind: BlockKind, target: u64) -> Block<'static> {
+pub fn block(start: u64, count: u32, kind: BlockKind, target: u64) -> Block<'static> {
     let end = start + u64::from(count);
     let lengths = &[1; 64][..count as usize];
-    Block { id: start as u32, start, last: end - 1, end, instructions: count, kind, epoch: 1, target, lengths }
+    let id = start as u32 & 0xffff | (start >> 63 << 16) as u32;
+    Block { id, start, last: end - 1, end, instructions: count, kind, epoch: 1, target, lengths }
 }
 
 impl Script {
     /// Begins in the midst of a function.
-    fn at(ip: u64) -> Script {
+    pub fn at(ip: u64) -> Script {
         let mut script = Script { calls: Calls::new(Pages), tsc: 100 };
         script.calls.enabled(ip, false, 100);
         script
     }
 
     /// A block of `count` instructions of one byte each; each takes a tick.
-    fn block(&mut self, start: u64, count: u32, kind: BlockKind, target: u64) -> &mut Self {
+    pub fn block(&mut self, start: u64, count: u32, kind: BlockKind, target: u64) -> &mut Self {
         self.tsc += u64::from(count);
         self.calls.block(&block(start, count, kind, target), self.tsc);
         self
     }
 
-    fn call(&mut self, start: u64, target: u64) -> &mut Self {
+    pub fn call(&mut self, start: u64, target: u64) -> &mut Self {
         self.block(start, 4, BlockKind::Call, target)
     }
 
-    fn ret(&mut self, start: u64, target: u64) -> &mut Self {
+    pub fn ret(&mut self, start: u64, target: u64) -> &mut Self {
         self.block(start, 2, BlockKind::Return, target)
     }
 
-    fn jump(&mut self, start: u64, target: u64) -> &mut Self {
+    pub fn jump(&mut self, start: u64, target: u64) -> &mut Self {
         self.block(start, 3, BlockKind::IndirectJump, target)
     }
 
-    fn system_call(&mut self, start: u64) -> &mut Self {
+    pub fn system_call(&mut self, start: u64) -> &mut Self {
         self.block(start, 2, BlockKind::Far, 0);
         self.calls.disabled(DisableKind::Synchronous, start + 1, None, self.tsc);
         self
     }
 
-    fn enabled(&mut self, ip: u64, resumed: bool) -> &mut Self {
+    pub fn enabled(&mut self, ip: u64, resumed: bool) -> &mut Self {
         self.calls.enabled(ip, resumed, self.tsc);
         self
     }
 
-    fn stopped(&mut self, at: u64) -> &mut Self {
+    pub fn stopped(&mut self, at: u64) -> &mut Self {
         self.calls.disabled(DisableKind::Asynchronous, at, None, self.tsc);
         self
     }
 
-    fn end(mut self) -> Trace {
+    pub fn end(mut self) -> Trace {
         self.calls.finish()
     }
 }
 
-struct Row {
-    function: u64,
-    depth: u32,
-    parent: u64,
-    flags: u8,
-    own: u64,
-    total: u64,
+pub struct Row {
+    pub function: u64,
+    pub depth: u32,
+    pub parent: u64,
+    pub flags: u8,
+    pub own: u64,
+    pub total: u64,
 }
 
-fn rows(trace: &Trace) -> Vec<Row> {
+pub fn rows(trace: &Trace) -> Vec<Row> {
     let calls = &trace.records;
     (0..calls.len())
         .map(|row| Row {

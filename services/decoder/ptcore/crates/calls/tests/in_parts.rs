@@ -186,7 +186,7 @@ fn damaged_traces_have_the_same_calls_by_several_threads() {
 fn program(seed: u64, habits: Habits, branches: usize) -> (Sections, Vec<u8>) {
     let mut machine = Machine::new(seed, habits);
     machine.run(branches);
-    (Sections(BTreeMap::from([(machine::BASE, machine.code)])), machine.stream)
+    (machine.memory(), machine.stream)
 }
 
 /// What programs may do, from the plainest on.
@@ -203,6 +203,8 @@ fn habits() -> Vec<Habits> {
         Habits { interrupts: 100, signals: 100, ..plain },
         Habits { overflows: 500, exceptions: 200, signals: 200, ..plain },
         Habits { overflows: 100, interrupts: 50, odd_returns: 10, psb_bytes: 100, ..plain },
+        Habits { kernel: true, interrupts: 40, ..plain },
+        Habits { kernel: true, interrupts: 40, exceptions: 40, overflows: 500, cycles: false, ..plain },
     ]
 }
 

@@ -9,6 +9,7 @@ mod gathered;
 mod griffin;
 mod hidden;
 mod in_parts;
+mod kernel;
 mod machine;
 mod parts;
 mod paths;

@@ -6,7 +6,7 @@ use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
 use crate::records::{ASYNCHRONOUS, BEGIN_TRUNCATED};
-use crate::stack::{Entry, Interruption, NO_ADDRESS};
+use crate::stack::{is_kernel, Entry, Interruption, NO_ADDRESS};
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -35,9 +35,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                 self.stack.begin();
                 self.root(entered, address);
             }
+            Arrival::Far => self.transfer(known, id, address),
             Arrival::Interruption => {
                 let entered = self.enter(address, id);
-                self.interruption(entered, self.interrupted, address);
+                self.interrupt_to(entered, address);
+            }
+            Arrival::Elsewhere => {
+                let entered = self.enter(address, id);
+                self.go_on_elsewhere(entered, address);
             }
         }
     }
@@ -53,6 +58,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         entered
     }
 
+    /// Nothing of what ran before is known to go on.
+    pub(super) fn begin_anew(&mut self, entered: Entered, target: u64) {
+        self.stack.end();
+        self.stack.begin();
+        self.root(entered, target);
+    }
+
     fn root(&mut self, entered: Entered, target: u64) {
         self.stack.push(&Entry { flags: BEGIN_TRUNCATED, ..plain(entered, 0, target) });
     }
@@ -64,7 +76,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.call(entered.function, self.last, target, self.end);
     }
 
-    fn jump(&mut self, entered: Entered, target: u64) {
+    pub(super) fn jump(&mut self, entered: Entered, target: u64) {
         if self.stack.role() == Role::LongJump && self.long_jump(entered, target) {
             return;
         }
@@ -99,17 +111,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Whether a call of the function is open in which what was thrown may go on at `target`.
     #[cold]
     #[inline(never)]
-    fn unwinds_to(&mut self, function: u32, target: u64) -> bool {
+    pub(super) fn unwinds_to(&mut self, function: u32, target: u64) -> bool {
         let (symbols, epoch) = (&self.symbols, self.stack.epoch);
         self.stack.unwind_to(function, || symbols.caught_at(epoch, target))
     }
 
     /// To the innermost call of the function, else to a new beginning.
-    fn unwind_to(&mut self, entered: Entered, target: u64) {
+    pub(super) fn unwind_to(&mut self, entered: Entered, target: u64) {
         if !self.unwinds_to(entered.function, target) {
-            self.stack.end();
-            self.stack.begin();
-            self.root(entered, target);
+            self.begin_anew(entered, target);
         }
     }
 
@@ -145,17 +155,27 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.unwind_to(entered, target);
     }
 
-    fn interruption(&mut self, entered: Entered, left: Left, target: u64) {
+    fn go_on_elsewhere(&mut self, entered: Entered, target: u64) {
+        let left = self.interrupted;
         if !entered.entry {
             // The end of an interruption of which the begin was not recorded.
-            return self.unwind_to(entered, target);
+            self.unwind_to(entered, target);
+        } else if left.far && is_kernel(left.at) && is_kernel(target) {
+            self.enter_again(entered, target);
+        } else {
+            self.interrupt_by(entered, left, target);
         }
+    }
+
+    /// A call begins that interrupts what runs.
+    pub(super) fn interrupt_by(&mut self, entered: Entered, left: Left, target: u64) {
         let interruption = Interruption { resumes: left.resumes, repeats: left.at, returning: false };
         let entry = Entry { flags: ASYNCHRONOUS, ..plain(entered, left.at, target) };
         self.stack.push_interruption(&entry, interruption);
     }
 
-    pub(super) fn interrupt_at(&mut self, left: Left, to: u64) {
+    /// What ran goes on at `to`, or else arrives there so.
+    pub(super) fn leave(&mut self, left: Left, to: u64, arrival: Arrival) {
         if !self.arrival.is_jump() {
             // Between a call and the first instruction of the function, for instance.
             let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
@@ -164,7 +184,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.arrive(left.at, u32::MAX, known);
         }
         self.interrupted = left;
-        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { Arrival::Interruption };
+        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { arrival };
     }
 }
 

@@ -106,7 +106,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         match self.left.take() {
             None => self.arrival = Arrival::Begin,
             Some(_) if resumed => {}
-            Some(left) => self.interrupt_at(left, ip),
+            Some(left) => self.leave(left, ip, Arrival::Elsewhere),
         }
     }
 
@@ -117,12 +117,17 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             DisableKind::Synchronous if self.passed.0 == at => self.passed.1,
             DisableKind::Synchronous => self.end,
         };
-        self.left = Some(Left { at, resumes });
+        // What is behind a far branch is not traced.
+        let far = kind == DisableKind::Synchronous && self.arrival == Arrival::Far;
+        if far {
+            self.arrival = Arrival::Jump;
+        }
+        self.left = Some(Left { at, resumes, far });
     }
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.pass(tsc);
-        self.interrupt_at(Left { at: from, resumes: from }, to);
+        self.leave(Left { at: from, resumes: from, far: false }, to, Arrival::Interruption);
     }
 
     fn loss(&mut self, loss: &Loss) {

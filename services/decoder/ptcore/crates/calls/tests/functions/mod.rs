@@ -14,7 +14,7 @@ impl Symbols for Functions {
         let start = if self.divided { address & !0xff } else { 0 };
         Place {
             space: 0,
-            function: self.divided.then_some((address >> 8) as u32),
+            function: self.divided.then_some((address >> 8) as u32 & 0xffff),
             start,
             end: if self.divided { start + 0x100 } else { u64::MAX },
             bias: 0,

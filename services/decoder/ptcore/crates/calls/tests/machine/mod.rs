@@ -1,5 +1,6 @@
 //! A machine that runs programs made up at random and writes what a processor would.
 
+use crate::support::Sections;
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
 use std::collections::BTreeMap;
@@ -7,6 +8,9 @@ use std::collections::BTreeMap;
 /// Functions of 256 bytes each, from here on.
 const CODE: u64 = 0x10_0000;
 const FUNCTIONS: usize = 128;
+/// Those from here on may be a kernel's; that is where they are then.
+const OF_KERNEL: usize = 96;
+const KERNEL: u64 = 0xffff_8000_0000_0000;
 const SIZE: u64 = 0x100;
 /// Ticks of the TSC from one MTC to the next, and the crystal's counts in between.
 const PERIOD: u64 = 84 * 8;
@@ -56,6 +60,8 @@ pub struct Habits {
     pub deferred: bool,
     /// Packets that tell what happened at an instruction.
     pub notes: usize,
+    /// System calls, interrupts and signals lead into a kernel and out of it, which is traced as well.
+    pub kernel: bool,
     /// Bytes from one PSB to the next.
     pub psb_bytes: usize,
 }
@@ -67,6 +73,8 @@ pub struct Machine {
     habits: Habits,
     pub stream: Vec<u8>,
     stack: Vec<u64>,
+    /// How many returns were open where the kernel was entered, and where that goes on.
+    entered: Vec<(usize, u64)>,
     /// Return addresses since the last PSB.
     compressible: Vec<u64>,
     bits: u64,
@@ -94,6 +102,7 @@ impl Machine {
             habits,
             stream: Vec::new(),
             stack: Vec::new(),
+            entered: Vec::new(),
             compressible: Vec::new(),
             bits: 0,
             count: 0,
@@ -116,8 +125,9 @@ impl Machine {
             // Whatever runs on ends with a return.
             let nops = if slot == SIZE / 8 - 1 { 7 } else { self.random.below(3) as u64 };
             let at = start + nops;
-            let further = entry((function + 1 + self.random.below(FUNCTIONS / 4)).min(FUNCTIONS - 1));
-            let last = function + FUNCTIONS / 4 >= FUNCTIONS;
+            let end = if self.habits.kernel && function < OF_KERNEL { OF_KERNEL } else { FUNCTIONS };
+            let further = entry((function + 1 + self.random.below(FUNCTIONS / 4)).min(end - 1));
+            let last = function + FUNCTIONS / 4 >= end;
             let (bytes, kind): (Vec<u8>, _) = match self.random.below(12) {
                 _ if stub && slot == 0 => (vec![0xff, 0xe0], Kind::IndirectJump),
                 _ if slot == SIZE / 8 - 1 => (vec![0xc3], Kind::Return),
@@ -156,23 +166,66 @@ impl Machine {
     /// Runs so many branches.
     pub fn run(&mut self, branches: usize) {
         self.psb(false);
-        self.packet(Packet::TipPge(ip(self.ip)));
+        self.packet(Packet::TipPge(self.told(self.ip)));
         for _ in 0..branches {
             self.branch();
         }
         self.flush();
         let at = self.ip;
-        self.packet(Packet::Fup(ip(at)));
+        self.packet(Packet::Fup(self.told(at)));
         self.packet(Packet::TipPgd(Ip::SUPPRESSED));
     }
 
     fn anywhere(&mut self) -> u64 {
-        let address = entry(self.random.below(FUNCTIONS)) + self.random.below(SIZE as usize) as u64;
+        let address = self.any_entry() + self.random.below(SIZE as usize) as u64;
         *self.kinds.range(..=address).next_back().expect("an instruction").0
     }
 
+    /// Of the program or the kernel, whichever runs.
     fn any_entry(&mut self) -> u64 {
-        entry(self.random.below(FUNCTIONS))
+        match self.habits.kernel {
+            false => entry(self.random.below(FUNCTIONS)),
+            true if self.is_kernel(self.ip) => self.any_entry_of_kernel(),
+            true => entry(self.random.below(OF_KERNEL)),
+        }
+    }
+
+    fn any_entry_of_kernel(&mut self) -> u64 {
+        entry(OF_KERNEL + self.random.below(FUNCTIONS - OF_KERNEL))
+    }
+
+    fn is_kernel(&self, address: u64) -> bool {
+        self.habits.kernel && address >= entry(OF_KERNEL)
+    }
+
+    /// Into the kernel, which goes on at `resumes` behind it.
+    fn enter_kernel(&mut self, resumes: u64) {
+        self.entered.push((self.stack.len(), resumes));
+        let to = self.any_entry_of_kernel();
+        self.target(to);
+        self.flush();
+    }
+
+    /// Out of the kernel, mostly to where it was entered.
+    fn leave_kernel(&mut self) {
+        let (open, resumes) = self.entered.pop().unwrap_or((0, CODE));
+        self.stack.truncate(open);
+        let to = if self.is_kernel(resumes) || !self.random.once_in(8) {
+            resumes
+        } else {
+            entry(self.random.below(OF_KERNEL))
+        };
+        self.target(to);
+        self.flush();
+    }
+
+    /// The program, with what is a kernel's where that is.
+    pub fn memory(&self) -> Sections {
+        let (program, kernel) = self.code.split_at(OF_KERNEL * SIZE as usize);
+        match self.habits.kernel {
+            false => Sections([(CODE, self.code.clone())].into()),
+            true => Sections([(CODE, program.to_vec()), (KERNEL + entry(OF_KERNEL), kernel.to_vec())].into()),
+        }
     }
 
     fn branch(&mut self) {
@@ -186,12 +239,15 @@ impl Machine {
             self.packet(Packet::Ovf);
             self.ip = self.anywhere();
             self.compressible.clear();
-            return self.packet(Packet::Fup(ip(self.ip)));
+            return self.packet(Packet::Fup(self.told(self.ip)));
         }
         if self.random.once_in(habits.interrupts) {
             let to = self.any_entry();
             self.flush();
-            self.packet(Packet::Fup(ip(self.ip)));
+            self.packet(Packet::Fup(self.told(self.ip)));
+            if habits.kernel {
+                return self.enter_kernel(self.ip);
+            }
             self.stack.push(self.ip);
             self.target(to);
             return self.flush();
@@ -201,14 +257,14 @@ impl Machine {
         }
         if self.random.once_in(habits.signals) {
             self.flush();
-            self.packet(Packet::Fup(ip(self.ip)));
+            self.packet(Packet::Fup(self.told(self.ip)));
             self.packet(Packet::TipPgd(Ip::SUPPRESSED));
             let again = self.ip;
             self.ip = if self.random.once_in(2) { self.any_entry() } else { again };
             if self.ip != again {
                 self.stack.push(again);
             }
-            return self.packet(Packet::TipPge(ip(self.ip)));
+            return self.packet(Packet::TipPge(self.told(self.ip)));
         }
         loop {
             let (length, kind) = self.kinds[&self.ip];
@@ -237,11 +293,19 @@ impl Machine {
                     return self.target(target);
                 }
                 Kind::Return => return self.give_back(),
+                Kind::System if self.is_kernel(self.ip) => {
+                    self.flush();
+                    return self.leave_kernel();
+                }
+                Kind::System if self.habits.kernel => {
+                    self.flush();
+                    return self.enter_kernel(next);
+                }
                 Kind::System => {
                     self.flush();
                     self.packet(Packet::TipPgd(Ip::SUPPRESSED));
                     self.ip = next;
-                    return self.packet(Packet::TipPge(ip(next)));
+                    return self.packet(Packet::TipPge(self.told(next)));
                 }
             }
         }
@@ -298,7 +362,7 @@ impl Machine {
             self.packet(Packet::Tnt { bits, count });
         }
         for target in std::mem::take(&mut self.targets) {
-            self.packet(Packet::Tip(ip(target)));
+            self.packet(Packet::Tip(self.told(target)));
         }
     }
 
@@ -313,7 +377,7 @@ impl Machine {
     /// What happens in front of the next instruction.
     fn note(&mut self) {
         self.flush();
-        let at = Packet::Fup(ip(self.ip));
+        let at = Packet::Fup(self.told(self.ip));
         let what = self.random.below(4);
         let (packet, bound) = match what {
             0 => (Packet::Exstop { fup: true }, true),
@@ -330,6 +394,11 @@ impl Machine {
             self.target(to);
             self.flush();
         }
+    }
+
+    fn told(&self, address: u64) -> Ip {
+        let real = if self.is_kernel(address) { KERNEL + address } else { address };
+        Ip { compression: Compression::SignExtend48, payload: real & 0xffff_ffff_ffff }
     }
 
     fn packet(&mut self, packet: Packet) {
@@ -365,15 +434,12 @@ impl Machine {
         write(&mut self.stream, Packet::Cbr { ratio: 20 });
         write(&mut self.stream, Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true });
         if enabled {
-            write(&mut self.stream, Packet::Fup(ip(self.ip)));
+            let at = self.told(self.ip);
+            write(&mut self.stream, Packet::Fup(at));
         }
         write(&mut self.stream, Packet::Psbend);
         self.compressible.clear();
     }
-}
-
-fn ip(payload: u64) -> Ip {
-    Ip { compression: Compression::SignExtend48, payload }
 }
 
 fn direct(opcode: u8, at: u64, target: u64) -> Vec<u8> {

@@ -1,0 +1,81 @@
+//! Into the kernel and out of it, where both are traced, and other far transfers (SDM volume 1, section "Far Call and RET Operation",
+//! and chapter "Interrupts and Exceptions").
+
+use super::arrivals::plain;
+use super::Calls;
+use crate::arrival::Left;
+use crate::functions::Entered;
+use crate::known::Known;
+use crate::output::Output;
+use crate::stack::is_kernel;
+use pt_image::Symbols;
+
+/// Bytes of SYSCALL, SYSENTER and INT n, which are gone back by where a system call is made again.
+const SYSTEM_CALL: u64 = 2;
+
+fn enters_kernel(from: u64, to: u64) -> bool {
+    is_kernel(to) && !is_kernel(from)
+}
+
+impl<S: Symbols, O: Output> Calls<S, O> {
+    /// A far branch leads to `target`: a system call, or the end of one or of an interruption.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn transfer(&mut self, known: Known, id: u32, target: u64) {
+        if enters_kernel(self.last, target) {
+            let entered = self.enter(target, id);
+            return self.stack.call(entered.function, self.last, target, self.end);
+        }
+        if self.stack.returns_to(target) {
+            return self.stack.pop(0);
+        }
+        if self.stack.resume(target) || self.stack.return_to(target) {
+            return;
+        }
+        let entered = Entered { function: known.function, entry: known.entry };
+        if is_kernel(target) || !is_kernel(self.last) {
+            self.stack.does_not_return(target);
+            return self.jump(entered, target);
+        }
+        let Some(resumes) = self.stack.leave_kernel() else {
+            return match entered.entry {
+                true => self.begin_anew(entered, target),
+                false => self.stack.find_caller(entered.function, target),
+            };
+        };
+        self.stack.does_not_return(target);
+        if entered.entry {
+            // A handler of signals.
+            let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, far: true };
+            self.interrupt_by(entered, left, target);
+        } else if self.stack.function() != Some(entered.function) {
+            self.unwind_to(entered, target);
+        }
+    }
+
+    /// An interrupt or an exception leads to `target`, or what was aborted goes on there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn interrupt_to(&mut self, entered: Entered, target: u64) {
+        let left = self.interrupted;
+        let goes_on = !entered.entry && !enters_kernel(left.at, target);
+        if goes_on && self.unwinds_to(entered.function, target) {
+            return;
+        }
+        if goes_on && !is_kernel(target) {
+            return self.begin_anew(entered, target);
+        }
+        self.interrupt_by(entered, left, target);
+    }
+
+    /// The kernel, which alone is traced, was left by what it returned from, and is entered again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn enter_again(&mut self, entered: Entered, target: u64) {
+        if self.stack.leave_kernel().is_some() {
+            return self.interrupt_by(entered, self.interrupted, target);
+        }
+        self.stack.begin();
+        self.stack.push(&plain(entered, 0, target));
+    }
+}
