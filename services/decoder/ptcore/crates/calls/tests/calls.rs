@@ -341,6 +341,18 @@ fn a_system_call_changes_nothing() {
 }
 
 #[test]
+fn a_thread_goes_on_where_it_was_left_whoever_ran_meanwhile() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).stopped(WORK).enabled(WORK, false).call(WORK, LEAF).ret(LEAF, WORK + 4);
+    script.ret(WORK + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+    let found = rows(&script.end());
+    assert_eq!(
+        found.iter().map(|row| (row.function, row.flags & ASYNCHRONOUS)).collect::<Vec<_>>(),
+        [(MAIN, 0), (WORK, 0), (LEAF, 0)]
+    );
+}
+
+#[test]
 fn a_loss_ends_all_calls() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).jump(WORK, WORK);

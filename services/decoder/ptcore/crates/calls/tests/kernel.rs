@@ -83,6 +83,20 @@ fn an_interrupt_ends_where_what_it_interrupted_goes_on() {
 }
 
 #[test]
+fn an_exception_of_the_kernel_may_be_put_right_elsewhere_in_what_it_interrupted() {
+    let mut script = Script::at(ENTRY);
+    script.call(ENTRY, DISPATCH).interrupted(DISPATCH + 9, INTERRUPT).call(INTERRUPT, EXIT).ret(EXIT, INTERRUPT + 4);
+    script
+        .far(INTERRUPT + 4, DISPATCH + 0x80)
+        .ret(DISPATCH + 0x80, ENTRY + 4)
+        .call(ENTRY + 4, EXIT)
+        .ret(EXIT, ENTRY + 8);
+    let found = told(script);
+    assert_eq!(found.len(), 5);
+    assert_eq!((found[2].0, found[2].1, found[4]), (INTERRUPT, 1, (EXIT, 0, 0)));
+}
+
+#[test]
 fn what_is_aborted_goes_on_in_the_function_that_began_it() {
     let mut script = Script::at(ENTRY);
     script.call(ENTRY, DISPATCH).interrupted(DISPATCH + 9, ENTRY + 4).call(ENTRY + 4, EXIT).ret(EXIT, ENTRY + 8);

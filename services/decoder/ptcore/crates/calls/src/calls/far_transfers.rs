@@ -35,7 +35,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let entered = Entered { function: known.function, entry: known.entry };
         if is_kernel(target) || !is_kernel(self.last) {
             self.stack.does_not_return(target);
-            return self.jump(entered, target);
+            // An exception of the kernel's own may be put right elsewhere in the function that it interrupted.
+            if !is_kernel(target) || entered.entry || !self.unwinds_to(entered.function, target) {
+                self.jump(entered, target);
+            }
+            return;
         }
         let Some(resumes) = self.stack.leave_kernel() else {
             return match entered.entry {

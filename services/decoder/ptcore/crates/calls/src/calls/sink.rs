@@ -105,7 +105,8 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         }
         match self.left.take() {
             None => self.arrival = Arrival::Begin,
-            Some(_) if resumed => {}
+            // On a core others may have run meanwhile.
+            Some(left) if resumed || left.resumes == ip => {}
             Some(left) => self.leave(left, ip, Arrival::Elsewhere),
         }
     }
