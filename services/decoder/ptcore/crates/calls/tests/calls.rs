@@ -18,6 +18,8 @@ pub const RESTORER: u64 = 0x7000;
 const STUBS: u64 = 0x0;
 const RETURNS: u64 = 0x8000;
 const BARE: u64 = 0x9000;
+/// Where programs begin.
+pub const START: u64 = 0x1_0000;
 
 /// Every 0x1000 bytes are a function; above 0x9000 nothing divides the code.
 pub struct Pages;
@@ -28,7 +30,7 @@ impl Symbols for Pages {
         let start = if bare { BARE } else { address & !0xfff };
         Place {
             space: 1,
-            function: (!bare).then_some((address >> 12) as u32 & 0xf | ((address >> 63) as u32) << 4),
+            function: (!bare).then_some((address >> 12) as u32 & 0x1f | ((address >> 63) as u32) << 5),
             start,
             end: if bare { 0xffff } else { start + 0x1000 },
             bias: 0,
@@ -38,6 +40,7 @@ impl Symbols for Pages {
                 LONGJMP => Role::LongJump,
                 STUBS => Role::Stub,
                 RETURNS => Role::ReturnStub,
+                START => Role::Start,
                 _ => Role::Plain,
             },
         }
@@ -57,7 +60,7 @@ pub struct Script {
 pub fn block(start: u64, count: u32, kind: BlockKind, target: u64) -> Block<'static> {
     let end = start + u64::from(count);
     let lengths = &[1; 64][..count as usize];
-    let id = start as u32 & 0xffff | (start >> 63 << 16) as u32;
+    let id = start as u32 & 0x1_ffff | (start >> 63 << 17) as u32;
     Block { id, start, last: end - 1, end, instructions: count, kind, epoch: 1, target, lengths }
 }
 
@@ -331,6 +334,17 @@ fn a_signal_in_a_system_call_goes_on_behind_it_or_makes_it_again() {
         let rows = rows(&script.end());
         assert_eq!(rows.last().map(|row| (row.function, row.parent)), Some((LEAF, 0)));
     }
+}
+
+#[test]
+fn another_program_is_no_handler_of_what_called_for_it() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).system_call(WORK).enabled(START, false).call(START, LEAF).ret(LEAF, START + 4);
+    script.jump(START + 4, START + 8).jump(START + 8, START);
+    let rows = rows(&script.end());
+    let places: Vec<_> = rows.iter().map(|row| (row.function, row.depth, row.flags)).collect();
+    assert_eq!(places[1], (WORK, 1, END_TRUNCATED));
+    assert_eq!(places[2..], [(START, 0, BEGIN_TRUNCATED | END_TRUNCATED), (LEAF, 1, 0)]);
 }
 
 #[test]

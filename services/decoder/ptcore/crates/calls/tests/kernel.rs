@@ -1,6 +1,6 @@
 //! Calls where a program and the kernel are traced, or the kernel alone.
 
-use crate::calls::{rows, Row, Script, HANDLER, LEAF, MAIN, RESTORER, WORK};
+use crate::calls::{rows, Row, Script, HANDLER, LEAF, MAIN, RESTORER, START, WORK};
 use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, NO_PARENT, TAIL_CALL};
 use pt_flow::{BlockKind, DisableKind, Sink};
 
@@ -120,6 +120,14 @@ fn a_signal_is_handled_by_what_the_kernel_goes_back_to_and_ends_in_a_system_call
     let signal = [(MAIN, NO_PARENT, 0), (WORK, 0, 0), (ENTRY, 1, 0), (HANDLER, 1, ASYNCHRONOUS)];
     let ends = [(function(RESTORER), 1, 0), (ENTRY, 4, 0), (LEAF, 1, 0), (LEAF, 0, 0)];
     assert_eq!(found, [signal, ends].concat());
+}
+
+#[test]
+fn another_program_begins_where_the_kernel_goes_to_its_start() {
+    let mut script = Script::at(MAIN);
+    script.far(MAIN, ENTRY).far(ENTRY, START).call(START, LEAF).ret(LEAF, START + 4);
+    let found = told(script);
+    assert_eq!(found[2..], [(START, NO_PARENT, 0), (LEAF, 2, 0)]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::sections::Sections;
 use crate::separate::{hex, Search};
 use crate::xz;
 use files::{mini_debug_info, usable};
+use object::Object;
 use segments::Segments;
 use std::ops;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub struct Binary {
     symbol_status: String,
     sections: Arc<Sections>,
     segments: Segments,
+    /// Where a program begins that it is, or that it loads.
+    start: Option<u64>,
     functions: Vec<Function>,
     ranges: Vec<Range>,
     dwarf: Dwarf,
@@ -98,6 +101,7 @@ impl Binary {
             symbol_status: String::new(),
             sections: Arc::clone(&sections),
             segments: Segments::of(&file),
+            start: Some(file.entry()).filter(|&entry| entry != 0),
             functions: Vec::new(),
             ranges: Vec::new(),
             dwarf: Dwarf::new(files, search),

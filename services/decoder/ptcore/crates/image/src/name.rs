@@ -16,6 +16,8 @@ pub enum Role {
     Stub,
     /// It only returns, in place of its caller, which jumps to it instead of returning: a return thunk.
     ReturnStub,
+    /// Where a program begins (`e_entry` of its file or its loader's): no signal leads there.
+    Start,
 }
 
 /// How the names of thunks begin that lead to another function.

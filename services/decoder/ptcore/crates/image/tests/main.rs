@@ -9,6 +9,7 @@ mod mutations;
 mod parts;
 mod patched;
 mod segments;
+mod start;
 mod stripped;
 mod stubs;
 mod support;

@@ -160,11 +160,18 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if !entered.entry {
             // The end of an interruption of which the begin was not recorded.
             self.unwind_to(entered, target);
+        } else if self.is_start(entered) {
+            self.begin_anew(entered, target);
         } else if left.far && is_kernel(left.at) && is_kernel(target) {
             self.enter_again(entered, target);
         } else {
             self.interrupt_by(entered, left, target);
         }
+    }
+
+    /// Whether another program begins there in place of what ran.
+    pub(super) fn is_start(&self, entered: Entered) -> bool {
+        entered.entry && self.stack.functions.sums[entered.function as usize].role == Role::Start
     }
 
     /// A call begins that interrupts what runs.

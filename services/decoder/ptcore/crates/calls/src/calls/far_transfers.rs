@@ -41,6 +41,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             }
             return;
         }
+        if self.is_start(entered) {
+            return self.begin_anew(entered, target);
+        }
         let Some(resumes) = self.stack.leave_kernel() else {
             return match entered.entry {
                 true => self.begin_anew(entered, target),

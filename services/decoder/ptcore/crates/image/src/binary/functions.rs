@@ -40,7 +40,20 @@ impl Binary {
         for range in &mut self.ranges {
             range.function = *whole.get(&range.function).unwrap_or(&range.function);
         }
+        let start = functions.iter_mut().find(|function| Some(function.address) == self.start);
+        if let Some(function) = start.filter(|function| function.role == Role::Plain) {
+            function.role = Role::Start;
+        }
         self.functions = functions;
+    }
+
+    /// The role of code at the address that is in no function.
+    pub fn bare_role(&self, address: u64) -> Role {
+        if Some(address) == self.start {
+            Role::Start
+        } else {
+            Role::Plain
+        }
     }
 
     fn add_stubs(&self, functions: &mut Vec<Function>, file: &File<'_>, bytes: &[u8]) {

@@ -50,7 +50,7 @@ impl Symbols for Image {
             end: last,
             bias,
             entry: function.is_some_and(|function| function.address == own),
-            role: function.map_or(Role::Plain, |function| function.role),
+            role: function.map_or_else(|| binary.bare_role(own), |function| function.role),
         }
     }
 
