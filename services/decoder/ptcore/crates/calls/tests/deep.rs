@@ -2,7 +2,7 @@
 
 use crate::functions::Functions;
 use pt_calls::{Calls, Trace, ASYNCHRONOUS, UNWOUND};
-use pt_flow::{Block, BlockKind, Sink};
+use pt_flow::{Block, BlockKind, DisableKind, Sink};
 use pt_image::{Place, Symbols};
 use std::cell::Cell;
 use std::ops::Range;
@@ -130,7 +130,8 @@ fn what_was_interrupted_goes_on_however_many_interruptions_are_inside() {
         script.0.interrupt(HANDLER + 2, HANDLER, 1);
         script.branch(HANDLER, BlockKind::Linear, 0);
     }
-    script.0.interrupt(HANDLER, WORK, 1);
+    script.0.disabled(DisableKind::Asynchronous, HANDLER, None, 1);
+    script.0.enabled(WORK, false, 1);
     let trace = script.end(WORK);
     assert_eq!((count(&trace, ASYNCHRONOUS), count(&trace, UNWOUND)), (MANY + 1, MANY));
     assert_eq!(last_depth(&trace), MANY as u32 + 1);

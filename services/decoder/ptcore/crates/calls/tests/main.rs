@@ -11,7 +11,9 @@ mod hidden;
 mod in_parts;
 mod kernel;
 mod machine;
+mod nested;
 mod parts;
 mod paths;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
+mod truth;

@@ -183,15 +183,19 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// What ran goes on at `to`, or else arrives there so.
     pub(super) fn leave(&mut self, left: Left, to: u64, arrival: Arrival) {
-        if !self.arrival.is_jump() {
-            // Between a call and the first instruction of the function, for instance.
+        // In front of the first instruction of a function, for instance. What a far branch left is in the function that runs.
+        let arrives = !self.arrival.is_jump() || left.at == left.resumes;
+        if arrives {
             let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
             let (function, entry) = (entered.function, entered.entry);
-            let known = Known { function, called: function, entry, stub: false };
-            self.arrive(left.at, u32::MAX, known);
+            if !self.arrival.is_jump() || self.stack.function() != Some(function) {
+                self.arrive(left.at, u32::MAX, Known { function, called: function, entry, stub: false });
+            }
         }
         self.interrupted = left;
-        self.arrival = if self.stack.resume(to) { Arrival::Jump } else { arrival };
+        // An interrupt may lead to what another one interrupted: a handler in front of its first instruction.
+        let goes_on = arrival == Arrival::Elsewhere && self.stack.resume(to);
+        self.arrival = if goes_on { Arrival::Jump } else { arrival };
     }
 }
 
