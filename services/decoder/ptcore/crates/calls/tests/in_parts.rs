@@ -4,6 +4,7 @@ use crate::functions::Functions;
 use crate::gathered::Gathered;
 use crate::hidden::hidden;
 use crate::machine::{self, Habits, Machine};
+use crate::nested::{self, Nested};
 use crate::support::{self, Sections};
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Targets, Totals,
@@ -337,6 +338,17 @@ fn programs_with_code_that_is_not_known_have_the_same_calls_by_several_threads()
         let mut machine = Machine::new(number as u64 + 40, habits);
         machine.run(4_000);
         compare(&format!("program {number}"), &hidden(&machine.code, 50, 20), &machine.stream);
+    }
+}
+
+#[test]
+fn programs_in_which_the_kernel_and_signals_interrupt_have_the_same_calls_by_several_threads() {
+    for seed in 1..=6 {
+        let habits =
+            nested::Habits { kernel: seed % 3 != 0, interrupts: 60, signals: 10, compressed: true, psb_bytes: 300 };
+        let mut program = Nested::new(seed, habits);
+        program.run(6_000);
+        compare(&format!("program {seed}"), &program.code, &program.stream);
     }
 }
 
