@@ -796,6 +796,18 @@ fn branches_that_are_not_traced_are_gaps_and_no_errors() {
     assert!(sink.told.contains(&Told::Enabled(CODE + 5)) && sink.told.last() == Some(&stopped(4)), "{:?}", sink.told);
 }
 
+#[test]
+fn a_psb_behind_a_branch_that_is_not_traced_is_no_error() {
+    // 0: je 3; 2: nop; 3: jmp *%rax
+    let memory = Sections([(CODE, vec![0x74, 0x01, 0x90, 0xff, 0xe0])].into());
+    let packets = [psb_plus(Some(CODE)), psb_plus(Some(CODE + 3)), vec![Packet::Tip(full(CODE + 2))]].concat();
+    let mut sink = Recorder::default();
+    let config = Config { without_tnt: true, ..Config::default() };
+    let statistics = Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    assert_eq!((statistics.errors, statistics.lost_bytes), (0, 0), "{:?}", sink.told);
+    assert!(sink.told.contains(&Told::Enabled(CODE + 3)), "{:?}", sink.told);
+}
+
 /// The packet is of the system call to which both branches lead.
 #[test]
 fn a_branch_that_is_not_traced_disables_nothing() {

@@ -6,8 +6,8 @@ use crate::differential::{oracle, Layer};
 use crate::machine::{Habits, Machine};
 use crate::mutations::Random;
 use crate::oracle::{setting, Input, SKYLAKE};
-use crate::support::{blocks_of_parts, Addresses};
-use pt_flow::{Config, Flow};
+use crate::support::{blocks_of_parts, Addresses, Sections};
+use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 
 const INSTRUCTIONS: usize = 600;
 
@@ -37,6 +37,7 @@ fn any_habits(random: &mut Random) -> Habits {
         forgetful: does(),
         deferred: does(),
         long: does(),
+        without_tnt: false,
         times: does(),
         clock: does(),
         cycles: does(),
@@ -146,5 +147,75 @@ fn parts_tell_what_the_whole_does() {
         let (whole, _) = blocks_of_parts(memory, stream, &config(), 1, usize::MAX);
         let (parts, _) = blocks_of_parts(memory, stream, &config(), 2, 100 + random.below(1000));
         assert_eq!(whole, parts, "{seed}: {habits:?}");
+    });
+}
+
+/// Runs of instructions, each up to a gap.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<Vec<u64>>,
+    losses: Vec<Loss>,
+}
+
+impl Sink for Runs {
+    fn block(&mut self, block: &Block<'_>, _: u64) {
+        self.runs.last_mut().expect("a run").extend(block.addresses());
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {
+        self.runs.push(Vec::new());
+    }
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {
+        self.runs.push(Vec::new());
+    }
+    fn loss(&mut self, loss: &Loss) {
+        self.runs.push(Vec::new());
+        self.losses.push(*loss);
+    }
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+/// The runs, of which each has to be in what ran, behind the one before.
+fn runs(code: &Sections, machine: &Machine, config: &Config) -> Runs {
+    let mut told = Runs::default();
+    Flow::new(code).decode(&machine.stream, config, &[], &mut told);
+    let mut at = 0;
+    for run in told.runs.iter().filter(|run| !run.is_empty()) {
+        let found = machine.ran[at..].windows(run.len()).position(|ran| ran == run);
+        at += found.unwrap_or_else(|| panic!("nothing like {run:x?} ran behind {at}")) + run.len();
+    }
+    told
+}
+
+#[test]
+fn what_is_told_where_branches_are_not_traced_ran() {
+    let config = Config { without_tnt: true, ..config() };
+    let (mut all, mut some) = (0, 0);
+    each(|seed, habits, _| {
+        let machine = ran(seed, Habits { without_tnt: true, ..habits });
+        let told = runs(&machine.program.code, &machine, &config);
+        let other = told.losses.iter().find(|loss| loss.reason != Reason::NotTraced || loss.size != 0);
+        assert_eq!(other, None, "{seed}: {habits:?}");
+        all += machine.ran.len();
+        some += told.runs.concat().len();
+    });
+    assert!(some * 2 > all, "{some} of {all}");
+}
+
+#[test]
+fn what_is_told_around_code_that_is_not_known_ran() {
+    each(|seed, habits, random| {
+        let machine = ran(seed, habits);
+        let mut code = Sections(machine.program.code.0.clone());
+        let region = *code.0.keys().nth(random.below(code.0.len())).expect("a region");
+        let all = code.0.remove(&region).expect("its code");
+        // The whole of it, or functions in the middle.
+        if random.below(2) == 0 {
+            code.0.insert(region, all[..0x700].to_vec());
+            code.0.insert(region + 0xd00, all[0xd00..].to_vec());
+        }
+        let told = runs(&code, &machine, &config());
+        let expected = |loss: &&Loss| matches!(loss.reason, Reason::NoCode | Reason::EmptyReturnStack);
+        assert_eq!(told.losses.iter().find(|loss| !expected(loss)), None, "{seed}: {habits:?}");
     });
 }

@@ -53,6 +53,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         match block.exit {
             Exit::Linear | Exit::Jump | Exit::Call if mode_fits => Ok(Ahead::Run),
+            Exit::Cond if mode_fits && self.config.without_tnt => {
+                self.tell_before_last(&block);
+                Err(self.fault(Reason::NotTraced))
+            }
             _ => Err(self.fault(Reason::BadStatus)),
         }
     }

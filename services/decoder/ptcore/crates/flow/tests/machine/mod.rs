@@ -39,6 +39,8 @@ pub struct Habits {
     /// Targets stand behind branches that follow them (SDM section "Deferred TIPs").
     pub deferred: bool,
     pub long: bool,
+    /// Conditional branches are not told of, and no return is compressed (`DisTNT`, SDM section "TNT Disable").
+    pub without_tnt: bool,
     pub times: bool,
     pub clock: bool,
     pub cycles: bool,
@@ -311,7 +313,7 @@ impl Machine {
             return;
         }
         match known {
-            Some(known) if self.habits.compressed && known == to => {
+            Some(known) if self.habits.compressed && !self.habits.without_tnt && known == to => {
                 self.bit(true);
                 self.retire(to);
             }
@@ -584,6 +586,9 @@ impl Machine {
     }
 
     fn bit(&mut self, taken: bool) {
+        if self.habits.without_tnt {
+            return;
+        }
         self.bits = self.bits << 1 | u64::from(taken);
         self.count += 1;
         if self.count == if self.habits.long { LONG } else { 6 } {
