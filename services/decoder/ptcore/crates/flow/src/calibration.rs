@@ -10,6 +10,8 @@ pub struct Rate(NonZeroU64);
 
 impl Rate {
     pub const FRACTION: u32 = 16;
+    /// Of what is not a whole tick.
+    pub const PART: u64 = (1 << Rate::FRACTION) - 1;
 
     #[inline]
     fn new(ticks: u64, cycles: u64) -> Option<Rate> {
@@ -28,6 +30,15 @@ impl Rate {
             None => {
                 u64::try_from((u128::from(cycles) * u128::from(self.0.get())) >> Self::FRACTION).unwrap_or(u64::MAX)
             }
+        }
+    }
+
+    /// Ticks, and the part of one that is left over; `part` is what was left over before.
+    #[inline(always)]
+    pub fn ticks_and_part(self, cycles: u64, part: u64) -> (u64, u64) {
+        match cycles.checked_mul(self.0.get()).and_then(|parts| parts.checked_add(part)) {
+            Some(parts) => (parts >> Self::FRACTION, parts & Rate::PART),
+            None => (self.ticks(cycles), part),
         }
     }
 

@@ -29,9 +29,9 @@ pub struct Config {
     pub without_tnt: bool,
     /// Forgets at OVF how long a core cycle is, lest a change of the clock was lost.
     pub forget_rate_at_overflow: bool,
-    /// Reckons times as libipt 2 does, for comparison with it: without fractions of TSC ticks from MTC to MTC, a core
-    /// cycle in 256ths of a TSC tick, measured also over TSC packets between which MTC packets may be missing, and by
-    /// packets that cannot be right too.
+    /// Reckons times as libipt 2 does, for comparison with it: without fractions of TSC ticks from MTC to MTC and from
+    /// CYC to CYC, a core cycle in 256ths of a TSC tick, measured also over TSC packets between which MTC packets may be
+    /// missing, and by packets that cannot be right too.
     pub clock_of_libipt: bool,
 }
 

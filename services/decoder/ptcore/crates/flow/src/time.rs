@@ -51,6 +51,8 @@ pub struct Time {
     count: u64,
     /// TSC ticks since, by cycles and fast counter.
     fast: u64,
+    /// What is left over of the last CYC's, in parts of a tick.
+    part: u64,
     /// Of the crystal counts up to the anchor, those since the last MTC before which cycles were counted: the next CYC
     /// has them in it.
     uncounted: u64,
@@ -83,6 +85,7 @@ impl Time {
             base: 0,
             count: 0,
             fast: 0,
+            part: 0,
             uncounted: 0,
             rest: 0,
             lost_cycles: false,
@@ -169,7 +172,7 @@ impl Time {
     /// From here on cycles add to `base`.
     #[inline]
     fn reanchor(&mut self, anchor: Anchor, base: u64) {
-        (self.anchor, self.base, self.fast, self.lost_cycles) = (anchor, base, 0, false);
+        (self.anchor, self.base, self.fast, self.part, self.lost_cycles) = (anchor, base, 0, 0, false);
     }
 
     fn cbr(&mut self, ratio: u8) {

@@ -1,19 +1,22 @@
 //! CYC: core cycles since the packet before.
 
 use super::Time;
+use crate::calibration::Rate;
 
 impl Time {
     #[inline(always)]
     pub(super) fn cyc(&mut self, cycles: u64) {
         self.calibration.cyc(cycles);
         match self.calibration.rate() {
-            Some(rate) if self.fast != 0 || self.uncounted == 0 => self.pass(rate.ticks(cycles)),
+            Some(rate) if self.fast != 0 || self.uncounted == 0 => self.pass(rate, cycles),
             _ => self.cyc_over_mtc(cycles),
         }
     }
 
     #[inline(always)]
-    fn pass(&mut self, ticks: u64) {
+    fn pass(&mut self, rate: Rate, cycles: u64) {
+        let (ticks, part) = rate.ticks_and_part(cycles, self.part);
+        self.part = if self.of_libipt { 0 } else { part };
         self.fast = self.fast.saturating_add(ticks);
         self.reach(self.base.saturating_add(self.fast));
     }
@@ -25,7 +28,7 @@ impl Time {
             return;
         };
         let before = self.crystal.in_tsc(self.uncounted, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
-        self.pass(rate.ticks(cycles.saturating_sub(before)));
+        self.pass(rate, cycles.saturating_sub(before));
     }
 }
 
@@ -43,6 +46,15 @@ mod tests {
         time.cyc(10);
         time.cyc(11);
         assert_eq!(time.now(), 1010);
+    }
+
+    #[test]
+    fn what_cycles_leave_over_of_a_tick_counts() {
+        let mut time = skylake();
+        time.cbr(40);
+        time.tsc(1000);
+        (0..1001).for_each(|_| time.cyc(1));
+        assert_eq!(time.now(), 1500);
     }
 
     #[test]

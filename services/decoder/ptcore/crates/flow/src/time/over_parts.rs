@@ -36,8 +36,8 @@ impl Time {
     pub fn leads_to(&self, joined: &Time, ended: &Time) -> bool {
         let same = self.now == joined.now
             && self.estimate == joined.estimate
-            && (self.anchor, self.base, self.count, self.fast)
-                == (joined.anchor, joined.base, joined.count, joined.fast)
+            && (self.anchor, self.base, self.count, self.fast, self.part)
+                == (joined.anchor, joined.base, joined.count, joined.fast, joined.part)
             && self.world == joined.world
             && (self.uncounted, self.rest) == (joined.uncounted, joined.rest)
             && (self.lost_cycles, self.in_psb, self.doubtful) == (joined.lost_cycles, joined.in_psb, joined.doubtful);

@@ -10,6 +10,8 @@ pub struct Pace {
     pub now: u64,
     estimate: u64,
     base: u64,
+    /// Of a tick, that cycles left over.
+    part: u64,
     count: u64,
     rate: u64,
     cycles: u64,
@@ -49,6 +51,7 @@ impl Time {
             now: self.now,
             estimate: if steady { estimate } else { 0 },
             base,
+            part: self.part,
             count: self.count,
             rate,
             cycles,
@@ -69,7 +72,7 @@ impl Time {
         }
         (self.now, self.estimate, self.base, self.fast) =
             (pace.now, pace.estimate, pace.base, pace.estimate - pace.base);
-        self.count = pace.count;
+        (self.part, self.count) = (pace.part, pace.count);
         self.calibration.go_on(pace.count, pace.rate, pace.cycles, pace.from);
     }
 }
@@ -78,12 +81,13 @@ impl Pace {
     /// Takes in so many cycles, less than 2^20. False when there is more to it.
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) -> bool {
-        let estimate = self.estimate + ((cycles * self.rate) >> Rate::FRACTION);
+        let parts = cycles * self.rate + self.part;
+        let estimate = self.estimate + (parts >> Rate::FRACTION);
         let now = self.now.max(estimate);
         if (now - estimate).wrapping_sub(self.calm_from) >= self.calm {
             return false;
         }
-        (self.estimate, self.now) = (estimate, now);
+        (self.estimate, self.part, self.now) = (estimate, parts & Rate::PART, now);
         self.cycles = self.cycles.wrapping_add(cycles);
         true
     }
@@ -107,7 +111,7 @@ impl Pace {
         if rate != 0 {
             self.rate = rate;
         }
-        (self.base, self.estimate, self.now) = (estimate, estimate, now);
+        (self.base, self.estimate, self.part, self.now) = (estimate, estimate, 0, now);
         (self.count, self.from) = (count, self.cycles);
         true
     }
