@@ -127,10 +127,10 @@ impl Calibration {
         self.by_mtc.since.is_some()
     }
 
-    /// Core to bus clock ratio by the last CBR.
+    /// Core to bus clock ratio by the last CBR, where that says how long a cycle is.
     #[inline]
     pub fn core_ratio(&self) -> Option<u8> {
-        self.core_ratio
+        self.core_ratio.filter(|_| self.config.nominal_ratio != 0)
     }
 
     /// Whether what follows up to `ended` is measured from `joined` on as it would be from here on.
@@ -209,8 +209,10 @@ impl Calibration {
             }
             return;
         }
-        // Two MTCs are nearer to each other, and so to the present rate, than two PSBs.
-        if let (Some((since, cycles)), None) = (stretch, self.by_mtc.since) {
+        // Two MTCs are nearer to each other, and so to the present rate, than two PSBs. A CYC behind a TSC may have begun before it:
+        // nobody knows then how far a rate by few of them is off, and how far one by the ratio is off is known.
+        let needless = self.by_mtc.since.is_some() || self.core_ratio().is_some() && !self.config.clock_of_libipt;
+        if let (Some((since, cycles)), false) = (stretch, needless) {
             if let Some(passed) = ticks.checked_sub(since) {
                 self.measured(passed, cycles);
             }

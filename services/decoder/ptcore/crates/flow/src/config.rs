@@ -30,8 +30,8 @@ pub struct Config {
     /// Forgets at OVF how long a core cycle is, lest a change of the clock was lost.
     pub forget_rate_at_overflow: bool,
     /// Reckons times as libipt 2 does, for comparison with it: without fractions of TSC ticks from MTC to MTC and from
-    /// CYC to CYC, a core cycle in 256ths of a TSC tick, measured also over TSC packets between which MTC packets may be
-    /// missing, and by packets that cannot be right too.
+    /// CYC to CYC, a core cycle in 256ths of a TSC tick, measured also where a ratio is known, over TSC packets between
+    /// which MTC packets may be missing, and by packets that cannot be right too.
     pub clock_of_libipt: bool,
 }
 

@@ -27,7 +27,8 @@ pub enum NoticeKind {
         non_root: bool,
     },
     /// From here on true times are within so many TSC ticks of those told, as far as packets were not dropped; `None`
-    /// when nothing bounds them.
+    /// when nothing bounds them. Without MTC packets that is said of timing packets: what stands between two of them was
+    /// between their times.
     Uncertainty(Option<u64>),
     /// Base of the VM control structure in use.
     Vmcs {

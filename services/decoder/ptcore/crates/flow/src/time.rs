@@ -6,6 +6,7 @@
 
 mod crystal_counts;
 mod cycles;
+mod grain;
 mod latest;
 mod over_parts;
 mod pace;
@@ -15,6 +16,7 @@ mod world;
 use crate::calibration::{Calibration, Rate};
 use crate::crystal::Crystal;
 use crate::{whole_tsc, Config};
+use grain::Grain;
 pub(crate) use latest::Latest;
 pub use pace::Pace;
 use pt_packet::Packet;
@@ -60,6 +62,7 @@ pub struct Time {
     rest: u64,
     /// A CYC could not be used for want of a rate.
     lost_cycles: bool,
+    grain: Grain,
     in_psb: bool,
     pub(crate) world: World,
     /// A packet since the last TSC was not taken in, as it cannot be right.
@@ -67,7 +70,7 @@ pub struct Time {
     calibration: Calibration,
     told: Option<u64>,
     calm: Calm,
-    /// TSC ticks from one MTC to the next.
+    /// TSC ticks from one MTC to the next, rounded up.
     period: Option<u64>,
 }
 
@@ -89,13 +92,14 @@ impl Time {
             uncounted: 0,
             rest: 0,
             lost_cycles: false,
+            grain: Grain::default(),
             in_psb: false,
             world: World::default(),
             doubtful: false,
             calibration: Calibration::new(&config),
             told: None,
             calm: Calm::default(),
-            period: crystal.in_tsc(crystal.period(), 0).map(|(ticks, _)| ticks),
+            period: crystal.in_tsc(crystal.period(), 0).map(|(ticks, rest)| ticks + u64::from(rest != 0)),
         }
     }
 
@@ -164,6 +168,7 @@ impl Time {
         }
         self.calibration.tsc(ticks, self.in_psb);
         self.reanchor(Anchor::Tsc, ticks);
+        self.grain = Grain::since_tsc(&self.calibration);
         self.doubtful = false;
         (self.count, self.uncounted, self.rest) = (0, 0, 0);
         self.reach(ticks);
@@ -176,7 +181,9 @@ impl Time {
     }
 
     fn cbr(&mut self, ratio: u8) {
+        let before = self.calibration.rate();
         self.calibration.cbr(ratio, self.in_psb);
+        self.grain.ratio(&self.calibration, before);
     }
 
     #[inline(always)]

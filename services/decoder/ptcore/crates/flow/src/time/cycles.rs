@@ -8,7 +8,10 @@ impl Time {
     pub(super) fn cyc(&mut self, cycles: u64) {
         self.calibration.cyc(cycles);
         match self.calibration.rate() {
-            Some(rate) if self.fast != 0 || self.uncounted == 0 => self.pass(rate, cycles),
+            Some(rate) if self.fast != 0 || self.uncounted == 0 => {
+                self.grain.pass(rate, cycles);
+                self.pass(rate, cycles);
+            }
             _ => self.cyc_over_mtc(cycles),
         }
     }

@@ -39,6 +39,7 @@ impl Time {
             && (self.anchor, self.base, self.count, self.fast, self.part)
                 == (joined.anchor, joined.base, joined.count, joined.fast, joined.part)
             && self.world == joined.world
+            && (self.tied() || self.grain == joined.grain)
             && (self.uncounted, self.rest) == (joined.uncounted, joined.rest)
             && (self.lost_cycles, self.in_psb, self.doubtful) == (joined.lost_cycles, joined.in_psb, joined.doubtful);
         same && self.calibration.leads_to(&joined.calibration, &ended.calibration)
@@ -92,6 +93,18 @@ mod tests {
         for time in [&mut whole, &mut part] {
             run(time, 22, 2);
             psb(time, 672 * 23 + 300);
+        }
+        assert!(whole.leads_to(&part, &part));
+    }
+
+    #[test]
+    fn the_rate_in_front_of_a_psb_does_not_matter_to_clock_packets_behind_it() {
+        let (mut whole, mut part) = (skylake(), skylake());
+        psb(&mut whole, 672 * 10);
+        run(&mut whole, 11, 10);
+        for time in [&mut whole, &mut part] {
+            psb(time, 672 * 20 + 300);
+            run(time, 21, 3);
         }
         assert!(whole.leads_to(&part, &part));
     }

@@ -84,7 +84,8 @@ impl Pace {
         let parts = cycles * self.rate + self.part;
         let estimate = self.estimate + (parts >> Rate::FRACTION);
         let now = self.now.max(estimate);
-        if (now - estimate).wrapping_sub(self.calm_from) >= self.calm {
+        let told = estimate.min(self.base + self.ticks);
+        if (now - told).wrapping_sub(self.calm_from) >= self.calm {
             return false;
         }
         (self.estimate, self.part, self.now) = (estimate, parts & Rate::PART, now);

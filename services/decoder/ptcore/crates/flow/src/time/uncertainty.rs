@@ -13,8 +13,8 @@ impl Time {
     /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
     /// `now`: `None` when nothing bounds it.
     ///
-    /// With MTC that is the time between two of them, if none was dropped. With CYC alone it is what an error of half
-    /// a unit of the core to bus ratio makes of the cycles since the last TSC.
+    /// With MTC that is the time between two of them, if none was dropped. With CYC alone the true time of this packet is meant:
+    /// it is what an error of half a unit of the core to bus ratio makes of the cycles since the last TSC.
     #[inline]
     pub fn uncertainty(&self) -> Option<u64> {
         if self.doubtful {
@@ -25,11 +25,10 @@ impl Time {
             let ticks = self.period?;
             return Some(ahead.saturating_add(ticks).max(1));
         }
-        if self.anchor != Anchor::Tsc || !self.calibration.has_cycles() {
+        if self.anchor != Anchor::Tsc || !self.calibration.has_cycles() || self.lost_cycles {
             return None;
         }
-        let ratio = self.calibration.core_ratio()?;
-        Some(ahead.saturating_add(self.fast / (2 * u64::from(ratio))).saturating_add(1))
+        Some(ahead.saturating_add(self.grain.bound(self.fast)?).saturating_add(1))
     }
 
     /// The uncertainty, rounded up to a power of two, when that changed since it was last asked for.
@@ -57,16 +56,19 @@ impl Time {
         })
     }
 
-    /// How far `now` is ahead of what the packets say.
+    /// How far `now` is ahead of what the packets say: where cycles lead beyond the next MTC, of that.
     #[inline(always)]
     fn ahead(&self) -> u64 {
-        self.now.saturating_sub(self.estimate)
+        let due = if self.tied() { self.base.saturating_add(self.period.unwrap_or(0)) } else { u64::MAX };
+        self.now.saturating_sub(self.estimate.min(due))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::time::tests::skylake;
+    use crate::time::Time;
+    use crate::Config;
 
     #[test]
     fn mtcs_bound_the_time_by_their_distance() {
@@ -82,6 +84,14 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_tick_between_two_mtcs_count_as_one() {
+        let mut time = Time::new(Config { tsc_ctc_ratio: (257, 2), ..Config::default() });
+        time.tsc(10_000);
+        time.tma(1, 0);
+        assert_eq!(time.uncertainty(), Some(129));
+    }
+
+    #[test]
     fn nothing_bounds_the_time_between_tscs_alone() {
         let mut time = skylake();
         time.tsc(10_000);
@@ -90,11 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn cycles_alone_bound_the_time_by_the_grain_of_the_core_ratio() {
+    fn cycles_that_lead_beyond_the_next_mtc_may_be_as_late_as_they_lead() {
         let mut time = skylake();
         time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
         time.cbr(20);
-        time.cyc(4000);
-        assert_eq!((time.now(), time.uncertainty()), (14_000, Some(101)));
+        time.cyc(3 * 672);
+        assert_eq!((time.now(), time.uncertainty()), (10_000 + 3 * 672, Some(3 * 672)));
+        time.mtc(0x47);
+        assert_eq!((time.now(), time.uncertainty()), (10_000 + 3 * 672, Some(3 * 672)));
     }
 }
