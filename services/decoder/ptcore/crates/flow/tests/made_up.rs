@@ -3,7 +3,7 @@
 //! `PERMILLE_SEED` chooses other ones than usual, `PERMILLE_MUTATIONS` how many.
 
 use crate::differential::{oracle, Layer};
-use crate::machine::{Habits, Machine};
+use crate::machine::{Clocks, Habits, Machine};
 use crate::mutations::Random;
 use crate::oracle::{setting, Input, SKYLAKE};
 use crate::support::{blocks_of_parts, Addresses, Sections};
@@ -11,12 +11,11 @@ use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 
 const INSTRUCTIONS: usize = 600;
 
-/// An MTC every 2^3 ticks of a crystal clock of 24 MHz, as the machine has it.
 fn config() -> Config {
-    Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), nominal_ratio: 20, ..Config::default() }
+    Clocks::USUAL.config()
 }
 
-fn any_habits(random: &mut Random) -> Habits {
+pub fn any_habits(random: &mut Random) -> Habits {
     let [interrupts, stops, events] = [40, 60, 30].map(|times| [0, times][random.below(2)]);
     let psb_bytes = [60, 400, usize::MAX][random.below(3)];
     let mut does = || random.below(2) == 0;
@@ -38,9 +37,7 @@ fn any_habits(random: &mut Random) -> Habits {
         deferred: does(),
         long: does(),
         without_tnt: false,
-        times: does(),
-        clock: does(),
-        cycles: does(),
+        clocks: Clocks { tsc: does(), mtc: does(), cyc: does(), varies: does(), stops: does(), ..Clocks::USUAL },
         psb_bytes,
     }
 }

@@ -10,6 +10,7 @@ mod griffin;
 mod guest_times;
 mod machine;
 mod made_up;
+mod made_up_times;
 mod mutations;
 mod notices;
 mod one_by_one;

@@ -1,15 +1,16 @@
 //! A processor that runs a program made up at random, and writes what the manual says that it writes.
 
+mod clock;
 mod program;
 
 use crate::mutations::Random;
+use clock::Clock;
+pub use clock::Clocks;
 use program::{Kind, Program, REGIONS};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
 use std::ops::Range;
 
-/// Ticks of the TSC from one MTC to the next: eight of the crystal's, of 84 each.
-const PERIOD: u64 = 84 * 8;
 /// Calls whose returns are compressed (SDM section "Indirect Transfer Compression for Returns (RET)").
 const COMPRESSIBLE: usize = 64;
 /// Branches of a long TNT packet.
@@ -41,9 +42,7 @@ pub struct Habits {
     pub long: bool,
     /// Conditional branches are not told of, and no return is compressed (`DisTNT`, SDM section "TNT Disable").
     pub without_tnt: bool,
-    pub times: bool,
-    pub clock: bool,
-    pub cycles: bool,
+    pub clocks: Clocks,
     /// Bytes from one PSB to the next.
     pub psb_bytes: usize,
 }
@@ -52,8 +51,9 @@ pub struct Habits {
 pub struct Machine {
     pub program: Program,
     pub stream: Vec<u8>,
-    /// The addresses of the instructions that ran.
+    /// The addresses of the instructions that ran, and the TSC when they were over.
     pub ran: Vec<u64>,
+    pub times: Vec<u64>,
     /// Where PSB+ are, and how many instructions had run.
     pub psbs: Vec<(Range<usize>, usize)>,
     random: Random,
@@ -76,8 +76,9 @@ pub struct Machine {
     last_ip: u64,
     /// Of the last FUP.
     told_at: u64,
-    tsc: u64,
-    cycles: u64,
+    clock: Clock,
+    /// Cycles at the first of the branches that are held back.
+    first: u64,
     last_psb: usize,
 }
 
@@ -102,6 +103,7 @@ impl Machine {
             program,
             stream: Vec::new(),
             ran: Vec::new(),
+            times: Vec::new(),
             psbs: Vec::new(),
             random,
             habits,
@@ -120,8 +122,8 @@ impl Machine {
             targets: Vec::new(),
             last_ip: 0,
             told_at: 0,
-            tsc: 1 << 30,
-            cycles: 0,
+            clock: Clock::new(habits.clocks),
+            first: 0,
             last_psb: 0,
         }
     }
@@ -132,6 +134,11 @@ impl Machine {
         self.enable();
         while self.ran.len() < instructions {
             self.happen();
+            if self.habits.clocks.varies && self.random.once_in(16) {
+                self.clock.drift(&mut self.random);
+            }
+            let cycles = self.clock.any_cycles(&mut self.random);
+            self.pass(cycles);
             self.execute();
         }
         self.abort_if_any();
@@ -237,7 +244,7 @@ impl Machine {
 
     fn retire(&mut self, next: u64) {
         self.ran.push(self.ip);
-        self.cycles += 1;
+        self.times.push(self.clock.now());
         self.ip = next;
     }
 
@@ -392,11 +399,13 @@ impl Machine {
         }
         if self.non_root {
             self.non_root = false;
+            self.clock.guest = false;
             return self.interrupt(to);
         }
         self.flush();
         self.control_flow_event(7);
         self.non_root = true;
+        self.clock.guest = true;
         self.retire(to);
         self.load_space();
         self.packet(Packet::Vmcs(self.vmcs));
@@ -494,7 +503,11 @@ impl Machine {
             });
             self.packet(Packet::Exstop { fup: true });
             self.fup();
+            self.sleep();
             self.packet(Packet::Pwrx { last: 2, deepest: (some >> 15) as u8 & 15, wake: 1 });
+        } else if self.habits.clocks.varies {
+            self.flush();
+            self.sleep();
         }
         self.retire(next);
     }
@@ -519,10 +532,7 @@ impl Machine {
                 self.fup();
             }
             2 => self.packet(Packet::Pad),
-            _ => {
-                let ratio = 10 + self.random.below(20) as u8;
-                self.packet(Packet::Cbr { ratio });
-            }
+            _ => self.change_clock(),
         }
     }
 
@@ -547,7 +557,15 @@ impl Machine {
             self.psb(false);
         }
         if self.random.once_in(8) {
-            self.packet(Packet::Cbr { ratio: 20 });
+            self.packet(self.clock.cbr());
+        }
+        match self.random.below(8) {
+            0 if self.habits.clocks.varies => self.off(),
+            1..=3 => {
+                let cycles = self.clock.any_cycles(&mut self.random) << self.random.below(8);
+                self.pass(cycles);
+            }
+            _ => {}
         }
         if self.transaction.take().is_some() {
             let aborted = self.random.once_in(2);
@@ -575,6 +593,8 @@ impl Machine {
     fn overflow(&mut self) {
         self.count = 0;
         self.targets.clear();
+        let mut cycles = self.clock.any_cycles(&mut self.random) << self.random.below(6);
+        while self.clock.pass(&mut cycles) {}
         self.packet(Packet::Ovf);
         self.transaction = None;
         self.compressible.clear();
@@ -589,6 +609,9 @@ impl Machine {
         if self.habits.without_tnt {
             return;
         }
+        if self.count == 0 {
+            self.first = self.clock.cycles();
+        }
         self.bits = self.bits << 1 | u64::from(taken);
         self.count += 1;
         if self.count == if self.habits.long { LONG } else { 6 } {
@@ -601,7 +624,9 @@ impl Machine {
         if self.count != 0 {
             let (bits, count) = (self.bits & ((1 << self.count) - 1), self.count);
             (self.bits, self.count) = (0, 0);
-            self.packet(Packet::Tnt { bits, count });
+            // SDM section "Cycle Packet Semantics": its CYC is that of its first branch.
+            self.clock.cyc(self.first, &mut self.stream);
+            write(&mut self.stream, Packet::Tnt { bits, count });
         }
         for target in std::mem::take(&mut self.targets) {
             let ip = self.compressed(target);
@@ -629,38 +654,65 @@ impl Machine {
     }
 
     fn packet(&mut self, packet: Packet) {
-        self.pass();
+        self.clock.cyc(self.clock.cycles(), &mut self.stream);
         write(&mut self.stream, packet);
     }
 
-    /// Time passes.
-    fn pass(&mut self) {
-        let cycles = std::mem::take(&mut self.cycles);
-        let before = self.tsc;
-        self.tsc += cycles * 3;
-        if self.habits.clock && self.tsc / PERIOD != before / PERIOD {
-            write(&mut self.stream, Packet::Mtc((self.tsc / PERIOD) as u8));
+    /// Time passes. What stands in front of an MTC was before that.
+    fn pass(&mut self, mut cycles: u64) {
+        while self.clock.pass(&mut cycles) {
+            if self.habits.clocks.mtc {
+                self.flush();
+            }
+            self.clock.mtc(&mut self.stream);
         }
-        if self.habits.cycles && cycles != 0 {
-            write(&mut self.stream, Packet::Cyc(cycles));
+    }
+
+    /// Behind a time during which clocks stood still.
+    fn tell_time(&mut self) {
+        let packets = self.clock.tsc();
+        packets.into_iter().for_each(|packet| write(&mut self.stream, packet));
+    }
+
+    fn sleep(&mut self) {
+        if self.habits.clocks.varies {
+            self.clock.sleep(&mut self.random);
+            self.tell_time();
         }
+    }
+
+    /// Tracing is off for a while (IA32_RTIT_CTL.TraceEn).
+    fn off(&mut self) {
+        self.clock.sleep(&mut self.random);
+        self.clock.reset();
+        self.tell_time();
+        self.packet(self.clock.cbr());
+    }
+
+    fn change_clock(&mut self) {
+        let Clocks { varies, stops, .. } = self.habits.clocks;
+        self.clock.cyc(self.clock.cycles(), &mut self.stream);
+        if varies {
+            self.clock.change(&mut self.random);
+        }
+        if varies && stops {
+            self.tell_time();
+        }
+        self.packet(self.clock.cbr());
     }
 
     fn psb(&mut self, enabled: bool) {
         self.flush();
-        self.pass();
+        self.clock.cyc(self.clock.cycles(), &mut self.stream);
         self.last_psb = self.stream.len();
         self.last_ip = 0;
         self.compressible.clear();
         let habits = self.habits;
         let mut packets = vec![Packet::Psb];
-        if habits.times {
-            packets.push(Packet::Tsc(self.tsc));
-        }
-        if habits.times && habits.clock {
-            packets.push(Packet::Tma { ctc: (self.tsc / 84) as u16, fast_counter: (self.tsc % 84) as u16 });
-        }
-        packets.push(Packet::Cbr { ratio: 20 });
+        packets.extend(self.clock.tsc());
+        // The order is not fixed.
+        let at = if self.random.once_in(4) { 1 } else { packets.len() };
+        packets.insert(at, self.clock.cbr());
         if habits.transactions {
             packets.push(Packet::ModeTsx { in_transaction: self.transaction.is_some(), aborted: false });
         }
