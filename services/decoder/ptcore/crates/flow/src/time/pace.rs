@@ -8,10 +8,11 @@ use crate::calibration::Rate;
 pub struct Pace {
     steady: bool,
     pub now: u64,
-    estimate: u64,
     base: u64,
-    /// Of a tick, that cycles left over.
-    part: u64,
+    /// When the next clock packet is due.
+    due: u64,
+    /// By cycles since the base, in parts of a tick (`Rate::FRACTION`).
+    fast: u64,
     count: u64,
     rate: u64,
     cycles: u64,
@@ -29,6 +30,8 @@ pub struct Pace {
 const FASTEST: u64 = 1 << (8 + Rate::FRACTION);
 const MOST_TICKS: u64 = 1 << 24;
 const LATEST: u64 = 1 << 62;
+/// In ticks: a pace is calm up to twice that, and so has room for parts of them.
+const FARTHEST: u64 = 1 << 40;
 
 impl Time {
     #[inline]
@@ -43,15 +46,16 @@ impl Time {
             && rate < FASTEST
             && ticks < MOST_TICKS
             && self.estimate == estimate
+            && self.fast < FARTHEST
             && estimate < LATEST;
         // What is not steady is calm nowhere: no packet is taken in.
         let (base, rate, calm) = if steady { (self.base, rate, self.calm.size) } else { (0, 0, 0) };
         Pace {
             steady,
             now: self.now,
-            estimate: if steady { estimate } else { 0 },
             base,
-            part: self.part,
+            due: base + ticks,
+            fast: if steady { self.fast << Rate::FRACTION | self.part } else { 0 },
             count: self.count,
             rate,
             cycles,
@@ -70,9 +74,9 @@ impl Time {
         if !pace.steady {
             return;
         }
-        (self.now, self.estimate, self.base, self.fast) =
-            (pace.now, pace.estimate, pace.base, pace.estimate - pace.base);
-        (self.part, self.count) = (pace.part, pace.count);
+        (self.fast, self.part) = (pace.fast >> Rate::FRACTION, pace.fast & Rate::PART);
+        (self.now, self.base, self.estimate) = (pace.now, pace.base, pace.base + self.fast);
+        self.count = pace.count;
         self.calibration.go_on(pace.count, pace.rate, pace.cycles, pace.from);
     }
 }
@@ -81,14 +85,14 @@ impl Pace {
     /// Takes in so many cycles, less than 2^20. False when there is more to it.
     #[inline(always)]
     pub fn cyc(&mut self, cycles: u64) -> bool {
-        let parts = cycles * self.rate + self.part;
-        let estimate = self.estimate + (parts >> Rate::FRACTION);
+        let fast = self.fast + cycles * self.rate;
+        let estimate = self.base + (fast >> Rate::FRACTION);
         let now = self.now.max(estimate);
-        let told = estimate.min(self.base + self.ticks);
+        let told = estimate.min(self.due);
         if (now - told).wrapping_sub(self.calm_from) >= self.calm {
             return false;
         }
-        (self.estimate, self.part, self.now) = (estimate, parts & Rate::PART, now);
+        (self.fast, self.now) = (fast, now);
         self.cycles = self.cycles.wrapping_add(cycles);
         true
     }
@@ -99,10 +103,10 @@ impl Pace {
         let count = u64::from(payload) << self.shift;
         let cycles = self.cycles.wrapping_sub(self.from);
         let due = count.wrapping_sub(self.count) & self.mask == 1 << self.shift;
-        let estimate = self.base + self.ticks;
+        let estimate = self.due;
         let now = self.now.max(estimate);
         let calm = (now - estimate).wrapping_sub(self.calm_from) < self.calm;
-        if !(due && calm && self.estimate != self.base && cycles != 0) {
+        if !(due && calm && self.fast >> Rate::FRACTION != 0 && cycles != 0) {
             return false;
         }
         let rate = (self.ticks << Rate::FRACTION) / cycles;
@@ -112,7 +116,7 @@ impl Pace {
         if rate != 0 {
             self.rate = rate;
         }
-        (self.base, self.estimate, self.part, self.now) = (estimate, estimate, 0, now);
+        (self.base, self.due, self.fast, self.now) = (estimate, estimate + self.ticks, 0, now);
         (self.count, self.from) = (count, self.cycles);
         true
     }
