@@ -47,9 +47,12 @@ def test_free_bytes_of_a_folder_that_is_not_there_yet_are_those_of_its_file_syst
 
 
 def test_a_process_that_cannot_be_recorded_is_told_from_one_that_is_not_there() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        # While it is being loaded a program has no command line.
+        assert child.stdout is not None and child.stdout.readline()
         found = processes.describe(child.pid)
-        assert found is not None and found.command_line[-1] == "input()"
+        assert found is not None and found.command_line[-1] == command[-1]
         assert isinstance(processes.not_recordable(child.pid), FailedPrecondition)
         child.communicate(b"\n")
     assert processes.describe(child.pid) is None
