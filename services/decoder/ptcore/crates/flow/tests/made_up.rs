@@ -6,8 +6,8 @@ use crate::differential::{oracle, Layer};
 use crate::machine::{Clocks, Habits, Machine};
 use crate::mutations::Random;
 use crate::oracle::{setting, Input, SKYLAKE};
-use crate::support::{blocks_of_parts, Addresses, Sections};
-use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
+use crate::support::{blocks_of_parts, Addresses, Runs, Sections};
+use pt_flow::{Config, Flow, Loss, Reason};
 
 const INSTRUCTIONS: usize = 600;
 
@@ -147,40 +147,9 @@ fn parts_tell_what_the_whole_does() {
     });
 }
 
-/// Runs of instructions, each up to a gap.
-#[derive(Default)]
-struct Runs {
-    runs: Vec<Vec<u64>>,
-    losses: Vec<Loss>,
-}
-
-impl Sink for Runs {
-    fn block(&mut self, block: &Block<'_>, _: u64) {
-        self.runs.last_mut().expect("a run").extend(block.addresses());
-    }
-    fn enabled(&mut self, _: u64, _: bool, _: u64) {
-        self.runs.push(Vec::new());
-    }
-    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
-    fn interrupt(&mut self, _: u64, _: u64, _: u64) {
-        self.runs.push(Vec::new());
-    }
-    fn loss(&mut self, loss: &Loss) {
-        self.runs.push(Vec::new());
-        self.losses.push(*loss);
-    }
-    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
-}
-
-/// The runs, of which each has to be in what ran, behind the one before.
 fn runs(code: &Sections, machine: &Machine, config: &Config) -> Runs {
     let mut told = Runs::default();
     Flow::new(code).decode(&machine.stream, config, &[], &mut told);
-    let mut at = 0;
-    for run in told.runs.iter().filter(|run| !run.is_empty()) {
-        let found = machine.ran[at..].windows(run.len()).position(|ran| ran == run);
-        at += found.unwrap_or_else(|| panic!("nothing like {run:x?} ran behind {at}")) + run.len();
-    }
     told
 }
 
@@ -194,7 +163,7 @@ fn what_is_told_where_branches_are_not_traced_ran() {
         let other = told.losses.iter().find(|loss| loss.reason != Reason::NotTraced || loss.size != 0);
         assert_eq!(other, None, "{seed}: {habits:?}");
         all += machine.ran.len();
-        some += told.runs.concat().len();
+        some += told.are_in(&machine.ran);
     });
     assert!(some * 2 > all, "{some} of {all}");
 }
@@ -212,6 +181,7 @@ fn what_is_told_around_code_that_is_not_known_ran() {
             code.0.insert(region + 0xd00, all[0xd00..].to_vec());
         }
         let told = runs(&code, &machine, &config());
+        told.are_in(&machine.ran);
         let expected = |loss: &&Loss| matches!(loss.reason, Reason::NoCode | Reason::EmptyReturnStack);
         assert_eq!(told.losses.iter().find(|loss| !expected(loss)), None, "{seed}: {habits:?}");
     });

@@ -32,6 +32,31 @@ impl Random {
     }
 }
 
+/// Branches on their way to a TNT packet.
+#[derive(Default)]
+pub struct Branches {
+    bits: u64,
+    count: u8,
+}
+
+impl Branches {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether the packet is full.
+    pub fn push(&mut self, taken: bool) -> bool {
+        self.bits = self.bits << 1 | u64::from(taken);
+        self.count += 1;
+        self.count == 6
+    }
+
+    pub fn take(&mut self) -> Option<Packet> {
+        let Branches { bits, count } = std::mem::take(self);
+        (count != 0).then_some(Packet::Tnt { bits, count })
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
@@ -77,8 +102,7 @@ pub struct Machine {
     entered: Vec<(usize, u64)>,
     /// Return addresses since the last PSB.
     compressible: Vec<u64>,
-    bits: u64,
-    count: u8,
+    branches: Branches,
     /// Targets behind the branches that are held back.
     targets: Vec<u64>,
     ip: u64,
@@ -104,8 +128,7 @@ impl Machine {
             stack: Vec::new(),
             entered: Vec::new(),
             compressible: Vec::new(),
-            bits: 0,
-            count: 0,
+            branches: Branches::default(),
             targets: Vec::new(),
             ip: CODE,
             tsc: 1 << 20,
@@ -234,7 +257,7 @@ impl Machine {
         }
         let habits = self.habits;
         if self.random.once_in(habits.overflows) {
-            self.count = 0;
+            self.branches = Branches::default();
             self.targets.clear();
             self.packet(Packet::Ovf);
             self.ip = self.anywhere();
@@ -348,18 +371,14 @@ impl Machine {
     }
 
     fn bit(&mut self, taken: bool) {
-        self.bits = self.bits << 1 | u64::from(taken);
-        self.count += 1;
-        if self.count == 6 {
+        if self.branches.push(taken) {
             self.flush();
         }
     }
 
     fn flush(&mut self) {
-        if self.count != 0 {
-            let (bits, count) = (self.bits & ((1 << self.count) - 1), self.count);
-            (self.bits, self.count) = (0, 0);
-            self.packet(Packet::Tnt { bits, count });
+        if let Some(packet) = self.branches.take() {
+            self.packet(packet);
         }
         for target in std::mem::take(&mut self.targets) {
             self.packet(Packet::Tip(self.told(target)));
@@ -369,7 +388,7 @@ impl Machine {
     fn target(&mut self, to: u64) {
         self.ip = to;
         self.targets.push(to);
-        if !self.habits.deferred || self.count == 0 {
+        if !self.habits.deferred || self.branches.is_empty() {
             self.flush();
         }
     }

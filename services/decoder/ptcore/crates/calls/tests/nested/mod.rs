@@ -1,6 +1,6 @@
 //! Programs whose calls are known: functions that call each other, a kernel that they call and that interrupts them, and signals.
 
-use crate::machine::Random;
+use crate::machine::{Branches, Random};
 use crate::support::Sections;
 use pt_calls::{ASYNCHRONOUS, TAIL_CALL};
 use pt_packet::writer::write;
@@ -60,8 +60,7 @@ pub struct Nested {
     habits: Habits,
     frames: Vec<Frame>,
     compressible: Vec<u64>,
-    bits: u64,
-    count: u8,
+    branches: Branches,
     ip: u64,
     ran: u64,
     last_psb: usize,
@@ -92,8 +91,7 @@ impl Nested {
             habits,
             frames: vec![Frame { call: 0, resumes: 0 }],
             compressible: Vec::new(),
-            bits: 0,
-            count: 0,
+            branches: Branches::default(),
             ip: PROGRAM,
             ran: 0,
             last_psb: 0,
@@ -281,17 +279,14 @@ impl Nested {
     }
 
     fn bit(&mut self, taken: bool) {
-        self.bits = self.bits << 1 | u64::from(taken);
-        self.count += 1;
-        if self.count == 6 {
+        if self.branches.push(taken) {
             self.flush();
         }
     }
 
     fn flush(&mut self) {
-        if self.count != 0 {
-            let (bits, count) = (self.bits & ((1 << self.count) - 1), std::mem::take(&mut self.count));
-            self.packet(Packet::Tnt { bits, count });
+        if let Some(packet) = self.branches.take() {
+            self.packet(packet);
         }
     }
 

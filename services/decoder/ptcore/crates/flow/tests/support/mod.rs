@@ -107,6 +107,43 @@ impl Sink for Addresses {
     fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
 }
 
+/// Runs of instructions, each up to a gap.
+#[derive(Default)]
+pub struct Runs {
+    pub runs: Vec<Vec<u64>>,
+    pub losses: Vec<Loss>,
+}
+
+impl Sink for Runs {
+    fn block(&mut self, block: &Block<'_>, _: u64) {
+        self.runs.last_mut().expect("a run").extend(block.addresses());
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {
+        self.runs.push(Vec::new());
+    }
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {
+        self.runs.push(Vec::new());
+    }
+    fn loss(&mut self, loss: &Loss) {
+        self.runs.push(Vec::new());
+        self.losses.push(*loss);
+    }
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
+impl Runs {
+    /// How many instructions there are. Each run has to be in what ran, behind the one before.
+    pub fn are_in(&self, ran: &[u64]) -> usize {
+        let mut at = 0;
+        for run in self.runs.iter().filter(|run| !run.is_empty()) {
+            let found = ran[at..].windows(run.len()).position(|ran| ran == run);
+            at += found.unwrap_or_else(|| panic!("nothing like {run:x?} ran behind {at}")) + run.len();
+        }
+        self.runs.iter().map(Vec::len).sum()
+    }
+}
+
 /// The folder of the reference data: `PERMILLE_SHARED/data`, or `shared/data` beside the repository. `None`, with a
 /// word on stderr, where there is none.
 pub fn reference_data() -> Option<PathBuf> {
