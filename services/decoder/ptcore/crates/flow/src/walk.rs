@@ -32,9 +32,6 @@ use crate::{CodeMemory, Notice, Reason, Sink, Time};
 use hare::Hare;
 use pt_packet::Execution;
 
-/// No PSB says that execution is further on.
-const UNPROVEN: (u64, u64) = (0, u64::MAX);
-
 pub struct Walk<'w, 'd, M, S> {
     memory: &'w M,
     code: &'w mut CodeCache,
@@ -56,8 +53,8 @@ pub struct Walk<'w, 'd, M, S> {
     fresh: bool,
     /// Instructions that had run when one said so.
     mark: u64,
-    /// How far execution is by a PSB, and how many instructions had been told then; or `UNPROVEN`.
-    proven: (u64, u64),
+    /// How far execution is, where a PSB said that it is further on, and how many instructions had been told then.
+    proven: Option<(u64, u64)>,
     enabled: bool,
     /// The block about to run, while enabled.
     at: u32,
@@ -119,7 +116,7 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             around: Vec::new(),
             fresh: false,
             mark: 0,
-            proven: UNPROVEN,
+            proven: None,
             enabled: false,
             at: SCRATCH,
             ip: 0,

@@ -42,11 +42,16 @@ pub fn any_habits(random: &mut Random) -> Habits {
     }
 }
 
+/// The seeds of so many programs, or of as many as are asked for, and what chooses all that is not the program.
+pub fn seeds(programs: u64) -> impl Iterator<Item = (u64, Random)> {
+    let first = setting("PERMILLE_SEED").unwrap_or(1);
+    let seeds = first..first + setting("PERMILLE_MUTATIONS").unwrap_or(programs);
+    seeds.map(|seed| (seed, Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1)))
+}
+
 /// What runs, and what else is chosen at random.
 fn each(mut run: impl FnMut(u64, Habits, &mut Random)) {
-    let first = setting("PERMILLE_SEED").unwrap_or(1);
-    for seed in first..first + setting("PERMILLE_MUTATIONS").unwrap_or(200) {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
+    for (seed, mut random) in seeds(200) {
         run(seed, any_habits(&mut random), &mut random);
     }
 }

@@ -12,9 +12,8 @@
 //! `PERMILLE_SEED` chooses other ones than usual, `PERMILLE_MUTATIONS` how many.
 
 use crate::machine::{Clocks, Habits, Machine};
-use crate::made_up::any_habits;
+use crate::made_up::{any_habits, seeds};
 use crate::mutations::Random;
-use crate::oracle::setting;
 use crate::support::blocks_of_parts;
 use pt_flow::{Block, BlockKind, Config, DisableKind, Flow, Loss, Notice, NoticeKind, Sink};
 
@@ -100,9 +99,7 @@ fn any_clocks(random: &mut Random) -> Clocks {
 }
 
 fn each(overflows: usize, mut run: impl FnMut(&Made, &mut Random)) {
-    let first = setting("PERMILLE_SEED").unwrap_or(1);
-    for seed in first..first + setting("PERMILLE_MUTATIONS").unwrap_or(500) {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
+    for (seed, mut random) in seeds(500) {
         let (habits, clocks) = (any_habits(&mut random), any_clocks(&mut random));
         // Without PIP nothing tells a guest's TSC from the host's.
         let offset = if habits.guests && habits.paging { clocks.offset } else { 0 };

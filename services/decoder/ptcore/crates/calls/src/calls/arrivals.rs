@@ -184,8 +184,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// What ran goes on at `to`, or else arrives there so.
     pub(super) fn leave(&mut self, left: Left, to: u64, arrival: Arrival) {
         // In front of the first instruction of a function, for instance. What a far branch left is in the function that runs.
-        let arrives = !self.arrival.is_jump() || left.at == left.resumes;
-        if arrives {
+        if !self.arrival.is_jump() || left.at == left.resumes {
             let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
             let (function, entry) = (entered.function, entered.entry);
             if !self.arrival.is_jump() || self.stack.function() != Some(function) {

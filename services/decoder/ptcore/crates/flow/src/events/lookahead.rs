@@ -4,30 +4,26 @@ use super::Events;
 use pt_packet::{Packet, Reader};
 
 impl Events<'_> {
-    /// The next packet that says where the flow goes.
-    pub(super) fn deciding(&self) -> Option<Packet> {
-        let mut ahead = self.reader.clone();
-        while let Ok(Some(packet)) = ahead.read() {
-            match packet {
-                Packet::ModeExec { .. } => {}
-                _ if passive(&packet) => {}
-                _ => return Some(packet),
-            }
-        }
-        None
-    }
-
-    /// Whether that is a TIP or TIP.PGD, or would have been one where the stream ends behind what belongs to it, or is damaged.
-    pub(super) fn tip_ahead(&self) -> bool {
+    /// The next packet that says where the flow goes. Where there is none, whether one is missing: the stream is damaged in front of
+    /// it, or ends behind what belongs to it.
+    pub(super) fn deciding(&self) -> Result<Packet, bool> {
         let (mut ahead, mut belongs) = (self.reader.clone(), false);
         loop {
             match ahead.read() {
-                Ok(Some(Packet::Tip(_) | Packet::TipPgd(_))) | Err(_) => return true,
                 Ok(Some(Packet::ModeExec { .. } | Packet::Pip { .. } | Packet::Vmcs(_))) => belongs = true,
                 Ok(Some(packet)) if passive(&packet) => {}
-                Ok(Some(_)) => return false,
-                Ok(None) => return belongs,
+                Ok(Some(packet)) => return Ok(packet),
+                Ok(None) => return Err(belongs),
+                Err(_) => return Err(true),
             }
+        }
+    }
+
+    /// Whether that is a TIP or TIP.PGD, or would have been one.
+    pub(super) fn tip_ahead(&self) -> bool {
+        match self.deciding() {
+            Ok(packet) => matches!(packet, Packet::Tip(_) | Packet::TipPgd(_)),
+            Err(is_missing) => is_missing,
         }
     }
 }

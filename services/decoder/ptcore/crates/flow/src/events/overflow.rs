@@ -65,7 +65,7 @@ impl Events<'_> {
         if psbend > self.offset || self.system.waits() || self.system.mode.is_some() {
             return None;
         }
-        if matches!(self.deciding(), Some(Packet::Tip(_) | Packet::TipPgd(_)) | None) {
+        if matches!(self.deciding(), Ok(Packet::Tip(_) | Packet::TipPgd(_)) | Err(_)) {
             return None;
         }
         let mut between = self.reader.clone();

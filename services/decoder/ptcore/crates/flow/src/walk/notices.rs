@@ -1,7 +1,7 @@
 //! Notices in their places among the instructions.
 
 use super::{Ahead, Walk};
-use crate::code_block::{CodeBlock, Exit, Mark};
+use crate::code_block::{Exit, Mark};
 use crate::event::{Event, Fault};
 use crate::events::MOST_NOTES;
 use crate::notice::{Place, Placed};
@@ -22,7 +22,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         let block = *self.code.block(self.at);
         let direct = matches!(block.exit, Exit::Linear | Exit::Jump | Exit::Call);
         let count = match placed.place {
-            Place::Here => Some(self.ran_by_now(&block)),
+            // A PSB may have said that some of the block ran.
+            Place::Here => self.further_on().and_then(|ip| self.instructions_before(&block, ip)).or(Some(0)),
             Place::Before(ip) if ip == self.ip => Some(0),
             Place::Before(ip) => self.instructions_before(&block, ip),
             Place::Behind(ip) => self.instructions_before(&block, ip).map(|before| before + 1),
@@ -75,13 +76,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Ahead::Moved)
             }
         }
-    }
-
-    /// How many instructions of the block about to run ran in front of the packet that was read last: a PSB said so.
-    fn ran_by_now(&self, block: &CodeBlock) -> u16 {
-        let (ip, told) = self.proven;
-        let ahead = self.instructions_before(block, ip).filter(|_| told == self.statistics.instructions);
-        ahead.unwrap_or(0)
     }
 
     /// An MNT of a PSB that the flow came by and did not fit, from which it goes on.

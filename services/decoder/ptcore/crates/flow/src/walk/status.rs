@@ -1,6 +1,6 @@
 //! What a PSB says of the flow that comes by.
 
-use super::{Ahead, Walk, UNPROVEN};
+use super::{Ahead, Walk};
 use crate::block::BlockKind;
 use crate::code_block::{Exit, SCRATCH};
 use crate::event::Fault;
@@ -43,7 +43,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             if other_code {
                 self.runs_up_to(ip, None);
             }
-            self.proven = if ip == self.ip { UNPROVEN } else { (ip, self.statistics.instructions) };
+            self.proven = (ip != self.ip).then_some((ip, self.statistics.instructions));
             self.take_mode(Some(ip), true);
             self.tell_held();
             if other_code {
@@ -53,10 +53,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         match block.exit {
             Exit::Linear | Exit::Jump | Exit::Call if mode_fits => Ok(Ahead::Run),
-            Exit::Cond if mode_fits && self.config.without_tnt => {
-                self.tell_before_last(&block);
-                Err(self.fault(Reason::NotTraced))
-            }
+            // Where it went is not traced, as wherever it needs a packet.
+            Exit::Cond if mode_fits && self.config.without_tnt => Ok(Ahead::Run),
             _ => Err(self.fault(Reason::BadStatus)),
         }
     }
@@ -69,10 +67,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Tells what ran up to a PSB that nothing followed.
     #[cold]
     pub(super) fn tell_proven(&mut self) {
-        let (ip, told) = self.proven;
-        if self.enabled && told == self.statistics.instructions && self.runs_up_to(ip, None) {
+        if let Some(ip) = self.further_on().filter(|&ip| self.enabled && self.runs_up_to(ip, None)) {
             self.ip = ip;
         }
+    }
+
+    /// Where execution is by a PSB, in front of which not all was told.
+    pub(super) fn further_on(&self) -> Option<u64> {
+        self.proven.filter(|&(_, told)| told == self.statistics.instructions).map(|(ip, _)| ip)
     }
 
     /// The block about to run ends where the PSB stands, and another one begins.

@@ -1,6 +1,6 @@
 //! Where tracing begins, ends and is disabled.
 
-use super::{Walk, UNPROVEN};
+use super::Walk;
 use crate::event::{Event, Fault};
 use crate::view::View;
 use crate::{CodeMemory, DisableKind, Notice, NoticeKind, Sink};
@@ -62,7 +62,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     fn enable(&mut self, ip: u64) -> Result<(), Fault> {
-        (self.enabled, self.proven) = (true, UNPROVEN);
+        (self.enabled, self.proven) = (true, None);
         self.hare.rest();
         self.events.passed_psb = None;
         let resumed = self.stopped_at.take() == Some(ip);
