@@ -98,6 +98,8 @@ def figures(result: dict) -> dict[str, Figure]:  # type: ignore[type-arg]
     promise = "at least 1.8" if result["bytes"] > STREAM_BYTES // 2 else "too short to divide"
     if "edges by two" in result:
         found["edges: two threads / one"] = ratios(result["edges by one"], result["edges by two"], promise)
+    if "calls of a core" in result:
+        found["calls, a thread's stream against a core's"] = ratios(result["calls"], result["calls of a core"], "")
     if "calls by two" in result:
         found["calls, two threads against one"] = ratios(result["calls by one"], result["calls by two"], promise)
         found["calls, processor time of one thread against two"] = ratios(

@@ -1,6 +1,6 @@
 //! What a sink was told, counted; times where packets hold none.
 
-use pt_flow::{Block, BlockKind, DisableKind, Loss, Notice, Path, Sink, Statistics};
+use pt_flow::{Block, BlockKind, CondBranches, DisableKind, Loss, Notice, Path, Sink, Statistics};
 
 /// The share of a sink in the statistics of a stream.
 pub struct Counted<S> {
@@ -13,6 +13,17 @@ impl<S> Counted<S> {
     /// `timeless`: the packets hold no times. Instructions are counted instead, one a tick, from 1 on, as 0 is unknown.
     pub fn new(sink: S, timeless: bool) -> Self {
         Counted { sink, counts: Statistics::default(), timeless }
+    }
+
+    #[inline]
+    fn count(&mut self, block: &Block<'_>) {
+        self.counts.instructions += u64::from(block.instructions);
+        match block.kind {
+            BlockKind::CondTaken | BlockKind::CondNotTaken => self.counts.conditional_branches += 1,
+            BlockKind::Return => self.counts.returns += 1,
+            BlockKind::Call | BlockKind::IndirectCall => self.counts.calls += 1,
+            _ => {}
+        }
     }
 
     #[inline]
@@ -30,20 +41,39 @@ impl<S: Sink> Sink for Counted<S> {
 
     #[inline]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.counts.instructions += u64::from(block.instructions);
-        match block.kind {
-            BlockKind::CondTaken | BlockKind::CondNotTaken => self.counts.conditional_branches += 1,
-            BlockKind::Return => self.counts.returns += 1,
-            BlockKind::Call | BlockKind::IndirectCall => self.counts.calls += 1,
-            _ => {}
-        }
+        self.count(block);
         self.sink.block(block, self.time(tsc));
     }
 
-    fn path(&mut self, path: &Path<'_>, tsc: u64) {
-        for block in path.blocks() {
-            self.block(&block, tsc);
+    #[inline]
+    fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        self.count(block);
+        self.sink.run(block, self.time(tsc));
+    }
+
+    fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        if self.timeless {
+            while let Some(branch) = branches.next() {
+                self.run(&branches.block(branch), tsc);
+            }
+            return;
         }
+        let (instructions, left) = (branches.instructions(), branches.left());
+        self.sink.cond_branches(branches, tsc);
+        self.counts.instructions += branches.instructions() - instructions;
+        self.counts.conditional_branches += u64::from(left - branches.left());
+    }
+
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        if self.timeless {
+            return path.blocks().for_each(|block| self.block(&block, tsc));
+        }
+        self.counts += path.statistics();
+        self.sink.path(path, tsc);
+    }
+
+    fn paths(&mut self, generation: u64) {
+        self.sink.paths(generation);
     }
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {

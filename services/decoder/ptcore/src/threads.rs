@@ -5,7 +5,7 @@ use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use pt_calls::Calls;
-use pt_capture::{switches_of, Epochs, Memory, Threads, View, KERNEL};
+use pt_capture::{switches_of, Epochs, Memory, Threads, View, Views, KERNEL};
 use pt_flow::Flow;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
@@ -54,14 +54,13 @@ pub fn decode_threads(
     let stream = bytes(&data)?;
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
-    let mut views = Vec::with_capacity(turns.len());
-    for &(_, pid, tid, epoch, kernel) in &turns {
+    let (mut views, mut epochs) = (Views::default(), Vec::with_capacity(turns.len()));
+    for &(offset, pid, tid, epoch, kernel) in &turns {
         let Some(&image) = image_of.get(&pid) else {
             return Err(PyValueError::new_err(format!("no image of process {pid} is given, which runs in the stream")));
         };
-        views.push(View { pid, tid, image, epoch, kernel });
+        epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay: 0 })));
     }
-    let epochs: Vec<_> = turns.iter().enumerate().map(|(number, turn)| (turn.0, number as u32)).collect();
     let found = py.detach(|| {
         caught(|| {
             let shared: Vec<_> = images.iter().map(|image| image.get().share()).collect();

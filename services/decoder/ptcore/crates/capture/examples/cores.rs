@@ -115,8 +115,11 @@ fn decode(
     let (mut stays, turns) = stays(core, switches);
     let images: Vec<_> = code.values().copied().collect();
     let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
-    let view = |stay: &Stay| View { pid: stay.pid, tid: stay.tid, image: image_of(stay.pid), epoch: 0, kernel: 0 };
-    let views: Vec<_> = stays.iter().map(view).collect();
+    let view = |(number, stay): (u32, &Stay)| {
+        let image = image_of(stay.pid);
+        View { pid: stay.pid, tid: stay.tid, image, epoch: 0, kernel: 0, stay: number }
+    };
+    let views = (0..).zip(&stays).map(view).collect();
     let placed = place(packets, &config, 0, &turns);
     let mut sink = Core { stays: &mut stays, full, losses: 0 };
     Flow::new(Memory::of(&images, &views, None)).decode(packets, &config, &placed.epochs, &mut sink);
@@ -138,10 +141,10 @@ fn decode(
 /// instructions that nothing tells. And how much was lost.
 fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u32, &Image>) -> (Stay, u64) {
     let images: Vec<_> = code.values().copied().collect();
-    let view = View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0 };
+    let views = [View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0, stay: 0 }].into_iter().collect();
     let mut all = [Stay { core, pid: 1, tid: core as u32, arrived: 0, addresses: Vec::new() }];
     let mut sink = Core { stays: &mut all, full, losses: 0 };
-    Flow::new(Memory::of(&images, &[view], Some(0))).decode(packets, &config(), &[], &mut sink);
+    Flow::new(Memory::of(&images, &views, Some(0))).decode(packets, &config(), &[], &mut sink);
     let losses = sink.losses;
     let [all] = all;
     let kernel = all.addresses.iter().filter(|&&address| address >> 63 == 1).count();

@@ -1,6 +1,6 @@
 //! What a recording holds.
 
-use crate::{ByTime, Bytes, Conversion, Memory};
+use crate::{ByTime, Bytes, Conversion, Memory, Views};
 use pt_flow::Config;
 use pt_image::Image;
 use std::fmt;
@@ -66,6 +66,8 @@ pub struct View {
     pub epoch: u32,
     /// Epoch of the kernel's image.
     pub kernel: u32,
+    /// How often the thread had come from another core by then.
+    pub stay: u32,
 }
 
 /// The packets of one thread or core.
@@ -136,7 +138,7 @@ pub struct Capture {
     pub images: Vec<Image>,
     /// Number in `images` of what all address spaces share: the kernel's half.
     pub kernel: Option<usize>,
-    pub views: Vec<View>,
+    pub views: Views,
     pub streams: Vec<Stream>,
     /// Names of threads by tid, the last known.
     pub names: std::collections::BTreeMap<u32, String>,
@@ -152,7 +154,7 @@ impl Capture {
             conversion: None,
             images: Vec::new(),
             kernel: None,
-            views: Vec::new(),
+            views: Views::default(),
             streams: Vec::new(),
             names: Default::default(),
             warnings: Vec::new(),

@@ -1,8 +1,8 @@
 //! The packets of a core on which nothing but user code of some processes was traced, divided by its switch records.
 
 use crate::attribute::{place, Placed};
-use crate::runs::{epoch_at, number, runs, Spaces};
-use crate::{Switch, View};
+use crate::runs::{epoch_at, runs, Spaces};
+use crate::{Switch, View, Views};
 use pt_flow::Config;
 use std::collections::HashMap;
 
@@ -37,14 +37,13 @@ pub fn switches_of(records: &[u8], core: u32) -> Vec<Switch> {
 
 struct Processes<'e> {
     epochs: &'e Epochs,
-    views: Vec<View>,
-    numbers: HashMap<View, u32>,
+    views: Views,
 }
 
 impl Spaces for Processes<'_> {
     fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
         let epoch = epoch_at(self.epochs(pid), tsc);
-        number(&mut self.views, &mut self.numbers, View { pid, tid, image: 0, epoch, kernel: 0 })
+        self.views.number(View { pid, tid, image: 0, epoch, kernel: 0, stay: 0 })
     }
 
     fn epochs(&mut self, pid: u32) -> &[(u64, u32)] {
@@ -61,7 +60,7 @@ impl Spaces for Processes<'_> {
 /// Nobody else is traced: what stands before the first thread's arrival is that thread's, what stands behind the last
 /// one's departure that one's.
 pub fn divide(data: &[u8], config: &Config, switches: &[Switch], epochs: &Epochs) -> Divided {
-    let mut processes = Processes { epochs, views: Vec::new(), numbers: HashMap::new() };
+    let mut processes = Processes { epochs, views: Views::default() };
     let (mut first, mut turns) = runs(&mut processes, None, switches);
     let views = processes.views;
     turns.retain(|turn| views[turn.view as usize].tid != 0);

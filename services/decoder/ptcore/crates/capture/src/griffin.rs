@@ -68,8 +68,7 @@ pub fn read(path: &Path, data: &Bytes, options: &Options) -> Result<Capture, Cap
         let parts: Vec<_> = parts.collect();
         let size = parts.iter().map(|part| part.len()).sum();
         let packets = Bytes::join_for(&parts, options.beginnings)?;
-        capture.views.push(View { pid, tid, image, epoch: 0, kernel: 0 });
-        let view = (capture.views.len() - 1) as u32;
+        let view = capture.views.number(View { pid, tid, image, epoch: 0, kernel: 0, stay: 0 });
         let of = Of::Thread { pid, tid };
         let stream = Stream::of_size(size, format!("thread {tid}"), packets, of);
         capture.streams.push(Stream { image, epochs: vec![(0, view)], ..stream });

@@ -40,6 +40,7 @@ mod ticks;
 mod timeline;
 mod unpacked;
 mod vdso;
+mod views;
 
 pub use attribute::{place, Placed, Turn};
 pub use by_time::ByTime;
@@ -56,3 +57,4 @@ pub use options::{Options, RawImage};
 pub use pieces::{pieces, Piece};
 pub use spaces::KERNEL;
 pub use threads::Threads;
+pub use views::Views;

@@ -1,7 +1,7 @@
 //! The code of all address spaces of a capture, by view.
 
 use crate::guests::GUEST;
-use crate::{Capture, View};
+use crate::{Capture, Views};
 use pt_flow::{CodeMemory, CodeSlice, Near};
 use pt_image::{Binary, Description, Image, Place, Symbols};
 use std::borrow::Borrow;
@@ -14,7 +14,7 @@ const KERNEL_HALF: u64 = 1 << 63;
 /// What the flow and call layers ask; epochs are numbers of the capture's views.
 pub struct Memory<'c, I = Image> {
     images: &'c [I],
-    views: &'c [View],
+    views: &'c Views,
     kernel: Option<usize>,
     /// Bits of a space's number that are its own; those above name the image.
     space_bits: u32,
@@ -36,7 +36,7 @@ impl<'c> Memory<'c> {
 
 impl<'c, I: Borrow<Image>> Memory<'c, I> {
     /// `views` name their image by its place in `images`, as does `kernel` the one that all address spaces share.
-    pub fn of(images: &'c [I], views: &'c [View], kernel: Option<usize>) -> Self {
+    pub fn of(images: &'c [I], views: &'c Views, kernel: Option<usize>) -> Self {
         let image_bits = usize::BITS - (images.len().max(1) - 1).leading_zeros();
         Memory { images, views, kernel, space_bits: u32::BITS - image_bits }
     }
@@ -91,6 +91,10 @@ impl<I: Borrow<Image>> CodeMemory for Memory<'_, I> {
         let slice = image.read_near(epoch, address, near)?;
         Some(CodeSlice { generation: (number as u64) << 32 | slice.generation, ..slice })
     }
+
+    fn same_code(&self, epoch: u32) -> u32 {
+        self.views.same_code(epoch)
+    }
 }
 
 impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
@@ -116,6 +120,7 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::View;
 
     #[test]
     fn what_is_near_is_so_in_one_image_alone() {
@@ -125,8 +130,8 @@ mod tests {
             image.code(0, KERNEL_HALF, vec![byte + 1; 16]).unwrap();
             image
         };
-        let view = |image| View { pid: 1, tid: 1, image, epoch: 0, kernel: 0 };
-        let (images, views) = ([image(1), image(3), image(5)], [view(0), view(1)]);
+        let view = |image| View { pid: 1, tid: 1, image, epoch: 0, kernel: 0, stay: 0 };
+        let (images, views) = ([image(1), image(3), image(5)], [view(0), view(1)].into_iter().collect());
         let memory = Memory::of(&images, &views, Some(2));
         let mut near = Near::default();
         for _ in 0..2 {

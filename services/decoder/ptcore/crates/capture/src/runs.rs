@@ -1,7 +1,7 @@
 //! From who ran when to turns of views: what a core's switch records and the changes of address spaces mean for a stream.
 
 use crate::attribute::Turn;
-use crate::{Switch, View};
+use crate::Switch;
 
 /// The address spaces and views that turns name.
 pub trait Spaces {
@@ -84,12 +84,4 @@ fn within(epochs: &[(u64, u32)], since: u64, until: u64) -> Vec<u64> {
 pub fn epoch_at(epochs: &[(u64, u32)], tsc: u64) -> u32 {
     let newer = epochs.partition_point(|&(since, _)| since <= tsc);
     newer.checked_sub(1).map_or(0, |last| epochs[last].1)
-}
-
-/// Number of a view, which is added where it is new.
-pub fn number(views: &mut Vec<View>, numbers: &mut std::collections::HashMap<View, u32>, view: View) -> u32 {
-    *numbers.entry(view).or_insert_with(|| {
-        views.push(view);
-        (views.len() - 1) as u32
-    })
 }

@@ -9,7 +9,7 @@ use crate::json::Node;
 use crate::temporary::TemporaryFile;
 use crate::unpacked::{content, Contents};
 use crate::{
-    divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, KERNEL,
+    divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, Views, KERNEL,
 };
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
@@ -120,7 +120,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let data = archive.packets(&segment)?;
         let mut stream = Stream::new(format!("thread {tid}"), data, Of::Thread { pid, tid });
         stream.image = image;
-        stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0 }, &mut capture.views)?;
+        stream.epochs = epochs(&segment, View { pid, tid, image, epoch: 0, kernel: 0, stay: 0 }, &mut capture.views)?;
         let lost = segment.find("lost_bytes")?.map_or(Ok(0), |lost| lost.address())?;
         if lost > 0 {
             archive.warnings.push(format!("thread {tid}: {lost} bytes found no room in its buffer"));
@@ -164,15 +164,16 @@ fn core(
     data: Bytes,
     images: &HashMap<u32, usize>,
     nobody: usize,
-    views: &mut Vec<View>,
+    views: &mut Views,
 ) -> Result<Stream, CaptureError> {
     let mut epochs = Vec::new();
     for turn in turns {
         let [offset, pid, tid, epoch, kernel] = turn.numbers()?;
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let image = images.get(&small(pid)).copied().unwrap_or(nobody);
-        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.len() as u32));
-        views.push(View { pid: small(pid), tid: small(tid), image, epoch: small(epoch), kernel: small(kernel) });
+        let view =
+            View { pid: small(pid), tid: small(tid), image, epoch: small(epoch), kernel: small(kernel), stay: 0 };
+        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.number(view)));
     }
     if epochs.windows(2).any(|pair| pair[0].0 > pair[1].0) {
         return Err(segment.error("its turns are not in the order of their offsets"));
@@ -186,11 +187,10 @@ fn core(
 }
 
 /// The stream of a core, divided by the switch records.
-fn by_switches(mut stream: Stream, divided: Divided, images: &HashMap<u32, usize>, views: &mut Vec<View>) -> Stream {
+fn by_switches(mut stream: Stream, divided: Divided, images: &HashMap<u32, usize>, views: &mut Views) -> Stream {
     for (offset, view) in divided.turns {
         let image = images.get(&view.pid).copied().unwrap_or(stream.image);
-        stream.epochs.push((offset, views.len() as u32));
-        views.push(View { image, ..view });
+        stream.epochs.push((offset, views.number(View { image, ..view })));
     }
     stream
 }
@@ -242,7 +242,7 @@ fn config(pt: &Node) -> Result<Config, CaptureError> {
 }
 
 /// The pairs (offset, epoch) of a segment as pairs (offset, view).
-fn epochs(segment: &Node, view: View, views: &mut Vec<View>) -> Result<Vec<(usize, u32)>, CaptureError> {
+fn epochs(segment: &Node, view: View, views: &mut Views) -> Result<Vec<(usize, u32)>, CaptureError> {
     let mut epochs = Vec::new();
     for pair in segment.elements("epochs")? {
         let [offset, epoch] = pair.numbers()?;
@@ -250,15 +250,13 @@ fn epochs(segment: &Node, view: View, views: &mut Vec<View>) -> Result<Vec<(usiz
             return Err(pair.error(format!("offset {offset} does not come after the one before")));
         }
         if epochs.is_empty() && offset > 0 {
-            epochs.push((0, views.len() as u32));
-            views.push(view);
+            epochs.push((0, views.number(view)));
         }
-        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.len() as u32));
-        views.push(View { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), ..view });
+        let view = View { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), ..view };
+        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.number(view)));
     }
     if epochs.is_empty() {
-        epochs.push((0, views.len() as u32));
-        views.push(view);
+        epochs.push((0, views.number(view)));
     }
     Ok(epochs)
 }

@@ -1,7 +1,7 @@
 //! What a core ran, divided by thread.
 
 use crate::View;
-use pt_flow::{Block, DisableKind, Loss, Notice, Sink};
+use pt_flow::{Block, CondBranches, DisableKind, Loss, Notice, Path, Sink};
 use std::collections::BTreeMap;
 
 /// Gives every thread (by tid) a sink of its own; the thread of a block is that of its epoch's view.
@@ -10,9 +10,14 @@ use std::collections::BTreeMap;
 pub struct Threads<'v, S, F> {
     views: &'v [View],
     make: F,
-    sinks: BTreeMap<u32, S>,
+    sinks: Vec<S>,
+    /// Places in `sinks` by tid.
+    places: BTreeMap<u32, usize>,
+    /// The place of the thread that runs, where it has one.
+    place: Option<usize>,
     epoch: u32,
     tid: u32,
+    generation: u64,
     ahead: Vec<Ahead>,
 }
 
@@ -26,30 +31,50 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
     /// `make` makes the sink of a thread when it first runs.
     pub fn new(views: &'v [View], make: F) -> Self {
         let tid = views.first().map_or(0, |view| view.tid);
-        Threads { views, make, sinks: BTreeMap::new(), epoch: 0, tid, ahead: Vec::new() }
+        let (sinks, places) = (Vec::new(), BTreeMap::new());
+        Threads { views, make, sinks, places, place: None, epoch: 0, tid, generation: 0, ahead: Vec::new() }
     }
 
     /// The sinks by tid.
     pub fn finish(mut self) -> BTreeMap<u32, S> {
         self.deliver();
-        self.sinks
+        let mut sinks: Vec<_> = self.sinks.into_iter().map(Some).collect();
+        self.places.into_iter().filter_map(|(tid, place)| Some((tid, sinks[place].take()?))).collect()
     }
 
+    #[inline]
     fn sink(&mut self) -> &mut S {
-        let (views, epoch, make) = (self.views, self.epoch, &mut self.make);
-        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0 };
-        self.sinks.entry(self.tid).or_insert_with(|| make(views.get(epoch as usize).unwrap_or(&unknown)))
+        let place = self.place.unwrap_or_else(|| self.find());
+        &mut self.sinks[place]
+    }
+
+    /// The place of the thread that runs.
+    #[cold]
+    fn find(&mut self) -> usize {
+        let (views, sinks, make) = (self.views, &mut self.sinks, &mut self.make);
+        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0, stay: 0 };
+        let place = *self.places.entry(self.tid).or_insert_with(|| {
+            sinks.push(make(views.get(self.epoch as usize).unwrap_or(&unknown)));
+            sinks.len() - 1
+        });
+        self.place = Some(place);
+        sinks[place].paths(self.generation);
+        place
     }
 
     fn enter(&mut self, epoch: u32) {
         self.epoch = epoch;
-        self.tid = self.views.get(epoch as usize).map_or(0, |view| view.tid);
+        let tid = self.views.get(epoch as usize).map_or(0, |view| view.tid);
+        if tid != self.tid {
+            (self.tid, self.place) = (tid, None);
+        }
     }
 
-    /// What comes next is of the thread that runs the block.
-    fn reach(&mut self, block: &Block<'_>) {
-        if block.epoch != self.epoch {
-            self.enter(block.epoch);
+    /// What comes next is of the thread that runs in the epoch.
+    #[inline]
+    fn reach(&mut self, epoch: u32) {
+        if epoch != self.epoch {
+            self.enter(epoch);
         }
         if !self.ahead.is_empty() {
             self.deliver();
@@ -71,12 +96,35 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     const DIVIDED: bool = S::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.reach(block);
+        self.reach(block.epoch);
         self.sink().block(block, tsc);
     }
 
+    fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        self.reach(block.epoch);
+        self.sink().run(block, tsc);
+    }
+
+    fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        self.reach(branches.epoch());
+        self.sink().cond_branches(branches, tsc);
+    }
+
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        self.reach(path.epoch());
+        self.sink().path(path, tsc);
+    }
+
+    fn paths(&mut self, generation: u64) {
+        self.generation = generation;
+        // The others are told when they run.
+        if let Some(place) = self.place {
+            self.sinks[place].paths(generation);
+        }
+    }
+
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
-        self.reach(next);
+        self.reach(next.epoch);
         self.sink().psb(next, tsc);
     }
 

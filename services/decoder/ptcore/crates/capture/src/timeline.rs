@@ -25,7 +25,6 @@ struct Timeline<'c> {
     capture: &'c mut Capture,
     spaces: &'c Spaces,
     processes: HashMap<u32, Process>,
-    views: HashMap<View, u32>,
     /// Number of the image without anything.
     nobody: usize,
     user_only: bool,
@@ -48,7 +47,6 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
         capture,
         spaces,
         processes: HashMap::new(),
-        views: HashMap::new(),
         nobody,
         user_only,
         as_listed: options.as_listed,
@@ -66,8 +64,8 @@ impl runs::Spaces for Timeline<'_> {
     fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
         let kernel = epoch_at(&self.process(KERNEL).epochs, tsc);
         let process = self.process(pid);
-        let view = View { pid, tid, image: process.image, epoch: epoch_at(&process.epochs, tsc), kernel };
-        runs::number(&mut self.capture.views, &mut self.views, view)
+        let view = View { pid, tid, image: process.image, epoch: epoch_at(&process.epochs, tsc), kernel, stay: 0 };
+        self.capture.views.number(view)
     }
 
     fn epochs(&mut self, pid: u32) -> &[(u64, u32)] {
@@ -98,12 +96,12 @@ impl Timeline<'_> {
             }
         };
         let alone = self.last_of_one_thread(first, &turns);
-        let nobody = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST };
-        let guest = self.views.get(&nobody).copied().unwrap_or(self.capture.views.len() as u32);
+        let nobody = View { pid: 0, tid: 0, image: self.nobody, epoch: 0, kernel: GUEST, stay: 0 };
+        let guest = self.capture.views.find(nobody).unwrap_or(self.capture.views.len() as u32);
         let by_time = ByTime { first, turns, alone, guest };
         let stream = &self.capture.streams[number];
         let (epochs, by_time) = if self.as_listed {
-            runs::number(&mut self.capture.views, &mut self.views, nobody);
+            self.capture.views.number(nobody);
             (vec![(0, first)], Some(by_time))
         } else {
             let mut views = by_time.views(&data, &self.capture.config);
@@ -117,7 +115,7 @@ impl Timeline<'_> {
             let mut epochs: Vec<_> = views.by_ref().inspect(release).collect();
             epochs.dedup_by_key(|&mut (_, view)| view);
             if views.has_guests() {
-                runs::number(&mut self.capture.views, &mut self.views, nobody);
+                self.capture.views.number(nobody);
             }
             self.capture.warnings.extend(views.warnings(&stream.name));
             (epochs, None)

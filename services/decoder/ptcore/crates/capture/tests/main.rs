@@ -12,3 +12,4 @@ mod pieces;
 mod raw;
 mod session;
 mod support;
+mod threads;

@@ -99,8 +99,7 @@ fn the_listed_code_makes_the_same_memory_again() {
             images.push(image);
         }
         let place = |pid| listed.processes.iter().position(|&(known, _)| known == pid).unwrap();
-        let views: Vec<_> =
-            capture.views.iter().map(|&view| pt_capture::View { image: place(view.pid), ..view }).collect();
+        let views = capture.views.iter().map(|&view| pt_capture::View { image: place(view.pid), ..view }).collect();
         let memory = Memory::of(&images, &views, None);
         for stream in &capture.streams {
             let (mut one, mut other) = (Told::default(), Told::default());

@@ -12,6 +12,7 @@ pub struct CondBranches<'a> {
     code: &'a CodeCache,
     blocks: &'a [CodeBlock],
     view: View,
+    epoch: u32,
     /// Which ways the branches go, the next one in the highest bit.
     ways: u32,
     /// The next block, and how many branches of the lead are left.
@@ -34,13 +35,18 @@ pub struct CondBranch {
 impl<'a> CondBranches<'a> {
     /// From the block `at` on along the last `left` branches of the lead.
     #[inline(always)]
-    pub(crate) fn new(code: &'a CodeCache, view: View, lead: Lead, at: u32, left: u32) -> Self {
-        CondBranches { code, blocks: code.blocks(), view, ways: lead.first(left), at, left, instructions: 0 }
+    pub(crate) fn new(code: &'a CodeCache, (view, epoch): (View, u32), lead: Lead, at: u32, left: u32) -> Self {
+        CondBranches { code, blocks: code.blocks(), view, epoch, ways: lead.first(left), at, left, instructions: 0 }
     }
 
     /// The code image that they were found in.
     pub fn epoch(&self) -> u32 {
-        self.view.epoch()
+        self.epoch
+    }
+
+    /// How many may be told yet.
+    pub fn left(&self) -> u32 {
+        self.left
     }
 
     /// Of all that were told.
@@ -57,7 +63,7 @@ impl<'a> CondBranches<'a> {
             0 => (BlockKind::CondNotTaken, block.end),
             _ => (BlockKind::CondTaken, block.target),
         };
-        told(self.code, block, kind, target, self.epoch())
+        told(self.code, block, kind, target, self.epoch)
     }
 }
 

@@ -19,6 +19,12 @@ pub trait CodeMemory {
     fn read_near(&self, epoch: u32, address: u64, _near: &mut Near) -> Option<CodeSlice<'_>> {
         self.read(epoch, address)
     }
+
+    /// One of the epochs that have all their code in common with this one, the same for all of them: what was found out about
+    /// code in one of them holds in the others.
+    fn same_code(&self, epoch: u32) -> u32 {
+        epoch
+    }
 }
 
 /// Addresses from `start` to `end` that one section of a memory holds as of an epoch.
@@ -39,5 +45,9 @@ impl<M: CodeMemory + ?Sized> CodeMemory for &M {
 
     fn read_near(&self, epoch: u32, address: u64, near: &mut Near) -> Option<CodeSlice<'_>> {
         (**self).read_near(epoch, address, near)
+    }
+
+    fn same_code(&self, epoch: u32) -> u32 {
+        (**self).same_code(epoch)
     }
 }

@@ -4,6 +4,7 @@ use crate::block::{Block, BlockKind};
 use crate::code::CodeCache;
 use crate::code_block::CodeBlock;
 use crate::paths::{Entry, Step};
+use crate::Statistics;
 
 /// Blocks that run one after another whenever branches go one way.
 #[derive(Clone, Copy)]
@@ -30,6 +31,13 @@ impl<'a> Path<'a> {
     #[inline(always)]
     pub(crate) fn new(code: &'a CodeCache, entry: &'a Entry, epoch: u32, returns_to: Option<u64>) -> Self {
         Path { id: entry.id, returns_to, code, entry, epoch }
+    }
+
+    /// What of a stream's statistics its blocks are.
+    pub fn statistics(&self) -> Statistics {
+        let [conditional_branches, compressed_returns, calls, returns, instructions] = self.entry.tally.split();
+        let returns = compressed_returns + returns;
+        Statistics { instructions, conditional_branches, returns, compressed_returns, calls, ..Statistics::default() }
     }
 
     /// The cached block that it begins with.

@@ -2,7 +2,7 @@
 
 use pt_packet::Execution;
 
-/// What the address space and the execution mode look like: epoch and code size.
+/// What the address space and the execution mode look like: epoch, the one for all that have the same code, and code size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u32);
 
@@ -17,6 +17,11 @@ impl View {
     /// The same code size in another epoch.
     pub fn of_epoch(self, epoch: u32) -> Self {
         View(epoch << 2 | self.mode())
+    }
+
+    /// The other code size in the same epoch.
+    pub fn of_mode(self, mode: Execution) -> Self {
+        View::new(self.epoch(), mode)
     }
 
     pub fn execution(self) -> Execution {

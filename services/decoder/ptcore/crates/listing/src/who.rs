@@ -1,7 +1,7 @@
 //! Which thread a core ran.
 
 use pt_capture::View;
-use pt_flow::{Block, DisableKind, Loss, Notice, Sink};
+use pt_flow::{Block, CondBranches, DisableKind, Loss, Notice, Path, Sink};
 
 /// The threads of a stream, by the epochs of its blocks.
 #[derive(Clone, Copy)]
@@ -29,6 +29,31 @@ impl<S: Sink> Sink for Only<S> {
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         if let Some(sink) = &mut self.0 {
             sink.block(block, tsc);
+        }
+    }
+
+    fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.run(block, tsc);
+        }
+    }
+
+    fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        match &mut self.0 {
+            Some(sink) => sink.cond_branches(branches, tsc),
+            None => branches.for_each(drop),
+        }
+    }
+
+    fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.path(path, tsc);
+        }
+    }
+
+    fn paths(&mut self, generation: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.paths(generation);
         }
     }
 

@@ -6,7 +6,6 @@
 
 use super::Walk;
 use crate::event::{Event, Fault};
-use crate::view::View;
 use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
 use pt_packet::Execution;
 
@@ -67,7 +66,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
                     self.enter_epoch(self.events.last_offset);
                     let execution = noted.or(mode.map(|(execution, _)| execution));
-                    let view = execution.map_or(self.view, |execution| View::new(self.epoch, execution));
+                    let view = execution.map_or(self.view, |execution| self.view.of_mode(execution));
                     self.code.find(self.memory, view, ip).is_ok()
                 }
                 Event::Overflow { .. } => true,

@@ -5,7 +5,6 @@ use crate::code_block::{Exit, Mark};
 use crate::event::{Event, Fault};
 use crate::events::MOST_NOTES;
 use crate::notice::{Place, Placed};
-use crate::view::View;
 use crate::{BlockKind, CodeMemory, Notice, NoticeKind, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -140,7 +139,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 if self.mode.replace(mode) == Some(mode) {
                     return;
                 }
-                self.view = View::new(self.epoch, mode);
+                self.view = self.view.of_mode(mode);
             }
             NoticeKind::InterruptFlag(flag) if self.interrupt_flag.replace(flag) == Some(flag) => return,
             NoticeKind::Trigger { .. } => {

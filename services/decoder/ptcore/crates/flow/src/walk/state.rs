@@ -1,7 +1,6 @@
 //! What code is looked at: the epoch of the image and the mode of execution.
 
 use super::Walk;
-use crate::view::View;
 use crate::{CodeMemory, Notice, NoticeKind, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -10,7 +9,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn take_mode(&mut self, ip: Option<u64>, status: bool) {
         let Some((mode, flag)) = self.events.mode.take() else { return };
         if self.mode.replace(mode) != Some(mode) {
-            self.view = View::new(self.epoch, mode);
+            self.view = self.view.of_mode(mode);
             self.held.push(Notice { kind: NoticeKind::ExecutionMode(mode), ip, status });
         }
         if self.interrupt_flag.replace(flag) != Some(flag) {
@@ -23,7 +22,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn enter_epoch(&mut self, offset: usize) {
         while let Some(epoch) = self.epochs.next_up_to(offset) {
             self.epoch = epoch;
-            self.view = self.view.of_epoch(epoch);
+            self.view = self.view.of_epoch(self.memory.same_code(epoch));
         }
     }
 }

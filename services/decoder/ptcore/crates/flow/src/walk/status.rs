@@ -6,7 +6,6 @@ use crate::code_block::{Exit, SCRATCH};
 use crate::event::Fault;
 use crate::part::Stopped;
 use crate::path::told;
-use crate::view::View;
 use crate::{CodeMemory, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
@@ -39,7 +38,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return Ok(Ahead::Stopped);
             }
             // Behind an overflow the mode may have been another one than was taken for it.
-            let other_code = self.events.mode.is_some_and(|(mode, _)| View::new(self.epoch, mode) != self.view);
+            let other_code = self.events.mode.is_some_and(|(mode, _)| self.view.of_mode(mode) != self.view);
             if other_code {
                 self.runs_up_to(ip, None);
             }

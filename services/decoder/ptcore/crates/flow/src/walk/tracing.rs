@@ -2,7 +2,6 @@
 
 use super::Walk;
 use crate::event::{Event, Fault};
-use crate::view::View;
 use crate::{CodeMemory, DisableKind, Notice, NoticeKind, Sink};
 use pt_packet::Execution;
 
@@ -51,7 +50,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                     self.events.passed_psb = None;
                 }
                 // What comes next says where it is, but need not say in which mode.
-                let usual = self.view == View::new(self.epoch, Execution::Bits64);
+                let usual = self.view.execution() == Execution::Bits64;
                 if status && usual && !S::DIVIDED && self.stops_at(self.events.offset) {
                     return Ok(false);
                 }

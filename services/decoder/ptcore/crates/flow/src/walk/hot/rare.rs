@@ -53,7 +53,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Goes on over conditional branches, which most are; returns how many are left.
     #[inline(always)]
     fn run_conditions(&mut self, lead: Lead, count: u32, now: u64) -> u32 {
-        let mut branches = CondBranches::new(self.code, self.view, lead, self.at, count);
+        let mut branches = CondBranches::new(self.code, (self.view, self.epoch), lead, self.at, count);
         self.sink.cond_branches(&mut branches, now);
         let (instructions, CondBranches { at, left, .. }) = (branches.instructions(), branches);
         let used = u64::from(count - left);
