@@ -99,7 +99,7 @@ def test_segments_of_threads_are_left_as_they_are() -> None:
 
 
 def test_imported_cores_are_divided_already_also_those_parts_that_have_no_turns_of_their_own() -> None:
-    first = core(0, 2).model_copy(update={"tid": 71, "turns": ((0, 7, 71, 0, 0),)})
+    first = core(0, 2).model_copy(update={"tid": 71, "turns": ((0, 7, 71, 0, 0, 0),)})
     second = core(1, 2).model_copy(update={"lost_bytes": 100})
     assert to_divide(manifest(core(0, 2)))
     assert not to_divide(manifest(first, second).model_copy(update={"backend": "imported:perf"}))
@@ -107,5 +107,5 @@ def test_imported_cores_are_divided_already_also_those_parts_that_have_no_turns_
 
 
 def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:
-    turns = [(0, 7, 71, 0, 0), (100, 8, 81, 0, 0), (150, 7, 71, 1, 0)]
+    turns = [(0, 7, 71, 0, 0, 0), (100, 8, 81, 0, 0, 0), (150, 7, 71, 1, 0, 0)]
     assert bytes_by_thread(turns, 1000) == {71: 950, 81: 50}

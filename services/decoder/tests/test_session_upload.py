@@ -230,7 +230,7 @@ async def test_a_core_is_divided_by_its_turns(
     context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
     run = program.packets()
     core = run * 3
-    turns = [(0, 7, 70, 1, 0), (len(run), 7, 71, 1, 0), (2 * len(run), 7, 70, 1, 0)]
+    turns = [(0, 7, 70, 1, 0, 0), (len(run), 7, 71, 1, 0, 0), (2 * len(run), 7, 70, 1, 0, 0)]
     alone = decode(run, context.image(7), context.config, [(0, 1)])
     taken: dict[int, list[Any]] = {70: [], 71: []}
     takes = {tid: lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
@@ -249,7 +249,7 @@ async def test_a_core_is_divided_by_its_turns(
     with pytest.raises(ZeroDivisionError):
         decode_threads(core, context.images([7]), context.config, turns, {71: lambda *_: 1 // 0})
     with pytest.raises(ValueError, match="no image of process 8"):
-        decode_threads(core, context.images([7]), context.config, [(0, 8, 80, 0, 0)])
+        decode_threads(core, context.images([7]), context.config, [(0, 8, 80, 0, 0, 0)])
 
 
 def test_all_threads_share_the_kernels_half() -> None:
@@ -264,12 +264,31 @@ def test_all_threads_share_the_kernels_half() -> None:
         return start + bytes([0b100]) + b"\x2d" + (0x1234).to_bytes(2, "little") + b"\x01"
 
     both = run(user) + run(kernel)
-    turns = [(0, 7, 70, 0, 0), (len(both), 8, 80, 0, 0)]
+    turns = [(0, 7, 70, 0, 0, 0), (len(both), 8, 80, 0, 0, 0)]
     threads = decode_threads(both * 2, images, PtConfig(6, 94, 3, 0, (0, 0), 0), turns)
     # What is mapped for one process alone is not there for the other; the kernel is.
     assert threads[70].stats["conditional_branches"] == 2
     assert threads[80].stats["conditional_branches"] == 1
     assert threads[80].stats["lost_bytes"] > 0
+
+
+@pytest.mark.parametrize(("stays", "truncated"), [((0, 0), [0, 3]), ((0, 2), [1, 2, 3, 3])])
+def test_calls_end_where_a_thread_has_come_from_another_core(stays: tuple[int, int], truncated: list[int]) -> None:
+    image, start = Image(), 0x401000
+    # call 0x401010; ...; syscall; ret
+    image.code(0, start, bytes.fromhex("e80b000000") + b"\x90" * 11 + bytes.fromhex("0f05c3"))
+
+    def at(header: int, address: int) -> bytes:
+        return bytes([header]) + address.to_bytes(8, "little")
+
+    first = bytes.fromhex("0282") * 8 + bytes.fromhex("0223 9901") + at(0xD1, start) + b"\x01"
+    stream = first + at(0xD1, start + 0x12) + at(0xCD, start + 5) + at(0xDD, start + 6) + at(0xC1, 0)
+    turns = [(0, 7, 70, 0, 0, stays[0]), (len(first), 7, 70, 0, 0, stays[1])]
+    flags: list[int] = []
+    takes = {70: lambda calls, *_: flags.extend(memoryview(calls["flags"]))}
+    decode_threads(stream, {7: image}, PtConfig(6, 94, 3, 0, (0, 0), 0), turns, takes)
+    # 1: began before; 2: not over.
+    assert sorted(flag & 3 for flag in flags) == truncated
 
 
 async def test_code_of_no_file_may_have_names(

@@ -92,6 +92,10 @@ impl<S: Sink> Sink for Counted<S> {
         self.sink.interrupt(from, to, self.time(tsc));
     }
 
+    fn moved(&mut self) {
+        self.sink.moved();
+    }
+
     fn loss(&mut self, loss: &Loss) {
         self.counts.errors += 1;
         self.counts.lost_bytes += loss.size as u64;

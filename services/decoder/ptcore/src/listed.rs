@@ -15,16 +15,17 @@ pub struct Piece {
     tail: Cow<'static, [u8]>,
     first_tsc: u64,
     last_tsc: u64,
-    /// Offset in the piece, process, thread, epoch of the process's image, epoch of the kernel's.
-    turns: Vec<(usize, u32, u32, u32, u32)>,
+    /// Offset in the piece, process, thread, epoch of the process's image, epoch of the kernel's, how often the thread had come
+    /// from another core.
+    turns: Vec<(usize, u32, u32, u32, u32, u32)>,
     lost: Vec<usize>,
 }
 
 impl Piece {
     pub fn new(piece: pt_capture::Piece, views: &[View]) -> Piece {
         let turn = |&(offset, view): &(usize, u32)| {
-            let View { pid, tid, epoch, kernel, .. } = *views.get(view as usize)?;
-            Some((offset, pid, tid, epoch, kernel))
+            let View { pid, tid, epoch, kernel, stay, .. } = *views.get(view as usize)?;
+            Some((offset, pid, tid, epoch, kernel, stay))
         };
         Piece {
             begin: piece.from,

@@ -5,7 +5,7 @@ use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use pt_calls::Calls;
-use pt_capture::{switches_of, Epochs, Memory, Threads, View, Views, KERNEL};
+use pt_capture::{stays_of, switches_of, Epochs, Memory, Threads, View, Views, KERNEL};
 use pt_flow::Flow;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
@@ -13,8 +13,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Offset, process, thread, epoch of the process's image, epoch of the kernel's.
-type Turn = (usize, u32, u32, u32, u32);
+/// Offset, process, thread, epoch of the process's image, epoch of the kernel's, how often the thread had come from another core.
+type Turn = (usize, u32, u32, u32, u32, u32);
 
 /// The turns, how many changes there were, and for how many several places fit or only clock packets tell.
 type Division = (Vec<Turn>, usize, usize, usize);
@@ -30,11 +30,11 @@ pub fn divide(
 ) -> PyResult<Division> {
     let (stream, records) = (bytes(&data)?, bytes(&switches)?);
     let divided = py.detach(|| {
-        let mut records = switches_of(records, core);
-        records.sort_by_key(|record| record.tsc);
-        pt_capture::divide(stream, &config.0, &records, &epochs)
+        let (mut switches, stays) = (switches_of(records, core), stays_of(records));
+        switches.sort_by_key(|switch| switch.tsc);
+        pt_capture::divide(stream, &config.0, &switches, &stays, &epochs)
     });
-    let turn = |(offset, View { pid, tid, epoch, kernel, .. }): (usize, View)| (offset, pid, tid, epoch, kernel);
+    let turn = |(offset, view): (usize, View)| (offset, view.pid, view.tid, view.epoch, view.kernel, view.stay);
     Ok((divided.turns.into_iter().map(turn).collect(), divided.total, divided.ambiguous, divided.coarse))
 }
 
@@ -55,11 +55,11 @@ pub fn decode_threads(
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
     let (mut views, mut epochs) = (Views::default(), Vec::with_capacity(turns.len()));
-    for &(offset, pid, tid, epoch, kernel) in &turns {
+    for &(offset, pid, tid, epoch, kernel, stay) in &turns {
         let Some(&image) = image_of.get(&pid) else {
             return Err(PyValueError::new_err(format!("no image of process {pid} is given, which runs in the stream")));
         };
-        epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay: 0 })));
+        epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
     }
     let found = py.detach(|| {
         caught(|| {
@@ -68,12 +68,13 @@ pub fn decode_threads(
             let memory = Memory::of(&images, &views, image_of.get(&KERNEL).copied());
             let mut takes = takes.unwrap_or_default();
             let threads = turns.iter().map(|turn| turn.2).collect::<HashSet<_>>().len();
+            let stays = turns.iter().map(|turn| (turn.2, turn.5)).collect::<HashSet<_>>().len();
             let mut make = |view: &View| {
                 let delivery = Delivery::of_many(memory, takes.remove(&view.tid), threads);
                 Counted::new(Calls::handing_out(memory, delivery), timeless)
             };
             let mut flow = Flow::new(memory);
-            let lone = views.first().filter(|_| threads == 1 && !timeless);
+            let lone = views.first().filter(|_| stays == 1 && !timeless);
             if let Some(view) = lone {
                 let mut calls = make(view).sink;
                 let counts = flow.decode(stream, &config.0, &epochs, &mut calls);

@@ -165,11 +165,11 @@ def _segments(
 
 def _lone_thread(stream: Stream, piece: Piece) -> list[dict[str, Any]] | None:
     """The piece as recorders make it, where one thread alone ran in it."""
-    if len({(pid, tid) for _, pid, tid, _, _ in piece.turns}) != 1:
+    if len({(pid, tid, stay) for _, pid, tid, _, _, stay in piece.turns}) != 1:
         return None
     (segment,) = _threads(stream, piece)
     del segment["turns"]
-    return [segment | {"kind": "thread", "epochs": [[offset, epoch] for offset, _, _, epoch, _ in piece.turns]}]
+    return [segment | {"kind": "thread", "epochs": [[offset, epoch] for offset, _, _, epoch, *_ in piece.turns]}]
 
 
 def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
     pids: dict[int, int] = {}
     sizes: Counter[int] = Counter()
     lost: dict[int, list[int]] = {}
-    for (offset, pid, tid, _, _), end in zip(piece.turns, ends, strict=True):
+    for (offset, pid, tid, *_), end in zip(piece.turns, ends, strict=True):
         pids[tid] = pids.get(tid) or pid
         sizes[tid] += end - offset
         lost.setdefault(tid, []).extend(at for at in piece.lost if offset <= at < end)

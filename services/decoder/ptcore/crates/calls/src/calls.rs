@@ -133,6 +133,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Ends the calls that are open with the last known time, and hands them out.
     pub fn end_stream(&mut self) -> Totals {
+        self.arrive_at_last();
         self.gather();
         if self.plans.is_full() {
             self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);

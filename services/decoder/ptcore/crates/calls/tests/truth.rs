@@ -1,8 +1,11 @@
 //! The calls of programs made up at random are those that they made.
 
+use crate::machine::Random;
 use crate::nested::{function_of, Habits, Nested};
-use pt_calls::{Calls, Trace, ASYNCHRONOUS, NO_PARENT, TAIL_CALL};
-use pt_flow::{Config, Flow};
+use crate::support::Sections;
+use pt_calls::{Calls, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
+use pt_capture::{Threads, View};
+use pt_flow::{CodeMemory, CodeSlice, Config, Flow};
 use pt_image::{Place, Role, Symbols};
 
 /// Functions of 256 bytes each.
@@ -23,11 +26,11 @@ struct Row {
     depth: u32,
     own: u64,
     total: u64,
-    /// Those of how it began.
     flags: u8,
 }
 
-fn told(trace: &Trace) -> Vec<Row> {
+/// `flags`: those that are asked for.
+fn told(trace: &Trace, flags: u8) -> Vec<Row> {
     let calls = &trace.records;
     let row = |row: usize| Row {
         function: trace.functions[calls.function[row] as usize].address,
@@ -35,7 +38,7 @@ fn told(trace: &Trace) -> Vec<Row> {
         depth: calls.depth[row],
         own: calls.instructions[row],
         total: calls.instructions_total[row],
-        flags: calls.flags[row] & (TAIL_CALL | ASYNCHRONOUS),
+        flags: calls.flags[row] & flags,
     };
     (0..calls.len()).map(row).collect()
 }
@@ -53,11 +56,108 @@ fn made(program: &Nested) -> Vec<Row> {
     rows
 }
 
+/// What is known of the program's stays on a core by the core alone.
+fn made_on(program: &Nested, core: usize) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (number, stay) in program.stays.iter().enumerate().filter(|(_, stay)| stay.core == core) {
+        let next = program.stays.get(number + 1);
+        let until = next.map_or(program.calls[0].ended, |next| next.began);
+        let open = next.map_or_else(|| program.open().collect(), |next| next.open.clone());
+        // Of those that were open already, what ran shows the ones that it came back to.
+        let known = stay.open[stay.least - 1..].iter().copied();
+        let begun = (0..program.calls.len()).filter(|call| !stay.open.contains(call));
+        let begun = begun.filter(|&call| {
+            let began = program.calls[call].began;
+            began >= stay.began && (began < until || open.contains(&call))
+        });
+        let calls: Vec<usize> = known.chain(begun).collect();
+        let base = rows.len();
+        for &call in &calls {
+            let made = &program.calls[call];
+            let parent = made.parent.and_then(|parent| calls.iter().position(|&other| other == parent));
+            let (is_old, is_open) = (stay.open.contains(&call), open.contains(&call));
+            let total = if is_open { until } else { made.ended } - made.began.max(stay.began);
+            let depth = parent.map_or(0, |parent| {
+                rows[base + parent].own -= total;
+                rows[base + parent].depth + 1
+            });
+            let began = if is_old { BEGIN_TRUNCATED } else { made.flags };
+            let flags = began | if is_open { END_TRUNCATED } else { 0 };
+            let parent = parent.map(|parent| base + parent);
+            rows.push(Row { function: made.function, parent, depth, own: total, total, flags });
+        }
+    }
+    rows
+}
+
+/// The code of threads that take turns: each has a program of its own.
+struct Codes<'c>(Vec<&'c Sections>, &'c [View]);
+
+impl CodeMemory for Codes<'_> {
+    fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
+        let number = self.1[epoch as usize].tid - 1;
+        let slice = self.0[number as usize].read(0, address)?;
+        Some(CodeSlice { generation: u64::from(number) << 32 | slice.generation, ..slice })
+    }
+}
+
+#[test]
+fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() {
+    for seed in 1..=programs() {
+        let habits = Habits {
+            kernel: false,
+            interrupts: [20, 300][seed as usize % 2],
+            signals: 0,
+            compressed: seed % 5 != 0,
+            psb_bytes: [300, 3000, usize::MAX][seed as usize / 2 % 3],
+        };
+        let (mut random, mut cores) = (Random(seed | 1 << 40), [const { Vec::new() }; 2]);
+        let mut programs: Vec<_> = (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect();
+        let (mut views, mut epochs) = (Vec::new(), [const { Vec::new() }; 2]);
+        let (mut over, mut core) = ([false; 3], 0);
+        for turn in 0.. {
+            let number = random.below(3);
+            if over[number] {
+                if over.iter().all(|over| *over) {
+                    break;
+                }
+                continue;
+            }
+            core = if random.below(4) == 0 { 1 - core } else { core };
+            let stream: &mut Vec<u8> = &mut cores[core];
+            epochs[core].push((stream.len(), views.len() as u32));
+            over[number] = programs[number].turn(core, stream, turn > 100);
+            let stay = programs[number].stays.len() as u32;
+            views.push(View { pid: 1, tid: number as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
+        }
+        let codes = Codes(programs.iter().map(|program| &program.code).collect(), &views);
+        for (core, stream) in cores.iter().enumerate() {
+            let mut flow = Flow::new(&codes);
+            for pass in 0..2 {
+                let mut threads = Threads::new(&views, |_| Calls::new(Divided));
+                let statistics = flow.decode(stream, &Config::default(), &epochs[core], &mut threads);
+                assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
+                for (tid, mut calls) in threads.finish() {
+                    let made = made_on(&programs[tid as usize - 1], core);
+                    let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED);
+                    let other = told.iter().zip(&made).position(|(told, made)| told != made);
+                    let rows = other.map(|number| (number, &told[number], &made[number]));
+                    let what = format!("{seed}, thread {tid} on core {core}, pass {pass}: {habits:?}");
+                    assert_eq!((told.len(), rows), (made.len(), None), "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// `PERMILLE_MUTATIONS` asks for more programs.
+fn programs() -> u64 {
+    std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
+}
+
 #[test]
 fn calls_are_those_that_were_made() {
-    let programs = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
-    for seed in 1..=programs {
+    for seed in 1..=programs() {
         let habits = Habits {
             kernel: seed % 4 != 0,
             interrupts: [0, 50, 300][seed as usize % 3],
@@ -72,7 +172,7 @@ fn calls_are_those_that_were_made() {
         // Later passes go along paths.
         for pass in 0..4 {
             let statistics = flow.decode(&program.stream, &Config::default(), &[], &mut calls);
-            let told = told(&calls.finish());
+            let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS);
             assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
             let other = told.iter().zip(&made).position(|(told, made)| told != made);
             let rows = other.map(|number| (number, &told[number], &made[number]));

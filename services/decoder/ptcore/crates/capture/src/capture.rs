@@ -66,7 +66,7 @@ pub struct View {
     pub epoch: u32,
     /// Epoch of the kernel's image.
     pub kernel: u32,
-    /// How often the thread had come from another core by then.
+    /// How often the thread had come from another core by then; 0 where that is not known.
     pub stay: u32,
 }
 

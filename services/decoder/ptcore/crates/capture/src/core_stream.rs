@@ -2,7 +2,7 @@
 
 use crate::attribute::{place, Placed};
 use crate::runs::{epoch_at, runs, Spaces};
-use crate::{Switch, View, Views};
+use crate::{Stays, Switch, View, Views};
 use pt_flow::Config;
 use std::collections::HashMap;
 
@@ -25,25 +25,34 @@ pub struct Divided {
 
 /// The records of one core, in the order in which they are.
 pub fn switches_of(records: &[u8], core: u32) -> Vec<Switch> {
+    read(records).filter(|&(of, _)| of == core).map(|(_, switch)| switch).collect()
+}
+
+/// What they say of how threads change cores.
+pub fn stays_of(records: &[u8]) -> Stays {
+    Stays::of(read(records))
+}
+
+/// Each with its core.
+fn read(records: &[u8]) -> impl Iterator<Item = (u32, Switch)> + '_ {
     let word = |record: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
-    let read = |record: &[u8]| Switch {
-        tsc: u64::from(word(record, 4)) << 32 | u64::from(word(record, 0)),
-        pid: word(record, 12),
-        tid: word(record, 16),
-        enters: word(record, 20) == 1,
-    };
-    records.chunks_exact(RECORD).filter(|record| word(record, 8) == core).map(read).collect()
+    records.chunks_exact(RECORD).map(move |record| {
+        let tsc = u64::from(word(record, 4)) << 32 | u64::from(word(record, 0));
+        let (pid, tid, enters) = (word(record, 12), word(record, 16), word(record, 20) == 1);
+        (word(record, 8), Switch { tsc, pid, tid, enters })
+    })
 }
 
 struct Processes<'e> {
     epochs: &'e Epochs,
+    stays: &'e Stays,
     views: Views,
 }
 
 impl Spaces for Processes<'_> {
     fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
         let epoch = epoch_at(self.epochs(pid), tsc);
-        self.views.number(View { pid, tid, image: 0, epoch, kernel: 0, stay: 0 })
+        self.views.number(View { pid, tid, image: 0, epoch, kernel: 0, stay: self.stays.before(tid, tsc) })
     }
 
     fn epochs(&mut self, pid: u32) -> &[(u64, u32)] {
@@ -55,12 +64,12 @@ impl Spaces for Processes<'_> {
     }
 }
 
-/// Divides a stream among the threads of `switches`, which are the core's own, by time.
+/// Divides a stream among the threads of `switches`, which are the core's own, by time; `stays`: of all cores.
 ///
 /// Nobody else is traced: what stands before the first thread's arrival is that thread's, what stands behind the last
 /// one's departure that one's.
-pub fn divide(data: &[u8], config: &Config, switches: &[Switch], epochs: &Epochs) -> Divided {
-    let mut processes = Processes { epochs, views: Views::default() };
+pub fn divide(data: &[u8], config: &Config, switches: &[Switch], stays: &Stays, epochs: &Epochs) -> Divided {
+    let mut processes = Processes { epochs, stays, views: Views::default() };
     let (mut first, mut turns) = runs(&mut processes, None, switches);
     let views = processes.views;
     turns.retain(|turn| views[turn.view as usize].tid != 0);

@@ -9,7 +9,8 @@ use crate::json::Node;
 use crate::temporary::TemporaryFile;
 use crate::unpacked::{content, Contents};
 use crate::{
-    divide, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View, Views, KERNEL,
+    divide, stays_of, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View,
+    Views, KERNEL,
 };
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
@@ -107,7 +108,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             let records = archive.file(&manifest.get("switches")?.get("key")?)?;
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.packets(&segment)?;
-            let divided = divide(&data, &capture.config, &switches_of(&records, core), &changes);
+            let divided = divide(&data, &capture.config, &switches_of(&records, core), &stays_of(&records), &changes);
             let (total, doubts) = (divided.total, doubts(&divided));
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
             archive.warnings.extend(doubts.map(told));
@@ -168,11 +169,15 @@ fn core(
 ) -> Result<Stream, CaptureError> {
     let mut epochs = Vec::new();
     for turn in turns {
-        let [offset, pid, tid, epoch, kernel] = turn.numbers()?;
+        // Once they did not tell how often the thread had come from another core.
+        let [offset, pid, tid, epoch, kernel, stay] = match turn.numbers() {
+            Ok([offset, pid, tid, epoch, kernel]) => [offset, pid, tid, epoch, kernel, 0],
+            Err(_) => turn.numbers()?,
+        };
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let image = images.get(&small(pid)).copied().unwrap_or(nobody);
-        let view =
-            View { pid: small(pid), tid: small(tid), image, epoch: small(epoch), kernel: small(kernel), stay: 0 };
+        let (epoch, kernel, stay) = (small(epoch), small(kernel), small(stay));
+        let view = View { pid: small(pid), tid: small(tid), image, epoch, kernel, stay };
         epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.number(view)));
     }
     if epochs.windows(2).any(|pair| pair[0].0 > pair[1].0) {

@@ -5,7 +5,7 @@ use crate::by_time::ByTime;
 use crate::guests::GUEST;
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{given, Capture, Of, Options, Switch, View};
+use crate::{given, Capture, Of, Options, Stays, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
 
@@ -27,6 +27,7 @@ struct Timeline<'c> {
     processes: HashMap<u32, Process>,
     /// Number of the image without anything.
     nobody: usize,
+    stays: Stays,
     user_only: bool,
     as_listed: bool,
     /// In all images so far.
@@ -43,11 +44,13 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     given::take_over(capture, options);
     capture.images.push(Image::new());
     let nobody = capture.images.len() - 1;
+    let stays = Stays::of_streams(&capture.streams);
     let mut timeline = Timeline {
         capture,
         spaces,
         processes: HashMap::new(),
         nobody,
+        stays,
         user_only,
         as_listed: options.as_listed,
         changes: 0,
@@ -63,8 +66,9 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
 impl runs::Spaces for Timeline<'_> {
     fn view(&mut self, pid: u32, tid: u32, tsc: u64) -> u32 {
         let kernel = epoch_at(&self.process(KERNEL).epochs, tsc);
+        let stay = self.stays.before(tid, tsc);
         let process = self.process(pid);
-        let view = View { pid, tid, image: process.image, epoch: epoch_at(&process.epochs, tsc), kernel, stay: 0 };
+        let view = View { pid, tid, image: process.image, epoch: epoch_at(&process.epochs, tsc), kernel, stay };
         self.capture.views.number(view)
     }
 

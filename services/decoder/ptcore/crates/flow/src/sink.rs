@@ -54,6 +54,11 @@ pub trait Sink {
         let _ = generation;
     }
 
+    /// What begins from now on does so in this epoch.
+    fn epoch(&mut self, epoch: u32) {
+        let _ = epoch;
+    }
+
     /// Tracing begins or goes on at `ip`. `resumed` when it stopped at this very address before.
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64);
 
@@ -81,6 +86,9 @@ pub trait Sink {
     fn joined(&mut self, next: &Block<'_>, tsc: u64) {
         let _ = (next, tsc);
     }
+
+    /// What comes now the thread ran after it had been on other cores, of which other streams tell.
+    fn moved(&mut self) {}
 
     /// Something else that the stream says about this place of the flow.
     fn notice(&mut self, _notice: &Notice, _tsc: u64) {}

@@ -81,6 +81,12 @@ impl<S: Sink> Sink for Only<S> {
         }
     }
 
+    fn moved(&mut self) {
+        if let Some(sink) = &mut self.0 {
+            sink.moved();
+        }
+    }
+
     fn loss(&mut self, loss: &Loss) {
         if let Some(sink) = &mut self.0 {
             sink.loss(loss);

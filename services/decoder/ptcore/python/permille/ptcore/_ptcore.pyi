@@ -294,7 +294,7 @@ def decode_threads(
     data: Buffer,
     images: Mapping[int, Image],
     config: PtConfig,
-    turns: Sequence[tuple[int, int, int, int, int]],
+    turns: Sequence[tuple[int, int, int, int, int, int]],
     takes: Mapping[int, Callable[[Columns, Columns, Columns], object]] | None = None,
     *,
     inlined: bool = False,
@@ -303,14 +303,15 @@ def decode_threads(
     """Decodes the stream of one core without holding the GIL: what each thread did, by tid.
 
     `images`: by pid, the half of the kernel as 2^32 - 1. `turns`: stream offset, pid, tid, epoch of the process's image
-    and of the kernel's from there on. `takes`: by tid, each as `take` of `Decoder.decode`, which has `timeless` too. A
-    thread of which nothing is told is left out.
+    and of the kernel's from there on, and how often the thread had come from another core, where its calls end.
+    `takes`: by tid, each as `take` of `Decoder.decode`, which has `timeless` too. A thread of which nothing is told is
+    left out.
     Raises ValueError for a pid without image.
     """
 
 def divide(
     data: Buffer, config: PtConfig, core: int, switches: Buffer, epochs: Mapping[int, Sequence[tuple[int, int]]]
-) -> tuple[list[tuple[int, int, int, int, int]], int, int, int]:
+) -> tuple[list[tuple[int, int, int, int, int, int]], int, int, int]:
     """Whose packets the stream of a core holds, on which nothing but user code of some processes was traced.
 
     `switches`: 24-byte records of any cores. `epochs`: by pid, from which TSC on which epoch of its image holds, in the
@@ -363,8 +364,9 @@ class Piece:
     first_tsc: int
     last_tsc: int
     """0 where no packet tells them."""
-    turns: list[tuple[int, int, int, int, int]]
-    """Offset in the piece, pid, tid, epoch of the process's image and of the kernel's; the first offset is 0."""
+    turns: list[tuple[int, int, int, int, int, int]]
+    """Offset in the piece, pid, tid, epoch of the process's image and of the kernel's, how often the thread had come
+    from another core; the first offset is 0."""
     lost: list[int]
     """Offsets in the piece at which the recorder lost packets."""
 

@@ -101,16 +101,16 @@ def records(switches: bytes) -> Iterable[tuple[int, ...]]:
     return _RECORD.iter_unpack(memoryview(switches)[:whole])
 
 
-def bytes_by_thread(turns: Iterable[tuple[int, int, int, int, int]], size: int) -> dict[int, int]:
+def bytes_by_thread(turns: Iterable[tuple[int, int, int, int, int, int]], size: int) -> dict[int, int]:
     """How many bytes of a stream each thread has; turns as `permille.ptcore.divide` tells them."""
     sizes: dict[int, int] = {}
-    for (begin, _, tid, _, _), end in _with_ends(list(turns), size):
+    for (begin, _, tid, *_), end in _with_ends(list(turns), size):
         sizes[tid] = sizes.get(tid, 0) + end - begin
     return sizes
 
 
 def _with_ends(
-    turns: list[tuple[int, int, int, int, int]], size: int
-) -> Iterator[tuple[tuple[int, int, int, int, int], int]]:
+    turns: list[tuple[int, int, int, int, int, int]], size: int
+) -> Iterator[tuple[tuple[int, int, int, int, int, int], int]]:
     ends = [turn[0] for turn in turns[1:]] + [size]
     yield from zip(turns, ends, strict=True)

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 from permille.mesh.errors import DataLoss, InvalidArgument, NotFound
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 VERSION = 1
 # Of one segment: the sums over all of them have room in 64 bits.
@@ -20,6 +20,11 @@ _I64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _U8 = Annotated[int, Field(ge=0, lt=1 << 8)]
 _U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
+# Once they did not tell how often the thread had come from another core.
+_Turn = Annotated[
+    tuple[_Offset, _U32, _U32, _U32, _U32, _U32],
+    BeforeValidator(lambda turn: (*turn, 0) if isinstance(turn, list | tuple) and len(turn) == 5 else turn),
+]
 _SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 
 
@@ -81,8 +86,9 @@ class Segment(_Part):
     last_tsc: int = 0
     core: _I32 = -1
     # Of a core's stream, which several segments name by the same key, one for each thread: from which offset on which
-    # thread ran (offset, pid, tid, epoch, epoch of the kernel's image). The first of the segments has them.
-    turns: tuple[tuple[_Offset, _U32, _U32, _U32, _U32], ...] = ()
+    # thread ran (offset, pid, tid, epoch, epoch of the kernel's image, how often it had come from another core). The
+    # first of the segments has them.
+    turns: tuple[_Turn, ...] = ()
     # Where in the stream the segment begins, and where in the segment packets are missing.
     stream_begin: _Offset = 0
     lost_offsets: tuple[_Offset, ...] = ()

@@ -47,8 +47,8 @@ WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
-# Offset in the stream, pid, tid, epoch, kernel's epoch.
-_Turn: TypeAlias = tuple[int, int, int, int, int]
+# Offset in the stream, pid, tid, epoch, kernel's epoch, how often the thread had come from another core.
+_Turn: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)

@@ -181,15 +181,20 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.push_interruption(&entry, interruption);
     }
 
+    /// It was left in front of the first instruction of a function, for instance.
+    pub(super) fn arrive_where_left(&mut self, left: Left) {
+        let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
+        let (function, entry) = (entered.function, entered.entry);
+        if !self.arrival.is_jump() || self.stack.function() != Some(function) {
+            self.arrive(left.at, u32::MAX, Known { function, called: function, entry, stub: false });
+        }
+    }
+
     /// What ran goes on at `to`, or else arrives there so.
     pub(super) fn leave(&mut self, left: Left, to: u64, arrival: Arrival) {
-        // In front of the first instruction of a function, for instance. What a far branch left is in the function that runs.
+        // What a far branch left is in the function that runs.
         if !self.arrival.is_jump() || left.at == left.resumes {
-            let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
-            let (function, entry) = (entered.function, entered.entry);
-            if !self.arrival.is_jump() || self.stack.function() != Some(function) {
-                self.arrive(left.at, u32::MAX, Known { function, called: function, entry, stub: false });
-            }
+            self.arrive_where_left(left);
         }
         self.interrupted = left;
         // An interrupt may lead to what another one interrupted: a handler in front of its first instruction.

@@ -131,6 +131,10 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.leave(Left { at: from, resumes: from, far: false }, to, Arrival::Interruption);
     }
 
+    fn moved(&mut self) {
+        self.break_off();
+    }
+
     fn loss(&mut self, loss: &Loss) {
         self.pass(loss.tsc0);
         self.break_off();
@@ -175,7 +179,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     fn break_off(&mut self) {
+        self.arrive_at_last();
         self.stack.end();
-        (self.arrival, self.left) = (Arrival::Begin, None);
+        self.arrival = Arrival::Begin;
+    }
+
+    /// What was left between two instructions had arrived there.
+    pub(super) fn arrive_at_last(&mut self) {
+        if let Some(left) = self.left.take().filter(|left| left.at == left.resumes) {
+            self.arrive_where_left(left);
+        }
     }
 }

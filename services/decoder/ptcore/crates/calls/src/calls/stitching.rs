@@ -37,6 +37,7 @@ impl<S: Symbols> Calls<S, Collected> {
 
     /// Ends a part. `None` when its calls depend on those around it in a way that cannot be told from here.
     pub fn end_part(&mut self) -> Option<Fragment> {
+        self.arrive_at_last();
         let (settled, arrival, passed) = (self.settled, self.arrival, self.passed);
         let (last, end) = (self.last, self.end);
         let knew = self.knew.clone();

@@ -51,9 +51,22 @@ pub struct Habits {
     pub psb_bytes: usize,
 }
 
+/// From where on the program runs on one core, without a stay on the other.
+#[derive(Clone, Debug)]
+pub struct Stay {
+    pub core: usize,
+    /// Instructions that had run.
+    pub began: u64,
+    /// The calls that were open, the outermost one first.
+    pub open: Vec<usize>,
+    /// How many of them it did not return from, and the one around those.
+    pub least: usize,
+}
+
 pub struct Nested {
     pub code: Sections,
     pub stream: Vec<u8>,
+    pub stays: Vec<Stay>,
     /// In the order in which they began.
     pub calls: Vec<Call>,
     random: Random,
@@ -64,6 +77,8 @@ pub struct Nested {
     ip: u64,
     ran: u64,
     last_psb: usize,
+    /// The kernel runs, and where it was to go on.
+    waits: Option<u64>,
 }
 
 pub fn function_of(address: u64) -> u64 {
@@ -86,6 +101,7 @@ impl Nested {
         Nested {
             code,
             stream: Vec::new(),
+            stays: Vec::new(),
             calls: vec![root],
             random,
             habits,
@@ -95,7 +111,13 @@ impl Nested {
             ip: PROGRAM,
             ran: 0,
             last_psb: 0,
+            waits: None,
         }
+    }
+
+    /// The calls that are open, the outermost one first.
+    pub fn open(&self) -> impl Iterator<Item = usize> + '_ {
+        self.frames.iter().map(|frame| frame.call)
     }
 
     /// Runs at least so many instructions, and until the outermost call is about to return.
@@ -104,7 +126,44 @@ impl Nested {
         self.packet(Packet::TipPge(ip(PROGRAM)));
         while self.ran < instructions || self.frames.len() > 1 {
             self.step(self.ran >= instructions);
+            if let Some(resumes) = self.waits.take() {
+                self.go_on(resumes);
+            }
         }
+        self.end_run();
+    }
+
+    /// Runs on a core, which writes to the stream, until it leaves for the kernel or, where it `ends`, the outermost call is
+    /// about to return: then it is true.
+    pub fn turn(&mut self, core: usize, stream: &mut Vec<u8>, ends: bool) -> bool {
+        std::mem::swap(&mut self.stream, stream);
+        // Others may have made calls there meanwhile.
+        self.compressible.clear();
+        self.last_psb = self.stream.len();
+        if self.stays.last().is_none_or(|stay| stay.core != core) {
+            let (open, least) = (self.open().collect(), self.frames.len());
+            self.stays.push(Stay { core, began: self.ran, open, least });
+        }
+        if self.stream.is_empty() {
+            self.psb(false);
+        }
+        let resumes = self.waits.take().unwrap_or(self.ip);
+        self.go_on(resumes);
+        let mut is_over = false;
+        while self.waits.is_none() && !is_over {
+            is_over = ends && self.frames.len() == 1;
+            if is_over {
+                self.end_run();
+            } else {
+                self.step(ends);
+            }
+            self.is_as_deep();
+        }
+        std::mem::swap(&mut self.stream, stream);
+        is_over
+    }
+
+    fn end_run(&mut self) {
         self.flush();
         self.packet(Packet::Fup(ip(self.ip)));
         self.packet(Packet::TipPgd(Ip::SUPPRESSED));
@@ -233,8 +292,18 @@ impl Nested {
     /// The kernel runs and is not traced.
     fn pass_kernel(&mut self, resumes: u64) {
         self.packet(Packet::TipPgd(Ip::SUPPRESSED));
+        self.waits = Some(resumes);
+    }
+
+    fn go_on(&mut self, resumes: u64) {
         self.ip = self.goes_back_to(resumes);
         self.packet(Packet::TipPge(ip(self.ip)));
+    }
+
+    fn is_as_deep(&mut self) {
+        if let Some(stay) = self.stays.last_mut() {
+            stay.least = stay.least.min(self.frames.len());
+        }
     }
 
     fn leave_kernel(&mut self) {

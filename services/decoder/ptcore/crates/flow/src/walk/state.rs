@@ -21,8 +21,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[inline(always)]
     pub(super) fn enter_epoch(&mut self, offset: usize) {
         while let Some(epoch) = self.epochs.next_up_to(offset) {
-            self.epoch = epoch;
-            self.view = self.view.of_epoch(self.memory.same_code(epoch));
+            self.begin_epoch(epoch);
         }
+    }
+
+    #[cold]
+    fn begin_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
+        self.view = self.view.of_epoch(self.memory.same_code(epoch));
+        self.sink.epoch(epoch);
     }
 }
