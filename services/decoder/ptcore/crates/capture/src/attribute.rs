@@ -262,7 +262,11 @@ impl Attribution<'_> {
             .collect();
         let best = gaps.iter().map(|&(worth, _)| worth).max();
         let mut best = gaps.iter().filter(|&&(worth, _)| Some(worth) == best);
-        let far = |gap: &Gap| gap.ticks_from(turn.from).unwrap_or(gap.offset.abs_diff(guess) as u64);
+        // What core cycles tell comes before what bytes make likely.
+        let far = |gap: &Gap| match gap.ticks_from(turn.from) {
+            Some(ticks) => (false, ticks),
+            None => (true, gap.offset.abs_diff(guess) as u64),
+        };
         match best.clone().min_by_key(|(_, gap)| far(gap)) {
             Some((_, gap)) => {
                 self.placed.ambiguous += usize::from(best.nth(1).is_some());

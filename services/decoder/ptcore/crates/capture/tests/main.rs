@@ -5,6 +5,7 @@ mod attribution;
 mod differential;
 mod griffin;
 mod lldb;
+mod made_up_turns;
 mod mutations;
 mod oracle;
 mod perf;
