@@ -193,6 +193,7 @@ fn turns_are_where_they_were_or_it_is_said_that_they_may_not_be() {
     for (cyc, sleeps) in [(false, false), (false, true), (true, false), (true, true)] {
         let (turns, wrong, doubts) = count(cyc, sleeps, programs);
         let told = format!("{wrong} of {turns} wrong, {doubts} doubtful; cycles {cyc}, sleeps {sleeps}");
+        println!("{told}");
         assert!(wrong <= doubts, "{told}");
         // One in ten thousand where core cycles tell, one in fifty where clock packets alone do.
         assert!(wrong <= turns / if cyc { 10_000 } else { 50 }, "{told}");
