@@ -3,10 +3,11 @@
 use crate::machine::Random;
 use crate::nested::{function_of, Habits, Nested};
 use crate::support::Sections;
-use pt_calls::{Calls, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
-use pt_capture::{Threads, View};
+use pt_calls::{Calls, Edge, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
+use pt_capture::{pieces, Bytes, Of, Stream, Threads, View};
 use pt_flow::{CodeMemory, CodeSlice, Config, Flow};
 use pt_image::{Place, Role, Symbols};
+use std::collections::BTreeMap;
 
 /// Functions of 256 bytes each.
 struct Divided;
@@ -101,9 +102,18 @@ impl CodeMemory for Codes<'_> {
     }
 }
 
-#[test]
-fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() {
-    for seed in 1..=programs() {
+/// Threads that take turns on two cores.
+struct Turns {
+    habits: Habits,
+    threads: Vec<Nested>,
+    cores: [Vec<u8>; 2],
+    /// Of each turn, and where it begins on its core.
+    views: Vec<View>,
+    epochs: [Vec<(usize, u32)>; 2],
+}
+
+impl Turns {
+    fn new(seed: u64) -> Turns {
         let habits = Habits {
             kernel: false,
             interrupts: [20, 300][seed as usize % 2],
@@ -111,43 +121,112 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
             compressed: seed % 5 != 0,
             psb_bytes: [300, 3000, usize::MAX][seed as usize / 2 % 3],
         };
-        let (mut random, mut cores) = (Random(seed | 1 << 40), [const { Vec::new() }; 2]);
-        let mut programs: Vec<_> = (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect();
-        let (mut views, mut epochs) = (Vec::new(), [const { Vec::new() }; 2]);
+        let mut random = Random(seed | 1 << 40);
+        let threads = (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect();
+        let none = || [const { Vec::new() }; 2];
+        let mut turns = Turns { habits, threads, cores: none(), views: Vec::new(), epochs: [Vec::new(), Vec::new()] };
         let (mut over, mut core) = ([false; 3], 0);
-        for turn in 0.. {
+        while !over.iter().all(|over| *over) {
             let number = random.below(3);
-            if over[number] {
-                if over.iter().all(|over| *over) {
-                    break;
-                }
-                continue;
-            }
             core = if random.below(4) == 0 { 1 - core } else { core };
-            let stream: &mut Vec<u8> = &mut cores[core];
-            epochs[core].push((stream.len(), views.len() as u32));
-            over[number] = programs[number].turn(core, stream, turn > 100);
-            let stay = programs[number].stays.len() as u32;
-            views.push(View { pid: 1, tid: number as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
+            if !over[number] {
+                over[number] = turns.turn(number, core);
+            }
         }
-        let codes = Codes(programs.iter().map(|program| &program.code).collect(), &views);
-        for (core, stream) in cores.iter().enumerate() {
+        turns
+    }
+
+    fn turn(&mut self, number: usize, core: usize) -> bool {
+        let (thread, stream) = (&mut self.threads[number], &mut self.cores[core]);
+        self.epochs[core].push((stream.len(), self.views.len() as u32));
+        let is_over = thread.turn(core, stream, self.views.len() > 100);
+        let stay = thread.stays.len() as u32;
+        self.views.push(View { pid: 1, tid: number as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
+        is_over
+    }
+
+    fn codes(&self) -> Codes<'_> {
+        Codes(self.threads.iter().map(|thread| &thread.code).collect(), &self.views)
+    }
+}
+
+#[test]
+fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() {
+    for seed in 1..=programs() {
+        let turns = Turns::new(seed);
+        let codes = turns.codes();
+        for (core, stream) in turns.cores.iter().enumerate() {
             let mut flow = Flow::new(&codes);
             for pass in 0..2 {
-                let mut threads = Threads::new(&views, |_| Calls::new(Divided));
-                let statistics = flow.decode(stream, &Config::default(), &epochs[core], &mut threads);
-                assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
+                let mut threads = Threads::new(&turns.views, |_| Calls::new(Divided));
+                let statistics = flow.decode(stream, &Config::default(), &turns.epochs[core], &mut threads);
+                let what = format!("{seed}, core {core}, pass {pass}: {:?}", turns.habits);
+                assert_eq!(statistics.errors, 0, "{what}");
                 for (tid, mut calls) in threads.finish() {
-                    let made = made_on(&programs[tid as usize - 1], core);
+                    let made = made_on(&turns.threads[tid as usize - 1], core);
                     let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED);
                     let other = told.iter().zip(&made).position(|(told, made)| told != made);
                     let rows = other.map(|number| (number, &told[number], &made[number]));
-                    let what = format!("{seed}, thread {tid} on core {core}, pass {pass}: {habits:?}");
-                    assert_eq!((told.len(), rows), (made.len(), None), "{what}");
+                    assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
                 }
             }
         }
     }
+}
+
+/// What each thread ran, by function, and each of its branches.
+type Ran = BTreeMap<u32, (BTreeMap<u64, u64>, BTreeMap<Edge, u64>)>;
+
+fn add(ran: &mut Ran, threads: BTreeMap<u32, Calls<Divided>>) {
+    for (tid, mut calls) in threads {
+        let trace = calls.finish();
+        let (functions, edges) = ran.entry(tid).or_default();
+        for function in trace.functions.iter().filter(|function| function.self_instructions != 0) {
+            *functions.entry(function.address).or_default() += function.self_instructions;
+        }
+        for (edge, count) in trace.edges {
+            *edges.entry(edge).or_default() += count;
+        }
+    }
+}
+
+#[test]
+fn pieces_of_a_core_tell_what_each_thread_ran() {
+    let mut count = 0;
+    for seed in 1..=programs() {
+        let turns = Turns::new(seed);
+        let codes = turns.codes();
+        let decode = |data: &[u8], epochs: &[(usize, u32)]| {
+            let mut threads = Threads::new(&turns.views, |_| Calls::new(Divided));
+            let statistics = Flow::new(&codes).decode(data, &Config::default(), epochs, &mut threads);
+            assert_eq!(statistics.errors, 0, "{seed}: {:?}", turns.habits);
+            threads.finish()
+        };
+        for (core, data) in turns.cores.iter().enumerate().filter(|(_, data)| !data.is_empty()) {
+            let stream = Stream {
+                name: String::new(),
+                data: Bytes::from(data.clone()),
+                cut_from: None,
+                of: Of::Core(core as u32),
+                begins: None,
+                switches: Vec::new(),
+                image: 0,
+                epochs: turns.epochs[core].clone(),
+                by_time: None,
+                lost: Vec::new(),
+            };
+            let (mut whole, mut in_pieces) = (Ran::new(), Ran::new());
+            add(&mut whole, decode(data, &stream.epochs));
+            let pieces = pieces(&stream, &Config::default(), 200);
+            count += pieces.len();
+            for piece in pieces {
+                let packets = [&data[piece.from..piece.next], &piece.tail].concat();
+                add(&mut in_pieces, decode(&packets, &piece.epochs));
+            }
+            assert!(whole == in_pieces, "{seed}, core {core}: {:?}", turns.habits);
+        }
+    }
+    assert!(count as u64 > 3 * programs());
 }
 
 /// `PERMILLE_MUTATIONS` asks for more programs.

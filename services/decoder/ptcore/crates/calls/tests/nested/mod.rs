@@ -139,7 +139,8 @@ impl Nested {
         std::mem::swap(&mut self.stream, stream);
         // Others may have made calls there meanwhile.
         self.compressible.clear();
-        self.last_psb = self.stream.len();
+        let psb = [0x02, 0x82].repeat(8);
+        self.last_psb = self.stream.windows(psb.len()).rposition(|bytes| bytes == psb).unwrap_or(0);
         if self.stays.last().is_none_or(|stay| stay.core != core) {
             let (open, least) = (self.open().collect(), self.frames.len());
             self.stays.push(Stay { core, began: self.ran, open, least });
