@@ -5,7 +5,7 @@ use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use pt_calls::Calls;
-use pt_capture::{stays_of, switches_of, Epochs, Memory, Threads, View, Views, KERNEL};
+use pt_capture::{Epochs, Memory, SwitchRecords, Threads, View, Views, KERNEL};
 use pt_flow::Flow;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
@@ -29,11 +29,7 @@ pub fn divide(
     epochs: Epochs,
 ) -> PyResult<Division> {
     let (stream, records) = (bytes(&data)?, bytes(&switches)?);
-    let divided = py.detach(|| {
-        let (mut switches, stays) = (switches_of(records, core), stays_of(records));
-        switches.sort_by_key(|switch| switch.tsc);
-        pt_capture::divide(stream, &config.0, &switches, &stays, &epochs)
-    });
+    let divided = py.detach(|| pt_capture::divide(stream, &config.0, &SwitchRecords::read(records), core, &epochs));
     let turn = |(offset, view): (usize, View)| (offset, view.pid, view.tid, view.epoch, view.kernel, view.stay);
     Ok((divided.turns.into_iter().map(turn).collect(), divided.total, divided.ambiguous, divided.coarse))
 }

@@ -12,7 +12,7 @@
 #[path = "../../flow/tests/support/truth_log.rs"]
 mod truth_log;
 
-use pt_capture::{open, place, switches_of, Capture, Memory, Of, Options, Switch, Turn, View};
+use pt_capture::{open, place, Capture, Memory, Of, Options, Switch, SwitchRecords, Turn, View};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 use pt_image::Image;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -277,7 +277,7 @@ fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded
         let core = line.split(' ').nth(1).and_then(|core| core.parse().ok()).expect("a core");
         CoreRecorded {
             packets: files[&*format!("core-{number}.pt")],
-            switches: switches_of(files[&*format!("core-{number}.switches")], core),
+            switches: SwitchRecords::read(files[&*format!("core-{number}.switches")]).of(core),
             full: line.ends_with("full 1"),
             overwritten: false,
         }
@@ -306,7 +306,12 @@ fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
                 &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
         }
         session.push('\n');
-        cores.push(CoreRecorded { packets: &stream.data, switches: switches_of(&records, core), full, overwritten });
+        cores.push(CoreRecorded {
+            packets: &stream.data,
+            switches: SwitchRecords::read(&records).of(core),
+            full,
+            overwritten,
+        });
     }
     let code = capture.views.iter().map(|view| (view.pid, &capture.images[view.image])).collect();
     Recorded { cores, code, session, pointers: text(folder, "pointers.txt") }

@@ -2,7 +2,8 @@
 
 use crate::attribute::{place, Placed};
 use crate::runs::{epoch_at, runs, Spaces};
-use crate::{Stays, Switch, View, Views};
+use crate::stays::Stays;
+use crate::{Switch, View, Views};
 use pt_flow::Config;
 use std::collections::HashMap;
 
@@ -23,24 +24,33 @@ pub struct Divided {
     pub coarse: usize,
 }
 
-/// The records of one core, in the order in which they are.
-pub fn switches_of(records: &[u8], core: u32) -> Vec<Switch> {
-    read(records).filter(|&(of, _)| of == core).map(|(_, switch)| switch).collect()
+/// The switch records of all cores.
+pub struct SwitchRecords {
+    /// Each with its core.
+    switches: Vec<(u32, Switch)>,
+    stays: Stays,
 }
 
-/// What they say of how threads change cores.
-pub fn stays_of(records: &[u8]) -> Stays {
-    Stays::of(read(records))
-}
+impl SwitchRecords {
+    /// Bytes behind the last whole record are ignored.
+    pub fn read(records: &[u8]) -> Self {
+        let word = |record: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
+        let read = |record: &[u8]| {
+            let tsc = u64::from(word(record, 4)) << 32 | u64::from(word(record, 0));
+            let (pid, tid, enters) = (word(record, 12), word(record, 16), word(record, 20) == 1);
+            (word(record, 8), Switch { tsc, pid, tid, enters })
+        };
+        let switches: Vec<_> = records.chunks_exact(RECORD).map(read).collect();
+        let stays = Stays::of(switches.iter().copied());
+        SwitchRecords { switches, stays }
+    }
 
-/// Each with its core.
-fn read(records: &[u8]) -> impl Iterator<Item = (u32, Switch)> + '_ {
-    let word = |record: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
-    records.chunks_exact(RECORD).map(move |record| {
-        let tsc = u64::from(word(record, 4)) << 32 | u64::from(word(record, 0));
-        let (pid, tid, enters) = (word(record, 12), word(record, 16), word(record, 20) == 1);
-        (word(record, 8), Switch { tsc, pid, tid, enters })
-    })
+    /// Those of one core, by time.
+    pub fn of(&self, core: u32) -> Vec<Switch> {
+        let mut own: Vec<_> = self.switches.iter().filter(|&&(of, _)| of == core).map(|&(_, switch)| switch).collect();
+        own.sort_by_key(|switch| switch.tsc);
+        own
+    }
 }
 
 struct Processes<'e> {
@@ -64,13 +74,13 @@ impl Spaces for Processes<'_> {
     }
 }
 
-/// Divides a stream among the threads of `switches`, which are the core's own, by time; `stays`: of all cores.
+/// Divides the stream of a core among the threads that `records` tell of.
 ///
 /// Nobody else is traced: what stands before the first thread's arrival is that thread's, what stands behind the last
 /// one's departure that one's.
-pub fn divide(data: &[u8], config: &Config, switches: &[Switch], stays: &Stays, epochs: &Epochs) -> Divided {
-    let mut processes = Processes { epochs, stays, views: Views::default() };
-    let (mut first, mut turns) = runs(&mut processes, None, switches);
+pub fn divide(data: &[u8], config: &Config, records: &SwitchRecords, core: u32, epochs: &Epochs) -> Divided {
+    let mut processes = Processes { epochs, stays: &records.stays, views: Views::default() };
+    let (mut first, mut turns) = runs(&mut processes, None, &records.of(core));
     let views = processes.views;
     turns.retain(|turn| views[turn.view as usize].tid != 0);
     if views[first as usize].tid == 0 && !turns.is_empty() {

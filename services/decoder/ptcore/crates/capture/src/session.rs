@@ -2,6 +2,7 @@
 //! files, with the binaries beside it.
 
 mod generated;
+mod who_ran;
 
 use crate::files::search;
 use crate::jit::{Generated, Timeline, What};
@@ -9,14 +10,14 @@ use crate::json::Node;
 use crate::temporary::TemporaryFile;
 use crate::unpacked::{content, Contents};
 use crate::{
-    divide, stays_of, switches_of, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, View,
-    Views, KERNEL,
+    divide, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, SwitchRecords, View, KERNEL,
 };
 use pt_flow::Config;
 use pt_image::{Binary, Image, ImageError, Search};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use who_ran::{by_switches, by_turns, epochs};
 
 const VERSION: u64 = 1;
 const PIDS: u64 = 1 << 32;
@@ -90,7 +91,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let nobody = capture.images.len() - 1;
     capture.kernel = images.get(&KERNEL).copied();
     // What several threads left on one core is one object.
-    let mut known = HashSet::new();
+    let (mut known, mut switches) = (HashSet::new(), None);
     for segment in manifest.elements("segments")? {
         if let Some(name) = segment.find("thread_name")? {
             capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
@@ -101,14 +102,18 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let turns = segment.elements("turns")?;
         if !turns.is_empty() {
             let data = archive.packets(&segment)?;
-            capture.streams.push(core(&segment, &turns, data, &images, nobody, &mut capture.views)?);
+            capture.streams.push(by_turns(&segment, &turns, data, &images, nobody, &mut capture.views)?);
             continue;
         }
         if kind_of(&segment)? == "core" {
-            let records = archive.file(&manifest.get("switches")?.get("key")?)?;
+            let key = manifest.get("switches")?.get("key")?;
+            let records = match switches.take() {
+                Some(known) => known,
+                None => SwitchRecords::read(&archive.file(&key)?),
+            };
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.packets(&segment)?;
-            let divided = divide(&data, &capture.config, &switches_of(&records, core), &stays_of(&records), &changes);
+            let divided = divide(&data, &capture.config, switches.insert(records), core, &changes);
             let (total, doubts) = (divided.total, doubts(&divided));
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
             archive.warnings.extend(doubts.map(told));
@@ -158,48 +163,6 @@ fn times_of_epochs(process: &Node) -> Result<Vec<(u64, u32)>, CaptureError> {
     Ok(times)
 }
 
-/// The stream of a core, or of a thread with the kernel's code: who ran from which offset on.
-fn core(
-    segment: &Node,
-    turns: &[Node],
-    data: Bytes,
-    images: &HashMap<u32, usize>,
-    nobody: usize,
-    views: &mut Views,
-) -> Result<Stream, CaptureError> {
-    let mut epochs = Vec::new();
-    for turn in turns {
-        // Once they did not tell how often the thread had come from another core.
-        let [offset, pid, tid, epoch, kernel, stay] = match turn.numbers() {
-            Ok([offset, pid, tid, epoch, kernel]) => [offset, pid, tid, epoch, kernel, 0],
-            Err(_) => turn.numbers()?,
-        };
-        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let image = images.get(&small(pid)).copied().unwrap_or(nobody);
-        let (epoch, kernel, stay) = (small(epoch), small(kernel), small(stay));
-        let view = View { pid: small(pid), tid: small(tid), image, epoch, kernel, stay };
-        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.number(view)));
-    }
-    if epochs.windows(2).any(|pair| pair[0].0 > pair[1].0) {
-        return Err(segment.error("its turns are not in the order of their offsets"));
-    }
-    let (pid, tid) = (segment.get("pid")?.integer(PIDS)? as u32, segment.get("tid")?.integer(PIDS)? as u32);
-    let (name, of) = match segment.find("core")?.and_then(|core| core.integer(PIDS).ok()) {
-        Some(core) => (format!("core {core}"), Of::Core(core as u32)),
-        None => (format!("thread {tid}"), Of::Thread { pid, tid }),
-    };
-    Ok(Stream { epochs, image: nobody, ..Stream::new(name, data, of) })
-}
-
-/// The stream of a core, divided by the switch records.
-fn by_switches(mut stream: Stream, divided: Divided, images: &HashMap<u32, usize>, views: &mut Views) -> Stream {
-    for (offset, view) in divided.turns {
-        let image = images.get(&view.pid).copied().unwrap_or(stream.image);
-        stream.epochs.push((offset, views.number(View { image, ..view })));
-    }
-    stream
-}
-
 /// How many of its turns may be elsewhere, and why.
 fn doubts(divided: &Divided) -> impl Iterator<Item = (usize, &'static str)> + use<> {
     let counts = [(divided.ambiguous, "several places fit"), (divided.coarse, "only clock packets tell")];
@@ -244,26 +207,6 @@ fn config(pt: &Node) -> Result<Config, CaptureError> {
         without_tnt: pt.find("without_tnt")?.map_or(Ok(false), |node| node.truth())?,
         ..Config::default()
     })
-}
-
-/// The pairs (offset, epoch) of a segment as pairs (offset, view).
-fn epochs(segment: &Node, view: View, views: &mut Views) -> Result<Vec<(usize, u32)>, CaptureError> {
-    let mut epochs = Vec::new();
-    for pair in segment.elements("epochs")? {
-        let [offset, epoch] = pair.numbers()?;
-        if epochs.last().is_some_and(|&(last, _)| last as u64 >= offset) {
-            return Err(pair.error(format!("offset {offset} does not come after the one before")));
-        }
-        if epochs.is_empty() && offset > 0 {
-            epochs.push((0, views.number(view)));
-        }
-        let view = View { epoch: u32::try_from(epoch).unwrap_or(u32::MAX), ..view };
-        epochs.push((usize::try_from(offset).unwrap_or(usize::MAX), views.number(view)));
-    }
-    if epochs.is_empty() {
-        epochs.push((0, views.number(view)));
-    }
-    Ok(epochs)
 }
 
 /// So many bytes of the code file from where the change says.

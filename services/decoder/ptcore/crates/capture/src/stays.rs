@@ -12,11 +12,12 @@ impl Stays {
     pub fn of(switches: impl Iterator<Item = (u32, Switch)>) -> Self {
         let mut seen: Vec<_> = switches.filter(|(_, switch)| switch.tid != 0).collect();
         // Who leaves a core when another one is entered was there before.
-        seen.sort_by_key(|(_, switch)| (switch.tid, switch.tsc, switch.enters));
-        let came = seen.windows(2).filter(|pair| pair[0].1.tid == pair[1].1.tid && pair[0].0 != pair[1].0);
-        let mut stays = Stays::default();
-        for (_, Switch { tid, tsc, .. }) in came.map(|pair| pair[1]) {
-            stays.0.entry(tid).or_default().push(tsc);
+        seen.sort_by_key(|(_, switch)| (switch.tsc, switch.enters));
+        let (mut stays, mut cores) = (Stays::default(), HashMap::new());
+        for (core, Switch { tid, tsc, .. }) in seen {
+            if cores.insert(tid, core).is_some_and(|before| before != core) {
+                stays.0.entry(tid).or_default().push(tsc);
+            }
         }
         stays
     }

@@ -5,7 +5,8 @@ use crate::by_time::ByTime;
 use crate::guests::GUEST;
 use crate::runs::{self, changes, epoch_at, Spaces as _};
 use crate::spaces::{Spaces, KERNEL};
-use crate::{given, Capture, Of, Options, Stays, Switch, View};
+use crate::stays::Stays;
+use crate::{given, Capture, Of, Options, Switch, View};
 use pt_image::Image;
 use std::collections::HashMap;
 

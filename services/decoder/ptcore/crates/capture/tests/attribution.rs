@@ -1,6 +1,6 @@
 //! Where a thread takes over from another.
 
-use pt_capture::{divide, place, stays_of, switches_of, Epochs, Stays, Turn};
+use pt_capture::{divide, place, Epochs, SwitchRecords, Turn};
 use pt_flow::Config;
 use pt_packet::{writer::write, Compression, Ip, Packet};
 
@@ -302,9 +302,7 @@ fn record(tsc: u64, core: u32, pid: u32, tid: u32, enters: bool) -> Vec<u8> {
 
 /// Offset, thread and epoch from which on they hold.
 fn division(stream: &Stream, records: &[Vec<u8>], epochs: &Epochs) -> Vec<(usize, u32, u32)> {
-    let records = records.concat();
-    let (switches, stays) = (switches_of(&records, 2), stays_of(&records));
-    let divided = divide(&stream.data, &Config::default(), &switches, &stays, epochs);
+    let divided = divide(&stream.data, &Config::default(), &SwitchRecords::read(&records.concat()), 2, epochs);
     divided.turns.into_iter().map(|(offset, view)| (offset, view.tid, view.epoch)).collect()
 }
 
@@ -359,15 +357,15 @@ fn a_thread_that_was_on_another_core_meanwhile_has_come_from_there() {
     ]);
     let ran = [(1010, 2, 1050), (1060, 2, 1100), (1200, 5, 1300), (1600, 2, 1700)];
     let record = |(since, core, until)| [record(since, core, 7, 71, true), record(until, core, 7, 71, false)];
-    let records = ran.map(record).concat().concat();
-    let stays = stays_of(&records);
-    let divided = divide(&stream.data, &Config::default(), &switches_of(&records, 2), &stays, &Epochs::new());
-    let turns: Vec<_> = divided.turns.iter().map(|(at, view)| (*at, view.tid, view.stay)).collect();
+    let divided = |ran: &[(u64, u32, u64)]| {
+        let records = ran.iter().flat_map(|&ran| record(ran)).collect::<Vec<_>>().concat();
+        divide(&stream.data, &Config::default(), &SwitchRecords::read(&records), 2, &Epochs::new()).turns
+    };
+    let turns = divided(&ran);
+    let turns: Vec<_> = turns.iter().map(|(at, view)| (*at, view.tid, view.stay)).collect();
     assert_eq!(turns, [(0, 71, 0), (stream.at[7], 71, 2)]);
     // Where nothing is known of the other core, it has never left.
-    let divided =
-        divide(&stream.data, &Config::default(), &switches_of(&records, 2), &Stays::default(), &Epochs::new());
-    assert_eq!(divided.turns.len(), 1);
+    assert_eq!(divided(&[ran[0], ran[1], ran[3]]).len(), 1);
 }
 
 #[test]
@@ -398,7 +396,7 @@ fn a_core_is_divided_as_well_where_packets_have_not_all_the_bits_of_the_time() {
         ];
         let epochs = Epochs::from([(7, vec![(since + 1650, 3)]), (8, vec![])]);
         let config = Config { reference_tsc: since, ..Config::default() };
-        let divided = divide(&stream.data, &config, &switches_of(&records.concat(), 2), &Stays::default(), &epochs);
+        let divided = divide(&stream.data, &config, &SwitchRecords::read(&records.concat()), 2, &epochs);
         let turns: Vec<_> = divided.turns.iter().map(|(at, view)| (*at, view.tid, view.epoch)).collect();
         assert_eq!(turns, [(0, 71, 0), (stream.at[4], 81, 0), (stream.at[8], 71, 3)], "since {since:#x}");
     }
