@@ -92,6 +92,10 @@ impl<S: Sink> Sink for Counted<S> {
         self.sink.interrupt(from, to, self.time(tsc));
     }
 
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        self.sink.switched(ip, self.time(tsc));
+    }
+
     fn moved(&mut self) {
         self.sink.moved();
     }

@@ -1,7 +1,7 @@
 //! The calls of programs made up at random are those that they made.
 
 use crate::machine::Random;
-use crate::nested::{function_of, Habits, Nested};
+use crate::nested::{function_of, Begins, Habits, Nested};
 use crate::support::Sections;
 use pt_calls::{Calls, Edge, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
 use pt_capture::{pieces, Bytes, Of, Stream, Threads, View};
@@ -62,7 +62,7 @@ fn made_on(program: &Nested, core: usize) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (number, stay) in program.stays.iter().enumerate().filter(|(_, stay)| stay.core == core) {
         let next = program.stays.get(number + 1);
-        let until = next.map_or(program.calls[0].ended, |next| next.began);
+        let until = next.map_or(program.ran(), |next| next.began);
         let open = next.map_or_else(|| program.open().collect(), |next| next.open.clone());
         // Of those that were open already, what ran shows the ones that it came back to.
         let known = stay.open[stay.least - 1..].iter().copied();
@@ -169,6 +169,62 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
                     let rows = other.map(|number| (number, &told[number], &made[number]));
                     assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_of_a_kernel_go_over_into_each_other_where_it_writes_cr3() {
+    for seed in 1..=programs() {
+        let habits = Habits {
+            kernel: true,
+            interrupts: [0, 50, 300][seed as usize % 3],
+            signals: 0,
+            compressed: seed % 5 != 0,
+            psb_bytes: [300, 3000, usize::MAX][seed as usize / 2 % 3],
+        };
+        let mut random = Random(seed | 1 << 40);
+        // The first two are idle, each on its core. All have the same code.
+        let mut threads: Vec<_> = (0..5).map(|_| Nested::of_kernel(seed, habits)).collect();
+        let (mut views, mut epochs, mut cores) = (Vec::new(), [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        // Who runs, whether nothing is traced there, and who was running when tracing ended.
+        let (mut runs, mut dark, mut stopped) = ([0, 1], [true; 2], [false; 5]);
+        for turn in 0..100 {
+            let core = if turn < 2 { turn } else { random.below(2) };
+            let any = 2 + random.below(3);
+            let next = if turn < 2 || runs[1 - core] == any || random.below(4) == 0 { core } else { any };
+            let stream: &mut Vec<u8> = &mut cores[core];
+            epochs[core].push((stream.len(), views.len() as u32));
+            let begins = match (dark[core], runs[core] == next) {
+                (true, _) => Begins::Traced { anew: !stopped[next] },
+                (false, true) => Begins::Still,
+                (false, false) => Begins::Behind(next as u64 + 1),
+            };
+            threads[next].turn_of_kernel(core, stream, begins);
+            dark[core] = random.below(10) == 0;
+            stopped[next] = dark[core];
+            if dark[core] {
+                threads[next].stop(stream);
+            }
+            runs[core] = next;
+            let stay = threads[next].moves();
+            views.push(View { pid: 1, tid: next as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
+        }
+        for core in (0..2).filter(|&core| !dark[core]) {
+            threads[runs[core]].stop(&mut cores[core]);
+        }
+        for (core, stream) in cores.iter().enumerate() {
+            let mut sinks = Threads::new(&views, |_| Calls::new(Divided));
+            let statistics = Flow::new(&threads[0].code).decode(stream, &Config::default(), &epochs[core], &mut sinks);
+            let what = format!("{seed}, core {core}: {habits:?}");
+            assert_eq!(statistics.errors, 0, "{what}");
+            for (tid, mut calls) in sinks.finish() {
+                let made = made_on(&threads[tid as usize - 1], core);
+                let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED);
+                let other = told.iter().zip(&made).position(|(told, made)| told != made);
+                let rows = other.map(|number| (number, &told[number], &made[number]));
+                assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
             }
         }
     }

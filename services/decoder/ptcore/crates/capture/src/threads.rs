@@ -79,24 +79,35 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
         }
     }
 
-    /// What comes next is of the thread that runs in the epoch.
+    /// What comes next is of the thread that runs in the epoch. `ip`: where it goes on.
     #[inline]
-    fn reach(&mut self, epoch: u32) {
+    fn reach(&mut self, epoch: u32, tsc: u64, ip: impl FnOnce() -> u64) {
         if epoch != self.epoch {
             self.enter(epoch);
+            if self.place.is_none() && self.enabled_in().is_none() {
+                let interrupted = self.ahead.iter().find_map(|ahead| match ahead {
+                    Ahead::Interrupt { from, .. } => Some(*from),
+                    _ => None,
+                });
+                self.sink().switched(interrupted.unwrap_or_else(ip), tsc);
+            }
         }
         if !self.ahead.is_empty() {
             self.hand_on();
         }
     }
 
-    /// No block followed.
-    fn deliver(&mut self) {
-        let enabled = self.ahead.iter().rev().find_map(|ahead| match ahead {
+    /// The epoch in which tracing began since the last block.
+    fn enabled_in(&self) -> Option<u32> {
+        self.ahead.iter().rev().find_map(|ahead| match ahead {
             Ahead::Enabled { epoch, .. } => Some(*epoch),
             _ => None,
-        });
-        if let Some(epoch) = enabled {
+        })
+    }
+
+    /// No block followed.
+    fn deliver(&mut self) {
+        if let Some(epoch) = self.enabled_in() {
             self.enter(epoch);
         }
         self.hand_on();
@@ -117,22 +128,22 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     const DIVIDED: bool = S::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.reach(block.epoch);
+        self.reach(block.epoch, tsc, || block.start);
         self.sink().block(block, tsc);
     }
 
     fn run(&mut self, block: &Block<'_>, tsc: u64) {
-        self.reach(block.epoch);
+        self.reach(block.epoch, tsc, || block.start);
         self.sink().run(block, tsc);
     }
 
     fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
-        self.reach(branches.epoch());
+        self.reach(branches.epoch(), tsc, || branches.next_start());
         self.sink().cond_branches(branches, tsc);
     }
 
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
-        self.reach(path.epoch());
+        self.reach(path.epoch(), tsc, || path.blocks().next().map_or(0, |block| block.start));
         self.sink().path(path, tsc);
     }
 
@@ -145,7 +156,7 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     }
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
-        self.reach(next.epoch);
+        self.reach(next.epoch, tsc, || next.start);
         self.sink().psb(next, tsc);
     }
 

@@ -27,6 +27,9 @@ impl<S: Sink> Sink for ByBlocks<S> {
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.0.interrupt(from, to, tsc);
     }
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        self.0.switched(ip, tsc);
+    }
     fn loss(&mut self, loss: &Loss) {
         self.0.loss(loss);
     }

@@ -44,6 +44,11 @@ impl<'a> CondBranches<'a> {
         self.epoch
     }
 
+    /// Where the next one's block begins.
+    pub fn next_start(&self) -> u64 {
+        self.code.block(self.at).start
+    }
+
     /// How many may be told yet.
     pub fn left(&self) -> u32 {
         self.left

@@ -87,6 +87,11 @@ pub trait Sink {
         let _ = (next, tsc);
     }
 
+    /// The thread goes on at `ip`; another one ran before, without an end of tracing in between.
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        let _ = (ip, tsc);
+    }
+
     /// What comes now the thread ran after it had been on other cores, of which other streams tell.
     fn moved(&mut self) {}
 

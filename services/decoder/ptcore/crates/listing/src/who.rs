@@ -81,6 +81,12 @@ impl<S: Sink> Sink for Only<S> {
         }
     }
 
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        if let Some(sink) = &mut self.0 {
+            sink.switched(ip, tsc);
+        }
+    }
+
     fn moved(&mut self) {
         if let Some(sink) = &mut self.0 {
             sink.moved();

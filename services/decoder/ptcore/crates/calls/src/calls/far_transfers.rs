@@ -34,6 +34,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         let entered = Entered { function: known.function, entry: known.entry };
         if is_kernel(target) || !is_kernel(self.last) {
+            // The end of an interruption of which the begin was not recorded.
+            if is_kernel(target) && self.stack.depth() == 1 {
+                self.stack.pop(0);
+                return self.stack.find_caller(entered.function, target);
+            }
             self.stack.does_not_return(target);
             // An exception of the kernel's own may be put right elsewhere in the function that it interrupted.
             if !is_kernel(target) || entered.entry || !self.unwinds_to(entered.function, target) {

@@ -104,10 +104,18 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             loss.end_tsc = tsc;
         }
         match self.left.take() {
+            // Tracing ended while another thread ran on its core.
+            None if self.stack.depth() != 0 => self.break_off(),
             None => self.arrival = Arrival::Begin,
-            // On a core others may have run meanwhile.
-            Some(left) if resumed || left.resumes == ip => {}
-            Some(left) => self.leave(left, ip, Arrival::Elsewhere),
+            Some(left) => self.go_on(left, if resumed { left.resumes } else { ip }),
+        }
+    }
+
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        self.tsc = tsc;
+        self.stack.skip(tsc);
+        if let Some(left) = self.left.take() {
+            self.go_on(left, ip);
         }
     }
 
@@ -175,6 +183,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if tsc > self.tsc {
             self.tsc = tsc;
             self.stack.advance(tsc);
+        }
+    }
+
+    /// On a core others may have run since it was left.
+    fn go_on(&mut self, left: Left, ip: u64) {
+        if left.resumes != ip {
+            self.leave(left, ip, Arrival::Elsewhere);
         }
     }
 

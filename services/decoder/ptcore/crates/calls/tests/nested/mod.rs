@@ -1,10 +1,13 @@
 //! Programs whose calls are known: functions that call each other, a kernel that they call and that interrupts them, and signals.
 
+mod turns;
+
 use crate::machine::{Branches, Random};
 use crate::support::Sections;
 use pt_calls::{ASYNCHRONOUS, TAIL_CALL};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
+pub use turns::{Begins, Stay};
 
 const SIZE: u64 = 0x100;
 const PROGRAM: u64 = 0x10_0000;
@@ -51,18 +54,6 @@ pub struct Habits {
     pub psb_bytes: usize,
 }
 
-/// From where on the program runs on one core, without a stay on the other.
-#[derive(Clone, Debug)]
-pub struct Stay {
-    pub core: usize,
-    /// Instructions that had run.
-    pub began: u64,
-    /// The calls that were open, the outermost one first.
-    pub open: Vec<usize>,
-    /// How many of them it did not return from, and the one around those.
-    pub least: usize,
-}
-
 pub struct Nested {
     pub code: Sections,
     pub stream: Vec<u8>,
@@ -77,8 +68,12 @@ pub struct Nested {
     ip: u64,
     ran: u64,
     last_psb: usize,
+    /// Where the outermost call begins.
+    root: u64,
     /// The kernel runs, and where it was to go on.
     waits: Option<u64>,
+    /// Another thread goes on.
+    switched: bool,
 }
 
 pub fn function_of(address: u64) -> u64 {
@@ -111,13 +106,10 @@ impl Nested {
             ip: PROGRAM,
             ran: 0,
             last_psb: 0,
+            root: PROGRAM,
             waits: None,
+            switched: false,
         }
-    }
-
-    /// The calls that are open, the outermost one first.
-    pub fn open(&self) -> impl Iterator<Item = usize> + '_ {
-        self.frames.iter().map(|frame| frame.call)
     }
 
     /// Runs at least so many instructions, and until the outermost call is about to return.
@@ -131,37 +123,6 @@ impl Nested {
             }
         }
         self.end_run();
-    }
-
-    /// Runs on a core, which writes to the stream, until it leaves for the kernel or, where it `ends`, the outermost call is
-    /// about to return: then it is true.
-    pub fn turn(&mut self, core: usize, stream: &mut Vec<u8>, ends: bool) -> bool {
-        std::mem::swap(&mut self.stream, stream);
-        // Others may have made calls there meanwhile.
-        self.compressible.clear();
-        let psb = [0x02, 0x82].repeat(8);
-        self.last_psb = self.stream.windows(psb.len()).rposition(|bytes| bytes == psb).unwrap_or(0);
-        if self.stays.last().is_none_or(|stay| stay.core != core) {
-            let (open, least) = (self.open().collect(), self.frames.len());
-            self.stays.push(Stay { core, began: self.ran, open, least });
-        }
-        if self.stream.is_empty() {
-            self.psb(false);
-        }
-        let resumes = self.waits.take().unwrap_or(self.ip);
-        self.go_on(resumes);
-        let mut is_over = false;
-        while self.waits.is_none() && !is_over {
-            is_over = ends && self.frames.len() == 1;
-            if is_over {
-                self.end_run();
-            } else {
-                self.step(ends);
-            }
-            self.is_as_deep();
-        }
-        std::mem::swap(&mut self.stream, stream);
-        is_over
     }
 
     fn end_run(&mut self) {
@@ -222,6 +183,10 @@ impl Nested {
                 self.tip(to);
             }
             [0x48, 0xcf, ..] => self.leave_kernel(),
+            [0x0f, 0x22, 0xd8, ..] => {
+                self.retire(self.ip + 3);
+                self.switched = true;
+            }
             [0xc3, ..] => self.give_back(),
             _ => self.retire(self.ip + 1),
         }
@@ -259,7 +224,7 @@ impl Nested {
         let outermost = self.frames.len() == 1;
         // What ends an interruption returns otherwise than a function.
         let to = if outermost {
-            PROGRAM
+            self.root
         } else if self.ip.wrapping_sub(KERNEL) < SIZE * ENTRIES as u64 {
             self.entry()
         } else {
@@ -299,12 +264,6 @@ impl Nested {
     fn go_on(&mut self, resumes: u64) {
         self.ip = self.goes_back_to(resumes);
         self.packet(Packet::TipPge(ip(self.ip)));
-    }
-
-    fn is_as_deep(&mut self) {
-        if let Some(stay) = self.stays.last_mut() {
-            stay.least = stay.least.min(self.frames.len());
-        }
     }
 
     fn leave_kernel(&mut self) {

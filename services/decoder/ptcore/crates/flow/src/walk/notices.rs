@@ -53,6 +53,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 (self.pending, self.resumed_at_note) = (None, false);
                 let next = self.tell_first(&block, count, BlockKind::Linear, 0);
                 self.ip = next;
+                if placed.place == Place::Cr3 {
+                    // What follows need no packet tell to be another thread's.
+                    self.enter_epoch(self.events.last_offset);
+                }
                 if placed.place == Place::PtWrite {
                     let last = next - u64::from(self.code.lengths(&block)[usize::from(count) - 1]);
                     self.sink.notice(&Notice { ip: Some(last), ..placed.notice }, self.events.time.now());
