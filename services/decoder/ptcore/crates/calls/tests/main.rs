@@ -16,4 +16,5 @@ mod parts;
 mod paths;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
+mod threads;
 mod truth;

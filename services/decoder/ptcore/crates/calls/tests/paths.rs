@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 const TRACES: [&str; 6] = ["last", "ovf-01-ben", "hello", "uaf-04-ben", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 
 /// Leaves `path` as it is by default: block by block.
-struct Blocks<'a, S>(&'a mut S);
+pub struct Blocks<S>(pub S);
 
-impl<S: Sink> Sink for Blocks<'_, S> {
+impl<S: Sink> Sink for Blocks<S> {
     const DIVIDED: bool = S::DIVIDED;
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
@@ -28,6 +28,9 @@ impl<S: Sink> Sink for Blocks<'_, S> {
     }
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.0.interrupt(from, to, tsc);
+    }
+    fn switched(&mut self, ip: u64, tsc: u64) {
+        self.0.switched(ip, tsc);
     }
     fn loss(&mut self, loss: &Loss) {
         self.0.loss(loss);
@@ -65,15 +68,15 @@ fn calls_edges_and_totals_are_those_of_the_blocks() {
         {
             let symbols = Functions { divided };
             let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
-            let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(OneByOne(symbols)));
+            let (mut calls, mut other_calls) = (Calls::new(symbols), Blocks(Calls::new(OneByOne(symbols))));
             // Cold, then with paths of which plans exist.
             for pass in 0..4 {
                 let counts = flow.decode(&stream, &Config::default(), &[], &mut calls);
                 let ran = calls.blocks();
                 let paths = (counts, calls.finish());
-                let counts = other_flow.decode(&stream, &Config::default(), &[], &mut Blocks(&mut other_calls));
-                let other_ran = other_calls.blocks();
-                let blocks = (counts, other_calls.finish());
+                let counts = other_flow.decode(&stream, &Config::default(), &[], &mut other_calls);
+                let other_ran = other_calls.0.blocks();
+                let blocks = (counts, other_calls.0.finish());
                 assert!(counts.instructions > 0);
                 let instructions = |ran: &[(BlockCount, FunctionKey)]| {
                     ran.iter().map(|(block, _)| block.count * u64::from(block.instructions)).sum::<u64>()
@@ -94,15 +97,15 @@ fn a_damaged_stream_is_the_same_through_both() {
         let stream = griffin.streams.values().next().unwrap();
         let (mut flow, mut other_flow) = (Flow::new(&griffin.memory), Flow::new(&griffin.memory));
         let symbols = Functions { divided: true };
-        let (mut calls, mut other_calls) = (Calls::new(symbols), Calls::new(OneByOne(symbols)));
+        let (mut calls, mut other_calls) = (Calls::new(symbols), Blocks(Calls::new(OneByOne(symbols))));
         for round in 0..12 {
             let mut damaged = stream.clone();
             let at = (round * 2 + 1) * damaged.len() / 25;
             damaged[at] ^= 1 << (round % 8);
             let counts = flow.decode(&damaged, &Config::default(), &[], &mut calls);
             let paths = (counts, calls.finish());
-            let counts = other_flow.decode(&damaged, &Config::default(), &[], &mut Blocks(&mut other_calls));
-            same(&format!("{name}, round {round}"), &paths, &(counts, other_calls.finish()));
+            let counts = other_flow.decode(&damaged, &Config::default(), &[], &mut other_calls);
+            same(&format!("{name}, round {round}"), &paths, &(counts, other_calls.0.finish()));
         }
     }
 }

@@ -13,4 +13,3 @@ mod pieces;
 mod raw;
 mod session;
 mod support;
-mod threads;

@@ -54,7 +54,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 let next = self.tell_first(&block, count, BlockKind::Linear, 0);
                 self.ip = next;
                 if placed.place == Place::Cr3 {
-                    // What follows need no packet tell to be another thread's.
+                    // No packet need tell that another thread runs from there on.
                     self.enter_epoch(self.events.last_offset);
                 }
                 if placed.place == Place::PtWrite {

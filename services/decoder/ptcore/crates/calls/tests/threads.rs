@@ -1,42 +1,11 @@
 //! Threads of one stream, each with a sink of its own.
 
+use crate::paths::Blocks;
 use crate::support::reference_data;
 use pt_calls::Calls;
 use pt_capture::{open, Memory, Options, Threads, View, Views};
 use pt_flow::{Block, CondBranches, DisableKind, Flow, Loss, Path, Sink, Statistics};
 use pt_image::Image;
-
-/// Is told of blocks alone, whatever the flow would tell at once.
-struct ByBlocks<S>(S);
-
-impl<S: Sink> Sink for ByBlocks<S> {
-    const DIVIDED: bool = S::DIVIDED;
-
-    fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.0.block(block, tsc);
-    }
-    fn psb(&mut self, next: &Block<'_>, tsc: u64) {
-        self.0.psb(next, tsc);
-    }
-    fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
-        self.0.enabled(ip, resumed, tsc);
-    }
-    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
-        self.0.disabled(kind, at, target, tsc);
-    }
-    fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
-        self.0.interrupt(from, to, tsc);
-    }
-    fn switched(&mut self, ip: u64, tsc: u64) {
-        self.0.switched(ip, tsc);
-    }
-    fn loss(&mut self, loss: &Loss) {
-        self.0.loss(loss);
-    }
-    fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
-        self.0.overflow(offset, from, tsc);
-    }
-}
 
 /// What paths and branches say that they hold, and how much was told at once.
 #[derive(Default)]
@@ -102,7 +71,7 @@ fn every_thread_is_told_what_it_would_be_told_block_by_block() {
         let (mut flow, mut other) = (Flow::new(memory), Flow::new(memory));
         for _ in 0..2 {
             let mut threads = Threads::new(&views, |_| Calls::new(memory));
-            let mut by_blocks = Threads::new(&views, |_| ByBlocks(Calls::new(memory)));
+            let mut by_blocks = Threads::new(&views, |_| Blocks(Calls::new(memory)));
             let statistics = flow.decode(&stream.data, &capture.config, &turns, &mut threads);
             assert_eq!(other.decode(&stream.data, &capture.config, &turns, &mut by_blocks), statistics);
             let (threads, by_blocks) = (threads.finish(), by_blocks.finish());
