@@ -5,7 +5,7 @@ use crate::nested::{function_of, Begins, Habits, Nested};
 use crate::support::Sections;
 use pt_calls::{Calls, Edge, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
 use pt_capture::{pieces, Bytes, Of, Stream, Threads, View};
-use pt_flow::{CodeMemory, CodeSlice, Config, Flow};
+use pt_flow::{decode_in_parts, Block, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Sink, Workers};
 use pt_image::{Place, Role, Symbols};
 use std::collections::BTreeMap;
 
@@ -113,34 +113,65 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(seed: u64) -> Turns {
-        let habits = Habits {
-            kernel: false,
-            interrupts: [20, 300][seed as usize % 2],
-            signals: 0,
-            compressed: seed % 5 != 0,
-            psb_bytes: [300, 3000, usize::MAX][seed as usize / 2 % 3],
-        };
-        let mut random = Random(seed | 1 << 40);
-        let threads = (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect();
-        let none = || [const { Vec::new() }; 2];
-        let mut turns = Turns { habits, threads, cores: none(), views: Vec::new(), epochs: [Vec::new(), Vec::new()] };
-        let (mut over, mut core) = ([false; 3], 0);
+    /// Nothing but their programs is traced.
+    fn of_programs(seed: u64) -> Turns {
+        let habits = Habits { kernel: false, interrupts: [20, 300][seed as usize % 2], ..habits(seed) };
+        let mut turns = Turns::new(habits, (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect());
+        let (mut random, mut over, mut core) = (Random(seed | 1 << 40), [false; 3], 0);
         while !over.iter().all(|over| *over) {
             let number = random.below(3);
             core = if random.below(4) == 0 { 1 - core } else { core };
             if !over[number] {
-                over[number] = turns.turn(number, core);
+                let ends = turns.views.len() > 100;
+                over[number] = turns.turn(number, core, |thread, stream| thread.turn(core, stream, ends));
             }
         }
         turns
     }
 
-    fn turn(&mut self, number: usize, core: usize) -> bool {
+    /// They are a kernel's, and go over into each other in the midst of it.
+    fn of_kernel(seed: u64) -> Turns {
+        let habits = Habits { kernel: true, interrupts: [0, 50, 300][seed as usize % 3], ..habits(seed) };
+        // The first two are idle, each on its core.
+        let mut turns = Turns::new(habits, (0..5).map(|_| Nested::of_kernel(seed, habits)).collect());
+        let mut random = Random(seed | 1 << 40);
+        // Who runs, whether nothing is traced there, and who was running when tracing ended.
+        let (mut runs, mut dark, mut stopped) = ([0, 1], [true; 2], [false; 5]);
+        for turn in 0..100 {
+            let core = if turn < 2 { turn } else { random.below(2) };
+            let any = 2 + random.below(3);
+            let next = if turn < 2 || runs[1 - core] == any || random.below(4) == 0 { core } else { any };
+            let begins = match (dark[core], runs[core] == next) {
+                (true, _) => Begins::Traced { anew: !stopped[next] },
+                (false, true) => Begins::Still,
+                (false, false) => Begins::Behind(next as u64 + 1),
+            };
+            dark[core] = turn >= 98 || random.below(10) == 0;
+            (runs[core], stopped[next]) = (next, dark[core]);
+            turns.turn(next, core, |thread, stream| {
+                thread.turn_of_kernel(core, stream, begins);
+                if stopped[next] {
+                    thread.stop(stream);
+                }
+                false
+            });
+        }
+        for core in (0..2).filter(|&core| !dark[core]) {
+            turns.threads[runs[core]].stop(&mut turns.cores[core]);
+        }
+        turns
+    }
+
+    fn new(habits: Habits, threads: Vec<Nested>) -> Turns {
+        let (cores, epochs) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+        Turns { habits, threads, cores, views: Vec::new(), epochs }
+    }
+
+    fn turn(&mut self, number: usize, core: usize, run: impl FnOnce(&mut Nested, &mut Vec<u8>) -> bool) -> bool {
         let (thread, stream) = (&mut self.threads[number], &mut self.cores[core]);
         self.epochs[core].push((stream.len(), self.views.len() as u32));
-        let is_over = thread.turn(core, stream, self.views.len() > 100);
-        let stay = thread.stays.len() as u32;
+        let is_over = run(thread, stream);
+        let stay = thread.moves();
         self.views.push(View { pid: 1, tid: number as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
         is_over
     }
@@ -150,10 +181,19 @@ impl Turns {
     }
 }
 
+fn habits(seed: u64) -> Habits {
+    let psb_bytes = [300, 3000, usize::MAX][seed as usize / 2 % 3];
+    Habits { kernel: false, interrupts: 0, signals: 0, compressed: seed % 5 != 0, psb_bytes }
+}
+
+fn all_turns() -> impl Iterator<Item = (u64, Turns)> {
+    let both = |seed| [(seed, Turns::of_programs(seed)), (seed, Turns::of_kernel(seed))];
+    (1..=programs()).flat_map(both)
+}
+
 #[test]
 fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() {
-    for seed in 1..=programs() {
-        let turns = Turns::new(seed);
+    for (seed, turns) in all_turns() {
         let codes = turns.codes();
         for (core, stream) in turns.cores.iter().enumerate() {
             let mut flow = Flow::new(&codes);
@@ -174,58 +214,45 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
     }
 }
 
+/// Instructions of a thread.
+#[derive(Default)]
+struct Instructions(u64);
+
+impl Sink for Instructions {
+    const DIVIDED: bool = true;
+
+    fn block(&mut self, block: &Block<'_>, _: u64) {
+        self.0 += u64::from(block.instructions);
+    }
+    fn enabled(&mut self, _: u64, _: bool, _: u64) {}
+    fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
+    fn interrupt(&mut self, _: u64, _: u64, _: u64) {}
+    fn loss(&mut self, _: &Loss) {}
+    fn overflow(&mut self, _: usize, _: Option<u64>, _: u64) {}
+}
+
 #[test]
-fn threads_of_a_kernel_go_over_into_each_other_where_it_writes_cr3() {
-    for seed in 1..=programs() {
-        let habits = Habits {
-            kernel: true,
-            interrupts: [0, 50, 300][seed as usize % 3],
-            signals: 0,
-            compressed: seed % 5 != 0,
-            psb_bytes: [300, 3000, usize::MAX][seed as usize / 2 % 3],
-        };
-        let mut random = Random(seed | 1 << 40);
-        // The first two are idle, each on its core. All have the same code.
-        let mut threads: Vec<_> = (0..5).map(|_| Nested::of_kernel(seed, habits)).collect();
-        let (mut views, mut epochs, mut cores) = (Vec::new(), [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        // Who runs, whether nothing is traced there, and who was running when tracing ended.
-        let (mut runs, mut dark, mut stopped) = ([0, 1], [true; 2], [false; 5]);
-        for turn in 0..100 {
-            let core = if turn < 2 { turn } else { random.below(2) };
-            let any = 2 + random.below(3);
-            let next = if turn < 2 || runs[1 - core] == any || random.below(4) == 0 { core } else { any };
-            let stream: &mut Vec<u8> = &mut cores[core];
-            epochs[core].push((stream.len(), views.len() as u32));
-            let begins = match (dark[core], runs[core] == next) {
-                (true, _) => Begins::Traced { anew: !stopped[next] },
-                (false, true) => Begins::Still,
-                (false, false) => Begins::Behind(next as u64 + 1),
-            };
-            threads[next].turn_of_kernel(core, stream, begins);
-            dark[core] = random.below(10) == 0;
-            stopped[next] = dark[core];
-            if dark[core] {
-                threads[next].stop(stream);
-            }
-            runs[core] = next;
-            let stay = threads[next].moves();
-            views.push(View { pid: 1, tid: next as u32 + 1, image: 0, epoch: 0, kernel: 0, stay });
-        }
-        for core in (0..2).filter(|&core| !dark[core]) {
-            threads[runs[core]].stop(&mut cores[core]);
-        }
-        for (core, stream) in cores.iter().enumerate() {
-            let mut sinks = Threads::new(&views, |_| Calls::new(Divided));
-            let statistics = Flow::new(&threads[0].code).decode(stream, &Config::default(), &epochs[core], &mut sinks);
-            let what = format!("{seed}, core {core}: {habits:?}");
-            assert_eq!(statistics.errors, 0, "{what}");
-            for (tid, mut calls) in sinks.finish() {
-                let made = made_on(&threads[tid as usize - 1], core);
-                let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED);
-                let other = told.iter().zip(&made).position(|(told, made)| told != made);
-                let rows = other.map(|number| (number, &told[number], &made[number]));
-                assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
-            }
+fn parts_of_a_core_are_of_its_threads_as_the_whole_is() {
+    for (seed, turns) in all_turns() {
+        let codes = turns.codes();
+        let make = || Threads::new(&turns.views, |_| Instructions::default());
+        for (core, data) in turns.cores.iter().enumerate() {
+            let stream = pt_flow::Stream { data, config: &Config::default(), epochs: &turns.epochs[core] };
+            let mut whole = make();
+            let statistics = Flow::new(&codes).decode(data, stream.config, stream.epochs, &mut whole);
+            let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
+            let in_parts = decode_in_parts(
+                &codes,
+                stream,
+                Workers { threads: 2, part_bytes: 200 },
+                make,
+                |_, threads| std::mem::replace(threads, make()).finish(),
+                |part| part.into_iter().for_each(|(tid, one)| *ran.entry(tid).or_default() += one.0),
+            );
+            let what = format!("{seed}, core {core}: {:?}", turns.habits);
+            assert_eq!(in_parts, statistics, "{what}");
+            let whole: BTreeMap<_, _> = whole.finish().into_iter().map(|(tid, one)| (tid, one.0)).collect();
+            assert_eq!(ran, whole, "{what}");
         }
     }
 }
@@ -249,8 +276,7 @@ fn add(ran: &mut Ran, threads: BTreeMap<u32, Calls<Divided>>) {
 #[test]
 fn pieces_of_a_core_tell_what_each_thread_ran() {
     let mut count = 0;
-    for seed in 1..=programs() {
-        let turns = Turns::new(seed);
+    for (seed, turns) in all_turns() {
         let codes = turns.codes();
         let decode = |data: &[u8], epochs: &[(usize, u32)]| {
             let mut threads = Threads::new(&turns.views, |_| Calls::new(Divided));
