@@ -104,6 +104,12 @@ impl<'s> Packets<'s> {
             && self.between(0, offset).iter().any(is_psbend)
     }
 
+    /// Whether the packet that stands there is one that libipt 2.0 does not know.
+    pub fn are_newer_at(&self, offset: usize) -> bool {
+        let packet = self.from(offset).read();
+        matches!(packet, Ok(Some(Packet::Trig { .. } | Packet::Cfe { .. } | Packet::Evd { .. })))
+    }
+
     /// Whether the packet in front is an MWAIT.
     pub fn are_behind_mwait(&self, offset: usize) -> bool {
         matches!(self.between(0, offset).last(), Some(Packet::Mwait { .. }))
