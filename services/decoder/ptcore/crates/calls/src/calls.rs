@@ -139,7 +139,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
         }
         let functions = self.stack.finish();
-        (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
+        (self.arrival, self.overflowing) = (Arrival::Begin, false);
         (self.stack.epoch, self.last, self.end, self.tsc) = (0, 0, 0, 0);
         (self.passed, self.alone, self.settled) = ((0, 0), false, false);
         let calls = functions.iter().map(|function| function.calls).sum();

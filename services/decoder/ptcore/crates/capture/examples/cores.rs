@@ -291,7 +291,7 @@ fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded
 fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
     let manifest: serde_json::Value =
         serde_json::from_str(&text(folder, "manifest.json")).expect("the manifest is JSON");
-    let records = std::fs::read(folder.join("switches.bin")).expect("switches.bin");
+    let records = SwitchRecords::read(&std::fs::read(folder.join("switches.bin")).expect("switches.bin"));
     let segments = manifest["segments"].as_array().expect("segments");
     let (mut cores, mut session) = (Vec::new(), String::new());
     for (stream, segment) in capture.streams.iter().zip(segments) {
@@ -306,12 +306,7 @@ fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
                 &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
         }
         session.push('\n');
-        cores.push(CoreRecorded {
-            packets: &stream.data,
-            switches: SwitchRecords::read(&records).of(core),
-            full,
-            overwritten,
-        });
+        cores.push(CoreRecorded { packets: &stream.data, switches: records.of(core), full, overwritten });
     }
     let code = capture.views.iter().map(|view| (view.pid, &capture.images[view.image])).collect();
     Recorded { cores, code, session, pointers: text(folder, "pointers.txt") }

@@ -106,10 +106,9 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             continue;
         }
         if kind_of(&segment)? == "core" {
-            let key = manifest.get("switches")?.get("key")?;
             let records = match switches.take() {
                 Some(known) => known,
-                None => SwitchRecords::read(&archive.file(&key)?),
+                None => SwitchRecords::read(&archive.file(&manifest.get("switches")?.get("key")?)?),
             };
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.packets(&segment)?;

@@ -2,6 +2,7 @@
 //!
 //! `PERMILLE_MUTATIONS` asks for more of them.
 
+use crate::mutations::{rounds, Random};
 use pt_capture::{place, Turn};
 use pt_flow::Config;
 use pt_packet::{writer::write, Compression, Ip, Packet};
@@ -10,18 +11,6 @@ use pt_packet::{writer::write, Compression, Ip, Packet};
 const CRYSTAL: u64 = 84;
 const PERIOD: u64 = CRYSTAL << 3;
 const RATIO: u8 = 20;
-
-/// Steele et al., "Fast Splittable Pseudorandom Number Generators" (2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % limit.max(1)
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Habits {
@@ -67,6 +56,10 @@ impl Core {
             turns: Vec::new(),
             truth: vec![(0, 0)],
         }
+    }
+
+    fn below(&mut self, limit: usize) -> u64 {
+        self.random.below(limit) as u64
     }
 
     fn packet(&mut self, packet: Packet) {
@@ -116,8 +109,8 @@ impl Core {
             self.cyc();
             self.packet(Packet::TipPge(full(ip)));
             self.enabled = true;
-            for _ in 0..self.random.below(6) {
-                let (ticks, bits) = (self.random.below(400), self.random.below(64));
+            for _ in 0..self.below(6) {
+                let (ticks, bits) = (self.below(400), self.below(64));
                 self.pass(ticks);
                 self.cyc();
                 self.packet(Packet::Tnt { bits, count: 6 });
@@ -125,34 +118,34 @@ impl Core {
                     self.psb(ip);
                 }
             }
-            ip += self.random.below(1 << 10);
-            let ticks = 1 + self.random.below(300);
+            ip += self.below(1 << 10);
+            let ticks = 1 + self.below(300);
             self.pass(ticks);
             self.cyc();
-            let is_fault = self.random.below(3) == 0;
+            let is_fault = self.below(3) == 0;
             if is_fault {
                 self.packet(Packet::Fup(full(ip)));
             }
             self.packet(Packet::TipPgd(Ip::SUPPRESSED));
             self.enabled = false;
             let gap = self.data.len();
-            let within = self.random.below(600);
+            let within = self.below(600);
             self.pass(100 + within);
-            if self.random.below(4) == 0 {
+            if self.below(4) == 0 {
                 // Of some nothing is traced before the next one comes.
-                for _ in 0..=u64::from(self.random.below(8) == 0) {
+                for _ in 0..=u64::from(self.below(8) == 0) {
                     view += 1;
                     let from = self.now;
-                    let (between, idle) = (self.random.below(50), self.random.below(8) == 0);
-                    let ticks = if idle { self.random.below(1 << 16) } else { between };
+                    let (between, idle) = (self.below(50), self.below(8) == 0);
+                    let ticks = if idle { self.below(1 << 16) } else { between };
                     self.asleep = idle && self.habits.sleeps;
                     self.pass(ticks);
                     self.asleep = false;
                     self.turns.push(Turn { from, to: self.now, view, pid: 0 });
-                    let ticks = 50 + self.random.below(500);
+                    let ticks = 50 + self.below(500);
                     self.pass(ticks);
                 }
-                ip = 0x1_0000 * u64::from(view) + self.random.below(1 << 10);
+                ip = 0x1_0000 * u64::from(view) + self.below(1 << 10);
                 self.truth.push((gap, view));
             } else if !is_fault {
                 ip += 2;
@@ -174,8 +167,8 @@ fn count(cyc: bool, sleeps: bool, programs: u64) -> (usize, usize, usize) {
     let mut sums = (0, 0, 0);
     for seed in 1..=programs {
         let mut random = Random(seed ^ 1 << 40);
-        let pace = 980 + random.below(41);
-        let psb_bytes = [200, 2000, usize::MAX][random.below(3) as usize];
+        let pace = 980 + random.below(41) as u64;
+        let psb_bytes = [200, 2000, usize::MAX][random.below(3)];
         let mut core = Core::new(seed, Habits { cyc, sleeps, pace, psb_bytes });
         core.run(100);
         let placed = place(&core.data, &config(), 0, &core.turns);
@@ -189,7 +182,7 @@ fn count(cyc: bool, sleeps: bool, programs: u64) -> (usize, usize, usize) {
 
 #[test]
 fn turns_are_where_they_were_or_it_is_said_that_they_may_not_be() {
-    let programs = std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
+    let programs = rounds(1000);
     for (cyc, sleeps) in [(false, false), (false, true), (true, false), (true, true)] {
         let (turns, wrong, doubts) = count(cyc, sleeps, programs);
         let told = format!("{wrong} of {turns} wrong, {doubts} doubtful; cycles {cyc}, sleeps {sleeps}");

@@ -6,15 +6,15 @@ use pt_flow::Flow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// How many damaged copies of each recording are opened: `PERMILLE_MUTATIONS`, or few.
-fn rounds() -> u64 {
-    std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+/// How many damaged copies of each recording are opened, or threads made up: `PERMILLE_MUTATIONS`, or few.
+pub fn rounds(usual: u64) -> u64 {
+    std::env::var("PERMILLE_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, below: usize) -> usize {
+    pub fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % below.max(1)
     }
@@ -80,7 +80,7 @@ fn mutate(name: &str, folder: &Path, file: &str, content: &[u8], options: &Optio
     let target = work.0.join(file);
     let opened = if file.ends_with(".pevent") { work.0.join("pt.bin") } else { target.clone() };
     let mut random = Random(name.len() as u64);
-    for _ in 0..rounds() {
+    for _ in 0..rounds(150) {
         let mut bytes = content.to_vec();
         damage(&mut bytes, &mut random);
         let _ = std::fs::remove_file(&target);
@@ -123,7 +123,7 @@ fn kernels() {
     let work = Folder::new("kernel");
     let target = work.0.join("vmlinux");
     let mut random = Random(5);
-    for round in 0..rounds() / 5 {
+    for round in 0..rounds(150) / 5 {
         let mut bytes = content.clone();
         damage(&mut bytes, &mut random);
         let _ = std::fs::remove_file(&target);

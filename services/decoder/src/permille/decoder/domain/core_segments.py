@@ -10,8 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from permille.decoder.domain.manifest import Manifest, Segment
+
+# Offset in the stream, pid, tid, epoch, kernel's epoch, how often the thread had come from another core.
+Turn: TypeAlias = tuple[int, int, int, int, int, int]
 
 _RECORD = struct.Struct("<QIIII")
 _IN = 1
@@ -101,7 +105,7 @@ def records(switches: bytes) -> Iterable[tuple[int, ...]]:
     return _RECORD.iter_unpack(memoryview(switches)[:whole])
 
 
-def bytes_by_thread(turns: Iterable[tuple[int, int, int, int, int, int]], size: int) -> dict[int, int]:
+def bytes_by_thread(turns: Iterable[Turn], size: int) -> dict[int, int]:
     """How many bytes of a stream each thread has; turns as `permille.ptcore.divide` tells them."""
     sizes: dict[int, int] = {}
     for (begin, _, tid, *_), end in _with_ends(list(turns), size):
@@ -109,8 +113,6 @@ def bytes_by_thread(turns: Iterable[tuple[int, int, int, int, int, int]], size: 
     return sizes
 
 
-def _with_ends(
-    turns: list[tuple[int, int, int, int, int, int]], size: int
-) -> Iterator[tuple[tuple[int, int, int, int, int, int], int]]:
+def _with_ends(turns: list[Turn], size: int) -> Iterator[tuple[Turn, int]]:
     ends = [turn[0] for turn in turns[1:]] + [size]
     yield from zip(turns, ends, strict=True)

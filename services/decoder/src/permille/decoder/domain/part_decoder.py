@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.core_segments import by_switches, bytes_by_thread
+from permille.decoder.domain.core_segments import Turn, by_switches, bytes_by_thread
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.mapped_packets import giving_back
@@ -47,8 +47,6 @@ WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
 _CHUNK = 1 << 20
 # Sessions whose images a worker keeps.
 _MOST_CONTEXTS = 2
-# Offset in the stream, pid, tid, epoch, kernel's epoch, how often the thread had come from another core.
-_Turn: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ def _decoded(
     return told
 
 
-def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[_Turn]:
+def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[Turn]:
     """Who ran from which offset on, in the stream of a core; none for that of a thread."""
     first = stream[0]
     if not by_switches(first):
@@ -217,7 +215,7 @@ def _results(
     context: SessionContext,
     stream: Stream,
     packets: mmap.mmap | bytes,
-    turns: list[_Turn],
+    turns: list[Turn],
     *,
     written: Mapping[int, SegmentRows],
     task: PartTask,

@@ -46,7 +46,7 @@ impl<S: Symbols> Calls<S, Collected> {
             self.plans.begin(self.plans.generation, &mut self.edges, &mut self.blocks);
         }
         let fragment = self.stack.end_part();
-        (self.arrival, self.left, self.overflowing) = (Arrival::Begin, None, false);
+        (self.arrival, self.overflowing) = (Arrival::Begin, false);
         (self.stack.epoch, self.last, self.end, self.tsc) = (0, 0, 0, 0);
         (self.passed, self.settled) = ((0, 0), false);
         fragment.map(|fragment| Fragment { settled, arrival, last, end, passed, knew, ..fragment })
