@@ -212,3 +212,32 @@ def test_the_archive_itself_can_be_listed() -> None:
         (1, 894, {92}),
     ]
     assert capture.warnings == []
+
+
+def test_a_call_goes_on_on_the_core_to_which_its_thread_went() -> None:
+    capture = Capture(GOLDEN / "raw" / SESSION)
+
+    def listed(*cores: int) -> list[dict[str, Any]]:
+        return [json.loads(row) for batch in capture.calls([*cores], json=True) for row in batch.splitlines()]
+
+    def ran(calls: list[dict[str, Any]]) -> Counter[tuple[int, str]]:
+        counted: Counter[tuple[int, str]] = Counter()
+        for call in calls:
+            counted[call["tid"], call["function"]] += call["self_instructions"]
+        return counted
+
+    together, apart = listed(0, 1), listed(0) + listed(1)
+    assert ran(together) == ran(apart)
+    assert sum(ran(together).values()) == INSTRUCTIONS
+    # The second thread is on core 0 first and then on core 1: what it had begun there is over here.
+    assert {call["tid"] for call in apart if call["stream"] == "core 1"} == {92}
+    assert len(apart) - len(together) == 2
+    assert sum(call["begin_truncated"] or call["end_truncated"] for call in together) == 4
+    moved = [call for call in together if call["tid"] == 92 and call["function"] == "second"]
+    assert [(call["stream"], call["begin_truncated"], call["end_truncated"]) for call in moved] == [
+        ("core 1", True, True)
+    ]
+    waits = [call for call in together if call["tid"] == 92 and call["function"] == "wait_for"]
+    assert [call["end_truncated"] for call in waits] == [False] * 17 + [True]
+    (both,) = (call for call in waits if call["start_tsc"] < 1051228122922 <= call["end_tsc"])
+    assert both["self_instructions"] == 18

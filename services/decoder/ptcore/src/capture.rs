@@ -204,8 +204,8 @@ impl Capture {
 
     #[pyo3(signature = (streams, *, thread=None, json=false))]
     fn dump(&self, streams: Vec<usize>, thread: Option<u32>, json: bool) -> PyResult<Batches> {
-        self.list(streams, json, move |capture, number, lines| {
-            let stream = &capture.streams[number];
+        self.list(streams, alone, json, move |capture, streams, lines| {
+            let stream = &capture.streams[streams[0]];
             let certain = stream.certain();
             let ran = |offset| {
                 if offset >= certain {
@@ -224,8 +224,8 @@ impl Capture {
     fn flow(&self, streams: Vec<usize>, blocks: bool, thread: Option<u32>, json: bool) -> PyResult<Batches> {
         let detail = if blocks { Detail::Blocks } else { Detail::Instructions };
         let late = Arc::clone(&self.1);
-        self.list(streams, json, move |capture, number, lines| {
-            tell(&late, list_flow(capture, number, detail, thread, lines));
+        self.list(streams, alone, json, move |capture, streams, lines| {
+            tell(&late, list_flow(capture, streams[0], detail, thread, lines));
         })
     }
 
@@ -246,10 +246,10 @@ impl Capture {
         let threads = threads_or_cores(threads);
         let categories = categories.map_or_else(Arc::default, |given| Arc::clone(&given.0));
         let late = Arc::clone(&self.1);
-        self.list(streams, json, move |capture, number, lines| {
+        self.list(streams, pt_capture::Capture::groups, json, move |capture, streams, lines| {
             let warnings = match table {
-                true => list_functions(capture, number, thread, &categories, inlined, lines),
-                false => list_calls(capture, number, thread, inlined, max_depth, threads, lines),
+                true => list_functions(capture, streams, thread, &categories, inlined, lines),
+                false => list_calls(capture, streams, thread, inlined, max_depth, threads, lines),
             };
             tell(&late, warnings);
         })
@@ -269,34 +269,42 @@ impl Capture {
         }
     }
 
+    /// `grouped`: which streams are listed together.
     fn list(
         &self,
         streams: Vec<usize>,
+        grouped: impl Fn(&pt_capture::Capture, &[usize]) -> Vec<Vec<usize>>,
         json: bool,
-        write: impl Fn(&pt_capture::Capture, usize, &mut Lines<'_>) + Send + 'static,
+        write: impl Fn(&pt_capture::Capture, &[usize], &mut Lines<'_>) + Send + 'static,
     ) -> PyResult<Batches> {
         self.check(&streams)?;
         let capture = Arc::clone(&self.0);
         let form = if json { Form::Json } else { Form::Text };
-        let (listed, current) = (Arc::clone(&capture), Arc::new(AtomicUsize::new(0)));
+        let groups = Arc::new(grouped(&capture, &streams));
+        let (listed, of, current) = (Arc::clone(&capture), Arc::clone(&groups), Arc::new(AtomicUsize::new(0)));
         let at = Arc::clone(&current);
         let release = move || {
-            if let Some(stream) = listed.streams.get(at.load(Ordering::Relaxed)) {
-                stream.data.release();
+            for &number in of.get(at.load(Ordering::Relaxed)).into_iter().flatten() {
+                listed.streams[number].data.release();
             }
         };
         let cut = streams.iter().any(|&number| capture.streams[number].cut_from.is_some());
         Batches::spawn(form, cut, release, move |lines| {
-            for &number in &streams {
-                current.store(number, Ordering::Relaxed);
-                if streams.len() > 1 {
+            for (place, group) in groups.iter().enumerate() {
+                current.store(place, Ordering::Relaxed);
+                for &number in group.iter().filter(|_| streams.len() > 1) {
                     let stream = &capture.streams[number];
                     lines.title(&format!("stream {number}: {}, {} bytes", stream.name, stream.size()));
                 }
-                write(&capture, number, lines);
+                write(&capture, group, lines);
             }
         })
     }
+}
+
+/// Each stream by itself.
+fn alone(_: &pt_capture::Capture, streams: &[usize]) -> Vec<Vec<usize>> {
+    streams.iter().map(|&stream| vec![stream]).collect()
 }
 
 /// As many threads as given; 0: as this process has cores for.

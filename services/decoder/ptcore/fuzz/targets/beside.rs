@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pt_calls::Calls;
-use pt_capture::{list, open, pieces, Options, Threads};
+use pt_capture::{list, open, pieces, Options, Threads, View};
 use pt_flow::Flow;
 use pt_fuzz::Folder;
 use std::cell::RefCell;
@@ -32,6 +32,12 @@ fuzz_target!(|input: &[u8]| {
                     memory.describe(function.space, function.function, function.address);
                 }
             }
+        }
+        let all: Vec<_> = (0..capture.streams.len()).collect();
+        for cores in capture.groups(&all).iter().filter(|group| group.len() > 1) {
+            let make = |_: &View, _| Calls::new(&memory);
+            let (sinks, _) = capture.decode_cores(cores, &mut Flow::new(memory), make, || panic!("it is whole"));
+            sinks.finish().for_each(|(_, mut calls)| drop(calls.finish()));
         }
         list(&capture, &mut std::io::sink()).expect("a sink takes all");
     });

@@ -1,13 +1,12 @@
 //! What is listed of a stream: its flow, its calls, its functions.
 
 use pt_calls::{Calls, Output};
-use pt_capture::{Of, Threads};
+use pt_capture::{Of, Threads, View};
 use pt_flow::Flow;
 use pt_listing::{
     functions, stop, write_calls, CallListing, CallWriter, Chains, Detail, Dropped, FlowListing, Inlined, Lines, Only,
-    Who,
+    Thread, Who,
 };
-use std::collections::BTreeMap;
 
 /// Who ran when the packet at the offset was written.
 pub fn thread_at(capture: &pt_capture::Capture, stream: &pt_capture::Stream, offset: usize) -> u32 {
@@ -43,28 +42,22 @@ pub fn list_flow(
     }
 }
 
-/// Names the thread of a core's stream.
-fn title(stream: &pt_capture::Stream, (pid, tid): (u32, u32)) -> Option<String> {
-    matches!(stream.of, Of::Core(_)).then(|| format!("{}, thread {tid} of process {pid}", stream.name))
-}
-
-/// `threads`: who write the calls.
+/// The calls of streams that belong together ([`pt_capture::Capture::groups`]). `threads`: who write them.
 pub fn list_calls(
     capture: &pt_capture::Capture,
-    number: usize,
+    streams: &[usize],
     thread: Option<u32>,
     inlined: bool,
     max_depth: u32,
     threads: usize,
     lines: &mut Lines<'_>,
 ) -> Vec<String> {
-    let (stream, code) = (&capture.streams[number], capture.memory());
+    let code = capture.memory();
     let mut warnings = Vec::new();
-    let writer = || CallWriter { code, stream: &stream.name, max_depth, chains: inlined.then(Chains::default) };
+    let writer = || CallWriter { code, max_depth, chains: inlined.then(Chains::default) };
     write_calls(threads, lines, writer, |page| {
-        let listing = |thread| CallListing::new(code, thread, title(stream, thread), page);
-        let followed = follow(capture, number, thread, listing);
-        for mut calls in followed.threads.into_values() {
+        let followed = follow(capture, streams, thread, |thread| CallListing::new(code, thread.clone(), page));
+        for (_, mut calls) in followed.threads {
             calls.end_stream();
         }
         warnings = followed.warnings;
@@ -74,59 +67,89 @@ pub fn list_calls(
 
 pub fn list_functions(
     capture: &pt_capture::Capture,
-    number: usize,
+    streams: &[usize],
     thread: Option<u32>,
     categories: &pt_image::Categories,
     inlined: bool,
     lines: &mut Lines<'_>,
 ) -> Vec<String> {
-    let (stream, code) = (&capture.streams[number], capture.memory());
-    let Followed { flow, threads, warnings } = follow(capture, number, thread, |_| Dropped);
+    let code = capture.memory();
+    let Followed { flow, threads, warnings } = follow(capture, streams, thread, |_| Dropped);
     for (thread, mut calls) in threads {
         let inlined = inlined.then(|| Inlined::of(&flow, &code, &calls.blocks()));
         let totals = calls.end_stream();
-        let title = title(stream, thread);
         // The idle thread has losses at most.
-        if title.is_some() && totals.functions.is_empty() {
+        if thread.title.is_some() && totals.functions.is_empty() {
             continue;
         }
-        if let Some(title) = title {
-            lines.title(&title);
+        if let Some(title) = &thread.title {
+            lines.title(title);
         }
-        functions(&totals.functions, &code, categories, inlined.as_ref(), &stream.name, thread, lines);
+        functions(&totals.functions, &code, categories, inlined.as_ref(), &thread, lines);
     }
     warnings
 }
 
-/// What has followed the threads of a stream.
+/// What has followed the threads of streams.
 struct Followed<'c, O> {
     flow: Flow<pt_capture::Memory<'c>>,
-    threads: BTreeMap<(u32, u32), Calls<pt_capture::Memory<'c>, O>>,
+    threads: Vec<(Thread, Calls<pt_capture::Memory<'c>, O>)>,
     warnings: Vec<String>,
 }
 
-/// The calls of a stream's threads; of one where a thread is given.
+/// The calls of the streams' threads; of one where a thread is given.
 fn follow<'c, O: Output>(
     capture: &'c pt_capture::Capture,
-    number: usize,
-    thread: Option<u32>,
-    output: impl Fn((u32, u32)) -> O,
+    streams: &[usize],
+    wanted: Option<u32>,
+    output: impl Fn(&Thread) -> O,
 ) -> Followed<'c, O> {
-    let (stream, memory) = (&capture.streams[number], capture.memory());
+    let memory = capture.memory();
     let mut flow = Flow::new(memory);
-    if let Of::Thread { pid, tid } = stream.of {
-        let mut calls = Calls::handing_out(memory, output((pid, tid)));
-        let warnings = capture.decode(number, &mut flow, &mut calls, stop);
-        return Followed { flow, threads: BTreeMap::from([((pid, tid), calls)]), warnings };
+    let first = &capture.streams[streams[0]];
+    if let Of::Thread { pid, tid } = first.of {
+        let thread = Thread { pid, tid, title: None, streams: vec![(0, first.name.clone())] };
+        let mut calls = Calls::handing_out(memory, output(&thread));
+        let warnings = capture.decode(streams[0], &mut flow, &mut calls, stop);
+        return Followed { flow, threads: vec![(thread, calls)], warnings };
     }
-    let mut pids = BTreeMap::new();
-    let mut threads = Threads::new(&capture.views, |view: &pt_capture::View| {
-        pids.insert(view.tid, view.pid);
-        let wanted = thread.is_none() || thread == Some(view.tid);
-        Only(wanted.then(|| Calls::handing_out(memory, output((view.pid, view.tid)))))
+    let mut known = Vec::new();
+    let (sinks, warnings) = capture.decode_cores(
+        streams,
+        &mut flow,
+        |view, core| {
+            let thread = thread_of(capture, streams, view, core);
+            let is_wanted = wanted.is_none_or(|tid| tid == view.tid);
+            let calls = is_wanted.then(|| Calls::handing_out(memory, output(&thread)));
+            known.push(((view.tid, core), thread));
+            Only(calls)
+        },
+        stop,
+    );
+    let sinks: Vec<_> = sinks.finish().collect();
+    let threads = sinks.into_iter().filter_map(|((tid, core), Only(calls))| {
+        let place = known.iter().position(|((of, on), _)| *of == tid && (tid != 0 || *on == core))?;
+        Some((known.swap_remove(place).1, calls?))
     });
-    let warnings = capture.decode(number, &mut flow, &mut threads, stop);
-    let sinks = threads.finish();
-    let threads = sinks.into_iter().filter_map(|(tid, sink)| Some(((pids[&tid], tid), sink.0?))).collect();
-    Followed { flow, threads, warnings }
+    Followed { flow, threads: threads.collect(), warnings }
+}
+
+/// The thread of a view, which ran first on the core.
+fn thread_of(capture: &pt_capture::Capture, streams: &[usize], view: &View, core: u32) -> Thread {
+    let View { pid, tid, .. } = *view;
+    let name = |core: u32| {
+        let stream = streams.iter().map(|&number| &capture.streams[number]).find(|stream| stream.of == Of::Core(core));
+        stream.map(|stream| stream.name.clone())
+    };
+    let stays = capture.stays.as_ref().map_or(&[][..], |stays| stays.of_thread(tid));
+    let mut names: Vec<_> = stays.iter().filter_map(|stay| Some((stay.since, name(stay.core)?))).collect();
+    if names.is_empty() {
+        names.extend(name(core).map(|name| (0, name)));
+    }
+    let of_process = format!("thread {tid} of process {pid}");
+    let title = match &names[..] {
+        [(_, name)] => format!("{name}, {of_process}"),
+        _ => of_process,
+    };
+    Thread { pid, tid, title: Some(title), streams: names }
 }

@@ -1,13 +1,16 @@
 //! The calls of programs made up at random are those that they made.
 
 use crate::machine::Random;
-use crate::nested::{function_of, Begins, Habits, Nested};
+use crate::nested::{function_of, Begins, Habits, Nested, Stay};
 use crate::support::Sections;
 use pt_calls::{Calls, Edge, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
-use pt_capture::{pieces, Bytes, Of, Stream, Threads, View};
-use pt_flow::{decode_in_parts, Block, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Sink, Workers};
+use pt_capture::{pieces, Bytes, Of, Stays, Stream, Switch, ThreadSinks, Threads, View};
+use pt_flow::{decode_in_parts, find_psb, Block, CodeMemory, CodeSlice, Config, DisableKind};
+use pt_flow::{Flow, InTurn, Loss, Sink, Workers};
 use pt_image::{Place, Role, Symbols};
-use std::collections::BTreeMap;
+use pt_packet::writer::write;
+use pt_packet::{Packet, Reader};
+use std::collections::{BTreeMap, HashMap};
 
 /// Functions of 256 bytes each.
 struct Divided;
@@ -57,11 +60,30 @@ fn made(program: &Nested) -> Vec<Row> {
     rows
 }
 
-/// What is known of the program's stays on a core by the core alone.
+/// What a core alone knows of the program.
 fn made_on(program: &Nested, core: usize) -> Vec<Row> {
+    let stays = program.stays.iter().enumerate().filter(|(_, stay)| stay.core == core);
+    let stretches: Vec<_> = stays.map(|(number, stay)| (stay.clone(), number + 1)).collect();
+    made_in(program, &stretches)
+}
+
+/// What all cores know of the program.
+fn made_in_turns(program: &Nested) -> Vec<Row> {
+    let mut stretches: Vec<(Stay, usize)> = Vec::new();
+    for (number, stay) in program.stays.iter().enumerate() {
+        match stretches.last_mut().filter(|_| !stay.anew) {
+            Some((before, next)) => (before.least, *next) = (before.least.min(stay.least), number + 1),
+            None => stretches.push((stay.clone(), number + 1)),
+        }
+    }
+    made_in(program, &stretches)
+}
+
+/// What is known of the program's stretches by themselves, each with the number of the stay behind it.
+fn made_in(program: &Nested, stretches: &[(Stay, usize)]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for (number, stay) in program.stays.iter().enumerate().filter(|(_, stay)| stay.core == core) {
-        let next = program.stays.get(number + 1);
+    for (stay, next) in stretches {
+        let next = program.stays.get(*next);
         let until = next.map_or(program.ran(), |next| next.began);
         let open = next.map_or_else(|| program.open().collect(), |next| next.open.clone());
         // Of those that were open already, what ran shows the ones that it came back to.
@@ -176,6 +198,15 @@ impl Turns {
         is_over
     }
 
+    /// As a turn each takes a tick.
+    fn stays(&self) -> Stays {
+        let on_core = |core: usize| self.epochs[core].iter().map(move |&(_, turn)| (core as u32, turn));
+        Stays::of((0..2).flat_map(on_core).map(|(core, turn)| {
+            let View { pid, tid, .. } = self.views[turn as usize];
+            (core, Switch { tsc: u64::from(turn) + 1, pid, tid, enters: true })
+        }))
+    }
+
     fn codes(&self) -> Codes<'_> {
         Codes(self.threads.iter().map(|thread| &thread.code).collect(), &self.views)
     }
@@ -210,6 +241,104 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
                     assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
                 }
             }
+        }
+    }
+}
+
+/// What is told of each thread by both cores together, and how many stretches of them were lost.
+fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32, Trace>, u64) {
+    let stays = turns.stays();
+    let mut sinks = ThreadSinks::of_cores(&stays, [0, 1].into(), |_, _| Calls::new(Divided));
+    let mut threads = [0, 1].map(|core| Threads::on_core(&turns.views, core));
+    let mut epochs = turns.epochs.each_ref().map(|epochs| epochs.iter().copied());
+    let streams = turns.cores.iter().zip(&mut epochs).zip(&mut threads);
+    let streams = streams.map(|((data, epochs), sink)| InTurn { data, epochs, sink }).collect();
+    let order = |view| stays.since(&turns.views[view as usize]);
+    let ended = flow.decode_in_turns(&Config::default(), streams, &mut sinks, order, |_| {});
+    let traces = sinks.finish().map(|((tid, _), mut calls)| (tid, calls.finish())).collect();
+    (traces, ended.iter().map(|statistics| statistics.errors).sum())
+}
+
+const ALL_FLAGS: u8 = TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED;
+
+#[test]
+fn threads_that_change_cores_have_the_calls_that_they_made() {
+    let mut moves = 0;
+    for (seed, turns) in all_turns() {
+        let codes = turns.codes();
+        let mut flow = Flow::new(&codes);
+        for pass in 0..2 {
+            let what = format!("{seed}, pass {pass}: {:?}", turns.habits);
+            let (traces, errors) = decode_cores(&mut flow, &turns);
+            assert_eq!(errors, 0, "{what}");
+            for (tid, trace) in traces {
+                let thread = &turns.threads[tid as usize - 1];
+                let (made, told) = (made_in_turns(thread), told(&trace, ALL_FLAGS));
+                let other = told.iter().zip(&made).position(|(told, made)| told != made);
+                let rows = other.map(|number| (number, &told[number], &made[number]));
+                assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
+                moves += thread.moves();
+            }
+        }
+    }
+    assert!(u64::from(moves) > 20 * programs());
+}
+
+#[test]
+fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
+    let mut whole = 0;
+    for (seed, mut turns) in all_turns().filter(|(_, turns)| turns.habits.psb_bytes < 3000) {
+        let mut random = Random(seed | 1 << 41);
+        for _ in 0..1 + random.below(3) {
+            let core = random.below(2);
+            lose(&mut turns.cores[core], &mut random);
+        }
+        let what = format!("{seed}: {:?}", turns.habits);
+        let codes = turns.codes();
+        let mut flow = Flow::new(&codes);
+        let mut all: Vec<_> =
+            decode_cores(&mut flow, &turns).0.into_iter().map(|(tid, trace)| (None, tid, trace)).collect();
+        for (core, (stream, epochs)) in turns.cores.iter().zip(&turns.epochs).enumerate() {
+            let mut threads = Threads::new(&turns.views, |_| Calls::new(Divided));
+            flow.decode(stream, &Config::default(), epochs, &mut threads);
+            all.extend(threads.finish().into_iter().map(|(tid, mut calls)| (Some(core), tid, calls.finish())));
+        }
+        for (core, tid, trace) in all {
+            let call = |row: Row| (row.function, row.own, row.total, row.flags);
+            let mut left: HashMap<_, i32> = HashMap::new();
+            for call in made_in_turns(&turns.threads[tid as usize - 1]).into_iter().map(call) {
+                *left.entry(call).or_default() += 1;
+            }
+            let truncated = |row: &Row| row.flags & (BEGIN_TRUNCATED | END_TRUNCATED) != 0;
+            for told in told(&trace, ALL_FLAGS).into_iter().filter(|row| !truncated(row)).map(call) {
+                let left = left.entry(told).or_default();
+                *left -= 1;
+                assert!(*left >= 0, "thread {tid} on {core:?} made no such call: {told:x?}, {what}");
+                whole += 1;
+            }
+        }
+    }
+    assert!(whole > 100 * programs());
+}
+
+/// Nothing is told from some packet up to a PSB behind it.
+fn lose(stream: &mut [u8], random: &mut Random) {
+    let mut reader = Reader::new(stream);
+    let from = random.below(stream.len().max(1));
+    while reader.offset() < from && reader.read().is_ok_and(|packet| packet.is_some()) {}
+    let from = reader.offset();
+    let mut to = from;
+    for _ in 0..1 + random.below(3) {
+        to = find_psb(stream, to + 1).unwrap_or(stream.len());
+    }
+    match random.below(2) {
+        // No packet begins so.
+        0 => stream[from..to].fill(0x05),
+        _ => {
+            let mut overflow = Vec::new();
+            write(&mut overflow, Packet::Ovf);
+            overflow.resize(to - from, 0);
+            stream[from..to].copy_from_slice(&overflow);
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Who runs in a stream, known by time: where that is in the stream is found while it is read.
 
-use crate::attribute::{Placing, Turn, AHEAD};
+use crate::attribute::{Placing, Turn};
 use crate::guests::{BesideGuests, Guests};
-use crate::{Capture, Memory};
-use pt_flow::{Config, Flow, Sink};
-use std::iter::Peekable;
+use pt_flow::Config;
 
 /// Numbers of views, but for the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ impl Iterator for Views<'_> {
 
 impl Views<'_> {
     /// Up to where turns were looked for.
-    fn read_to(&self) -> usize {
+    pub fn read_to(&self) -> usize {
         self.both.host.placing.scan_offset()
     }
 
@@ -84,73 +82,10 @@ impl Iterator for Host<'_> {
     }
 }
 
-/// Names what still holds now and then, and stops whoever asks where a stream is not certain any more.
-struct Certain<V: Iterator> {
-    views: Peekable<V>,
-    last: (usize, u32),
-    certain: usize,
-    stop: fn() -> !,
-}
-
-impl<V: Iterator<Item = (usize, u32)>> Iterator for Certain<V> {
-    type Item = (usize, u32);
-
-    fn next(&mut self) -> Option<(usize, u32)> {
-        let until = self.last.0.saturating_add(AHEAD);
-        self.last = self.views.next_if(|&(at, _)| at <= until).unwrap_or((until, self.last.1));
-        if self.last.0 > self.certain {
-            (self.stop)();
-        }
-        Some(self.last)
-    }
-}
-
-impl Capture {
-    /// Decodes a stream, or as much of the beginning of one as is certain: then it ends by `stop`. What is to be told of
-    /// where its threads change, if that was not told before.
-    pub fn decode<S: Sink>(
-        &self,
-        number: usize,
-        flow: &mut Flow<Memory<'_>>,
-        sink: &mut S,
-        stop: fn() -> !,
-    ) -> Vec<String> {
-        let stream = &self.streams[number];
-        let (data, config) = (&stream.data, &self.config);
-        let mut told = stream.epochs.iter().copied();
-        let mut found = stream.by_time.as_ref().map(|by_time| by_time.views(data, config));
-        if stream.cut_from.is_some() {
-            let views = std::iter::from_fn(|| match &mut found {
-                Some(views) => {
-                    let next = views.next();
-                    // Where a turn is depends on what stands behind it.
-                    if views.read_to() >= data.len() / 4 * 3 {
-                        stop();
-                    }
-                    next
-                }
-                None => told.next(),
-            });
-            let mut views = Certain { views: views.peekable(), last: (0, 0), certain: stream.certain(), stop };
-            flow.decode_as_found(data, config, &mut views, sink);
-            stop();
-        }
-        match &mut found {
-            Some(views) => {
-                flow.decode_as_found(data, config, views, sink);
-                views.warnings(&stream.name)
-            }
-            None => {
-                flow.decode_as_found(data, config, &mut told, sink);
-                Vec::new()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribute::AHEAD;
     use pt_packet::{writer, Compression, Ip, Packet};
 
     const GUEST: u32 = 9;

@@ -1,6 +1,6 @@
 //! What a recording holds.
 
-use crate::{ByTime, Bytes, Conversion, Memory, Views};
+use crate::{ByTime, Bytes, Conversion, Memory, Stays, Views};
 use pt_flow::Config;
 use pt_image::Image;
 use std::fmt;
@@ -139,6 +139,8 @@ pub struct Capture {
     /// Number in `images` of what all address spaces share: the kernel's half.
     pub kernel: Option<usize>,
     pub views: Views,
+    /// The cores that threads were on, where the streams of cores tell all that ran there.
+    pub stays: Option<Stays>,
     pub streams: Vec<Stream>,
     /// Names of threads by tid, the last known.
     pub names: std::collections::BTreeMap<u32, String>,
@@ -155,6 +157,7 @@ impl Capture {
             images: Vec::new(),
             kernel: None,
             views: Views::default(),
+            stays: None,
             streams: Vec::new(),
             names: Default::default(),
             warnings: Vec::new(),

@@ -45,6 +45,11 @@ impl SwitchRecords {
         SwitchRecords { switches, stays }
     }
 
+    /// The cores that threads were on.
+    pub fn stays(self) -> Stays {
+        self.stays
+    }
+
     /// Those of one core, by time.
     pub fn of(&self, core: u32) -> Vec<Switch> {
         let mut own: Vec<_> = self.switches.iter().filter(|&&(of, _)| of == core).map(|&(_, switch)| switch).collect();

@@ -88,6 +88,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let first = capture.streams.iter().find_map(|stream| stream.switches.first());
     capture.config.reference_tsc = first.map_or(0, |switch| switch.tsc);
     attach(&mut capture, &spaces, kernel.is_none(), options);
+    // Cores write around: what one wrote first may not be there.
+    capture.stays = None;
     Ok(capture)
 }
 

@@ -91,7 +91,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let nobody = capture.images.len() - 1;
     capture.kernel = images.get(&KERNEL).copied();
     // What several threads left on one core is one object.
-    let (mut known, mut switches) = (HashSet::new(), None);
+    let (mut known, mut switches, mut overwritten) = (HashSet::new(), None, false);
     for segment in manifest.elements("segments")? {
         if let Some(name) = segment.find("thread_name")? {
             capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
@@ -116,7 +116,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
             let (total, doubts) = (divided.total, doubts(&divided));
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
             archive.warnings.extend(doubts.map(told));
-            let stream = Stream { image: nobody, ..Stream::new(format!("core {core}"), data, Of::Core(core)) };
+            let is = |what: &str| segment.find(what)?.map_or(Ok(false), |is| is.truth());
+            let (is_full, is_overwritten) = (is("full")?, is("overwritten")?);
+            overwritten |= is_overwritten;
+            let lost = is_full.then_some(data.len()).into_iter().collect();
+            let stream = Stream { image: nobody, lost, ..Stream::new(format!("core {core}"), data, Of::Core(core)) };
             capture.streams.push(by_switches(stream, divided, &images, &mut capture.views));
             continue;
         }
@@ -132,6 +136,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         }
         capture.streams.push(stream);
     }
+    capture.stays = switches.filter(|_| !overwritten).map(SwitchRecords::stays);
     for thread in manifest.elements("threads")? {
         let tid = thread.get("tid")?.integer(PIDS)? as u32;
         capture.names.insert(tid, thread.get("name")?.text()?.to_owned());

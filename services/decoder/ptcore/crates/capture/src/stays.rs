@@ -1,11 +1,19 @@
-//! How often threads came from another core: what a thread did there is not in this one's stream.
+//! The cores that threads were on, one behind the other: what a thread did on one is not in the stream of another.
 
-use crate::capture::{Of, Stream, Switch};
+use crate::capture::{Of, Stream, Switch, View};
 use std::collections::HashMap;
 
-/// By thread: when it was seen on another core than the one before, in TSC ticks.
+/// By thread, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Stays(HashMap<u32, Vec<u64>>);
+pub struct Stays(HashMap<u32, Vec<Stay>>);
+
+/// A thread is on one core until it is seen on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// When it was first seen there, TSC ticks.
+    pub since: u64,
+    pub core: u32,
+}
 
 impl Stays {
     /// From the switches of all cores, each with its core.
@@ -13,10 +21,11 @@ impl Stays {
         let mut seen: Vec<_> = switches.filter(|(_, switch)| switch.tid != 0).collect();
         // Who leaves a core when another one is entered was there before.
         seen.sort_by_key(|(_, switch)| (switch.tsc, switch.enters));
-        let (mut stays, mut cores) = (Stays::default(), HashMap::new());
+        let mut stays = Stays::default();
         for (core, Switch { tid, tsc, .. }) in seen {
-            if cores.insert(tid, core).is_some_and(|before| before != core) {
-                stays.0.entry(tid).or_default().push(tsc);
+            let of_thread = stays.0.entry(tid).or_default();
+            if of_thread.last().is_none_or(|last| last.core != core) {
+                of_thread.push(Stay { since: tsc, core });
             }
         }
         stays
@@ -37,7 +46,20 @@ impl Stays {
 
     /// How often the thread had come from another core by then.
     pub fn before(&self, tid: u32, tsc: u64) -> u32 {
-        self.0.get(&tid).map_or(0, |times| times.partition_point(|&time| time <= tsc)) as u32
+        self.of_thread(tid).partition_point(|stay| stay.since <= tsc).saturating_sub(1) as u32
+    }
+
+    /// Those of a thread, by number; none of the idle thread, which is everywhere.
+    pub fn of_thread(&self, tid: u32) -> &[Stay] {
+        self.0.get(&tid).map_or(&[], Vec::as_slice)
+    }
+
+    /// When the stay of a view began, TSC ticks; 0 where that is not known.
+    ///
+    /// Of what stands next on each core, all that a thread ran before has been told when that goes on whose stay began
+    /// first: if any of it stood behind a turn of another one, that one had come to its core later.
+    pub fn since(&self, view: &View) -> u64 {
+        self.of_thread(view.tid).get(view.stay as usize).map_or(0, |stay| stay.since)
     }
 }
 
@@ -67,5 +89,7 @@ mod tests {
         );
         assert_eq!([10, 30, 39, 40, 59, 60, u64::MAX].map(|tsc| stays.before(71, tsc)), [0, 0, 0, 1, 1, 2, 2]);
         assert_eq!([stays.before(72, 100), stays.before(0, 100)], [0, 0]);
+        let told: Vec<_> = stays.of_thread(71).iter().map(|stay| (stay.since, stay.core)).collect();
+        assert_eq!((told, stays.of_thread(0).len()), (vec![(10, 0), (40, 1), (60, 0)], 0));
     }
 }

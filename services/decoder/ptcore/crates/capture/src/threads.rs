@@ -1,7 +1,7 @@
 //! What a core ran, divided by thread.
 
-use crate::View;
-use pt_flow::{Block, CondBranches, DisableKind, Loss, Notice, Path, Sink};
+use crate::{ThreadSinks, View};
+use pt_flow::{Block, CondBranches, DisableKind, InTurns, Loss, Notice, Path, Sink};
 use std::collections::BTreeMap;
 
 /// Gives every thread (by tid) a sink of its own; the thread of a block is that of its epoch's view.
@@ -10,11 +10,8 @@ use std::collections::BTreeMap;
 /// the core then.
 pub struct Threads<'v, S, F> {
     views: &'v [View],
-    make: F,
-    /// Each with the stay that it was told of last.
-    sinks: Vec<(S, u32)>,
-    /// Places in `sinks` by tid.
-    places: BTreeMap<u32, usize>,
+    core: u32,
+    sinks: ThreadSinks<'v, S, F>,
     /// The place of the thread that runs, where it has one.
     place: Option<usize>,
     epoch: u32,
@@ -22,7 +19,9 @@ pub struct Threads<'v, S, F> {
     stay: u32,
     /// The epoch of what begins now.
     coming: u32,
-    generation: u64,
+    /// The epochs that began since what was told last; whether what stands in them is lost.
+    begun: Vec<u32>,
+    lost: bool,
     ahead: Vec<Ahead>,
 }
 
@@ -32,43 +31,58 @@ enum Ahead {
     Notice(Notice, u64),
 }
 
-impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
-    /// `make` makes the sink of a thread when it first runs.
-    pub fn new(views: &'v [View], make: F) -> Self {
+impl<'v, S: Sink> Threads<'v, S, ()> {
+    /// The threads of one stream. `make` makes the sink of a thread when it first runs.
+    pub fn new<F: FnMut(&View) -> S>(
+        views: &'v [View],
+        mut make: F,
+    ) -> Threads<'v, S, impl FnMut(&View, u32) -> S + use<'v, S, F>> {
+        Threads { sinks: ThreadSinks::of_one_stream(move |view: &View, _| make(view)), ..Threads::on_core(views, 0) }
+    }
+}
+
+impl<'v, S: Sink, F: FnMut(&View, u32) -> S> Threads<'v, S, F> {
+    /// The threads of one of several cores, which have their sinks in common.
+    pub fn on_core(views: &'v [View], core: u32) -> Self {
         let (tid, stay) = views.first().map_or((0, 0), |view| (view.tid, view.stay));
-        let (sinks, places, ahead) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Threads { views, make, sinks, places, place: None, epoch: 0, tid, stay, coming: 0, generation: 0, ahead }
+        Threads {
+            views,
+            core,
+            sinks: ThreadSinks::default(),
+            place: None,
+            epoch: 0,
+            tid,
+            stay,
+            coming: 0,
+            begun: Vec::new(),
+            lost: false,
+            ahead: Vec::new(),
+        }
     }
 
     /// The sinks by tid.
     pub fn finish(mut self) -> BTreeMap<u32, S> {
         self.deliver();
-        let mut sinks: Vec<_> = self.sinks.into_iter().map(Some).collect();
-        self.places.into_iter().filter_map(|(tid, place)| Some((tid, sinks[place].take()?.0))).collect()
+        self.sinks.finish().map(|((tid, _), sink)| (tid, sink)).collect()
     }
 
     #[inline]
     fn sink(&mut self) -> &mut S {
         let place = self.place.unwrap_or_else(|| self.find());
-        &mut self.sinks[place].0
+        self.sinks.at(place)
     }
 
     /// The place of the thread that runs.
     #[cold]
     fn find(&mut self) -> usize {
-        let (views, sinks, make, now) = (self.views, &mut self.sinks, &mut self.make, self.stay);
-        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0, stay: 0 };
-        let place = *self.places.entry(self.tid).or_insert_with(|| {
-            sinks.push((make(views.get(self.epoch as usize).unwrap_or(&unknown)), now));
-            sinks.len() - 1
-        });
+        let place = self.sinks.find(&self.view(self.epoch), self.core);
         self.place = Some(place);
-        let (sink, stay) = &mut sinks[place];
-        sink.paths(self.generation);
-        if std::mem::replace(stay, now) != now {
-            sink.moved();
-        }
         place
+    }
+
+    fn view(&self, epoch: u32) -> View {
+        let unknown = View { pid: 0, tid: self.tid, image: 0, epoch: 0, kernel: 0, stay: 0 };
+        self.views.get(epoch as usize).copied().unwrap_or(unknown)
     }
 
     fn enter(&mut self, epoch: u32) {
@@ -84,6 +98,7 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
     fn reach(&mut self, epoch: u32, tsc: u64, ip: impl FnOnce() -> u64) {
         if epoch != self.epoch {
             self.enter(epoch);
+            self.begun.clear();
             if self.place.is_none() && self.enabled_in().is_none() {
                 let interrupted = self.ahead.iter().find_map(|ahead| match ahead {
                     Ahead::Interrupt { from, .. } => Some(*from),
@@ -113,7 +128,17 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
         self.hand_on();
     }
 
+    /// Of what stands in these epochs, and in those that begin before anything is told again, something is lost.
+    fn lose(&mut self, begun: Vec<u32>) {
+        self.lost = true;
+        for epoch in begun {
+            self.sinks.lose(&self.view(epoch), self.core);
+        }
+    }
+
     fn hand_on(&mut self) {
+        self.lost = false;
+        self.begun.clear();
         for ahead in std::mem::take(&mut self.ahead) {
             match ahead {
                 Ahead::Enabled { ip, resumed, tsc, .. } => self.sink().enabled(ip, resumed, tsc),
@@ -124,7 +149,7 @@ impl<'v, S: Sink, F: FnMut(&View) -> S> Threads<'v, S, F> {
     }
 }
 
-impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
+impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
     const DIVIDED: bool = S::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
@@ -148,10 +173,10 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     }
 
     fn paths(&mut self, generation: u64) {
-        self.generation = generation;
         // The others are told when they run.
+        self.sinks.generation = generation;
         if let Some(place) = self.place {
-            self.sinks[place].0.paths(generation);
+            self.sinks.at(place).paths(generation);
         }
     }
 
@@ -162,6 +187,11 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
 
     fn epoch(&mut self, epoch: u32) {
         self.coming = epoch;
+        if self.lost {
+            self.sinks.lose(&self.view(epoch), self.core);
+        } else {
+            self.begun.push(epoch);
+        }
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
@@ -182,13 +212,34 @@ impl<S: Sink, F: FnMut(&View) -> S> Sink for Threads<'_, S, F> {
     }
 
     fn loss(&mut self, loss: &Loss) {
+        let begun = std::mem::take(&mut self.begun);
         self.deliver();
         self.enter(loss.epoch);
         self.sink().loss(loss);
+        self.lose(begun);
     }
 
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        let begun = std::mem::take(&mut self.begun);
         self.deliver();
         self.sink().overflow(offset, from, tsc);
+        self.lose(begun);
+    }
+}
+
+impl<'v, S: Sink, F: FnMut(&View, u32) -> S> InTurns for Threads<'v, S, F> {
+    type Common = ThreadSinks<'v, S, F>;
+
+    fn exchange(&mut self, common: &mut Self::Common) {
+        std::mem::swap(&mut self.sinks, common);
+        // The thread may have been elsewhere meanwhile.
+        self.place = None;
+    }
+
+    fn over(&mut self) {
+        self.deliver();
+        // Nothing says whether anything ran in those that began last.
+        let begun = std::mem::take(&mut self.begun);
+        self.lose(begun);
     }
 }

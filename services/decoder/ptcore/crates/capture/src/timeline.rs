@@ -62,6 +62,7 @@ pub fn attach(capture: &mut Capture, spaces: &Spaces, user_only: bool, options: 
     for number in 0..timeline.capture.streams.len() {
         timeline.stream(number);
     }
+    timeline.capture.stays = Some(timeline.stays);
 }
 
 impl runs::Spaces for Timeline<'_> {

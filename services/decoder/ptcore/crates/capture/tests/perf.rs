@@ -280,6 +280,14 @@ fn threads_of_cores_are_those_of_the_same_session_by_lldb() {
     }
     assert!((19_400..19_600).contains(&threads[&3497496].instructions.len()));
     assert!((61_700..61_900).contains(&threads[&3497497].instructions.len()));
+    // LLDB's cores write around: what one of them has of a thread may be overwritten.
+    let by_lldb = open(&bundle, &Options::default()).unwrap();
+    assert_eq!((capture.groups(&[1, 0]), by_lldb.groups(&[1, 0])), (vec![vec![1, 0]], vec![vec![1], vec![0]]));
+    let mut flow = pt_flow::Flow::new(memory);
+    let (together, _) = capture.decode_cores(&[0, 1], &mut flow, |_, _| Told::default(), || panic!("it is whole"));
+    for ((tid, _), told) in together.finish() {
+        assert!(told.instructions == threads[&tid].instructions, "thread {tid}");
+    }
 }
 
 #[test]

@@ -164,6 +164,13 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
     let [stream] = &capture.streams[..] else { panic!("it is one stream") };
     assert_eq!((stream.of, &stream.epochs[..], &*capture.names[&8]), (Of::Core(3), &[(0, 0)][..], "main"));
     assert_eq!((capture.views[0].pid, capture.views[0].tid, capture.views[0].image), (7, 8, 0));
+    assert!(capture.stays.is_some() && stream.lost.is_empty());
+    for (what, loses, tells_all) in [("full", true, true), ("overwritten", false, false)] {
+        let segment = segment.replace("\"pid\": 0", &format!("\"{what}\": true, \"pid\": 0"));
+        std::fs::write(&manifest, format!("{head}{more} \"segments\": [{segment}],{tail}")).unwrap();
+        let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+        assert_eq!((capture.stays.is_some(), !capture.streams[0].lost.is_empty()), (tells_all, loses), "{what}");
+    }
 }
 
 #[test]

@@ -24,7 +24,8 @@ const FRONT: usize = 1 << 12;
 /// There is room for so many from the outset.
 const FEWEST_BLOCKS: usize = 3 << 10;
 
-/// Blocks by number. Numbers grow from 1; block 0 is the scratch block.
+/// Blocks by number. Numbers grow from 1; block 0 is the scratch block. By default there is none.
+#[derive(Default)]
 pub struct CodeCache {
     blocks: Vec<CodeBlock>,
     lengths: Vec<u8>,
@@ -82,6 +83,15 @@ impl CodeCache {
     pub fn nowhere(&mut self, address: u64) -> u32 {
         self.blocks[SCRATCH as usize] = unknown(address);
         SCRATCH
+    }
+
+    /// What stands for code that is not kept.
+    pub fn scratch(&self) -> (CodeBlock, u8) {
+        (self.blocks[SCRATCH as usize], self.lengths[0])
+    }
+
+    pub fn put_scratch(&mut self, (block, length): (CodeBlock, u8)) {
+        (self.blocks[SCRATCH as usize], self.lengths[0]) = (block, length);
     }
 
     #[inline(always)]

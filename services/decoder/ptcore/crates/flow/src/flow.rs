@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::epochs_ahead::EpochsAhead;
 use crate::part::{Ended, Part};
 use crate::statistics::Statistics;
-use crate::walk::Walk;
+use crate::walk::{self, InTurn, InTurns, Walk};
 use crate::{CodeMemory, Sink};
 
 /// Decodes streams that ran through the code of one memory. Blocks are kept from stream to stream.
@@ -80,6 +80,19 @@ impl<M: CodeMemory> Flow<M> {
         self.walk(data, config, &mut epochs.iter().copied(), part, sink)
     }
 
+    /// Decodes streams by turns: whichever stands in front of the epoch that comes first by `order` goes on up to where it
+    /// begins another one. `over` is told the numbers of streams that end.
+    pub fn decode_in_turns<S: InTurns>(
+        &mut self,
+        config: &Config,
+        streams: Vec<InTurn<'_, S>>,
+        common: &mut S::Common,
+        order: impl Fn(u32) -> u64,
+        over: impl FnMut(usize),
+    ) -> Vec<Statistics> {
+        walk::decode_in_turns(&self.memory, &mut self.code, config, streams, common, order, over)
+    }
+
     fn walk<S: Sink>(
         &mut self,
         data: &[u8],
@@ -89,6 +102,6 @@ impl<M: CodeMemory> Flow<M> {
         sink: &mut S,
     ) -> Ended {
         let epochs = EpochsAhead::new(epochs);
-        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, part.from, &part.clock)
+        Walk::new(&self.memory, &mut self.code, data, config, epochs, part, sink).part(data, &part.clock)
     }
 }

@@ -79,6 +79,7 @@ pub struct Rest {
 }
 
 /// Paths by block and branches, open addressing.
+#[derive(Default)]
 pub struct Paths {
     /// No two are alike.
     pub generation: u64,

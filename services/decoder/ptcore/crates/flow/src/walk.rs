@@ -15,6 +15,7 @@ mod stream;
 mod told;
 mod tracing;
 mod transfer;
+mod turns;
 mod unreadable;
 
 use crate::code::CodeCache;
@@ -28,9 +29,10 @@ use crate::part::{Clock, Ended, Part, Stopped};
 use crate::returns::ReturnStack;
 use crate::statistics::Statistics;
 use crate::view::View;
-use crate::{CodeMemory, Notice, Reason, Sink, Time};
+use crate::{CodeMemory, Loss, Notice, Reason, Sink, Time};
 use hare::Hare;
 use pt_packet::Execution;
+pub use turns::{decode_in_turns, InTurn, InTurns};
 
 pub struct Walk<'w, 'd, M, S> {
     memory: &'w M,
@@ -78,6 +80,12 @@ pub struct Walk<'w, 'd, M, S> {
     joins: Option<usize>,
     stops: &'w [usize],
     stopped: Option<Stopped>,
+    /// It is one of several that are walked in turns, each up to where an epoch begins; there it stands.
+    in_turns: bool,
+    pauses: bool,
+    /// Where the next PSB is looked for, and what is lost up to there.
+    from: usize,
+    lost: Loss,
     /// The time where the flow joined that of the part before.
     joined: Option<Box<Time>>,
     statistics: Statistics,
@@ -100,6 +108,15 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
         part: &Part<'w>,
         sink: &'w mut S,
     ) -> Self {
+        let lost = Loss {
+            offset: part.from,
+            size: 0,
+            reason: Reason::BeforeFirstPsb,
+            address: 0,
+            epoch: epochs.first().map_or(0, |(_, epoch)| epoch),
+            tsc0: 0,
+            tsc1: 0,
+        };
         Walk {
             memory,
             code,
@@ -131,20 +148,28 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             joins: part.joins.then_some(part.from),
             stops: part.stops,
             stopped: None,
+            in_turns: false,
+            pauses: false,
+            from: part.from,
+            lost,
             joined: None,
             statistics: Statistics::default(),
         }
     }
 
-    /// Decodes the part that begins at `from`.
-    pub fn part(&mut self, data: &[u8], from: usize, clock: &Clock) -> Ended {
+    /// Decodes the part.
+    pub fn part(&mut self, data: &[u8], clock: &Clock) -> Ended {
         match clock {
             Clock::New => {}
-            Clock::From(psb) => self.events.time.follow(&self.config, data, *psb, from),
+            Clock::From(psb) => self.events.time.follow(&self.config, data, *psb, self.from),
             Clock::Known(time) => self.events.time.clone_from(time),
         }
         self.sink.paths(self.code.paths.generation);
-        self.stream(data, from);
+        self.stream(data);
+        self.ended()
+    }
+
+    fn ended(&mut self) -> Ended {
         let events = &self.events;
         let (packets, psb, ovf) = match &self.stopped {
             Some(_) => events.before_psb,
@@ -164,15 +189,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     fn run(&mut self) -> Result<(), Fault> {
-        loop {
+        while !self.pauses {
             let more = if self.enabled { self.walk() } else { self.idle() };
             if more.is_err() {
                 self.tell_proven();
             }
             if !more? || self.stopped.is_some() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     #[cold]

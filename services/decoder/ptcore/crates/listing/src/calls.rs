@@ -1,7 +1,7 @@
 //! The calls of a stream as they end, and its functions as a table.
 
 use crate::inlined::Chains;
-use crate::{escaped, Code, Form, Inlined, Lines, Page, Row, Value};
+use crate::{escaped, Code, Form, Inlined, Lines, Page, Row, Thread, Value};
 use pt_calls::{Batch, FunctionKey, FunctionTotals, Output, Records};
 use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL, UNWOUND};
 use pt_image::{Categories, Description};
@@ -24,16 +24,14 @@ const BATCH: usize = 1 << 12;
 /// known by then.
 pub struct CallListing<'p, C> {
     code: C,
-    thread: (u32, u32),
-    title: Option<String>,
+    thread: Arc<Thread>,
     page: &'p Page,
     described: Arc<RwLock<Vec<Described>>>,
 }
 
 impl<'p, C: Code> CallListing<'p, C> {
-    /// `title` names the thread among those of the stream.
-    pub fn new(code: C, thread: (u32, u32), title: Option<String>, page: &'p Page) -> Self {
-        CallListing { code, thread, title, page, described: Arc::default() }
+    pub fn new(code: C, thread: Thread, page: &'p Page) -> Self {
+        CallListing { code, thread: Arc::new(thread), page, described: Arc::default() }
     }
 }
 
@@ -51,11 +49,11 @@ impl<C: Code> Output for CallListing<'_, C> {
         if batch.calls.is_empty() {
             return;
         }
-        let same = self.page.thread.replace(Some(self.thread)) == Some(self.thread);
-        let described = Arc::clone(&self.described);
-        let head = (!same).then(|| self.title.clone());
+        let before = self.page.thread.replace(Some(Arc::clone(&self.thread)));
+        let is_other = before.is_none_or(|before| !Arc::ptr_eq(&before, &self.thread));
+        let (thread, described) = (Arc::clone(&self.thread), Arc::clone(&self.described));
         let calls = std::mem::take(batch.calls);
-        self.page.write(Ended { calls, epoch: batch.epoch, thread: self.thread, head, described });
+        self.page.write(Ended { calls, epoch: batch.epoch, thread, is_other, described });
     }
 }
 
@@ -79,27 +77,26 @@ impl Described {
 pub struct Ended {
     calls: Records,
     epoch: u32,
-    thread: (u32, u32),
-    /// The calls written before are of another thread: the title, if there is any, of this one.
-    head: Option<Option<String>>,
+    thread: Arc<Thread>,
+    /// The calls written before are of another thread.
+    is_other: bool,
     /// By the numbers that the calls name functions by.
     described: Arc<RwLock<Vec<Described>>>,
 }
 
 /// Writes calls; those deeper than `max_depth` callers are left out (0: none).
-pub struct CallWriter<'s, C> {
+pub struct CallWriter<C> {
     pub code: C,
-    pub stream: &'s str,
     pub max_depth: u32,
     /// In which inlined functions of its caller each call stands, when that is wanted.
     pub chains: Option<Chains>,
 }
 
-impl<C: Code> CallWriter<'_, C> {
+impl<C: Code> CallWriter<C> {
     pub fn write(&mut self, ended: &Ended, lines: &mut Lines<'_>) {
         let described = &ended.described.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(title) = &ended.head {
-            head(title.as_deref(), lines);
+        if ended.is_other {
+            head(ended.thread.title.as_deref(), lines);
         }
         let depth = &ended.calls.depth;
         // Whatever is as deep or deeper was over when a call began.
@@ -149,7 +146,7 @@ impl<C: Code> CallWriter<'_, C> {
             }
         } else {
             let mut one = Row::new(form, line);
-            who(&mut one, self.stream, ended.thread);
+            who(&mut one, ended.thread.stream_at(end), &ended.thread);
             one.more("call", Value::Number(records.call[row]));
             one.more("parent", if parent == NO_PARENT { Value::Unknown } else { Value::Number(parent) });
             one.more("depth", Value::Number(depth.into())).more("start_tsc", Value::Number(start));
@@ -198,10 +195,10 @@ pub fn functions(
     code: &impl Code,
     categories: &Categories,
     inlined: Option<&Inlined>,
-    stream: &str,
-    thread: (u32, u32),
+    thread: &Thread,
     lines: &mut Lines<'_>,
 ) {
+    let streams = thread.all_streams();
     let mut order: Vec<_> = totals.iter().collect();
     order.sort_by_key(|one| (std::cmp::Reverse(one.self_instructions), one.space, one.function, one.address));
     if lines.form == Form::Text {
@@ -222,7 +219,7 @@ pub fn functions(
             let _ = write!(line, "{:>12}  {category:<15}  {} [{module}]", function.total_ticks, escaped(&known.name));
         } else {
             let mut one = Row::new(form, line);
-            who(&mut one, stream, thread);
+            who(&mut one, &streams, thread);
             one.more("function", Value::Word(&known.name));
             one.more("module", Value::Word(&known.binary)).more("category", Value::Word(category));
             one.more("address", Value::Hex(known.address));
@@ -241,7 +238,7 @@ pub fn functions(
                     write!(line, "{:>12}  {instructions:>14}  {:65}inlined: {}", "", "", escaped(&chain.join(" > ")));
             } else {
                 let mut one = Row::new(form, line);
-                who(&mut one, stream, thread);
+                who(&mut one, &streams, thread);
                 one.more("function", Value::Word(&known.name)).more("module", Value::Word(&known.binary));
                 one.more("inlined", Value::Words(chain)).more("self_instructions", Value::Number(instructions));
                 one.end();
@@ -251,9 +248,9 @@ pub fn functions(
     }
 }
 
-fn who(row: &mut Row<'_>, stream: &str, (pid, tid): (u32, u32)) {
-    row.more("stream", Value::Word(stream)).more("pid", Value::Number(pid.into()));
-    row.more("tid", Value::Number(tid.into()));
+fn who(row: &mut Row<'_>, stream: &str, thread: &Thread) {
+    row.more("stream", Value::Word(stream)).more("pid", Value::Number(thread.pid.into()));
+    row.more("tid", Value::Number(thread.tid.into()));
 }
 
 #[cfg(test)]
@@ -268,6 +265,10 @@ mod tests {
 
     /// call +1; ret; nop; ret: the call's target is the nop.
     const CODE: [u8; 8] = [0xe8, 1, 0, 0, 0, 0xc3, 0x90, 0xc3];
+
+    fn thread() -> Thread {
+        Thread { pid: 1, tid: 2, title: None, streams: vec![(0, "7".to_owned())] }
+    }
 
     fn stream() -> Vec<u8> {
         let mut data = Vec::new();
@@ -300,9 +301,9 @@ mod tests {
     }
 
     fn list_calls(image: &Image, max_depth: u32, lines: &mut Lines<'_>) {
-        let writer = || CallWriter { code: image, stream: "7", max_depth, chains: None };
+        let writer = || CallWriter { code: image, max_depth, chains: None };
         write_calls(2, lines, writer, |page| {
-            let mut calls = Calls::handing_out(image, CallListing::new(image, (1, 2), None, page));
+            let mut calls = Calls::handing_out(image, CallListing::new(image, thread(), page));
             Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
             calls.end_stream();
         });
@@ -312,7 +313,7 @@ mod tests {
         let mut calls = Calls::handing_out(image, Dropped);
         Flow::new(image).decode(&stream(), &Config::default(), &[], &mut calls);
         let totals = calls.end_stream();
-        functions(&totals.functions, image, &Categories::new(), None, "7", (1, 2), lines);
+        functions(&totals.functions, image, &Categories::new(), None, &thread(), lines);
     }
 
     #[test]

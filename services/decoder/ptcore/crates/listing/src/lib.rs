@@ -16,6 +16,7 @@ mod notice;
 mod packets;
 mod page;
 mod row;
+mod thread;
 mod who;
 
 pub use branches::{Branches, Gap};
@@ -29,4 +30,5 @@ pub use lines::{stop, stopped, Form, Lines};
 pub use packets::packets;
 pub use page::{write_calls, Page};
 pub use row::{Row, Value};
+pub use thread::Thread;
 pub use who::{Only, Who};

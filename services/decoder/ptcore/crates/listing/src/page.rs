@@ -1,8 +1,8 @@
 //! Calls are written by several threads while another one finds them.
 
 use crate::calls::Ended;
-use crate::{stop, CallWriter, Code, Lines};
-use std::cell::Cell;
+use crate::{stop, CallWriter, Code, Lines, Thread};
+use std::cell::RefCell;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ pub struct Page {
     batches: SyncSender<(Ended, SyncSender<Vec<String>>)>,
     written: SyncSender<Receiver<Vec<String>>>,
     /// The thread whose calls came last.
-    pub(crate) thread: Cell<Option<(u32, u32)>>,
+    pub(crate) thread: RefCell<Option<Arc<Thread>>>,
 }
 
 impl Page {
@@ -30,10 +30,10 @@ impl Page {
 }
 
 /// Writes what `follow` puts onto the page, by so many threads and one for `follow`.
-pub fn write_calls<'s, C: Code>(
+pub fn write_calls<C: Code>(
     threads: usize,
     lines: &mut Lines<'_>,
-    writer: impl Fn() -> CallWriter<'s, C> + Sync,
+    writer: impl Fn() -> CallWriter<C> + Sync,
     follow: impl FnOnce(&Page) + Send,
 ) {
     let threads = threads.max(1);
@@ -71,7 +71,7 @@ pub fn write_calls<'s, C: Code>(
             })
             .collect();
         drop(waiting);
-        others.push(scope.spawn(move || follow(&Page { batches, written, thread: Cell::new(None) })));
+        others.push(scope.spawn(move || follow(&Page { batches, written, thread: RefCell::default() })));
         for text in texts {
             // No text: who wrote it has panicked.
             let Ok(pieces) = text.recv() else { break };

@@ -12,6 +12,8 @@ const SWITCHED: u64 = SCHEDULER + 3;
 #[derive(Clone, Debug)]
 pub struct Stay {
     pub core: usize,
+    /// It went on since it was traced, and nothing tells how.
+    pub anew: bool,
     /// Instructions that had run.
     pub began: u64,
     /// The calls that were open, the outermost one first.
@@ -63,9 +65,8 @@ impl Nested {
         self.begin_turn(core, stream);
         match begins {
             Begins::Traced { anew } => {
-                // Unless it has just come to the core.
-                if anew && self.stays.last().is_some_and(|stay| stay.began != self.ran) {
-                    self.begin_stay(core);
+                if anew {
+                    self.begin_anew(core);
                 }
                 if self.stream.is_empty() {
                     self.psb(false);
@@ -135,7 +136,15 @@ impl Nested {
 
     fn begin_stay(&mut self, core: usize) {
         let (open, least) = (self.open().collect(), self.frames.len());
-        self.stays.push(Stay { core, began: self.ran, open, least });
+        self.stays.push(Stay { core, anew: false, began: self.ran, open, least });
+    }
+
+    fn begin_anew(&mut self, core: usize) {
+        // Unless it has just come to the core.
+        if self.stays.last().is_some_and(|stay| stay.began != self.ran) {
+            self.begin_stay(core);
+        }
+        self.stays.last_mut().expect("a stay").anew = true;
     }
 
     /// How often it came from the other core.

@@ -125,7 +125,11 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.warnings.push(what.to_owned());
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
-    sideband.finish(capture, user_only)
+    sideband.finish(capture, user_only)?;
+    if info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
+        capture.stays = None;
+    }
+    Ok(())
 }
 
 /// Adds what loose files of records say to a stream of raw packets (`Options::sideband`), whose process has `code` too.

@@ -10,6 +10,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// While tracing is enabled. False at the end of the stream.
     pub(super) fn walk(&mut self) -> Result<bool, Fault> {
         loop {
+            if self.pauses {
+                return Ok(true);
+            }
             if self.events.count != 0 {
                 self.branches()?;
             }

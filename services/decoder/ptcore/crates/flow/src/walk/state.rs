@@ -27,6 +27,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     #[cold]
     fn begin_epoch(&mut self, epoch: u32) {
+        self.pauses |= self.in_turns && epoch != self.epoch;
         self.epoch = epoch;
         self.view = self.view.of_epoch(self.memory.same_code(epoch));
         self.sink.epoch(epoch);

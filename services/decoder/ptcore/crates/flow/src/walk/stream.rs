@@ -1,54 +1,25 @@
 //! A stream from PSB to PSB: what cannot be decoded between them is lost.
 
 use super::Walk;
+use crate::event::Fault;
 use crate::{CodeMemory, Loss, Reason, Sink};
 use pt_packet::{find_psb, PSB};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    pub(super) fn stream(&mut self, data: &[u8], from: usize) {
-        let mut lost = Loss {
-            offset: 0,
-            size: 0,
-            reason: Reason::BeforeFirstPsb,
-            address: 0,
-            epoch: self.epochs.first().map_or(0, |(_, epoch)| epoch),
-            tsc0: 0,
-            tsc1: 0,
-        };
-        let mut from = from;
-        lost.offset = from;
-        loop {
-            let psb = find_psb(data, from);
-            let end = psb.unwrap_or(data.len());
-            lost.offset = lost.offset.min(end);
-            lost.size = end - lost.offset;
-            let Some(psb) = psb else {
-                self.lose(lost);
-                return self.tell_around(None);
-            };
-            self.forget();
-            self.followed = psb;
-            self.enter_epoch(psb);
-            let synchronized = self.events.synchronize(psb);
-            self.lose(lost);
-            self.tell_around(Some(psb));
-            if self.events.psb_at == psb && self.stops.binary_search(&psb).is_ok() {
-                self.stopped = Some(self.stopped_at_psb(psb, false));
-                return;
-            }
-            let mut ended = synchronized.and_then(|event| self.flow(event));
-            let mut now = self.events.time.now();
-            while let (Err(fault), true) = (ended, self.in_code) {
-                self.in_code = false;
-                self.pass_held();
-                if self.config.resume_at_address || fault.reason == Reason::NotTraced {
-                    ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
-                    now = self.events.time.now();
-                } else if self.again().is_none() && self.may_bypass(&fault) && self.bypass(fault) {
-                    ended = self.run();
-                    now = self.events.time.now();
-                }
-            }
+    /// To the end, or to where the walk pauses; on from there.
+    pub(super) fn stream(&mut self, data: &[u8]) {
+        self.psb_to_psb(data);
+        if !self.pauses && self.stopped.is_none() {
+            // What was lost may have been in any of those that are left.
+            self.enter_epoch(data.len());
+            self.pauses = false;
+        }
+    }
+
+    fn psb_to_psb(&mut self, data: &[u8]) {
+        let mut going = if std::mem::take(&mut self.pauses) { Some(self.run()) } else { self.begin(data) };
+        while let Some(ended) = going {
+            let (ended, now) = self.go_on_behind(ended, data);
             let Err(fault) = ended else { return };
             if self.stopped.is_some() {
                 return;
@@ -56,9 +27,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.joins = None;
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position()).max(self.events.endless_psb);
-            from = self.again().unwrap_or(bad.saturating_sub(PSB.len() - 1).max(self.followed + 1));
-            self.read_on(find_psb(data, from).unwrap_or(data.len()));
-            lost = Loss {
+            self.from = self.again().unwrap_or(bad.saturating_sub(PSB.len() - 1).max(self.followed + 1));
+            self.read_on(find_psb(data, self.from).unwrap_or(data.len()));
+            self.lost = Loss {
                 offset: fault.offset,
                 size: 0,
                 reason: fault.reason,
@@ -68,7 +39,49 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 tsc1: now,
             };
             self.statistics.errors += 1;
+            going = self.begin(data);
         }
+    }
+
+    /// Goes on from the next PSB. `None` where there is none, and where the part ends there.
+    fn begin(&mut self, data: &[u8]) -> Option<Result<(), Fault>> {
+        let psb = find_psb(data, self.from);
+        let end = psb.unwrap_or(data.len());
+        let offset = self.lost.offset.min(end);
+        let lost = Loss { offset, size: end - offset, ..self.lost };
+        let Some(psb) = psb else {
+            self.lose(lost);
+            self.tell_around(None);
+            return None;
+        };
+        self.forget();
+        self.followed = psb;
+        self.enter_epoch(psb);
+        let synchronized = self.events.synchronize(psb);
+        self.lose(lost);
+        self.tell_around(Some(psb));
+        if self.events.psb_at == psb && self.stops.binary_search(&psb).is_ok() {
+            self.stopped = Some(self.stopped_at_psb(psb, false));
+            return None;
+        }
+        Some(synchronized.and_then(|event| self.flow(event)))
+    }
+
+    /// Goes on behind code that does not fit the packets, as long as that is possible. With the time where it ended.
+    fn go_on_behind(&mut self, ended: Result<(), Fault>, data: &[u8]) -> (Result<(), Fault>, u64) {
+        let (mut ended, mut now) = (ended, self.events.time.now());
+        while let (Err(fault), true) = (ended, self.in_code) {
+            self.in_code = false;
+            self.pass_held();
+            if self.config.resume_at_address || fault.reason == Reason::NotTraced {
+                ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
+                now = self.events.time.now();
+            } else if self.again().is_none() && self.may_bypass(&fault) && self.bypass(fault) {
+                ended = self.run();
+                now = self.events.time.now();
+            }
+        }
+        (ended, now)
     }
 
     /// A PSB that was passed before what went on from there could be followed.

@@ -1,0 +1,142 @@
+//! Streams of a capture through a flow.
+
+use crate::attribute::AHEAD;
+use crate::by_time;
+use crate::{Capture, Memory, Of, Stream, ThreadSinks, Threads, View};
+use pt_flow::{Config, Flow, InTurn, Sink};
+use std::collections::BTreeSet;
+
+/// Linux has no more (arch/x86/Kconfig, NR_CPUS); each takes some kilobytes.
+const MOST_CORES: usize = 1 << 13;
+
+/// The views of a stream as the flow comes to them.
+struct Views<'c> {
+    stream: &'c Stream,
+    told: usize,
+    found: Option<by_time::Views<'c>>,
+    /// Of a stream that is cut off: the last one that was named, and the next one.
+    last: (usize, u32),
+    next: Option<(usize, u32)>,
+    stop: fn() -> !,
+}
+
+impl<'c> Views<'c> {
+    fn new(stream: &'c Stream, config: &Config, stop: fn() -> !) -> Self {
+        let found = stream.by_time.as_ref().map(|by_time| by_time.views(&stream.data, config));
+        Views { stream, told: 0, found, last: (0, 0), next: None, stop }
+    }
+
+    fn following(&mut self) -> Option<(usize, u32)> {
+        let Some(found) = &mut self.found else {
+            self.told += 1;
+            return self.stream.epochs.get(self.told - 1).copied();
+        };
+        let next = found.next();
+        // Where a turn is depends on what stands behind it.
+        if self.stream.cut_from.is_some() && found.read_to() >= self.stream.data.len() / 4 * 3 {
+            (self.stop)();
+        }
+        next
+    }
+
+    /// Names what still holds now and then, and stops whoever asks where the stream is not certain any more.
+    fn certain(&mut self) -> (usize, u32) {
+        self.next = self.next.or_else(|| self.following());
+        let until = self.last.0.saturating_add(AHEAD);
+        self.last = self.next.take_if(|&mut (at, _)| at <= until).unwrap_or((until, self.last.1));
+        if self.last.0 > self.stream.certain() {
+            (self.stop)();
+        }
+        self.last
+    }
+
+    /// The stream was decoded to its end. What is to be told of where its threads change.
+    fn end(&self) -> Vec<String> {
+        if self.stream.cut_from.is_some() {
+            (self.stop)();
+        }
+        self.found.as_ref().map_or_else(Vec::new, |found| found.warnings(&self.stream.name))
+    }
+}
+
+impl Iterator for Views<'_> {
+    type Item = (usize, u32);
+
+    fn next(&mut self) -> Option<(usize, u32)> {
+        match self.stream.cut_from {
+            Some(_) => Some(self.certain()),
+            None => self.following(),
+        }
+    }
+}
+
+impl Capture {
+    /// Decodes a stream, or as much of the beginning of one as is certain: then it ends by `stop`. What is to be told of
+    /// where its threads change, if that was not told before.
+    pub fn decode<S: Sink>(
+        &self,
+        number: usize,
+        flow: &mut Flow<Memory<'_>>,
+        sink: &mut S,
+        stop: fn() -> !,
+    ) -> Vec<String> {
+        let stream = &self.streams[number];
+        let mut views = Views::new(stream, &self.config, stop);
+        flow.decode_as_found(&stream.data, &self.config, &mut views, sink);
+        views.end()
+    }
+
+    /// The same with the streams of cores: what a thread ran is told in its order, whichever cores it was on. A thread has one
+    /// sink for all of them; `make` makes it and is told the core where it first ran.
+    pub fn decode_cores<'c, S: Sink, F: FnMut(&View, u32) -> S>(
+        &'c self,
+        numbers: &[usize],
+        flow: &mut Flow<Memory<'_>>,
+        make: F,
+        stop: fn() -> !,
+    ) -> (ThreadSinks<'c, S, F>, Vec<String>) {
+        let cores: Vec<_> = numbers.iter().map(|&number| (&self.streams[number], self.core(number))).collect();
+        let is_whole = |stream: &Stream| stream.lost.is_empty() && !stream.data.is_empty();
+        let whole = cores.iter().filter(|(stream, _)| is_whole(stream)).map(|&(_, core)| core).collect();
+        let mut sinks = match &self.stays {
+            Some(stays) => ThreadSinks::of_cores(stays, whole, make),
+            None => ThreadSinks::of_one_stream(make),
+        };
+        let mut threads: Vec<_> = cores.iter().map(|&(_, core)| Threads::on_core(&self.views, core)).collect();
+        let mut views: Vec<_> = cores.iter().map(|(stream, _)| Views::new(stream, &self.config, stop)).collect();
+        let streams = cores.iter().zip(&mut views).zip(&mut threads);
+        let streams =
+            streams.map(|(((stream, _), epochs), sink)| InTurn { data: &stream.data, epochs, sink }).collect();
+        let order = |view: u32| {
+            let (stays, view) = (self.stays.as_ref()?, self.views.get(view as usize)?);
+            Some(stays.since(view))
+        };
+        let over = |place: usize| {
+            // What the rest of it tells is missing from now on.
+            if cores[place].0.cut_from.is_some() {
+                stop();
+            }
+        };
+        flow.decode_in_turns(&self.config, streams, &mut sinks, |view| order(view).unwrap_or(0), over);
+        (sinks, views.iter().flat_map(Views::end).collect())
+    }
+
+    /// The streams of these numbers in groups: each by itself, but for cores, which tell of threads together where it is known
+    /// which of them a thread was on.
+    pub fn groups(&self, numbers: &[usize]) -> Vec<Vec<usize>> {
+        let (cores, alone): (Vec<_>, Vec<_>) =
+            numbers.iter().partition(|&&number| matches!(self.streams[number].of, Of::Core(_)));
+        let distinct: BTreeSet<_> = cores.iter().map(|&number| self.core(number)).collect();
+        if self.stays.is_none() || distinct.len() < cores.len() || !(1..=MOST_CORES).contains(&cores.len()) {
+            return numbers.iter().map(|&number| vec![number]).collect();
+        }
+        std::iter::once(cores).chain(alone.into_iter().map(|number| vec![number])).collect()
+    }
+
+    fn core(&self, number: usize) -> u32 {
+        match self.streams[number].of {
+            Of::Core(core) => core,
+            Of::Thread { .. } => 0,
+        }
+    }
+}
