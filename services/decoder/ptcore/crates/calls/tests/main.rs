@@ -18,3 +18,4 @@ mod paths;
 mod support;
 mod threads;
 mod truth;
+mod turns;
