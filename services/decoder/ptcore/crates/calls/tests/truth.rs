@@ -46,6 +46,12 @@ fn told(trace: &Trace, flags: u8) -> Vec<Row> {
     (0..calls.len()).map(row).collect()
 }
 
+fn assert_same(told: &[Row], made: &[Row], what: &str) {
+    let other = told.iter().zip(made).position(|(told, made)| told != made);
+    let rows = other.map(|number| (number, &told[number], &made[number]));
+    assert_eq!((told.len(), rows), (made.len(), None), "{what}");
+}
+
 fn made(program: &Nested) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for call in &program.calls {
@@ -125,10 +131,8 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
                 assert_eq!(statistics.errors, 0, "{what}");
                 for (tid, mut calls) in threads.finish() {
                     let made = made_on(&turns.threads[tid as usize - 1], core);
-                    let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED);
-                    let other = told.iter().zip(&made).position(|(told, made)| told != made);
-                    let rows = other.map(|number| (number, &told[number], &made[number]));
-                    assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
+                    let told = told(&calls.finish(), ALL_FLAGS);
+                    assert_same(&told, &made, &format!("thread {tid}, {what}"));
                 }
             }
         }
@@ -164,9 +168,7 @@ fn threads_that_change_cores_have_the_calls_that_they_made() {
             for (tid, trace) in traces {
                 let thread = &turns.threads[tid as usize - 1];
                 let (made, told) = (made_in_turns(thread), told(&trace, ALL_FLAGS));
-                let other = told.iter().zip(&made).position(|(told, made)| told != made);
-                let rows = other.map(|number| (number, &told[number], &made[number]));
-                assert_eq!((told.len(), rows), (made.len(), None), "thread {tid}, {what}");
+                assert_same(&told, &made, &format!("thread {tid}, {what}"));
                 moves += thread.moves();
             }
         }
@@ -349,9 +351,7 @@ fn calls_are_those_that_were_made() {
             let statistics = flow.decode(&program.stream, &Config::default(), &[], &mut calls);
             let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS);
             assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
-            let other = told.iter().zip(&made).position(|(told, made)| told != made);
-            let rows = other.map(|number| (number, &told[number], &made[number]));
-            assert_eq!((told.len(), rows), (made.len(), None), "{seed}, pass {pass}: {habits:?}");
+            assert_same(&told, &made, &format!("{seed}, pass {pass}: {habits:?}"));
         }
     }
 }
