@@ -22,6 +22,8 @@ from tests.whole_session import assert_whole
 _SHARED = Path(os.environ.get("PERMILLE_SHARED", Path(__file__).parents[2] / "shared"))
 GRIFFIN, LLDB = "griffin/hello.griffin.gz", "lldb/intelpt-multi-core-trace"
 PERF, DYNAMORIO = "perf/perf.data.intel_pt-4.14", "dynamorio"
+# Permille's own, of two cores and a thread that goes from one to the other.
+CORES = str(Path(__file__).parents[1] / "services" / "decoder" / "tests" / "core_session" / "raw" / "two-threads")
 RECORDINGS = [
     GRIFFIN,
     "griffin/last.griffin.gz",
@@ -30,6 +32,7 @@ RECORDINGS = [
     "lldb/intelpt-trace-multi-file/multi-file-no-ld.json",
     PERF,
     DYNAMORIO,
+    CORES,
 ]
 PSB, PSBEND = bytes.fromhex("0282" * 8), bytes.fromhex("0223")
 

@@ -17,19 +17,24 @@ from typing import Any
 import pytest
 import zstandard
 from permille.decoder.domain.local_workers import LocalWorkers
-from permille.decoder.domain.manifest import manifest_key
+from permille.decoder.domain.manifest import Clock, manifest_key
 from permille.decoder.domain.part_decoder import PartTask, decode_part
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_decoder import DecodedSession, SessionDecoder
+from permille.decoder.domain.session_rows import open_rows
 from permille.mesh.store import ObjectStore
+from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
 from permille.ptcore import Capture
+from permille.ptcore import packets as packets_of
 
 GOLDEN = Path(__file__).with_name("core_session")
 SESSION = "two-threads"
 INSTRUCTIONS = 1108
 RECORD = 24
 WRAP = 1 << 56
+# The second thread comes from core 0 to core 1.
+CHANGED_TSC = 1051228122922
 PSB = b"\x02\x82" * 8
 
 
@@ -40,9 +45,14 @@ def pool() -> Iterator[SegmentPool[PartTask, bytes]]:
     pool.close()
 
 
-async def stored(store: ObjectStore, **changed: bytes) -> None:
-    """Stores the archive; `changed`: other contents, by the stem of the file, of which the manifest tells."""
+async def stored(store: ObjectStore, of_core: dict[int, dict[str, Any]] | None = None, **changed: bytes) -> None:
+    """Stores the archive; `changed`: other contents, by the stem of the file, of which the manifest tells.
+
+    `of_core`: what the manifest says else of a core's stream.
+    """
     manifest = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
+    for segment in manifest["segments"]:
+        segment.update((of_core or {}).get(segment["core"], {}))
     for file in sorted(GOLDEN.rglob("*")):
         if file.is_file() and file.name != "manifest.json":
             data = changed.get(file.stem, file.read_bytes())
@@ -215,11 +225,6 @@ def test_the_archive_itself_can_be_listed() -> None:
 
 
 def test_a_call_goes_on_on_the_core_to_which_its_thread_went() -> None:
-    capture = Capture(GOLDEN / "raw" / SESSION)
-
-    def listed(*cores: int) -> list[dict[str, Any]]:
-        return [json.loads(row) for batch in capture.calls([*cores], json=True) for row in batch.splitlines()]
-
     def ran(calls: list[dict[str, Any]]) -> Counter[tuple[int, str]]:
         counted: Counter[tuple[int, str]] = Counter()
         for call in calls:
@@ -239,5 +244,68 @@ def test_a_call_goes_on_on_the_core_to_which_its_thread_went() -> None:
     ]
     waits = [call for call in together if call["tid"] == 92 and call["function"] == "wait_for"]
     assert [call["end_truncated"] for call in waits] == [False] * 17 + [True]
-    (both,) = (call for call in waits if call["start_tsc"] < 1051228122922 <= call["end_tsc"])
+    (both,) = (call for call in waits if call["start_tsc"] < CHANGED_TSC <= call["end_tsc"])
     assert both["self_instructions"] == 18
+
+
+def listed(*cores: int) -> list[dict[str, Any]]:
+    capture = Capture(GOLDEN / "raw" / SESSION)
+    return [json.loads(row) for batch in capture.calls([*cores], json=True) for row in batch.splitlines()]
+
+
+def as_told(call: dict[str, Any]) -> tuple[Any, ...]:
+    return call["tid"], call["function"], call["self_instructions"], call["begin_truncated"], call["end_truncated"]
+
+
+async def calls_of(store: ObjectStore) -> list[dict[str, Any]]:
+    return [row | {"function": row["name"]} for row in await rows(store, "calls")]
+
+
+async def test_tables_have_the_calls_of_threads_that_change_cores(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    await stored(store)
+    told = await decoded(store, pool, tmp_path)
+    calls = await calls_of(store)
+    assert sorted(map(as_told, calls)) == sorted(map(as_told, listed(0, 1)))
+    assert told.calls == len(calls)
+    # All of a thread are in the segment of the core where it first ran, and each says where it began.
+    assert {(row["tid"], row["segment"]) for row in calls} == {(91, 0), (92, 1)}
+    clock = Clock(**json.loads((GOLDEN / manifest_key(SESSION)).read_text())["clock"])
+    on_core = {(row["core"], row["start_ns"] >= clock.ns(CHANGED_TSC)) for row in calls if row["tid"] == 92}
+    assert on_core == {(0, False), (1, True)}
+    with open_rows({table: await Tables(store).dataset(table) for table in SCHEMAS}, SESSION, tmp_path) as found:
+        assert found is not None
+        assert [(thread.segment, thread.tid) for thread in found.threads()] == [(0, 91), (1, 92)]
+    by_number = {(row["segment"], row["call"]): row for row in calls}
+    outer = [by_number[row["segment"], row["parent"]]["function"] for row in calls if row["function"] == "wait_for"]
+    assert set(outer) == {"first", "second"}
+
+
+@pytest.mark.parametrize(("core", "said"), [(0, {"full": True}), (1, {"overwritten": True})])
+async def test_calls_end_where_their_thread_goes_to_another_core_when_packets_may_be_missing(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path, core: int, said: dict[str, Any]
+) -> None:
+    await stored(store, {core: said})
+    await decoded(store, pool, tmp_path)
+    assert sorted(map(as_told, await calls_of(store))) == sorted(map(as_told, listed(0) + listed(1)))
+
+
+async def test_a_loss_is_in_the_segment_of_its_core(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    manifest = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
+    (key,) = (segment["key"] for segment in manifest["segments"] if segment["core"] == 1)
+    data = bytearray(zstandard.decompress((GOLDEN / key).read_bytes(), 1 << 20))
+    at = next(offset for offset, _ in packets_of(bytes(data)) if offset >= 600)
+    # What no packet begins with.
+    data[at : at + 2] = b"\x02\x00"
+    await stored(store, {1: {"sha256": hashlib.sha256(data).hexdigest()}})
+    await store.put_stream(key, zstandard.compress(bytes(data)))
+    told = await decoded(store, pool, tmp_path)
+    (loss,) = await rows(store, "losses")
+    segments = {row["segment"]: row for row in await rows(store, "segments")}
+    assert (segments[loss["segment"]]["core"], segments[loss["segment"]]["tid"]) == (1, 92)
+    assert (loss["stream_offset"], loss["size_bytes"]) == (at, len(data) - at)
+    assert [row["lost_bytes"] for row in segments.values() if row["core"] == 0] == [0, 0]
+    assert segments[loss["segment"]]["lost_bytes"] == told.lost_bytes == loss["size_bytes"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 from permille.decoder.domain.core_segments import by_switches, bytes_by_thread, divided, to_divide, unattributed
+from permille.decoder.domain.cores_together import cores_together
+from permille.decoder.domain.decode_plan import planned
 from permille.decoder.domain.manifest import (
     Clock,
     Manifest,
@@ -109,3 +111,21 @@ def test_imported_cores_are_divided_already_also_those_parts_that_have_no_turns_
 def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:
     turns = [(0, 7, 71, 0, 0, 0), (100, 8, 81, 0, 0, 0), (150, 7, 71, 1, 0, 0)]
     assert bytes_by_thread(turns, 1000) == {71: 950, 81: 50}
+
+
+def test_cores_are_decoded_together_when_one_worker_can_and_all_that_they_told_is_there() -> None:
+    cores = [core(number, number).model_copy(update={"size_bytes": 16 << 20}) for number in range(4)]
+    own = divided(manifest(*cores), switches(*((10 + number, number, 7, 71 + number, IN) for number in range(4))))
+    assert cores_together(own)
+    assert {len(part) for part in planned(own.segments, 8, cores_together=True)} == {4}
+    assert {len(part) for part in planned(own.segments, 8)} == {1}
+    large = own.segments[3].model_copy(update={"size_bytes": (16 << 20) + 1})
+    assert not cores_together(own.model_copy(update={"segments": (*own.segments[:3], large)}))
+    last = own.segments[3].model_copy(update={"overwritten": True})
+    assert not cores_together(own.model_copy(update={"segments": (*own.segments[:3], last)}))
+    assert not cores_together(manifest(Segment(index=0, key="k", pid=7, tid=71, size_bytes=1, sha256="")))
+    assert not cores_together(own.model_copy(update={"switches": Switches(key="k", sha256="", dropped=1)}))
+    imported = own.model_copy(update={"backend": "imported:perf.data"})
+    # Its streams may be in pieces.
+    assert not cores_together(imported)
+    assert cores_together(imported.model_copy(update={"follows_threads": True}))

@@ -24,6 +24,12 @@ def test_a_thread_is_where_it_came_in_until_it_leaves() -> None:
     assert at(timeline, [0, 9, 10, 19, 20, 29, 30, 1000]) == [-1, -1, 2, 2, -1, -1, 5, 5]
 
 
+def test_a_stay_lasts_until_the_thread_comes_to_another_core() -> None:
+    switches = ((10, 2, 70, 1), (20, 2, 70, 0), (30, 2, 70, 1), (40, 2, 70, 0), (50, 5, 70, 1), (60, 5, 70, 0))
+    timeline = core_timelines(records(*switches))[70]
+    assert at(timeline.stays, [0, 9, 10, 25, 45, 49, 50, 60, 1000]) == [2, 2, 2, 2, 2, 2, 5, 5, 5]
+
+
 def test_a_thread_that_leaves_first_was_there_from_the_beginning() -> None:
     assert at(core_timelines(records((10, 2, 70, 0)))[70], [0, 10]) == [2, -1]
 

@@ -233,9 +233,12 @@ async def test_a_core_is_divided_by_its_turns(
     turns = [(0, 7, 70, 1, 0, 0), (len(run), 7, 71, 1, 0, 0), (2 * len(run), 7, 70, 1, 0, 0)]
     alone = decode(run, context.image(7), context.config, [(0, 1)])
     taken: dict[int, list[Any]] = {70: [], 71: []}
-    takes = {tid: lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
-    threads = decode_threads(core, context.images([7]), context.config, turns, takes)
-    assert set(threads) == {70, 71}
+    takes = {(4, tid): lambda *columns, tid=tid: taken[tid].append(columns) for tid in taken}
+    images, config = context.images([7]), context.config
+    told = decode_threads([(core, 4, turns, True)], images, config, takes)
+    assert set(told) == {(4, 70), (4, 71)}
+    threads = {tid: decoded for (_, tid), decoded in told.items()}
+    assert all(decoded.cores[4] | {"calls": decoded.stats["calls"]} == decoded.stats for decoded in threads.values())
     for tid, batches in taken.items():
         assert sum(len(calls["call"]) for calls, _, _ in batches) == threads[tid].stats["calls"]
         functions = [len(told["address"]) for _, told, _ in batches]
@@ -247,9 +250,9 @@ async def test_a_core_is_divided_by_its_turns(
         own: Any = threads[tid].functions()["self_instructions"]
         assert sum(memoryview(own)) == threads[tid].stats["instructions"]
     with pytest.raises(ZeroDivisionError):
-        decode_threads(core, context.images([7]), context.config, turns, {71: lambda *_: 1 // 0})
+        decode_threads([(core, 4, turns, True)], images, config, {(4, 71): lambda *_: 1 // 0})
     with pytest.raises(ValueError, match="no image of process 8"):
-        decode_threads(core, context.images([7]), context.config, [(0, 8, 80, 0, 0, 0)])
+        decode_threads([(core, 4, [(0, 8, 80, 0, 0, 0)], True)], images, config)
 
 
 def test_all_threads_share_the_kernels_half() -> None:
@@ -265,11 +268,11 @@ def test_all_threads_share_the_kernels_half() -> None:
 
     both = run(user) + run(kernel)
     turns = [(0, 7, 70, 0, 0, 0), (len(both), 8, 80, 0, 0, 0)]
-    threads = decode_threads(both * 2, images, PtConfig(6, 94, 3, 0, (0, 0), 0), turns)
+    threads = decode_threads([(both * 2, 0, turns, True)], images, PtConfig(6, 94, 3, 0, (0, 0), 0))
     # What is mapped for one process alone is not there for the other; the kernel is.
-    assert threads[70].stats["conditional_branches"] == 2
-    assert threads[80].stats["conditional_branches"] == 1
-    assert threads[80].stats["lost_bytes"] > 0
+    assert threads[0, 70].stats["conditional_branches"] == 2
+    assert threads[0, 80].stats["conditional_branches"] == 1
+    assert threads[0, 80].stats["lost_bytes"] > 0
 
 
 @pytest.mark.parametrize(("stays", "truncated"), [((0, 0), [0, 3]), ((0, 2), [1, 2, 3, 3])])
@@ -285,8 +288,8 @@ def test_calls_end_where_a_thread_has_come_from_another_core(stays: tuple[int, i
     stream = first + at(0xD1, start + 0x12) + at(0xCD, start + 5) + at(0xDD, start + 6) + at(0xC1, 0)
     turns = [(0, 7, 70, 0, 0, stays[0]), (len(first), 7, 70, 0, 0, stays[1])]
     flags: list[int] = []
-    takes = {70: lambda calls, *_: flags.extend(memoryview(calls["flags"]))}
-    decode_threads(stream, {7: image}, PtConfig(6, 94, 3, 0, (0, 0), 0), turns, takes)
+    takes = {(0, 70): lambda calls, *_: flags.extend(memoryview(calls["flags"]))}
+    decode_threads([(stream, 0, turns, True)], {7: image}, PtConfig(6, 94, 3, 0, (0, 0), 0), takes)
     # 1: began before; 2: not over.
     assert sorted(flag & 3 for flag in flags) == truncated
 

@@ -85,6 +85,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         blocks=_LONG,
     ),
     # One row for each call; `call` counts in the segment, `parent` is its caller's (-1: not seen), core -1: unknown.
+    # Of a thread whose cores were decoded together all are in the segment of the core where it first ran.
     "calls": _schema(
         session_id=_TEXT,
         segment=_INT,

@@ -154,12 +154,18 @@ impl Capture {
         Ok(read)
     }
 
+    /// Whether it is known of all cores which threads were there, and nothing of what they did was overwritten.
+    #[getter]
+    fn follows_threads(&self) -> bool {
+        self.0.stays.is_some()
+    }
+
     /// Switch records as session archives have them, by time.
     fn switches(&self) -> Cow<'_, [u8]> {
         let mut records = Vec::new();
         for stream in &self.0.streams {
             let Of::Core(core) = stream.of else { continue };
-            records.extend(stream.switches.iter().map(|switch| (switch, core)));
+            records.extend(stream.begins.iter().chain(&stream.switches).map(|switch| (switch, core)));
         }
         records.sort_by_key(|(switch, _)| switch.tsc);
         let mut bytes = Vec::with_capacity(24 * records.len());

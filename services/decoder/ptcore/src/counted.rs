@@ -1,18 +1,28 @@
 //! What a sink was told, counted; times where packets hold none.
 
 use pt_flow::{Block, BlockKind, CondBranches, DisableKind, Loss, Notice, Path, Sink, Statistics};
+use std::collections::BTreeMap;
 
-/// The share of a sink in the statistics of a stream.
+/// The share of a sink in the statistics of a stream, or of those of several cores.
 pub struct Counted<S> {
     pub sink: S,
-    pub counts: Statistics,
+    counts: Statistics,
     timeless: bool,
+    core: u32,
+    /// Of the cores where the thread is not now.
+    elsewhere: BTreeMap<u32, Statistics>,
 }
 
 impl<S> Counted<S> {
     /// `timeless`: the packets hold no times. Instructions are counted instead, one a tick, from 1 on, as 0 is unknown.
     pub fn new(sink: S, timeless: bool) -> Self {
-        Counted { sink, counts: Statistics::default(), timeless }
+        Counted { sink, counts: Statistics::default(), timeless, core: 0, elsewhere: BTreeMap::new() }
+    }
+
+    /// The sink, and by core what it was told there.
+    pub fn finish(mut self) -> (S, BTreeMap<u32, Statistics>) {
+        self.elsewhere.insert(self.core, self.counts);
+        (self.sink, self.elsewhere)
     }
 
     #[inline]
@@ -98,6 +108,19 @@ impl<S: Sink> Sink for Counted<S> {
 
     fn moved(&mut self) {
         self.sink.moved();
+    }
+
+    fn on_core(&mut self, core: u32) {
+        let before = std::mem::replace(&mut self.core, core);
+        if before != core {
+            let counts = self.elsewhere.remove(&core).unwrap_or_default();
+            let counted = std::mem::replace(&mut self.counts, counts);
+            // It may be told before anything is.
+            if counted != Statistics::default() {
+                self.elsewhere.insert(before, counted);
+            }
+        }
+        self.sink.on_core(core);
     }
 
     fn loss(&mut self, loss: &Loss) {

@@ -15,7 +15,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 /// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
@@ -93,7 +93,7 @@ impl Decoder {
                 let statistics = if timeless {
                     let mut counted = Counted::new(calls, true);
                     let statistics = flow.decode(stream, &self.config, &epochs, &mut counted);
-                    calls = counted.sink;
+                    calls = counted.finish().0;
                     statistics
                 } else if threads > 1 && stream.len() >= 2 * PART_BYTES {
                     let new = || Helper::new(self.image.clone(), self.image.clone());
@@ -180,14 +180,21 @@ impl Outcome {
     }
 
     pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
+        self.on_cores(py, BTreeMap::new())
+    }
+
+    /// `cores`: what the statistics are the sum of.
+    pub fn on_cores(self, py: Python<'_>, cores: BTreeMap<u32, Statistics>) -> PyResult<Decoded> {
         let Outcome { statistics, totals, accesses, blocks, inlined, found } = self;
+        let of_core = |(core, counts)| Ok((core, statistics_of(py, &counts)?));
         Ok(Decoded {
             functions: totals_of(py, &totals)?,
             edges: edges_of(py, &totals)?,
             accesses: accesses_of(py, &accesses)?,
             blocks: blocks.into_columns(py)?,
             inlined: inlined_of(py, &inlined)?,
-            stats: statistics_of(py, &statistics, totals.calls)?,
+            stats: statistics_of(py, &Statistics { calls: totals.calls, ..statistics })?,
+            cores: cores.into_iter().map(of_core).collect::<PyResult<_>>()?,
             callers: Py::new(py, Callers(pt_calls::Callers::new(found)))?,
         })
     }
@@ -201,6 +208,8 @@ pub struct Decoded {
     blocks: Py<PyDict>,
     inlined: Py<PyDict>,
     stats: Py<PyDict>,
+    #[pyo3(get)]
+    cores: BTreeMap<u32, Py<PyDict>>,
     callers: Py<Callers>,
 }
 
@@ -290,7 +299,7 @@ pub fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast(), count) })
 }
 
-fn statistics_of(py: Python<'_>, counts: &Statistics, calls: u64) -> PyResult<Py<PyDict>> {
+fn statistics_of(py: Python<'_>, counts: &Statistics) -> PyResult<Py<PyDict>> {
     let stats = PyDict::new(py);
     for (name, count) in [
         ("packets", counts.packets),
@@ -299,7 +308,7 @@ fn statistics_of(py: Python<'_>, counts: &Statistics, calls: u64) -> PyResult<Py
         ("tnt_bits", counts.tnt_bits),
         ("returns", counts.returns),
         ("compressed_returns", counts.compressed_returns),
-        ("calls", calls),
+        ("calls", counts.calls),
         ("psb", counts.psb),
         ("ovf", counts.ovf),
         ("errors", counts.errors),

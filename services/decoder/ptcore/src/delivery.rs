@@ -166,6 +166,7 @@ fn functions_of(py: Python<'_>, functions: &[FunctionKey], described: &[Describe
 
 fn losses_of(py: Python<'_>, losses: &[LossRecord], reasons: &[String]) -> PyResult<Py<PyDict>> {
     let columns = Columns::new(py)
+        .u32("core", losses.iter().map(|loss| loss.core).collect())?
         .u64("offset", losses.iter().map(|loss| loss.offset).collect())?
         .u64("size_bytes", losses.iter().map(|loss| loss.size).collect())?
         .u64("start_tsc", losses.iter().map(|loss| loss.start_tsc).collect())?

@@ -1,12 +1,13 @@
-//! `decode_threads`: the packets of a core to what each thread did. `divide`: which packets are whose.
+//! `decode_threads`: the packets of cores to what each thread did. `divide`: which packets are whose.
 
 use crate::counted::Counted;
 use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
-use pt_calls::Calls;
-use pt_capture::{Epochs, Memory, SwitchRecords, Threads, View, Views, KERNEL};
-use pt_flow::Flow;
+use pt_calls::{Calls, Output};
+use pt_capture::{Epochs, Memory, Stays, SwitchRecords, ThreadSinks, Threads, View, Views, KERNEL};
+use pt_flow::{CodeMemory, Config, Flow, InTurn, Sink, Statistics};
+use pt_image::Symbols;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -34,64 +35,153 @@ pub fn divide(
     Ok((divided.turns.into_iter().map(turn).collect(), divided.total, divided.ambiguous, divided.coarse))
 }
 
+/// Packets, number, turns, and whether none of its packets are missing.
+type Core = (PyBuffer<u8>, u32, Vec<Turn>, bool);
+
 #[pyfunction]
-#[pyo3(signature = (data, images, config, turns, takes=None, *, inlined=false, timeless=false))]
+#[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn decode_threads(
     py: Python<'_>,
-    data: PyBuffer<u8>,
+    cores: Vec<Core>,
     images: HashMap<u32, Py<Image>>,
     config: &PtConfig,
-    turns: Vec<Turn>,
-    takes: Option<HashMap<u32, Py<PyAny>>>,
+    takes: Option<HashMap<(u32, u32), Py<PyAny>>>,
+    switches: Option<PyBuffer<u8>>,
     inlined: bool,
     timeless: bool,
-) -> PyResult<BTreeMap<u32, Decoded>> {
-    let stream = bytes(&data)?;
+) -> PyResult<BTreeMap<(u32, u32), Decoded>> {
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
-    let (mut views, mut epochs) = (Views::default(), Vec::with_capacity(turns.len()));
-    for &(offset, pid, tid, epoch, kernel, stay) in &turns {
-        let Some(&image) = image_of.get(&pid) else {
-            return Err(PyValueError::new_err(format!("no image of process {pid} is given, which runs in the stream")));
-        };
-        epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
+    let mut views = Views::default();
+    let mut streams = Vec::with_capacity(cores.len());
+    for (data, core, turns, is_whole) in &cores {
+        let mut epochs = Vec::with_capacity(turns.len());
+        for &(offset, pid, tid, epoch, kernel, stay) in turns {
+            let Some(&image) = image_of.get(&pid) else {
+                return Err(PyValueError::new_err(format!(
+                    "no image of process {pid} is given, which runs in the stream"
+                )));
+            };
+            epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
+        }
+        streams.push(CoreStream { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
     }
+    let switches = switches.as_ref().map(bytes).transpose()?;
     let found = py.detach(|| {
         caught(|| {
             let shared: Vec<_> = images.iter().map(|image| image.get().share()).collect();
             let images: Vec<&pt_image::Image> = shared.iter().map(|image| &*image.0).collect();
             let memory = Memory::of(&images, &views, image_of.get(&KERNEL).copied());
             let mut takes = takes.unwrap_or_default();
-            let threads = turns.iter().map(|turn| turn.2).collect::<HashSet<_>>().len();
-            let stays = turns.iter().map(|turn| (turn.2, turn.5)).collect::<HashSet<_>>().len();
-            let mut make = |view: &View| {
-                let delivery = Delivery::of_many(memory, takes.remove(&view.tid), threads);
-                Counted::new(Calls::handing_out(memory, delivery), timeless)
+            let threads = views.iter().map(|view| view.tid).collect::<HashSet<_>>().len();
+            let calls = |view: &View, core: u32| {
+                Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), threads))
             };
+            let stays = switches.map_or_else(Stays::default, |records| SwitchRecords::read(records).stays());
             let mut flow = Flow::new(memory);
-            let lone = views.first().filter(|_| stays == 1 && !timeless);
-            if let Some(view) = lone {
-                let mut calls = make(view).sink;
-                let counts = flow.decode(stream, &config.0, &epochs, &mut calls);
-                return vec![(view.tid, Outcome::of(&memory, &mut flow, &mut calls, &mut [], counts, inlined))];
-            }
-            let mut threads = Threads::new(&views, make);
-            flow.decode(stream, &config.0, &epochs, &mut threads);
-            let mut sinks = threads.finish();
-            let mut psb = find_psb(stream, 0);
-            while let Some(offset) = psb {
-                let turn = turns.partition_point(|turn| turn.0 <= offset).saturating_sub(1);
-                if let Some(sink) = turns.get(turn).and_then(|turn| sinks.get_mut(&turn.2)) {
-                    sink.counts.psb += 1;
-                }
-                psb = find_psb(stream, offset + PSB.len());
-            }
-            let mut done = |Counted { mut sink, counts, .. }: Counted<Calls<_, _>>| {
-                Outcome::of(&memory, &mut flow, &mut sink, &mut [], counts, inlined)
+            let sinks = match &streams[..] {
+                [only] if !timeless && has_one_stay(&views) => alone(only, &views, &mut flow, &config.0, calls),
+                _ => in_turns(&streams, &views, &stays, &mut flow, &config.0, timeless, calls),
             };
-            sinks.into_iter().map(|(tid, sink)| (tid, done(sink))).collect()
+            let done = |(thread, mut calls, counts): Told<_>| {
+                let mut sum = Statistics::default();
+                counts.values().for_each(|&of_core| sum += of_core);
+                (thread, Outcome::of(&memory, &mut flow, &mut calls, &mut [], sum, inlined), counts)
+            };
+            sinks.into_iter().map(done).collect::<Vec<_>>()
         })
     })?;
-    found.into_iter().map(|(tid, outcome)| Ok((tid, outcome.into_python(py)?))).collect()
+    let decoded = |(thread, outcome, cores): (_, Outcome, _)| Ok((thread, outcome.on_cores(py, cores)?));
+    found.into_iter().map(decoded).collect()
+}
+
+/// The stream of a core, with the views that its epochs name.
+struct CoreStream<'d> {
+    core: u32,
+    data: &'d [u8],
+    epochs: Vec<(usize, u32)>,
+    is_whole: bool,
+}
+
+/// A thread by the core where it first ran and its tid, its calls, and what it did on each core.
+type Told<C> = ((u32, u32), C, BTreeMap<u32, Statistics>);
+
+fn has_one_stay(views: &[View]) -> bool {
+    views.iter().all(|view| (view.tid, view.stay) == (views[0].tid, views[0].stay))
+}
+
+/// Nobody else ran on the core.
+fn alone<C, S, O>(
+    stream: &CoreStream<'_>,
+    views: &[View],
+    flow: &mut Flow<C>,
+    config: &Config,
+    mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
+) -> Vec<Told<Calls<S, O>>>
+where
+    C: CodeMemory,
+    S: Symbols,
+    O: Output,
+{
+    let mut calls = calls(&views[0], stream.core);
+    calls.on_core(stream.core);
+    let counts = flow.decode(stream.data, config, &stream.epochs, &mut calls);
+    vec![((stream.core, views[0].tid), calls, BTreeMap::from([(stream.core, counts)]))]
+}
+
+fn in_turns<C, S, O>(
+    streams: &[CoreStream<'_>],
+    views: &[View],
+    stays: &Stays,
+    flow: &mut Flow<C>,
+    config: &Config,
+    timeless: bool,
+    mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
+) -> Vec<Told<Calls<S, O>>>
+where
+    C: CodeMemory,
+    S: Symbols,
+    O: Output,
+{
+    let mut first_on = HashMap::new();
+    let make = |view: &View, core: u32| {
+        first_on.entry(view.tid).or_insert(core);
+        Counted::new(calls(view, core), timeless)
+    };
+    let whole = streams.iter().filter(|stream| stream.is_whole).map(|stream| stream.core).collect();
+    let mut sinks = ThreadSinks::of_cores(stays, whole, make);
+    let mut threads: Vec<_> = streams.iter().map(|stream| Threads::on_core(views, stream.core)).collect();
+    let mut epochs: Vec<_> = streams.iter().map(|stream| stream.epochs.iter().copied()).collect();
+    let turns = streams.iter().zip(&mut threads).zip(&mut epochs);
+    let turns = turns.map(|((stream, sink), epochs)| InTurn { data: stream.data, epochs, sink }).collect();
+    let order = |view: u32| views.get(view as usize).map_or(0, |view| stays.since(view));
+    flow.decode_in_turns(config, turns, &mut sinks, order, |_| {});
+    let sinks: Vec<_> = sinks.finish().collect();
+    let mut psbs = psbs(streams, views);
+    let told = |((tid, core), sink): ((u32, u32), Counted<Calls<S, O>>)| {
+        let (calls, mut counts) = sink.finish();
+        for (&core, counts) in &mut counts {
+            counts.psb = psbs.remove(&(core, tid)).unwrap_or(0);
+        }
+        let core = if tid == 0 { core } else { first_on[&tid] };
+        ((core, tid), calls, counts)
+    };
+    sinks.into_iter().map(told).collect()
+}
+
+/// How many PSBs stand in what each thread ran, by core and tid.
+fn psbs(streams: &[CoreStream<'_>], views: &[View]) -> HashMap<(u32, u32), u64> {
+    let mut found = HashMap::new();
+    for CoreStream { core, data, epochs, .. } in streams {
+        let mut psb = find_psb(data, 0);
+        while let Some(offset) = psb {
+            let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);
+            if let Some(&(_, view)) = epochs.get(turn) {
+                *found.entry((*core, views[view as usize].tid)).or_default() += 1;
+            }
+            psb = find_psb(data, offset + PSB.len());
+        }
+    }
+    found
 }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 VERSION = 1
 NODE = "imported"
 PIECE_BYTES = 16 << 20
+# Up to so many bytes of cores are decoded together.
+_TOGETHER_BYTES = 64 << 20
 READ_BYTES = 1 << 20
 # As perf writes the pid of what all processes share: -1.
 _KERNEL = 2**32 - 1
@@ -92,15 +94,18 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     keys = [_key(binary) for binary in listed.binaries]
     maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys)}).encode()
     kernel = any(pid == _KERNEL and changes for pid, changes in listed.processes)
-    parts, segments = _segments(capture, streams, kernel, progress)
+    together = _decoded_together(capture, streams)
+    parts, segments = _segments(capture, streams, progress, whole=together, lone_threads=not (kernel or together))
     switches = capture.switches()
-    body = {
+    body: dict[str, Any] = {
         "pt": _packet_options(capture),
         "segments": segments,
         "switches": {"key": _SWITCHES, "count": len(switches) // 24, "sha256": _sha256(iter([switches]))},
         "maps": {"key": _MAPS, "sha256": _sha256(iter([maps]))},
         "code": {"key": _CODE, "size_bytes": code.stat().st_size, "sha256": _sha256(read_file(code))},
     }
+    if together:
+        body["follows_threads"] = True
     manifest = _manifest(capture, file, streams, body)
     return SessionContent(capture, manifest, parts, maps, switches, code, dict(zip(keys, listed.binaries, strict=True)))
 
@@ -136,15 +141,23 @@ def _manifest(capture: Capture, file: Path, streams: list[Stream], body: dict[st
     }
 
 
+def _decoded_together(capture: Capture, streams: list[Stream]) -> bool:
+    """Whether the streams are those of cores whose threads are followed from one to another."""
+    cores = {stream.core for stream in streams if stream.core is not None}
+    distinct = 1 < len(cores) == len(streams)
+    return distinct and capture.follows_threads and sum(stream.size_bytes for stream in streams) <= _TOGETHER_BYTES
+
+
 def _segments(
-    capture: Capture, streams: list[Stream], kernel: bool, progress: Progress
+    capture: Capture, streams: list[Stream], progress: Progress, *, whole: bool, lone_threads: bool
 ) -> tuple[list[StreamPart], list[dict[str, Any]]]:
+    """`whole`: streams are not cut. `lone_threads`: a piece of one thread is as a recorder of threads makes it."""
     total = sum(stream.size_bytes for stream in streams)
     read = 0
     parts: list[StreamPart] = []
     segments: list[dict[str, Any]] = []
     for stream in streams:
-        for piece in capture.pieces(stream.index, PIECE_BYTES):
+        for piece in capture.pieces(stream.index, max(stream.size_bytes, 1) if whole else PIECE_BYTES):
             part = StreamPart(stream.index, piece, f"segment-{len(parts)}.pt.zst")
             parts.append(part)
             common = {
@@ -155,7 +168,7 @@ def _segments(
                 "core": -1 if stream.core is None else stream.core,
                 "stream_begin": piece.begin,
             }
-            threads = _lone_thread(stream, piece) if not kernel else None
+            threads = _lone_thread(stream, piece) if lone_threads else None
             for segment in threads or _threads(stream, piece):
                 segments.append({"index": len(segments), **common, **segment})
             read += piece.next - piece.begin

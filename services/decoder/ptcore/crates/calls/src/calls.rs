@@ -48,6 +48,7 @@ pub struct Calls<S, O = Kept> {
     /// The last instruction of a stub that was passed through, and where it ends.
     passed: (u64, u64),
     tsc: u64,
+    core: u32,
     /// A part of a stream is decoded by itself.
     alone: bool,
     /// The last PSB was come by with nothing left open but calls.
@@ -91,6 +92,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             end: 0,
             passed: (0, 0),
             tsc: 0,
+            core: 0,
             alone: false,
             settled: false,
             knew: Knew::default(),

@@ -14,6 +14,8 @@ pub enum LossCause {
 /// A stretch without calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossRecord {
+    /// Whose stream it is, of those of several cores.
+    pub core: u32,
     /// Bytes of the stream: where it begins, and how long it is.
     pub offset: u64,
     pub size: u64,

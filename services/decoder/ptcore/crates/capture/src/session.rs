@@ -91,7 +91,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     let nobody = capture.images.len() - 1;
     capture.kernel = images.get(&KERNEL).copied();
     // What several threads left on one core is one object.
-    let (mut known, mut switches, mut overwritten) = (HashSet::new(), None, false);
+    let (mut known, mut overwritten) = (HashSet::new(), false);
+    let backend = manifest.find("backend")?.map_or(Ok(""), |backend| backend.text())?;
+    // Of other imports a core's stream may be in pieces, or have overwritten what the records tell of.
+    let told = if backend.starts_with("imported:") { says(&manifest, "follows_threads")? } else { archive.by_time };
+    let switches = if told { Some(archive.switches(&manifest)?) } else { None };
     for segment in manifest.elements("segments")? {
         if let Some(name) = segment.find("thread_name")? {
             capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
@@ -102,25 +106,24 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         let turns = segment.elements("turns")?;
         if !turns.is_empty() {
             let data = archive.packets(&segment)?;
-            capture.streams.push(by_turns(&segment, &turns, data, &images, nobody, &mut capture.views)?);
+            let mut stream = by_turns(&segment, &turns, data, &images, nobody, &mut capture.views)?;
+            if let (Of::Core(core), Some((_, records))) = (stream.of, &switches) {
+                stream.switches = records.of(core);
+            }
+            capture.streams.push(stream);
             continue;
         }
-        if kind_of(&segment)? == "core" {
-            let records = match switches.take() {
-                Some(known) => known,
-                None => SwitchRecords::read(&archive.file(&manifest.get("switches")?.get("key")?)?),
-            };
+        if let ("core", Some((_, records))) = (kind_of(&segment)?, &switches) {
             let core = segment.get("core")?.integer(PIDS)? as u32;
             let data = archive.packets(&segment)?;
-            let divided = divide(&data, &capture.config, switches.insert(records), core, &changes);
+            let divided = divide(&data, &capture.config, records, core, &changes);
             let (total, doubts) = (divided.total, doubts(&divided));
             let told = |(count, what)| format!("core {core}: {count} of {total} changes of thread or mappings: {what}");
             archive.warnings.extend(doubts.map(told));
-            let is = |what: &str| segment.find(what)?.map_or(Ok(false), |is| is.truth());
-            let (is_full, is_overwritten) = (is("full")?, is("overwritten")?);
-            overwritten |= is_overwritten;
-            let lost = is_full.then_some(data.len()).into_iter().collect();
-            let stream = Stream { image: nobody, lost, ..Stream::new(format!("core {core}"), data, Of::Core(core)) };
+            overwritten |= says(&segment, "overwritten")?;
+            let lost = says(&segment, "full")?.then_some(data.len()).into_iter().collect();
+            let (name, of) = (format!("core {core}"), Of::Core(core));
+            let stream = Stream { image: nobody, lost, switches: records.of(core), ..Stream::new(name, data, of) };
             capture.streams.push(by_switches(stream, divided, &images, &mut capture.views));
             continue;
         }
@@ -136,7 +139,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         }
         capture.streams.push(stream);
     }
-    capture.stays = switches.filter(|_| !overwritten).map(SwitchRecords::stays);
+    let switches = switches.filter(|(dropped, _)| *dropped == 0 && !overwritten);
+    capture.stays = switches.map(|(_, records)| records.stays());
     for thread in manifest.elements("threads")? {
         let tid = thread.get("tid")?.integer(PIDS)? as u32;
         capture.names.insert(tid, thread.get("name")?.text()?.to_owned());
@@ -151,6 +155,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
 
 fn kind_of<'j>(segment: &Node<'j>) -> Result<&'j str, CaptureError> {
     segment.find("kind")?.map_or(Ok(""), |kind| kind.text())
+}
+
+fn says(node: &Node, what: &str) -> Result<bool, CaptureError> {
+    node.find(what)?.map_or(Ok(false), |is| is.truth())
 }
 
 /// From which TSC on which epoch of a process's image holds; those that hold from the beginning are left out.
@@ -234,6 +242,13 @@ impl Archive {
         }
         let own = self.folder.join(path.components().skip(2).collect::<PathBuf>());
         Ok(if path.starts_with("raw") && own.is_file() { own } else { self.root.join(path) })
+    }
+
+    /// How many switch records found no room, and the others.
+    fn switches(&mut self, manifest: &Node) -> Result<(u64, SwitchRecords), CaptureError> {
+        let switches = manifest.get("switches")?;
+        let dropped = switches.find("dropped")?.map_or(Ok(0), |dropped| dropped.address())?;
+        Ok((dropped, SwitchRecords::read(&self.file(&switches.get("key")?)?)))
     }
 
     fn file(&mut self, key: &Node) -> Result<Bytes, CaptureError> {

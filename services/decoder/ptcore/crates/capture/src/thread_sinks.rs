@@ -68,6 +68,7 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> ThreadSinks<'v, S, F> {
         if before != view.stay && !self.is_whole(thread, before, view.stay) {
             self.at(place).moved();
         }
+        self.at(place).on_core(core);
         place
     }
 

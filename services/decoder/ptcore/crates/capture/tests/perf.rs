@@ -283,6 +283,13 @@ fn threads_of_cores_are_those_of_the_same_session_by_lldb() {
     // LLDB's cores write around: what one of them has of a thread may be overwritten.
     let by_lldb = open(&bundle, &Options::default()).unwrap();
     assert_eq!((capture.groups(&[1, 0]), by_lldb.groups(&[1, 0])), (vec![vec![1, 0]], vec![vec![1], vec![0]]));
+    // PERF_RECORD_LOST with id, count and a sample_id: what is missing may have told that a thread was on another core.
+    let lost = record(2, &[0u64, 3, 0, 0, 45].map(u64::to_le_bytes).concat());
+    std::fs::write(&path, [two_cores_by_perf(&bundle), lost].concat()).unwrap();
+    let with_lost = open(&path, &options).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(with_lost.warnings, ["3 records of the kernel were lost"]);
+    assert_eq!(with_lost.groups(&[0, 1]), [[0], [1]]);
     let mut flow = pt_flow::Flow::new(memory);
     let (together, _) = capture.decode_cores(&[0, 1], &mut flow, |_, _| Told::default(), || panic!("it is whole"));
     for ((tid, _), told) in together.finish() {

@@ -171,6 +171,10 @@ fn the_switch_records_say_who_ran_on_a_core_where_the_segment_does_not() {
         let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
         assert_eq!((capture.stays.is_some(), !capture.streams[0].lost.is_empty()), (tells_all, loses), "{what}");
     }
+    let more = more.replace("switches.bin\"", "switches.bin\", \"dropped\": 1");
+    std::fs::write(&manifest, format!("{head}{more} \"segments\": [{segment}],{tail}")).unwrap();
+    let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+    assert!(capture.stays.is_none(), "a record that is missing may have told of another core");
 }
 
 #[test]

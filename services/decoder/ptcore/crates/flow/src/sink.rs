@@ -95,6 +95,11 @@ pub trait Sink {
     /// What comes now the thread ran after it had been on other cores, of which other streams tell.
     fn moved(&mut self) {}
 
+    /// What comes now the thread ran on this core.
+    fn on_core(&mut self, core: u32) {
+        let _ = core;
+    }
+
     /// Something else that the stream says about this place of the flow.
     fn notice(&mut self, _notice: &Notice, _tsc: u64) {}
 }

@@ -87,6 +87,12 @@ impl<S: Sink> Sink for Only<S> {
         }
     }
 
+    fn on_core(&mut self, core: u32) {
+        if let Some(sink) = &mut self.0 {
+            sink.on_core(core);
+        }
+    }
+
     fn moved(&mut self) {
         if let Some(sink) = &mut self.0 {
             sink.moved();

@@ -238,6 +238,10 @@ class Decoded:
     @property
     def stats(self) -> dict[str, int]: ...
     @property
+    def cores(self) -> dict[int, dict[str, int]]:
+        """The same by core, but for `calls`, of what `decode_threads` decoded."""
+
+    @property
     def callers(self) -> Callers: ...
 
 class Decoder:
@@ -291,21 +295,23 @@ def decode(
     """Decodes a stream whose calls nobody wants."""
 
 def decode_threads(
-    data: Buffer,
+    cores: Sequence[tuple[Buffer, int, Sequence[tuple[int, int, int, int, int, int]], bool]],
     images: Mapping[int, Image],
     config: PtConfig,
-    turns: Sequence[tuple[int, int, int, int, int, int]],
-    takes: Mapping[int, Callable[[Columns, Columns, Columns], object]] | None = None,
+    takes: Mapping[tuple[int, int], Callable[[Columns, Columns, Columns], object]] | None = None,
     *,
+    switches: Buffer | None = None,
     inlined: bool = False,
     timeless: bool = False,
-) -> dict[int, Decoded]:
-    """Decodes the stream of one core without holding the GIL: what each thread did, by tid.
+) -> dict[tuple[int, int], Decoded]:
+    """Decodes the streams of cores without holding the GIL: what each thread did, by first core and tid.
 
-    `images`: by pid, the half of the kernel as 2^32 - 1. `turns`: stream offset, pid, tid, epoch of the process's image
-    and of the kernel's from there on, and how often the thread had come from another core, where its calls end.
-    `takes`: by tid, each as `take` of `Decoder.decode`, which has `timeless` too. A thread of which nothing is told is
-    left out.
+    `cores`: each with its packets, number, turns, and whether none of its packets are missing. Turns: stream offset,
+    pid, tid, epoch of the process's image and of the kernel's from there on, and how often the thread had come from
+    another core. `images`: by pid, the half of the kernel as 2^32 - 1. `takes`: by core and tid, each as `take` of
+    `Decoder.decode`, which has `timeless` too; a thread has the one of the core where it first ran. A thread of
+    which nothing is told is left out. `switches`: 24-byte records of all cores: calls go on where their thread goes to
+    another core, unless that is not among these or misses packets. Without, they end there.
     Raises ValueError for a pid without image.
     """
 
@@ -457,6 +463,10 @@ class Capture:
 
     def read(self, stream: int, begin: int, end: int) -> bytes:
         """Packets of a stream."""
+
+    @property
+    def follows_threads(self) -> bool:
+        """Whether it is known of all cores which threads were there, and nothing of what they did was overwritten."""
 
     def switches(self) -> bytes:
         """Switch records of 24 bytes, as session archives hold them, by time."""

@@ -38,6 +38,21 @@ def to_divide(manifest: Manifest) -> bool:
     return not manifest.imported and any(segment.kind == "core" for segment in manifest.segments)
 
 
+def of_core(segment: Segment) -> bool:
+    """Whether its object is the stream of a core, which may hold packets of others."""
+    return segment.kind in {"core", _BY_SWITCHES}
+
+
+def by_core(
+    streams: Iterable[tuple[Segment, ...]],
+) -> tuple[list[tuple[Segment, ...]], list[tuple[Segment, ...]]]:
+    """Streams of cores, and others."""
+    found: tuple[list[tuple[Segment, ...]], list[tuple[Segment, ...]]] = ([], [])
+    for stream in streams:
+        found[0 if of_core(stream[0]) else 1].append(stream)
+    return found
+
+
 def by_switches(segment: Segment) -> bool:
     """Whether the switch records say which of its object's packets are whose."""
     return segment.kind == _BY_SWITCHES

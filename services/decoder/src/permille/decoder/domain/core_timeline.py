@@ -25,6 +25,14 @@ class CoreTimeline:
         """From which time on which core holds, as ptcore takes it, made once for all calls of the thread."""
         return array("Q", (0, *self.times)), array("i", self.cores)
 
+    @cached_property
+    def stays(self) -> CoreTimeline:
+        """The same where it is on a core until it comes to another one, and before all on the first."""
+        times, cores = zip(
+            *((at, core) for at, core in zip((0, *self.times), self.cores, strict=True) if core >= 0), strict=True
+        )
+        return CoreTimeline(times[1:], cores)
+
 
 def core_timelines(records: bytes) -> dict[int, CoreTimeline]:
     """The timeline of each thread, by tid, from 24-byte records (tsc, cpu, pid, tid, 1 in or 0 out) in time order.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
+from permille.decoder.domain.core_segments import by_core
 from permille.decoder.domain.manifest import Segment
 
 # A part costs some ms of its own, however small; a file of each table, however few its rows.
@@ -14,9 +16,13 @@ _MOST_SEGMENTS = 512
 _PARTS_A_SLOT = 4
 
 
-def planned(segments: Iterable[Segment], slots: int) -> list[tuple[Segment, ...]]:
+def planned(segments: Iterable[Segment], slots: int, *, cores_together: bool = False) -> list[tuple[Segment, ...]]:
     """The largest first: the smaller ones fill the gaps at the end. Segments of one stream stay together."""
-    ordered = sorted(streams(segments), key=lambda stream: (-_size(stream), stream[0].index))
+    found = streams(segments)
+    if cores_together:
+        cores, found = by_core(found)
+        found += [tuple(chain.from_iterable(cores))] if cores else []
+    ordered = sorted(found, key=lambda stream: (-_size(stream), stream[0].index))
     total = sum(map(_size, ordered))
     wanted = min(max(total // (slots * _PARTS_A_SLOT), _LEAST_BYTES), _MOST_BYTES)
     parts: list[tuple[Segment, ...]] = []

@@ -79,6 +79,8 @@ class Segment(_Part):
     sha256: str
     buffer_bytes: int = 0
     full: bool = False
+    # Of a snapshot: it has kept the last of what it was given.
+    overwritten: bool = False
     lost_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     lost_blocks: int = 0
     epochs: tuple[tuple[_Offset, _U32], ...] = ()
@@ -163,6 +165,8 @@ class Manifest(_Part):
     monotonic: Clock | None = None
     # Of the threads of cores' segments.
     threads: tuple[ThreadName, ...] = ()
+    # Of an import: the switch records tell of all cores, of which each is one object, and nothing was overwritten.
+    follows_threads: bool = False
     # What is to be known about the recording as a whole.
     notes: tuple[str, ...] = ()
 

@@ -10,20 +10,21 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from permille.decoder.domain.archive import SessionArchive
 from permille.decoder.domain.binary_repository import BinaryRepository
-from permille.decoder.domain.core_segments import Turn, by_switches, bytes_by_thread
+from permille.decoder.domain.core_segments import Turn, by_switches, bytes_by_thread, of_core
+from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import streams
 from permille.decoder.domain.function_numbers import FunctionKey
+from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.mapped_packets import giving_back
-from permille.decoder.domain.part_packets import Packets, Stream, fetched_packets, fetched_together
+from permille.decoder.domain.part_packets import Fetched, Stream, fetched_packets, fetched_together
 from permille.decoder.domain.part_record import DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.part_rows import PartRows
 from permille.decoder.domain.scratch_file import IN_MEMORY
@@ -35,12 +36,6 @@ from permille.mesh.errors import Aborted
 from permille.mesh.store import ObjectStore, open_store
 from permille.mesh.tables import TableFile
 from permille.ptcore import decode_threads, divide
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from permille.decoder.domain.part_rows import SegmentRows
-    from permille.ptcore import Decoded
 
 # The tables whose rows workers write.
 WRITTEN = ("calls", "edges", "accesses", "inlined", "losses")
@@ -130,7 +125,8 @@ async def _segments(
     context: SessionContext, rows: PartRows, task: PartTask, notes: list[str], overlap: Callable[[], None]
 ) -> tuple[list[DecodedSegment], list[LostSegment]]:
     by_index = {segment.index: segment for segment in context.archive.manifest.segments}
-    batches = list(fetched_together(streams(by_index[index] for index in task.segments)))
+    wanted = streams(by_index[index] for index in task.segments)
+    batches = list(fetched_together(wanted, cores_together=cores_together(context.archive.manifest)))
     decoded: list[DecodedSegment] = []
     lost: list[LostSegment] = []
     if len(batches) > 1:
@@ -171,34 +167,100 @@ async def _store_record(store: ObjectStore, record: bytes, task: PartTask) -> No
 def _decoded(
     context: SessionContext,
     rows: PartRows,
-    batch: Sequence[tuple[Stream, Packets]],
+    batch: Sequence[Fetched],
     task: PartTask,
     notes: list[str],
 ) -> list[DecodedSegment]:
-    told = []
+    together = cores_together(context.archive.manifest)
+    cores: list[tuple[Stream, mmap.mmap | bytes]] = []
+    groups = [cores]
     for stream, packets in batch:
         if isinstance(packets, LostSegment):
             continue
+        if together and of_core(stream[0]):
+            cores.append((stream, packets))
+        else:
+            groups.append([(stream, packets)])
+    told = []
+    for group in filter(None, groups):
         begun = time.perf_counter()
-        written = {segment.tid: rows.of(segment) for segment in stream}
-        with giving_back(packets):
-            turns = _turns(context, stream, packets, notes)
-            results = _results(context, stream, packets, turns, written=written, task=task)
-        for tid, result in results.items():
-            if tid in written:
-                written[tid].finish(result)
-        took_ms = (time.perf_counter() - begun) * 1000 / len(stream)
-        sizes = bytes_by_thread(turns, len(packets)) if by_switches(stream[0]) else {}
-        for segment in stream:
-            stats = dict(results[segment.tid].stats) if segment.tid in results else {}
-            if by_switches(segment):
-                stats["size_bytes"] = sizes.get(segment.tid, 0)
-            told.append(DecodedSegment(segment.index, stats.get("calls", 0), took_ms, stats))
+        first = group[0][0][0]
+        if of_core(first):
+            stats = _of_cores(context, rows, group, task, notes)
+        else:
+            stats = _of_thread(context, rows, first, group[0][1], task)
+        took_ms = (time.perf_counter() - begun) * 1000 / len(stats)
+        told += [DecodedSegment(index, of_one.get("calls", 0), took_ms, of_one) for index, of_one in stats.items()]
     return told
 
 
+def _of_thread(
+    context: SessionContext, rows: PartRows, segment: Segment, packets: mmap.mmap | bytes, task: PartTask
+) -> dict[int, dict[str, int]]:
+    """ptcore's counters by segment."""
+    written, timeless = rows.of(segment), context.archive.manifest.timeless
+    decoder, epochs = context.decoder(segment.pid), list(segment.epochs)
+    with giving_back(packets):
+        result = decoder.decode(
+            packets, epochs, written.add, inlined=task.inlined, timeless=timeless, threads=task.threads
+        )
+    written.finish(result)
+    return {segment.index: dict(result.stats)}
+
+
+def _of_cores(
+    context: SessionContext,
+    rows: PartRows,
+    group: Sequence[tuple[Stream, mmap.mmap | bytes]],
+    task: PartTask,
+    notes: list[str],
+) -> dict[int, dict[str, int]]:
+    """ptcore's counters by segment; all else of a thread is in the segment of the core where it first ran."""
+    segments = [segment for stream, _ in group for segment in stream]
+    own: dict[int, dict[int, Segment]] = {}
+    for segment in segments:
+        own.setdefault(segment.tid, {})[_core(segment)] = segment
+    written = {(_core(segment), segment.tid): rows.of(segment, own[segment.tid]) for segment in segments}
+    stats: dict[int, dict[str, int]] = {segment.index: {} for segment in segments}
+    cores = []
+    with ExitStack() as stack:
+        for stream, packets in group:
+            stack.enter_context(giving_back(packets))
+            turns = _turns(context, stream, packets, notes)
+            cores.append((packets, _core(stream[0]), turns, _is_whole(stream) and len(packets) > 0))
+            if by_switches(stream[0]):
+                sizes = bytes_by_thread(turns, len(packets))
+                stats |= {segment.index: {"size_bytes": sizes.get(segment.tid, 0)} for segment in stream}
+        results = decode_threads(
+            cores,
+            context.images_or_none(pid for _, _, turns, _ in cores for _, pid, *_ in turns),
+            context.config,
+            {thread: of_thread.add for thread, of_thread in written.items()},
+            switches=context.switches if len(cores) > 1 else None,
+            inlined=task.inlined,
+            timeless=context.archive.manifest.timeless,
+        )
+    for (first, tid), result in results.items():
+        for core, counters in result.cores.items():
+            if (there := own.get(tid, {}).get(core)) is not None:
+                calls = result.stats["calls"] if core == first else 0
+                stats[there.index] |= {**counters, "calls": calls}
+        if (first, tid) in written:
+            written[first, tid].finish(result)
+    return stats
+
+
+def _core(segment: Segment) -> int:
+    # A manifest need not say it of a stream that nobody else's belongs to.
+    return max(segment.core, 0)
+
+
+def _is_whole(stream: Stream) -> bool:
+    return not any(segment.full or segment.lost_bytes or segment.lost_offsets for segment in stream)
+
+
 def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[Turn]:
-    """Who ran from which offset on, in the stream of a core; none for that of a thread."""
+    """Who ran from which offset on, in the stream of a core."""
     first = stream[0]
     if not by_switches(first):
         return list(first.turns)
@@ -209,26 +271,6 @@ def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, 
             f" {coarse} are only as exact as the clock packets: what ran near them may be the other thread's"
         )
     return turns
-
-
-def _results(
-    context: SessionContext,
-    stream: Stream,
-    packets: mmap.mmap | bytes,
-    turns: list[Turn],
-    *,
-    written: Mapping[int, SegmentRows],
-    task: PartTask,
-) -> Mapping[int, Decoded]:
-    """By thread. One of which nothing is told has none."""
-    first, timeless = stream[0], context.archive.manifest.timeless
-    takes = {tid: rows.add for tid, rows in written.items()}
-    if not turns:
-        decoder, epochs, take = context.decoder(first.pid), list(first.epochs), takes[first.tid]
-        told = decoder.decode(packets, epochs, take, inlined=task.inlined, timeless=timeless, threads=task.threads)
-        return {first.tid: told}
-    images = context.images_or_none(pid for _, pid, *_ in turns)
-    return decode_threads(packets, images, context.config, turns, takes, inlined=task.inlined, timeless=timeless)
 
 
 async def stored_part(store: ObjectStore, part: WrittenPart, day: date, task: PartTask) -> TableFile:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
 from permille.decoder.domain.archive import is_lost
-from permille.decoder.domain.core_segments import by_switches, unattributed
+from permille.decoder.domain.core_segments import by_core, by_switches, unattributed
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_record import LostSegment
 from permille.decoder.domain.session_context import SessionContext
@@ -26,18 +26,19 @@ _MOST_AT_ONCE = 32
 Stream: TypeAlias = tuple[Segment, ...]
 # Raw packets, or why there are none.
 Packets: TypeAlias = mmap.mmap | bytes | LostSegment
+Fetched: TypeAlias = tuple[Stream, Packets]
 
 
 async def fetched_packets(
     context: SessionContext, batches: Sequence[Sequence[Stream]], folder: Path
-) -> AsyncGenerator[list[tuple[Stream, Packets]]]:
+) -> AsyncGenerator[list[Fetched]]:
     """The packets of each batch, unpacked and checked, while those of the next one are on their way.
 
     What is lost is told in place of packets. `folder`: for temporary files.
     Raises what the store raises when it is away.
     """
 
-    async def fetched(batch: Sequence[Stream]) -> list[tuple[Stream, Packets]]:
+    async def fetched(batch: Sequence[Stream]) -> list[Fetched]:
         packets = await asyncio.gather(*(_packets(context, stream, folder) for stream in batch))
         return list(zip(batch, packets, strict=True))
 
@@ -53,10 +54,13 @@ async def fetched_packets(
         await asyncio.gather(coming, return_exceptions=True)
 
 
-def fetched_together(wanted: Sequence[Stream]) -> Iterator[list[Stream]]:
+def fetched_together(wanted: Sequence[Stream], *, cores_together: bool = False) -> Iterator[list[Stream]]:
     """Small streams by the dozen, so that a worker waits for the store once; a large one alone."""
+    cores, others = by_core(wanted) if cores_together else ([], wanted)
+    if cores:
+        yield cores
     batch: list[Stream] = []
-    for stream in wanted:
+    for stream in others:
         if batch and (len(batch) == _MOST_AT_ONCE or _bytes(stream) > _SMALL):
             yield batch
             batch = []

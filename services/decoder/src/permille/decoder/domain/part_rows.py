@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from permille.decoder.domain.calls_part import CallsPart, Slice
 from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.manifest import Segment
 from permille.decoder.domain.part_functions import PartFunctions, SegmentFunctions
-from permille.decoder.domain.ptcore_columns import primitive_array
+from permille.decoder.domain.ptcore_columns import numbers_of, primitive_array
 from permille.decoder.domain.segment_rows import access_columns, edge_columns, inlined_columns, loss_columns, placed
 from permille.decoder.domain.session_context import SessionContext
 from permille.decoder.domain.table_part import TablePart, WrittenPart
@@ -49,25 +49,31 @@ class PartRows:
         # By segment: callers that were found when calls below them were written.
         self._late: dict[int, Callers] = {}
 
-    def of(self, segment: Segment) -> SegmentRows:
-        """Where the rows of a segment go while it is decoded."""
-        return SegmentRows(self, segment)
+    def of(self, segment: Segment, cores: Mapping[int, Segment] | None = None) -> SegmentRows:
+        """Where the rows of a segment go while it is decoded.
+
+        `cores`: the thread's segments by core, where it is decoded with all of them; the losses are theirs.
+        """
+        return SegmentRows(self, segment, cores or {})
 
     def add_functions(self, columns: Mapping[str, Any], functions: SegmentFunctions) -> None:
         """Functions that a segment names for the first time."""
         self._functions.add(columns, functions)
 
-    def add_calls(self, segment: Segment, calls: Mapping[str, Any], functions: SegmentFunctions) -> None:
-        """Calls of a segment, which name its functions."""
+    def add_calls(
+        self, segment: Segment, calls: Mapping[str, Any], functions: SegmentFunctions, *, all_cores: bool
+    ) -> None:
+        """Calls of a segment, which name its functions. `all_cores`: of all cores that its thread was on."""
         self._waiting_calls += len(calls["flags"])
-        self._slices.append(Slice(segment, calls, functions, self._context.timeline(segment)))
+        timeline = self._context.timeline(segment, all_cores=all_cores)
+        self._slices.append(Slice(segment, calls, functions, timeline))
         if self._waiting_calls >= _ENCODED_AT_ONCE:
             self._encode_calls()
 
-    def add_losses(self, segment: Segment, losses: Mapping[str, Any]) -> None:
-        """What could not be decoded of a segment."""
+    def add_losses(self, segments: Sequence[Segment], losses: Mapping[str, Any]) -> None:
+        """What could not be decoded, each of a segment."""
         imported = self._context.archive.manifest.imported
-        self._losses.write(loss_columns(losses, segment, self._clock, imported=imported))
+        self._losses.write(loss_columns(losses, segments, self._clock, imported=imported))
 
     def add_totals(self, segment: Segment, decoded: Decoded, functions: SegmentFunctions) -> None:
         """What a segment adds up to."""
@@ -134,9 +140,10 @@ class PartRows:
 class SegmentRows:
     """Rows of one segment on their way to those of its part."""
 
-    def __init__(self, part: PartRows, segment: Segment) -> None:
+    def __init__(self, part: PartRows, segment: Segment, cores: Mapping[int, Segment]) -> None:
         self._part = part
         self._segment = segment
+        self._cores = cores
         self._functions = SegmentFunctions()
 
     def add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
@@ -144,9 +151,11 @@ class SegmentRows:
         if len(functions["address"]):
             self._part.add_functions(functions, self._functions)
         if len(calls["flags"]):
-            self._part.add_calls(self._segment, calls, self._functions)
+            self._part.add_calls(self._segment, calls, self._functions, all_cores=len(self._cores) > 1)
         if len(losses["offset"]):
-            self._part.add_losses(self._segment, losses)
+            cores = numbers_of(primitive_array([losses["core"]]), "I")
+            segments = [self._cores.get(core, self._segment) for core in cores]
+            self._part.add_losses(segments, losses)
 
     def finish(self, decoded: Decoded) -> None:
         """When all of the segment was decoded."""

@@ -113,15 +113,18 @@ def _places(functions: Sequence[SegmentFunctions], rows: pa.Array[Any], which: p
     return _concatenated(places).take(pc.add(rows.cast(pa.int32()), _of_segment(begins[:-1], which)))
 
 
-def loss_columns(losses: Mapping[str, Any], segment: Segment, clock: Clock, *, imported: bool = False) -> Columns:
-    """What could not be decoded, with the setting that helps."""
-    first = pa.scalar(segment.first_tsc or clock.tsc0, pa.int64())
+def loss_columns(
+    losses: Mapping[str, Any], segments: Sequence[Segment], clock: Clock, *, imported: bool = False
+) -> Columns:
+    """What could not be decoded, each of a segment, with the setting that helps."""
+    first = pa.array([segment.first_tsc or clock.tsc0 for segment in segments], pa.int64())
+    begins = pa.array([segment.stream_begin for segment in segments], pa.int64())
     column = {name: primitive_array([values]) for name, values in losses.items() if name != "reason"}
     reasons = text_array([losses["reason"]])
     knobs = [decode_knob(str(reason), imported=imported) for reason in reasons.to_pylist()]
     return {
-        "segment": _constant(segment.index, pa.int32(), len(reasons)),
-        "stream_offset": pc.add(_signed(column["offset"]), segment.stream_begin),
+        "segment": pa.array([segment.index for segment in segments], pa.int32()),
+        "stream_offset": pc.add(_signed(column["offset"]), begins),
         "size_bytes": _signed(column["size_bytes"]),
         "start_ns": ns_of(column["start_tsc"], clock, first),
         "end_ns": ns_of(column["end_tsc"], clock, first),

@@ -86,8 +86,10 @@ class SessionContext:
             _binary.cache_clear()
         return [f"{line}; lay the file into {self.debug_folder} of the decoder's machine" for line in lines]
 
-    def timeline(self, segment: Segment) -> CoreTimeline:
-        """On which cores the segment's thread was."""
+    def timeline(self, segment: Segment, *, all_cores: bool = False) -> CoreTimeline:
+        """On which cores the segment's thread was; `all_cores`: not on the segment's own alone."""
+        if all_cores and segment.tid in self.timelines:
+            return self.timelines[segment.tid].stays
         if segment.core >= 0:
             return CoreTimeline((), (segment.core,))
         return self.timelines.get(segment.tid, CoreTimeline())

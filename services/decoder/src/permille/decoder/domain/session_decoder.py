@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from permille.decoder.domain.archive import SessionArchive, is_lost
+from permille.decoder.domain.cores_together import cores_together
 from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.manifest import Segment, require_name
 from permille.decoder.domain.part_decoder import WRITTEN, PartTask, require_wanted, stored_part
@@ -174,7 +175,7 @@ class SessionDecoder:
             done += sum(segment.size_bytes for segment in part)
             await progress(done, total)
 
-        parts = planned(left, self._pool.slots)
+        parts = planned(left, self._pool.slots, cores_together=cores_together(work.archive.manifest))
         # A thread of the target has one stream: cores that no part is left for help with the others.
         work = replace(work, task=replace(work.task, threads=max(1, self._threads // max(1, len(parts)))))
         async with asyncio.TaskGroup() as group:

@@ -67,8 +67,13 @@ class SessionRows:
         self._kept = ""
 
     def threads(self) -> list[Thread]:
-        """In the order of their segments."""
-        rows = self._connection.execute("SELECT segment, pid, tid, thread FROM segments ORDER BY segment").fetchall()
+        """In the order of their segments; without those of which the calls are in another one of the thread."""
+        rows = self._connection.execute(
+            "WITH told AS (SELECT segment, pid, tid FROM segments SEMI JOIN calls USING (segment))"
+            " SELECT segment, pid, tid, thread FROM segments"
+            " WHERE segment IN (SELECT segment FROM told) OR (pid, tid) NOT IN (SELECT (pid, tid) FROM told)"
+            " ORDER BY segment"
+        ).fetchall()
         return [Thread(*row) for row in rows]
 
     def functions(self) -> dict[int, Function]:

@@ -143,6 +143,10 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.break_off();
     }
 
+    fn on_core(&mut self, core: u32) {
+        self.core = core;
+    }
+
     fn loss(&mut self, loss: &Loss) {
         self.pass(loss.tsc0);
         self.break_off();
@@ -150,6 +154,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             overflow.end_tsc = loss.tsc1;
         }
         self.stack.lose(LossRecord {
+            core: self.core,
             offset: loss.offset as u64,
             size: loss.size as u64,
             start_tsc: loss.tsc0,
@@ -165,6 +170,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         self.break_off();
         self.overflowing = true;
         self.stack.lose(LossRecord {
+            core: self.core,
             offset: offset as u64,
             size: 0,
             start_tsc: tsc,

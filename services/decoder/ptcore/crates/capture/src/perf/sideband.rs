@@ -125,8 +125,10 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         capture.warnings.push(what.to_owned());
     }
     let user_only = attribute.is_some_and(|attribute| attribute.excludes_kernel());
+    // It may have been told where a thread was meanwhile.
+    let lost = sideband.lost > 0;
     sideband.finish(capture, user_only)?;
-    if info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
+    if lost || info.is_none_or(|info| info.snapshots || info.switches == Switches::Untold) {
         capture.stays = None;
     }
     Ok(())
