@@ -1,5 +1,6 @@
 //! How blocks are reached.
 
+use crate::stack::is_kernel;
 use pt_flow::{Block, BlockKind};
 
 /// How the next block is reached.
@@ -51,4 +52,12 @@ pub struct Left {
     pub resumes: u64,
     /// By a far branch.
     pub far: bool,
+}
+
+impl Left {
+    /// Whether tracing ended between two instructions of the kernel, and begins elsewhere in it: by writes to IA32_RTIT_CTL, as
+    /// perf makes them where another thread is to run and where this one runs again.
+    pub fn stops_kernel(&self, begins: u64) -> bool {
+        self.at == self.resumes && is_kernel(self.at) && is_kernel(begins)
+    }
 }

@@ -12,6 +12,7 @@ mod remembered;
 mod steps;
 mod stitching;
 mod stretch;
+mod suspended;
 mod unwinding;
 
 use crate::clock::{Clock, INNER};
@@ -30,6 +31,7 @@ pub use landings::Local;
 pub use outer::Outer;
 use pt_image::Role;
 pub use remembered::Landings;
+use suspended::Suspended;
 
 /// The stack of calls of one thread, with what its calls add up to and where those that are over go.
 pub struct Stack<O> {
@@ -46,6 +48,9 @@ pub struct Stack<O> {
     base: u32,
     /// What lies around a part of a stream that is decoded by itself.
     pub outer: Option<Box<Outer>>,
+    suspended: Option<Box<Suspended>>,
+    /// What is open was suspended meanwhile: what ran before is of another stretch.
+    is_resumed: bool,
     /// The calls of this gapless stretch of which no caller is known and which are over, and their instructions.
     roots: Vec<u32>,
     pub roots_total: u64,
@@ -80,6 +85,8 @@ impl<O: Output> Stack<O> {
             most_open: if output.rows() == usize::MAX { usize::MAX } else { MOST_OPEN },
             base: 0,
             outer: None,
+            suspended: None,
+            is_resumed: false,
             roots: Vec::new(),
             roots_total: 0,
             begin_tsc: 0,

@@ -3,9 +3,11 @@
 
 use crate::functions::Functions;
 use crate::gathered::Gathered;
+use crate::nested::{Habits, Nested};
 use crate::support;
+use crate::truth::Divided;
 use pt_calls::{Callers, Calls, FunctionKey, FunctionTotals, Totals, Trace};
-use pt_flow::{Config, Flow};
+use pt_flow::{find_psb, Config, Flow};
 
 const TRACES: [&str; 5] = ["last", "ovf-01-ben", "hello", "cve-2004-0597-poc", "cve-2005-0105-poc"];
 
@@ -61,4 +63,26 @@ fn batches_of_any_size_add_up_to_the_whole() {
         }
     }
     assert!(late > 100, "{late} callers were found behind a batch");
+}
+
+#[test]
+fn calls_of_programs_that_stop_in_their_kernel_are_the_same_in_batches_of_any_size() {
+    for seed in 1..=40 {
+        let (interrupts, psb_bytes) = ([0, 50][seed as usize % 2], [300, usize::MAX][seed as usize / 2 % 2]);
+        let habits = Habits { kernel: true, interrupts, signals: 20, compressed: true, psb_bytes, stops: true };
+        let mut program = Nested::new(seed, habits);
+        program.run(40_000);
+        // From a PSB on callers are found late.
+        let stream = &program.stream[find_psb(&program.stream, program.stream.len() / 3).unwrap_or(0)..];
+        let mut flow = Flow::new(&program.code);
+        let mut calls = Calls::new(Divided);
+        flow.decode(stream, &Config::default(), &[], &mut calls);
+        let trace = calls.finish();
+        for rows in [1, 7, 50, 500] {
+            let mut calls = Calls::handing_out(Divided, Gathered { rows, ..Gathered::default() });
+            flow.decode(stream, &Config::default(), &[], &mut calls);
+            let totals = calls.end_stream();
+            same(&format!("{seed}, batches of {rows}: {habits:?}"), &trace, std::mem::take(calls.output()), &totals);
+        }
+    }
 }

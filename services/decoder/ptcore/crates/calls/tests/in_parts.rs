@@ -9,7 +9,7 @@ use crate::support::{self, Sections};
 use pt_calls::{
     decode_calls_in_parts, BlockCount, Callers, Calls, Edge, FunctionKey, Helper, LossRecord, Records, Targets, Totals,
 };
-use pt_flow::{places_to_join, Config, Flow, Statistics, Stream, Workers};
+use pt_flow::{find_psb, places_to_join, Config, Flow, Statistics, Stream, Workers};
 use pt_image::{Place, Role, Symbols};
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
@@ -343,12 +343,21 @@ fn programs_with_code_that_is_not_known_have_the_same_calls_by_several_threads()
 
 #[test]
 fn programs_in_which_the_kernel_and_signals_interrupt_have_the_same_calls_by_several_threads() {
-    for seed in 1..=6 {
-        let habits =
-            nested::Habits { kernel: seed % 3 != 0, interrupts: 60, signals: 10, compressed: true, psb_bytes: 300 };
+    for seed in 1..=12 {
+        let habits = nested::Habits {
+            kernel: seed % 3 != 0,
+            interrupts: 60,
+            signals: 10,
+            compressed: true,
+            psb_bytes: 300,
+            stops: seed % 2 == 0,
+        };
         let mut program = Nested::new(seed, habits);
         program.run(6_000);
         compare(&format!("program {seed}"), &program.code, &program.stream);
+        // What called the outermost calls is found late.
+        let middle = find_psb(&program.stream, program.stream.len() / 2).expect("a PSB");
+        compare(&format!("the second half of program {seed}"), &program.code, &program.stream[middle..]);
     }
 }
 

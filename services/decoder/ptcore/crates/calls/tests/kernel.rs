@@ -1,7 +1,7 @@
 //! Calls where a program and the kernel are traced, or the kernel alone.
 
 use crate::calls::{rows, Row, Script, HANDLER, LEAF, MAIN, RESTORER, START, WORK};
-use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, NO_PARENT, TAIL_CALL};
+use pt_calls::{ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
 use pt_flow::{BlockKind, DisableKind, Sink};
 
 /// What system calls and interrupts lead to. An interrupt's entry is one of many in a function.
@@ -30,7 +30,7 @@ impl Far for Script {
 }
 
 fn told(script: Script) -> Vec<(u64, u64, u8)> {
-    let place = |row: &Row| (row.function, row.parent, row.flags & !BEGIN_TRUNCATED & !pt_calls::END_TRUNCATED);
+    let place = |row: &Row| (row.function, row.parent, row.flags & !BEGIN_TRUNCATED & !END_TRUNCATED);
     rows(&script.end()).iter().map(place).collect()
 }
 
@@ -154,4 +154,43 @@ fn system_calls_of_the_kernel_alone_follow_one_another() {
     assert_eq!(depths[..2], [(ENTRY, 0, BEGIN_TRUNCATED), (DISPATCH, 1, 0)]);
     assert_eq!(depths[2..6], [(ENTRY, 0, 0), (DISPATCH, 1, 0)].repeat(2));
     assert_eq!((found[2].own, found[2].total), (6, 8));
+}
+
+/// Tracing ends in what the kernel calls, and begins in something else that it calls; then it goes back.
+fn stop(script: &mut Script, back: u64) {
+    script.call(ENTRY, DISPATCH).block(DISPATCH, 2, BlockKind::Interrupted, 0).stopped(DISPATCH + 2);
+    script.enabled(INTERRUPT + 8, false).ret(INTERRUPT + 8, EXIT + 4).ret(EXIT + 4, ENTRY + 4).far(ENTRY + 4, back);
+}
+
+#[test]
+fn a_program_goes_on_where_its_kernel_does_so_elsewhere_than_where_tracing_ended() {
+    let mut script = Script::at(WORK);
+    script.far(WORK, ENTRY);
+    stop(&mut script, WORK + 2);
+    script.call(WORK + 2, LEAF).ret(LEAF, WORK + 6).ret(WORK + 6, MAIN + 4);
+    script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let found = rows(&script.end());
+    let told: Vec<_> = found.iter().map(|row| (row.function, row.parent, row.depth, row.flags)).collect();
+    let (begun, ended) = (BEGIN_TRUNCATED, END_TRUNCATED);
+    let before = [(WORK, NO_PARENT, 0, begun), (ENTRY, 0, 1, ended), (DISPATCH, 1, 2, ended)];
+    // What the kernel had called when tracing began is known as far as it came back.
+    let behind = [(ENTRY, NO_PARENT, 0, begun), (EXIT, 3, 1, begun), (INTERRUPT, 4, 2, begun)];
+    // The program's caller lies around two stretches: it begins where it is found.
+    let last = [(LEAF, 0, 1, 0), (MAIN, NO_PARENT, 0, begun | ended), (LEAF, 7, 1, ended)];
+    assert_eq!(told, [&before[..], &behind, &last].concat());
+    assert_eq!((found[0].own, found[0].total), (2 + 4 + 2, 2 + 4 + 2 + 6 + 6 + 2));
+}
+
+#[test]
+fn the_end_of_a_signal_may_go_on_elsewhere_as_well() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).interrupted(WORK + 3, VECTOR).far(VECTOR, HANDLER).ret(HANDLER, RESTORER);
+    script.far(RESTORER, ENTRY);
+    stop(&mut script, WORK + 3);
+    script.ret(WORK + 3, MAIN + 4).call(MAIN + 4, LEAF);
+    let found = rows(&script.end());
+    let whole = |row: &&Row| row.flags & (BEGIN_TRUNCATED | END_TRUNCATED) == 0;
+    let told: Vec<_> = found.iter().filter(whole).map(|row| (row.function, row.parent, row.flags)).collect();
+    let (vector, handler) = ((function(VECTOR), 1, ASYNCHRONOUS), (HANDLER, 1, ASYNCHRONOUS));
+    assert_eq!(told, [(WORK, 0, 0), vector, handler, (function(RESTORER), 1, TAIL_CALL)]);
 }

@@ -12,7 +12,7 @@ use pt_packet::{Packet, Reader};
 use std::collections::{BTreeMap, HashMap};
 
 /// Functions of 256 bytes each.
-struct Divided;
+pub struct Divided;
 
 impl Symbols for Divided {
     fn place(&self, _epoch: u32, address: u64) -> Place {
@@ -56,10 +56,10 @@ fn made(program: &Nested) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for call in &program.calls {
         let total = call.ended - call.began;
-        let depth = call.parent.map_or(0, |parent| {
-            rows[parent].own -= total;
-            rows[parent].depth + 1
-        });
+        if let Some(around) = call.parent.or(call.inside) {
+            rows[around].own -= total;
+        }
+        let depth = call.parent.map_or(0, |parent| rows[parent].depth + 1);
         rows.push(Row { function: call.function, parent: call.parent, depth, own: total, total, flags: call.flags });
     }
     rows
@@ -177,9 +177,26 @@ fn threads_that_change_cores_have_the_calls_that_they_made() {
 }
 
 #[test]
+fn threads_that_stop_in_the_kernel_and_change_cores_have_the_calls_that_they_made() {
+    for seed in 1..=programs() {
+        let turns = Turns::of_stopping_programs(seed);
+        let codes = turns.codes();
+        let what = format!("{seed}: {:?}", turns.habits);
+        let (traces, errors) = decode_cores(&mut Flow::new(&codes), &turns);
+        assert_eq!(errors, 0, "{what}");
+        for (tid, trace) in traces {
+            let mut made = made(&turns.threads[tid as usize - 1]);
+            made[0].flags |= BEGIN_TRUNCATED | END_TRUNCATED;
+            assert_same(&told(&trace, ALL_FLAGS), &made, &format!("thread {tid}, {what}"));
+        }
+    }
+}
+
+#[test]
 fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
     let mut whole = 0;
-    for (seed, mut turns) in all_turns().filter(|(_, turns)| turns.habits.psb_bytes < 3000) {
+    let stopping = (1..=programs()).map(|seed| (seed, Turns::of_stopping_programs(seed)));
+    for (seed, mut turns) in all_turns().chain(stopping).filter(|(_, turns)| turns.habits.psb_bytes < 3000) {
         let mut random = Random(seed | 1 << 41);
         for _ in 0..1 + random.below(3) {
             let core = random.below(2);
@@ -198,7 +215,9 @@ fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
         for (core, tid, trace) in all {
             let call = |row: Row| (row.function, row.own, row.total, row.flags);
             let mut left: HashMap<_, i32> = HashMap::new();
-            for call in made_in_turns(&turns.threads[tid as usize - 1]).into_iter().map(call) {
+            let thread = &turns.threads[tid as usize - 1];
+            let made = if turns.habits.stops { made(thread) } else { made_in_turns(thread) };
+            for call in made.into_iter().map(call) {
                 *left.entry(call).or_default() += 1;
             }
             let truncated = |row: &Row| row.flags & (BEGIN_TRUNCATED | END_TRUNCATED) != 0;
@@ -332,6 +351,21 @@ fn pieces_of_a_core_tell_what_each_thread_ran() {
     assert!(count as u64 > 3 * programs());
 }
 
+fn assert_made(seed: u64, habits: Habits, flags: u8) {
+    let mut program = Nested::new(seed, habits);
+    program.run(4_000);
+    let mut made = made(&program);
+    made[0].flags |= flags & (BEGIN_TRUNCATED | END_TRUNCATED);
+    let (mut flow, mut calls) = (Flow::new(&program.code), Calls::new(Divided));
+    // Later passes go along paths.
+    for pass in 0..4 {
+        let statistics = flow.decode(&program.stream, &Config::default(), &[], &mut calls);
+        let told = told(&calls.finish(), flags);
+        assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
+        assert_same(&told, &made, &format!("{seed}, pass {pass}: {habits:?}"));
+    }
+}
+
 #[test]
 fn calls_are_those_that_were_made() {
     for seed in 1..=programs() {
@@ -341,17 +375,23 @@ fn calls_are_those_that_were_made() {
             signals: [0, 10][seed as usize / 3 % 2],
             compressed: seed % 5 != 0,
             psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
+            stops: false,
         };
-        let mut program = Nested::new(seed, habits);
-        program.run(4_000);
-        let made = made(&program);
-        let (mut flow, mut calls) = (Flow::new(&program.code), Calls::new(Divided));
-        // Later passes go along paths.
-        for pass in 0..4 {
-            let statistics = flow.decode(&program.stream, &Config::default(), &[], &mut calls);
-            let told = told(&calls.finish(), TAIL_CALL | ASYNCHRONOUS);
-            assert_eq!(statistics.errors, 0, "{seed}: {habits:?}");
-            assert_same(&told, &made, &format!("{seed}, pass {pass}: {habits:?}"));
-        }
+        assert_made(seed, habits, TAIL_CALL | ASYNCHRONOUS);
+    }
+}
+
+#[test]
+fn calls_of_a_program_go_on_where_tracing_ends_and_begins_in_its_kernel() {
+    for seed in 1..=programs() {
+        let habits = Habits {
+            kernel: true,
+            interrupts: [0, 50, 300][seed as usize % 3],
+            signals: [0, 10][seed as usize / 3 % 2],
+            compressed: seed % 5 != 0,
+            psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
+            stops: true,
+        };
+        assert_made(seed, habits, ALL_FLAGS);
     }
 }

@@ -30,7 +30,16 @@ pub struct Turns {
 impl Turns {
     /// Nothing but their programs is traced.
     fn of_programs(seed: u64) -> Turns {
-        let habits = Habits { kernel: false, interrupts: [20, 300][seed as usize % 2], ..habits(seed) };
+        Turns::of(seed, Habits { interrupts: [20, 300][seed as usize % 2], ..habits(seed) })
+    }
+
+    /// Their kernel is traced as well, but for where it goes from one of them to another.
+    pub fn of_stopping_programs(seed: u64) -> Turns {
+        let interrupts = [0, 50, 300][seed as usize % 3];
+        Turns::of(seed, Habits { kernel: true, stops: true, interrupts, ..habits(seed) })
+    }
+
+    fn of(seed: u64, habits: Habits) -> Turns {
         let mut turns = Turns::new(habits, (0..3).map(|number| Nested::new(4 * seed + number, habits)).collect());
         let (mut random, mut over, mut core) = (Random(seed | 1 << 40), [false; 3], 0);
         while !over.iter().all(|over| *over) {
@@ -107,7 +116,7 @@ impl Turns {
 
 fn habits(seed: u64) -> Habits {
     let psb_bytes = [300, 3000, usize::MAX][seed as usize / 2 % 3];
-    Habits { kernel: false, interrupts: 0, signals: 0, compressed: seed % 5 != 0, psb_bytes }
+    Habits { kernel: false, interrupts: 0, signals: 0, compressed: seed % 5 != 0, psb_bytes, stops: false }
 }
 
 pub fn all_turns() -> impl Iterator<Item = (u64, Turns)> {

@@ -157,6 +157,13 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     fn go_on_elsewhere(&mut self, entered: Entered, target: u64) {
         let left = self.interrupted;
+        if !entered.entry && left.stops_kernel(target) {
+            self.stack.suspend();
+            return self.root(entered, target);
+        }
+        if !is_kernel(target) {
+            self.stack.leave_suspended();
+        }
         if !entered.entry {
             // The end of an interruption of which the begin was not recorded.
             self.unwind_to(entered, target);
@@ -198,7 +205,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         self.interrupted = left;
         // An interrupt may lead to what another one interrupted: a handler in front of its first instruction.
-        let goes_on = arrival == Arrival::Elsewhere && self.stack.resume(to);
+        let goes_on = arrival == Arrival::Elsewhere && !left.stops_kernel(to) && self.stack.resume(to);
         self.arrival = if goes_on { Arrival::Jump } else { arrival };
     }
 }

@@ -56,6 +56,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             };
         };
         self.stack.does_not_return(target);
+        if target == resumes || self.stack.resume(target) || self.stack.return_to(target) {
+            return;
+        }
         if entered.entry {
             // A handler of signals.
             let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, far: true };

@@ -19,6 +19,9 @@ impl<O: Output> Stack<O> {
         if misses || levels.max(depth) + MOST > MOST_OPEN || self.clock.waiting_rows().next().is_some() {
             return false;
         }
+        if self.suspended.is_some() {
+            return false;
+        }
         let untouched = depth.saturating_sub(levels);
         let resumptions = &part.outer.no_resumptions;
         part.outer.levels.iter().zip(self.frames.iter().rev()).all(|(level, frame)| self.is_as(frame, level, part))
@@ -45,6 +48,7 @@ impl<O: Output> Stack<O> {
     fn may_find_callers(&self, part: &Fragment) -> bool {
         let callers = part.outer.levels.len() - self.frames.len();
         self.frames.first().is_some_and(|frame| frame.returns_to == NO_ADDRESS)
+            && !self.is_resumed
             && (self.begin_tsc == 0) == (part.start_tsc == 0)
             && (callers as u64) < self.window.may_find()
     }

@@ -22,10 +22,11 @@ impl<O: Output> Stack<O> {
         if !self.window.has_room() {
             self.make_window();
         }
-        if self.frames.len() > self.most_open {
+        if self.frames.len() + self.suspended_frames().len() > self.most_open {
             self.end();
         }
-        self.window.allow(self.most_open.saturating_add(1) - self.frames.len());
+        let open = self.frames.len() + self.suspended_frames().len();
+        self.window.allow(self.most_open.saturating_add(1) - open);
     }
 
     fn make_window(&mut self) {
@@ -47,13 +48,15 @@ impl<O: Output> Stack<O> {
     pub fn hand_out(&mut self, last: bool) {
         self.give_times();
         self.awaited = Awaited::default();
-        let open = self.frames.iter().map(|frame| frame.row);
+        let suspended = self.suspended.iter().flat_map(|suspended| &suspended.frames);
+        let open = self.frames.iter().chain(suspended).map(|frame| frame.row);
         let mut kept: Vec<u32> = open.chain(self.clock.waiting_rows()).collect();
         kept.sort_unstable();
         kept.dedup();
         let place = |row: u32| kept.partition_point(|&other| other < row) as u32;
         self.clock.move_rows(place);
         self.frames.iter_mut().for_each(|frame| frame.row = place(frame.row));
+        self.suspended_frames().iter_mut().for_each(|frame| frame.row = place(frame.row));
         self.roots.retain(|root| kept.binary_search(root).is_ok());
         self.roots.iter_mut().for_each(|root| *root = place(*root));
         let (more, addresses) = (if last { 0 } else { self.output.rows() }, self.output.takes_addresses());

@@ -116,6 +116,7 @@ impl Stack<Collected> {
     fn forget_part(&mut self) {
         self.frames.clear();
         self.interruptions.clear();
+        self.suspended = None;
         self.window.reset(self.clock.is_timed());
         self.finish();
         (self.base, self.roots_total) = (0, 0);

@@ -17,6 +17,7 @@ impl<O: Output> Stack<O> {
         self.not_known_here();
         self.roots.clear();
         self.roots_total = 0;
+        self.is_resumed = false;
         self.clock.leave_stretch(&mut self.window.pages, &mut self.functions.sums);
         self.window.begin();
         self.stretch = self.stretch.wrapping_add(1);
@@ -35,6 +36,10 @@ impl<O: Output> Stack<O> {
             self.forget_roots();
         }
         let entry = Entry { function, call_address: 0, target, returns_to: NO_ADDRESS, flags: BEGIN_TRUNCATED };
+        if self.is_resumed {
+            self.begin();
+            return self.push(&entry);
+        }
         let (row, _) = self.open(&entry, self.begin_tsc == 0);
         self.window.begin_at(row, self.begin_tsc);
         self.window.came_late(row, &self.roots);

@@ -1,7 +1,7 @@
 //! Ends of calls that are not the return of the innermost one.
 
 use super::awaited::NEAR;
-use super::frame::{is_kernel, Frame, Interruption, NO_ADDRESS};
+use super::frame::{Frame, Interruption, NO_ADDRESS};
 use super::Stack;
 use crate::output::Output;
 use crate::records::{END_TRUNCATED, UNWOUND};
@@ -100,24 +100,28 @@ impl<O: Output> Stack<O> {
     /// The kernel is left without a return: its calls are over, from the one that entered it on. Where that was to return to; `None` when
     /// it was entered before all that is known, and nothing is open any more.
     pub fn leave_kernel(&mut self) -> Option<u64> {
-        let mut interruptions = self.interruptions.iter().rev();
-        let entered = self.frames.iter().enumerate().rev().find_map(|(index, frame)| {
-            let resumes = if frame.is_asynchronous() { interruptions.next()?.resumes } else { frame.returns_to };
-            (!is_kernel(resumes)).then_some((index, resumes))
-        });
+        let entered = self.entered_kernel();
         if entered.is_none() && self.frames.len() > 1 {
             self.not_known_here();
         }
         self.unwind(entered.map_or(1, |(index, _)| index + 1));
         self.pop(0);
-        entered.map(|(_, resumes)| resumes)
+        entered.map_or_else(|| self.go_on_suspended(), |(_, resumes)| Some(resumes))
     }
 
     /// Ends the stretch with all calls that are open.
     pub fn end(&mut self) {
+        self.end_those_open();
+        if self.go_on_suspended().is_some() {
+            self.end_those_open();
+        }
+        self.forget_roots();
+    }
+
+    /// Ends all calls but those that are suspended.
+    pub fn end_those_open(&mut self) {
         while !self.frames.is_empty() {
             self.pop(END_TRUNCATED);
         }
-        self.forget_roots();
     }
 }

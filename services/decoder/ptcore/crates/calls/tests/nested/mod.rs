@@ -1,5 +1,6 @@
 //! Programs whose calls are known: functions that call each other, a kernel that they call and that interrupts them, and signals.
 
+mod stops;
 mod turns;
 
 use crate::machine::{Branches, Random};
@@ -31,6 +32,8 @@ pub struct Call {
     /// Where its function begins.
     pub function: u64,
     pub parent: Option<usize>,
+    /// What it is known to lie in without its caller.
+    pub inside: Option<usize>,
     pub began: u64,
     pub ended: u64,
     pub flags: u8,
@@ -52,6 +55,8 @@ pub struct Habits {
     pub signals: usize,
     pub compressed: bool,
     pub psb_bytes: usize,
+    /// Tracing ends and begins in the kernel's scheduler.
+    pub stops: bool,
 }
 
 pub struct Nested {
@@ -74,6 +79,8 @@ pub struct Nested {
     waits: Option<u64>,
     /// Another thread goes on.
     switched: bool,
+    since: Option<stops::Since>,
+    gone: Vec<usize>,
 }
 
 pub fn function_of(address: u64) -> u64 {
@@ -88,11 +95,15 @@ impl Nested {
     pub fn new(seed: u64, habits: Habits) -> Nested {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut code = Sections::default();
+        let last = last_function(habits);
         for base in [PROGRAM, KERNEL] {
-            let bytes = (0..=FUNCTIONS).flat_map(|number| function(base, number, &mut random)).collect();
+            let bytes = (0..=FUNCTIONS).flat_map(|number| function(base, number, last, &mut random)).collect();
             code.0.insert(base, bytes);
         }
-        let root = Call { function: PROGRAM, parent: None, began: 0, ended: 0, flags: 0 };
+        if habits.stops {
+            stops::put(code.0.get_mut(&KERNEL).expect("code"));
+        }
+        let root = Call { function: PROGRAM, parent: None, inside: None, began: 0, ended: 0, flags: 0 };
         Nested {
             code,
             stream: Vec::new(),
@@ -109,6 +120,8 @@ impl Nested {
             root: PROGRAM,
             waits: None,
             switched: false,
+            since: None,
+            gone: Vec::new(),
         }
     }
 
@@ -130,6 +143,7 @@ impl Nested {
         self.packet(Packet::Fup(ip(self.ip)));
         self.packet(Packet::TipPgd(Ip::SUPPRESSED));
         self.calls[0].ended = self.ran;
+        self.forget_gone();
     }
 
     fn step(&mut self, ends: bool) {
@@ -154,7 +168,9 @@ impl Nested {
         match bytes {
             [0x74, distance, ..] => {
                 let outermost_ends = place == END && self.frames.len() == 1;
-                let skips = ends || self.frames.len() >= DEEP || self.random.below(3) == 0;
+                // Where tracing stops in the kernel, programs are to go on behind it.
+                let calls = if self.habits.stops { self.random.below(8) == 0 } else { self.random.below(3) != 0 };
+                let skips = ends || self.frames.len() >= DEEP || !calls;
                 // The outermost call goes on with itself rather than return.
                 let taken = if outermost_ends { false } else { skips };
                 self.bit(taken);
@@ -183,6 +199,7 @@ impl Nested {
                 self.tip(to);
             }
             [0x48, 0xcf, ..] => self.leave_kernel(),
+            [0x0f, 0x30, ..] => self.stop_in_scheduler(),
             [0x0f, 0x22, 0xd8, ..] => {
                 self.retire(self.ip + 3);
                 self.switched = true;
@@ -198,8 +215,9 @@ impl Nested {
     }
 
     fn begin(&mut self, to: u64, flags: u8, resumes: u64) {
-        let parent = self.frames.last().map(|frame| frame.call);
-        self.calls.push(Call { function: function_of(to), parent, began: self.ran, ended: 0, flags });
+        let outside = self.frames.last().map(|frame| frame.call);
+        let (parent, inside) = if self.is_cut() { (None, outside) } else { (outside, None) };
+        self.calls.push(Call { function: function_of(to), parent, inside, began: self.ran, ended: 0, flags });
         self.frames.push(Frame { call: self.calls.len() - 1, resumes });
         self.ip = to;
     }
@@ -243,6 +261,7 @@ impl Nested {
     fn give_back(&mut self) {
         self.ran += 1;
         let to = self.end();
+        self.is_back();
         if to == RESTORER {
             // What it was called by is what it interrupted.
             let interrupted = self.frames.pop().expect("a signal");
@@ -269,6 +288,7 @@ impl Nested {
     fn leave_kernel(&mut self) {
         self.ran += 1;
         let resumes = self.end();
+        self.is_back();
         self.ip = self.goes_back_to(resumes);
         self.tip(self.ip);
     }
@@ -296,7 +316,7 @@ impl Nested {
 
     fn any_function(&mut self) -> u64 {
         let (base, first) = if is_kernel(self.ip) { (KERNEL, ENTRIES) } else { (PROGRAM, 1) };
-        base + SIZE * (first + self.random.below(FUNCTIONS - first)) as u64
+        base + SIZE * (first + self.random.below(last_function(self.habits) - first)) as u64
     }
 
     fn entry(&mut self) -> u64 {
@@ -341,8 +361,17 @@ impl Nested {
     }
 }
 
+/// Behind those that any may call.
+fn last_function(habits: Habits) -> usize {
+    if habits.stops {
+        FUNCTIONS - 2
+    } else {
+        FUNCTIONS
+    }
+}
+
 /// Each slot: je over a call or system call and nops; nops.
-fn function(base: u64, number: usize, random: &mut Random) -> Vec<u8> {
+fn function(base: u64, number: usize, last: usize, random: &mut Random) -> Vec<u8> {
     let at = base + SIZE * number as u64;
     let mut bytes = vec![0x90; SIZE as usize];
     let mut put = |place: u64, some: &[u8]| bytes[place as usize..][..some.len()].copy_from_slice(some);
@@ -354,7 +383,7 @@ fn function(base: u64, number: usize, random: &mut Random) -> Vec<u8> {
     for slot in (0..END).step_by(SLOT as usize) {
         put(slot, &[0x74, 14]);
         let next = at + slot + 7;
-        let callee = base + SIZE * (first + random.below(FUNCTIONS - first)) as u64;
+        let callee = base + SIZE * (first + random.below(last - first)) as u64;
         match random.below(4) {
             0 | 1 => put(slot + 2, &[&[0xe8][..], &(callee.wrapping_sub(next) as u32).to_le_bytes()].concat()),
             2 => put(slot + 2, &[0xff, 0xd0]),

@@ -52,7 +52,7 @@ impl Nested {
         // mov cr3, rax
         code[at..at + 3].copy_from_slice(&[0x0f, 0x22, 0xd8]);
         let root = KERNEL + SIZE * ENTRIES as u64;
-        let call = |function, parent| Call { function, parent, began: 0, ended: 0, flags: 0 };
+        let call = |function, parent| Call { function, parent, inside: None, began: 0, ended: 0, flags: 0 };
         thread.calls = vec![call(root, None), call(SCHEDULER, Some(0))];
         let called = root + 7;
         thread.frames = vec![Frame { call: 0, resumes: 0 }, Frame { call: 1, resumes: called }];
