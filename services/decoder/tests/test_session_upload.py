@@ -251,6 +251,9 @@ async def test_a_core_is_divided_by_its_turns(
         assert sum(memoryview(own)) == threads[tid].stats["instructions"]
     with pytest.raises(ZeroDivisionError):
         decode_threads([(core, 4, turns, True)], images, config, {(4, 71): lambda *_: 1 // 0})
+    # Nobody knows who ran.
+    nobody = decode_threads([(core, 4, [], True)], images, config)
+    assert {thread: decoded.stats["instructions"] for thread, decoded in nobody.items()} == {(4, 0): 0}
     with pytest.raises(ValueError, match="no image of process 8"):
         decode_threads([(core, 4, [(0, 8, 80, 0, 0, 0)], True)], images, config)
 

@@ -108,29 +108,24 @@ struct CoreStream<'d> {
 type Told<C> = ((u32, u32), C, BTreeMap<u32, Statistics>);
 
 fn has_one_stay(views: &[View]) -> bool {
-    views.iter().all(|view| (view.tid, view.stay) == (views[0].tid, views[0].stay))
+    views.first().is_some_and(|first| views.iter().all(|view| (view.tid, view.stay) == (first.tid, first.stay)))
 }
 
 /// Nobody else ran on the core.
-fn alone<C, S, O>(
+fn alone<C: CodeMemory, S: Symbols, O: Output>(
     stream: &CoreStream<'_>,
     views: &[View],
     flow: &mut Flow<C>,
     config: &Config,
     mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
-) -> Vec<Told<Calls<S, O>>>
-where
-    C: CodeMemory,
-    S: Symbols,
-    O: Output,
-{
+) -> Vec<Told<Calls<S, O>>> {
     let mut calls = calls(&views[0], stream.core);
     calls.on_core(stream.core);
     let counts = flow.decode(stream.data, config, &stream.epochs, &mut calls);
     vec![((stream.core, views[0].tid), calls, BTreeMap::from([(stream.core, counts)]))]
 }
 
-fn in_turns<C, S, O>(
+fn in_turns<C: CodeMemory, S: Symbols, O: Output>(
     streams: &[CoreStream<'_>],
     views: &[View],
     stays: &Stays,
@@ -138,12 +133,7 @@ fn in_turns<C, S, O>(
     config: &Config,
     timeless: bool,
     mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
-) -> Vec<Told<Calls<S, O>>>
-where
-    C: CodeMemory,
-    S: Symbols,
-    O: Output,
-{
+) -> Vec<Told<Calls<S, O>>> {
     let mut first_on = HashMap::new();
     let make = |view: &View, core: u32| {
         first_on.entry(view.tid).or_insert(core);
