@@ -5,8 +5,8 @@ use crate::decode::{bytes, Decoded, Outcome, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use pt_calls::{Calls, Output};
-use pt_capture::{Epochs, Memory, Stays, SwitchRecords, ThreadSinks, Threads, View, Views, KERNEL};
-use pt_flow::{CodeMemory, Config, Flow, InTurn, Sink, Statistics};
+use pt_capture::{decode_cores, CoreStream, Epochs, Memory, Stays, SwitchRecords, View, Views, KERNEL};
+use pt_flow::{CodeMemory, Config, Flow, Sink, Statistics};
 use pt_image::Symbols;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
@@ -36,14 +36,14 @@ pub fn divide(
 }
 
 /// Packets, number, turns, and whether none of its packets are missing.
-type Core = (PyBuffer<u8>, u32, Vec<Turn>, bool);
+type Given = (PyBuffer<u8>, u32, Vec<Turn>, bool);
 
 #[pyfunction]
 #[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn decode_threads(
     py: Python<'_>,
-    cores: Vec<Core>,
+    cores: Vec<Given>,
     images: HashMap<u32, Py<Image>>,
     config: &PtConfig,
     takes: Option<HashMap<(u32, u32), Py<PyAny>>>,
@@ -65,7 +65,7 @@ pub fn decode_threads(
             };
             epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
         }
-        streams.push(CoreStream { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
+        streams.push(Core { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
     }
     let switches = switches.as_ref().map(bytes).transpose()?;
     let found = py.detach(|| {
@@ -78,11 +78,11 @@ pub fn decode_threads(
             let calls = |view: &View, core: u32| {
                 Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), threads))
             };
-            let stays = switches.map_or_else(Stays::default, |records| SwitchRecords::read(records).stays());
+            let stays = switches.map(|records| SwitchRecords::read(records).stays());
             let mut flow = Flow::new(memory);
             let sinks = match &streams[..] {
                 [only] if !timeless && has_one_stay(&views) => alone(only, &views, &mut flow, &config.0, calls),
-                _ => in_turns(&streams, &views, &stays, &mut flow, &config.0, timeless, calls),
+                _ => in_turns(&streams, &views, stays.as_ref(), &mut flow, &config.0, timeless, calls),
             };
             let done = |(thread, mut calls, counts): Told<_>| {
                 let mut sum = Statistics::default();
@@ -97,7 +97,7 @@ pub fn decode_threads(
 }
 
 /// The stream of a core, with the views that its epochs name.
-struct CoreStream<'d> {
+struct Core<'d> {
     core: u32,
     data: &'d [u8],
     epochs: Vec<(usize, u32)>,
@@ -113,7 +113,7 @@ fn has_one_stay(views: &[View]) -> bool {
 
 /// Nobody else ran on the core.
 fn alone<C: CodeMemory, S: Symbols, O: Output>(
-    stream: &CoreStream<'_>,
+    stream: &Core<'_>,
     views: &[View],
     flow: &mut Flow<C>,
     config: &Config,
@@ -126,9 +126,9 @@ fn alone<C: CodeMemory, S: Symbols, O: Output>(
 }
 
 fn in_turns<C: CodeMemory, S: Symbols, O: Output>(
-    streams: &[CoreStream<'_>],
+    streams: &[Core<'_>],
     views: &[View],
-    stays: &Stays,
+    stays: Option<&Stays>,
     flow: &mut Flow<C>,
     config: &Config,
     timeless: bool,
@@ -139,14 +139,13 @@ fn in_turns<C: CodeMemory, S: Symbols, O: Output>(
         first_on.entry(view.tid).or_insert(core);
         Counted::new(calls(view, core), timeless)
     };
-    let whole = streams.iter().filter(|stream| stream.is_whole).map(|stream| stream.core).collect();
-    let mut sinks = ThreadSinks::of_cores(stays, whole, make);
-    let mut threads: Vec<_> = streams.iter().map(|stream| Threads::on_core(views, stream.core)).collect();
     let mut epochs: Vec<_> = streams.iter().map(|stream| stream.epochs.iter().copied()).collect();
-    let turns = streams.iter().zip(&mut threads).zip(&mut epochs);
-    let turns = turns.map(|((stream, sink), epochs)| InTurn { data: stream.data, epochs, sink }).collect();
-    let order = |view: u32| views.get(view as usize).map_or(0, |view| stays.since(view));
-    flow.decode_in_turns(config, turns, &mut sinks, order, |_| {});
+    let core = |(stream, epochs)| {
+        let &Core { core, data, is_whole, .. } = stream;
+        CoreStream { core, data, epochs, is_whole }
+    };
+    let cores = streams.iter().zip(&mut epochs).map(core).collect();
+    let sinks = decode_cores(flow, config, cores, views, stays, make, |_| {});
     let sinks: Vec<_> = sinks.finish().collect();
     let mut psbs = psbs(streams, views);
     let told = |((tid, core), sink): ((u32, u32), Counted<Calls<S, O>>)| {
@@ -161,9 +160,9 @@ fn in_turns<C: CodeMemory, S: Symbols, O: Output>(
 }
 
 /// How many PSBs stand in what each thread ran, by core and tid.
-fn psbs(streams: &[CoreStream<'_>], views: &[View]) -> HashMap<(u32, u32), u64> {
+fn psbs(streams: &[Core<'_>], views: &[View]) -> HashMap<(u32, u32), u64> {
     let mut found = HashMap::new();
-    for CoreStream { core, data, epochs, .. } in streams {
+    for Core { core, data, epochs, .. } in streams {
         let mut psb = find_psb(data, 0);
         while let Some(offset) = psb {
             let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);

@@ -351,6 +351,17 @@ fn pieces_of_a_core_tell_what_each_thread_ran() {
     assert!(count as u64 > 3 * programs());
 }
 
+fn habits(seed: u64) -> Habits {
+    Habits {
+        kernel: seed % 4 != 0,
+        interrupts: [0, 50, 300][seed as usize % 3],
+        signals: [0, 10][seed as usize / 3 % 2],
+        compressed: seed % 5 != 0,
+        psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
+        stops: false,
+    }
+}
+
 fn assert_made(seed: u64, habits: Habits, flags: u8) {
     let mut program = Nested::new(seed, habits);
     program.run(4_000);
@@ -369,29 +380,13 @@ fn assert_made(seed: u64, habits: Habits, flags: u8) {
 #[test]
 fn calls_are_those_that_were_made() {
     for seed in 1..=programs() {
-        let habits = Habits {
-            kernel: seed % 4 != 0,
-            interrupts: [0, 50, 300][seed as usize % 3],
-            signals: [0, 10][seed as usize / 3 % 2],
-            compressed: seed % 5 != 0,
-            psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
-            stops: false,
-        };
-        assert_made(seed, habits, TAIL_CALL | ASYNCHRONOUS);
+        assert_made(seed, habits(seed), TAIL_CALL | ASYNCHRONOUS);
     }
 }
 
 #[test]
 fn calls_of_a_program_go_on_where_tracing_ends_and_begins_in_its_kernel() {
     for seed in 1..=programs() {
-        let habits = Habits {
-            kernel: true,
-            interrupts: [0, 50, 300][seed as usize % 3],
-            signals: [0, 10][seed as usize / 3 % 2],
-            compressed: seed % 5 != 0,
-            psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
-            stops: true,
-        };
-        assert_made(seed, habits, ALL_FLAGS);
+        assert_made(seed, Habits { kernel: true, stops: true, ..habits(seed) }, ALL_FLAGS);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::attribute::AHEAD;
 use crate::by_time;
-use crate::{Capture, Memory, Of, Stream, ThreadSinks, Threads, View};
-use pt_flow::{Config, Flow, InTurn, Sink};
+use crate::{Capture, Memory, Of, Stays, Stream, ThreadSinks, Threads, View};
+use pt_flow::{CodeMemory, Config, Flow, InTurn, Sink};
 use std::collections::BTreeSet;
 
 /// Linux has no more (arch/x86/Kconfig, NR_CPUS); each takes some kilobytes.
@@ -70,6 +70,45 @@ impl Iterator for Views<'_> {
     }
 }
 
+/// The stream of one of several cores, of which no packets are missing where it is whole.
+pub struct CoreStream<'d, E> {
+    pub core: u32,
+    pub data: &'d [u8],
+    /// As [`Flow::decode_as_found`] wants them; they are numbers of views.
+    pub epochs: &'d mut E,
+    pub is_whole: bool,
+}
+
+/// Decodes the streams of cores: what a thread ran is told in its order where `stays` tell which cores it was on. A thread has one
+/// sink for all of them; `make` makes it and is told the core where it first ran. `over` is told the places of those that end.
+pub fn decode_cores<'v, M, S, F, E>(
+    flow: &mut Flow<M>,
+    config: &Config,
+    cores: Vec<CoreStream<'_, E>>,
+    views: &'v [View],
+    stays: Option<&'v Stays>,
+    make: F,
+    over: impl FnMut(usize),
+) -> ThreadSinks<'v, S, F>
+where
+    M: CodeMemory,
+    S: Sink,
+    F: FnMut(&View, u32) -> S,
+    E: Iterator<Item = (usize, u32)>,
+{
+    let whole = cores.iter().filter(|one| one.is_whole).map(|one| one.core).collect();
+    let mut sinks = match stays {
+        Some(stays) => ThreadSinks::of_cores(stays, whole, make),
+        None => ThreadSinks::of_one_stream(make),
+    };
+    let mut threads: Vec<_> = cores.iter().map(|one| Threads::on_core(views, one.core)).collect();
+    let streams = cores.into_iter().zip(&mut threads);
+    let streams = streams.map(|(one, sink)| InTurn { data: one.data, epochs: one.epochs, sink }).collect();
+    let order = |view: u32| Some(stays?.since(views.get(view as usize)?));
+    flow.decode_in_turns(config, streams, &mut sinks, |view| order(view).unwrap_or(0), over);
+    sinks
+}
+
 impl Capture {
     /// Decodes a stream, or as much of the beginning of one as is certain: then it ends by `stop`. What is to be told of
     /// where its threads change, if that was not told before.
@@ -95,29 +134,21 @@ impl Capture {
         make: F,
         stop: fn() -> !,
     ) -> (ThreadSinks<'c, S, F>, Vec<String>) {
-        let cores: Vec<_> = numbers.iter().map(|&number| (&self.streams[number], self.core(number))).collect();
-        let is_whole = |stream: &Stream| stream.lost.is_empty() && !stream.data.is_empty();
-        let whole = cores.iter().filter(|(stream, _)| is_whole(stream)).map(|&(_, core)| core).collect();
-        let mut sinks = match &self.stays {
-            Some(stays) => ThreadSinks::of_cores(stays, whole, make),
-            None => ThreadSinks::of_one_stream(make),
+        let streams: Vec<_> = numbers.iter().map(|&number| &self.streams[number]).collect();
+        let mut views: Vec<_> = streams.iter().map(|stream| Views::new(stream, &self.config, stop)).collect();
+        let core = |(epochs, &number)| {
+            let stream: &Stream = &self.streams[number];
+            let is_whole = stream.lost.is_empty() && !stream.data.is_empty();
+            CoreStream { core: self.core(number), data: &stream.data, epochs, is_whole }
         };
-        let mut threads: Vec<_> = cores.iter().map(|&(_, core)| Threads::on_core(&self.views, core)).collect();
-        let mut views: Vec<_> = cores.iter().map(|(stream, _)| Views::new(stream, &self.config, stop)).collect();
-        let streams = cores.iter().zip(&mut views).zip(&mut threads);
-        let streams =
-            streams.map(|(((stream, _), epochs), sink)| InTurn { data: &stream.data, epochs, sink }).collect();
-        let order = |view: u32| {
-            let (stays, view) = (self.stays.as_ref()?, self.views.get(view as usize)?);
-            Some(stays.since(view))
-        };
+        let cores = views.iter_mut().zip(numbers).map(core).collect();
         let over = |place: usize| {
             // What the rest of it tells is missing from now on.
-            if cores[place].0.cut_from.is_some() {
+            if streams[place].cut_from.is_some() {
                 stop();
             }
         };
-        flow.decode_in_turns(&self.config, streams, &mut sinks, |view| order(view).unwrap_or(0), over);
+        let sinks = decode_cores(flow, &self.config, cores, &self.views, self.stays.as_ref(), make, over);
         (sinks, views.iter().flat_map(Views::end).collect())
     }
 

@@ -51,6 +51,7 @@ pub use bytes::Bytes;
 pub use capture::{Capture, Kind, Of, Stream, Switch, View};
 pub use conversion::Conversion;
 pub use core_stream::{divide, Divided, Epochs, SwitchRecords};
+pub use decoding::{decode_cores, CoreStream};
 pub use error::CaptureError;
 pub use jit::{Generated, Timeline, Told, What};
 pub use listed::{list, Code, Listed, ListedChange};

@@ -4,7 +4,6 @@
 //! what it calls behind that. What was open of the kernel is over or goes on, and no packet tells which. The program's calls
 //! go on where the kernel goes back to them.
 
-use super::awaited::Awaited;
 use super::frame::{is_kernel, Frame, Interruption};
 use super::landings::Local;
 use super::remembered::Landings;
@@ -33,7 +32,6 @@ impl<O: Output> Stack<O> {
             self.pop(END_TRUNCATED);
         }
         if let Some((_, resumes)) = entered {
-            self.awaited = Awaited::default();
             self.suspended = Some(Box::new(Suspended {
                 frames: std::mem::take(&mut self.frames),
                 interruptions: std::mem::take(&mut self.interruptions),
@@ -52,7 +50,6 @@ impl<O: Output> Stack<O> {
     pub fn go_on_suspended(&mut self) -> Option<u64> {
         let Suspended { frames, interruptions, landings, locals, resumes, ran } = *self.suspended.take()?;
         (self.frames, self.interruptions, self.landings, self.locals) = (frames, interruptions, landings, locals);
-        self.awaited = Awaited::default();
         if let Some(frame) = self.frames.last_mut() {
             frame.below += self.clock.ran - ran;
         }
