@@ -1,7 +1,6 @@
 //! How blocks are reached.
 
-use crate::stack::is_kernel;
-use pt_flow::{Block, BlockKind};
+use pt_flow::{is_kernel, Block, BlockKind};
 
 /// How the next block is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,8 @@ use pt_image::Role;
 /// are of calls around the part, the innermost one last. Functions count in `functions`.
 pub struct Fragment {
     pub records: Records,
+    /// Those that end no calls: with others there is no fragment.
+    pub losses: Vec<LossRecord>,
     pub functions: Vec<(FunctionKey, Role, Sums)>,
     /// How many of these are named by `records`; the others follow.
     pub named: usize,
@@ -106,6 +108,7 @@ impl Output for Collected {
     }
 
     fn take(&mut self, batch: Batch<'_>) {
+        self.losses.append(batch.losses);
         // The rest comes with the end of the part.
         if self.too_many || !self.records.is_empty() {
             self.too_many = true;

@@ -69,7 +69,8 @@ fn batches_of_any_size_add_up_to_the_whole() {
 fn calls_of_programs_that_stop_in_their_kernel_are_the_same_in_batches_of_any_size() {
     for seed in 1..=40 {
         let (interrupts, psb_bytes) = ([0, 50][seed as usize % 2], [300, usize::MAX][seed as usize / 2 % 2]);
-        let habits = Habits { kernel: true, interrupts, signals: 20, compressed: true, psb_bytes, stops: true };
+        let habits =
+            Habits { kernel: true, interrupts, signals: 20, compressed: true, psb_bytes, stops: true, deferred: false };
         let mut program = Nested::new(seed, habits);
         program.run(40_000);
         // From a PSB on callers are found late.

@@ -3,6 +3,7 @@
 use crate::functions::Functions;
 use crate::gathered::Gathered;
 use crate::hidden::hidden;
+use crate::hidden_kernel::without_kernel;
 use crate::machine::{self, Habits, Machine};
 use crate::nested::{self, Nested};
 use crate::support::{self, Sections};
@@ -351,10 +352,12 @@ fn programs_in_which_the_kernel_and_signals_interrupt_have_the_same_calls_by_sev
             compressed: true,
             psb_bytes: 300,
             stops: seed % 2 == 0,
+            deferred: seed % 4 > 1,
         };
         let mut program = Nested::new(seed, habits);
         program.run(6_000);
         compare(&format!("program {seed}"), &program.code, &program.stream);
+        compare(&format!("program {seed}, its kernel hidden"), &without_kernel(&program.code), &program.stream);
         // What called the outermost calls is found late.
         let middle = find_psb(&program.stream, program.stream.len() / 2).expect("a PSB");
         compare(&format!("the second half of program {seed}"), &program.code, &program.stream[middle..]);

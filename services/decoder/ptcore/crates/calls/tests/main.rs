@@ -8,6 +8,7 @@ mod functions;
 mod gathered;
 mod griffin;
 mod hidden;
+mod hidden_kernel;
 mod in_parts;
 mod kernel;
 mod machine;

@@ -23,17 +23,17 @@ impl Symbols for Divided {
 }
 
 #[derive(Debug, PartialEq)]
-struct Row {
-    function: u64,
-    parent: Option<usize>,
-    depth: u32,
-    own: u64,
-    total: u64,
-    flags: u8,
+pub struct Row {
+    pub function: u64,
+    pub parent: Option<usize>,
+    pub depth: u32,
+    pub own: u64,
+    pub total: u64,
+    pub flags: u8,
 }
 
 /// `flags`: those that are asked for.
-fn told(trace: &Trace, flags: u8) -> Vec<Row> {
+pub fn told(trace: &Trace, flags: u8) -> Vec<Row> {
     let calls = &trace.records;
     let row = |row: usize| Row {
         function: trace.functions[calls.function[row] as usize].address,
@@ -46,7 +46,7 @@ fn told(trace: &Trace, flags: u8) -> Vec<Row> {
     (0..calls.len()).map(row).collect()
 }
 
-fn assert_same(told: &[Row], made: &[Row], what: &str) {
+pub fn assert_same(told: &[Row], made: &[Row], what: &str) {
     let other = told.iter().zip(made).position(|(told, made)| told != made);
     let rows = other.map(|number| (number, &told[number], &made[number]));
     assert_eq!((told.len(), rows), (made.len(), None), "{what}");
@@ -140,7 +140,7 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
 }
 
 /// What is told of each thread by both cores together, and how many stretches of them were lost.
-fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32, Trace>, u64) {
+pub fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32, Trace>, u64) {
     let stays = turns.stays();
     let mut sinks = ThreadSinks::of_cores(&stays, [0, 1].into(), |_, _| Calls::new(Divided));
     let mut threads = [0, 1].map(|core| Threads::on_core(&turns.views, core));
@@ -153,7 +153,7 @@ fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32, Tr
     (traces, ended.iter().map(|statistics| statistics.errors).sum())
 }
 
-const ALL_FLAGS: u8 = TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED;
+pub const ALL_FLAGS: u8 = TAIL_CALL | ASYNCHRONOUS | BEGIN_TRUNCATED | END_TRUNCATED;
 
 #[test]
 fn threads_that_change_cores_have_the_calls_that_they_made() {
@@ -213,27 +213,33 @@ fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
             all.extend(threads.finish().into_iter().map(|(tid, mut calls)| (Some(core), tid, calls.finish())));
         }
         for (core, tid, trace) in all {
-            let call = |row: Row| (row.function, row.own, row.total, row.flags);
-            let mut left: HashMap<_, i32> = HashMap::new();
             let thread = &turns.threads[tid as usize - 1];
             let made = if turns.habits.stops { made(thread) } else { made_in_turns(thread) };
-            for call in made.into_iter().map(call) {
-                *left.entry(call).or_default() += 1;
-            }
-            let truncated = |row: &Row| row.flags & (BEGIN_TRUNCATED | END_TRUNCATED) != 0;
-            for told in told(&trace, ALL_FLAGS).into_iter().filter(|row| !truncated(row)).map(call) {
-                let left = left.entry(told).or_default();
-                *left -= 1;
-                assert!(*left >= 0, "thread {tid} on {core:?} made no such call: {told:x?}, {what}");
-                whole += 1;
-            }
+            whole += whole_calls(&trace, &made, &format!("thread {tid} on {core:?}, {what}"));
         }
     }
     assert!(whole > 100 * programs());
 }
 
+/// How many calls are told as whole. All of them were made so.
+pub fn whole_calls(trace: &Trace, made: &[Row], what: &str) -> u64 {
+    let call = |row: &Row| (row.function, row.own, row.total, row.flags);
+    let mut left: HashMap<_, i32> = HashMap::new();
+    made.iter().for_each(|row| *left.entry(call(row)).or_default() += 1);
+    let told = told(trace, ALL_FLAGS);
+    let whole = told.iter().filter(|row| row.flags & (BEGIN_TRUNCATED | END_TRUNCATED) == 0);
+    let mut count = 0;
+    for told in whole.map(call) {
+        let left = left.entry(told).or_default();
+        *left -= 1;
+        assert!(*left >= 0, "no such call was made: {told:x?}, {what}");
+        count += 1;
+    }
+    count
+}
+
 /// Nothing is told from some packet up to a PSB behind it.
-fn lose(stream: &mut [u8], random: &mut Random) {
+pub fn lose(stream: &mut [u8], random: &mut Random) {
     let mut reader = Reader::new(stream);
     let from = random.below(stream.len().max(1));
     while reader.offset() < from && reader.read().is_ok_and(|packet| packet.is_some()) {}
@@ -351,7 +357,7 @@ fn pieces_of_a_core_tell_what_each_thread_ran() {
     assert!(count as u64 > 3 * programs());
 }
 
-fn habits(seed: u64) -> Habits {
+pub fn habits(seed: u64) -> Habits {
     Habits {
         kernel: seed % 4 != 0,
         interrupts: [0, 50, 300][seed as usize % 3],
@@ -359,6 +365,7 @@ fn habits(seed: u64) -> Habits {
         compressed: seed % 5 != 0,
         psb_bytes: [300, 3000, usize::MAX][seed as usize / 6 % 3],
         stops: false,
+        deferred: seed % 7 > 3,
     }
 }
 

@@ -4,16 +4,27 @@ use crate::machine::Random;
 use crate::nested::{Begins, Habits, Nested};
 use crate::support::Sections;
 use pt_capture::{Stays, Switch, View};
-use pt_flow::{CodeMemory, CodeSlice};
+use pt_flow::{is_kernel, CodeMemory, CodeSlice};
 
 /// The code of threads that take turns: each has a program of its own.
-pub struct Codes<'c>(Vec<&'c Sections>, &'c [View]);
+pub struct Codes<'c> {
+    sections: Vec<&'c Sections>,
+    views: &'c [View],
+    pub hides_kernel: bool,
+}
 
 impl CodeMemory for Codes<'_> {
     fn read(&self, epoch: u32, address: u64) -> Option<CodeSlice<'_>> {
-        let number = self.1[epoch as usize].tid - 1;
-        let slice = self.0[number as usize].read(0, address)?;
+        let number = self.views[epoch as usize].tid - 1;
+        if self.hides_kernel && is_kernel(address) {
+            return None;
+        }
+        let slice = self.sections[number as usize].read(0, address)?;
         Some(CodeSlice { generation: u64::from(number) << 32 | slice.generation, ..slice })
+    }
+
+    fn thread(&self, epoch: u32) -> u64 {
+        self.views[epoch as usize].thread()
     }
 }
 
@@ -110,13 +121,22 @@ impl Turns {
     }
 
     pub fn codes(&self) -> Codes<'_> {
-        Codes(self.threads.iter().map(|thread| &thread.code).collect(), &self.views)
+        let sections = self.threads.iter().map(|thread| &thread.code).collect();
+        Codes { sections, views: &self.views, hides_kernel: false }
     }
 }
 
 fn habits(seed: u64) -> Habits {
     let psb_bytes = [300, 3000, usize::MAX][seed as usize / 2 % 3];
-    Habits { kernel: false, interrupts: 0, signals: 0, compressed: seed % 5 != 0, psb_bytes, stops: false }
+    Habits {
+        kernel: false,
+        interrupts: 0,
+        signals: 0,
+        compressed: seed % 5 != 0,
+        psb_bytes,
+        stops: false,
+        deferred: false,
+    }
 }
 
 pub fn all_turns() -> impl Iterator<Item = (u64, Turns)> {

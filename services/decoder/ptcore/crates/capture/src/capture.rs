@@ -70,6 +70,13 @@ pub struct View {
     pub stay: u32,
 }
 
+impl View {
+    /// As [`CodeMemory::thread`](pt_flow::CodeMemory::thread).
+    pub fn thread(&self) -> u64 {
+        u64::from(self.tid) << 32 | u64::from(self.stay)
+    }
+}
+
 /// The packets of one thread or core.
 pub struct Stream {
     pub name: String,

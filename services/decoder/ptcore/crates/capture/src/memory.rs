@@ -1,7 +1,7 @@
 //! The code of all address spaces of a capture, by view.
 
 use crate::guests::GUEST;
-use crate::{Capture, Views};
+use crate::{Capture, View, Views};
 use pt_flow::{CodeMemory, CodeSlice, Near};
 use pt_image::{Binary, Description, Image, Place, Symbols};
 use std::borrow::Borrow;
@@ -94,6 +94,10 @@ impl<I: Borrow<Image>> CodeMemory for Memory<'_, I> {
 
     fn same_code(&self, epoch: u32) -> u32 {
         self.views.same_code(epoch)
+    }
+
+    fn thread(&self, epoch: u32) -> u64 {
+        self.views.get(epoch as usize).map_or(0, View::thread)
     }
 }
 

@@ -216,7 +216,13 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
         self.deliver();
         self.enter(loss.epoch);
         self.sink().loss(loss);
-        self.lose(begun);
+        if loss.is_of_program() {
+            self.lose(begun);
+        }
+    }
+
+    fn loss_ends(&mut self) {
+        self.lost = false;
     }
 
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {

@@ -55,5 +55,6 @@ pub use shared_work::share;
 pub use sink::{DisableKind, Sink};
 pub use statistics::Statistics;
 pub use time::{Time, World};
+pub use view::is_kernel;
 pub use walk::{InTurn, InTurns};
 pub use whole_tsc::whole_tsc;

@@ -13,6 +13,9 @@ pub enum Reason {
     TruncatedPacket,
     /// No code is known at the address.
     NoCode,
+    /// No code of the kernel is known where a program went into it, and nothing that the program itself ran is lost: the
+    /// loss stands between the `disabled` and the `enabled` that would be told if the program alone was traced.
+    NoKernelCode,
     /// The bytes at the address are no instruction.
     BadInstruction,
     /// The packet (by its name) does not fit the code at the address.
@@ -39,6 +42,7 @@ impl Reason {
             Reason::UnknownPacket(_) => "unknown-packet",
             Reason::TruncatedPacket => "truncated-packet",
             Reason::NoCode => "no-code",
+            Reason::NoKernelCode => "no-kernel-code",
             Reason::BadInstruction => "bad-instruction",
             Reason::UnexpectedPacket(_) => "unexpected-packet",
             Reason::EmptyReturnStack => "empty-return-stack",
@@ -58,6 +62,7 @@ impl fmt::Display for Reason {
             Reason::UnknownPacket([a, b, c, d]) => write!(f, "no packet begins with {a:02x} {b:02x} {c:02x} {d:02x}"),
             Reason::TruncatedPacket => f.write_str("the stream ends inside a packet"),
             Reason::NoCode => f.write_str("no code is known at the address"),
+            Reason::NoKernelCode => f.write_str("no code of the kernel is known at the address"),
             Reason::BadInstruction => f.write_str("the bytes at the address are no instruction"),
             Reason::UnexpectedPacket(name) => write!(f, "{name} does not fit the code at the address"),
             Reason::EmptyReturnStack => f.write_str("a compressed return without its call"),
@@ -85,4 +90,11 @@ pub struct Loss {
     /// Times before and behind the stretch.
     pub tsc0: u64,
     pub tsc1: u64,
+}
+
+impl Loss {
+    /// Whether what the thread ran may be lost, rather than only what the kernel ran for it.
+    pub fn is_of_program(&self) -> bool {
+        self.reason != Reason::NoKernelCode
+    }
 }

@@ -25,6 +25,12 @@ pub trait CodeMemory {
     fn same_code(&self, epoch: u32) -> u32 {
         epoch
     }
+
+    /// Who runs in the epoch: another number for another thread, and for one that was on another core meanwhile.
+    fn thread(&self, epoch: u32) -> u64 {
+        let _ = epoch;
+        0
+    }
 }
 
 /// Addresses from `start` to `end` that one section of a memory holds as of an epoch.
@@ -49,5 +55,9 @@ impl<M: CodeMemory + ?Sized> CodeMemory for &M {
 
     fn same_code(&self, epoch: u32) -> u32 {
         (**self).same_code(epoch)
+    }
+
+    fn thread(&self, epoch: u32) -> u64 {
+        (**self).thread(epoch)
     }
 }

@@ -7,6 +7,7 @@ use crate::paths::{Entry, Paths, RETURNED};
 const DEPTH: usize = 64;
 
 /// Keeps the newest 64 return addresses as the cached blocks of their calls.
+#[derive(Clone)]
 pub struct ReturnStack {
     calls: [u32; DEPTH],
     /// The return addresses of calls whose block is not kept.

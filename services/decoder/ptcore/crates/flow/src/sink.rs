@@ -73,6 +73,9 @@ pub trait Sink {
     /// call is `enabled` if any. The flow before is complete up to the loss.
     fn loss(&mut self, loss: &Loss);
 
+    /// The last loss ends here: it is in no epoch that begins from now on.
+    fn loss_ends(&mut self) {}
+
     /// The processor lost packets at `offset`; the flow ended somewhere behind `from`. An `enabled` follows when
     /// execution is traced again.
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64);

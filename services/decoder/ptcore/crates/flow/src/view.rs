@@ -6,6 +6,11 @@ use pt_packet::Execution;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u32);
 
+/// Whether the address is in the half of the kernel.
+pub fn is_kernel(address: u64) -> bool {
+    address >> 63 != 0
+}
+
 impl View {
     /// None that is ever seen.
     pub const NONE: View = View(u32::MAX);

@@ -3,8 +3,10 @@
 mod ahead;
 mod blocks;
 mod bypass;
+mod deferred;
 mod gap;
 mod hare;
+mod hidden;
 mod hot;
 mod notices;
 mod reading_on;
@@ -72,6 +74,8 @@ pub struct Walk<'w, 'd, M, S> {
     followed: usize,
     /// Since the last PSB code that is not known was gone around.
     bypassed: bool,
+    /// Why the flow cannot go on, when the walk does after the pause.
+    postponed: Option<Fault>,
     /// The last PSB of which an MNT was told that the flow came by.
     maintained: Option<usize>,
     /// The pending note is where the flow was resumed.
@@ -82,6 +86,8 @@ pub struct Walk<'w, 'd, M, S> {
     stopped: Option<Stopped>,
     /// It is one of several that are walked in turns, each up to where an epoch begins; there it stands.
     in_turns: bool,
+    /// It only tries what may follow, up to where another epoch may begin.
+    is_trial: bool,
     pauses: bool,
     /// Where the next PSB is looked for, and what is lost up to there.
     from: usize,
@@ -143,12 +149,14 @@ impl<'w, 'd, M: CodeMemory, S: Sink> Walk<'w, 'd, M, S> {
             in_code: false,
             followed: 0,
             bypassed: false,
+            postponed: None,
             maintained: None,
             resumed_at_note: false,
             joins: part.joins.then_some(part.from),
             stops: part.stops,
             stopped: None,
             in_turns: false,
+            is_trial: false,
             pauses: false,
             from: part.from,
             lost,
@@ -190,9 +198,16 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     fn run(&mut self) -> Result<(), Fault> {
         while !self.pauses {
+            if let Some(fault) = self.postponed.take() {
+                return Err(fault);
+            }
             let more = if self.enabled { self.walk() } else { self.idle() };
-            if more.is_err() {
+            if let Err(fault) = more {
                 self.tell_proven();
+                if self.pauses && self.in_turns {
+                    self.postponed = Some(fault);
+                    return Ok(());
+                }
             }
             if !more? || self.stopped.is_some() {
                 break;

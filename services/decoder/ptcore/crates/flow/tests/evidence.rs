@@ -15,9 +15,10 @@ impl<'s> Packets<'s> {
         reader
     }
 
-    /// Whether the packet at `end` says where execution is without anything from before, and no PSB comes first.
+    /// Whether the packet at `end` says where execution is, and no PSB comes first.
     pub fn go_on(&self, begin: usize, end: usize) -> bool {
-        let goes_on = matches!(self.from(end).read(), Ok(Some(Packet::TipPge(_) | Packet::Fup(_) | Packet::Ovf)));
+        let packet = self.from(end).read();
+        let goes_on = matches!(packet, Ok(Some(Packet::Tip(_) | Packet::TipPge(_) | Packet::Fup(_) | Packet::Ovf)));
         goes_on && !self.0[begin..end].windows(PSB.len()).any(|bytes| bytes == PSB)
     }
 

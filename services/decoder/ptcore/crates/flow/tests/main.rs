@@ -8,6 +8,7 @@ mod evidence;
 mod flow;
 mod griffin;
 mod guest_times;
+mod hidden_kernel;
 mod machine;
 mod made_up;
 mod made_up_times;

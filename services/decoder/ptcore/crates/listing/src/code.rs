@@ -26,9 +26,9 @@ pub trait Code: CodeMemory + Symbols {
     /// Why a stretch was lost, in words that name the address where code is missing.
     fn why(&self, loss: &Loss) -> String {
         match loss.reason {
-            Reason::NoCode => {
+            Reason::NoCode | Reason::NoKernelCode => {
                 let known = self.why_no_code(loss.epoch, loss.address);
-                format!("no-code: nothing is known at {:#x}: {known}", loss.address)
+                format!("{}: nothing is known at {:#x}: {known}", loss.reason.name(), loss.address)
             }
             reason => format!("{}: {reason}", reason.name()),
         }

@@ -10,9 +10,11 @@ _BINARY = (
     "record on a machine where the binary is readable, or upload it: permille upload-binary FILE,"
     " then permille report SESSION --again"
 )
+_KERNEL = "import again with --vmlinux FILE, or --kcore and --kallsyms"
 _IMPORTED = {
-    "no kernel code": "import again with --vmlinux FILE, or --kcore and --kallsyms",
+    "no kernel code": _KERNEL,
     "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
+    "no-kernel-code": _KERNEL,
     "jitdump": "record with the jitdump file of the program, and import again with --symbols FOLDER",
     "bpf": "none: record user code alone (perf record -e intel_pt//u)",
     "nothing was mapped": "import again with the binaries: --symbols FOLDER",

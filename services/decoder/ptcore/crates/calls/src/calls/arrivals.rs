@@ -6,7 +6,8 @@ use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
 use crate::records::{ASYNCHRONOUS, BEGIN_TRUNCATED};
-use crate::stack::{is_kernel, Entry, Interruption, NO_ADDRESS};
+use crate::stack::{Entry, Interruption, NO_ADDRESS};
+use pt_flow::is_kernel;
 use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {

@@ -7,7 +7,7 @@ use crate::arrival::Left;
 use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
-use crate::stack::is_kernel;
+use pt_flow::is_kernel;
 use pt_image::Symbols;
 
 /// Bytes of SYSCALL, SYSENTER and INT n, which are gone back by where a system call is made again.

@@ -149,7 +149,9 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
 
     fn loss(&mut self, loss: &Loss) {
         self.pass(loss.tsc0);
-        self.break_off();
+        if loss.is_of_program() {
+            self.break_off();
+        }
         if let (true, Some(overflow)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
             overflow.end_tsc = loss.tsc1;
         }

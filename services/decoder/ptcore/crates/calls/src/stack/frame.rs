@@ -48,8 +48,3 @@ pub struct Entry {
 }
 
 pub const NO_ADDRESS: u64 = u64::MAX;
-
-/// Whether the address is in the half of the kernel.
-pub fn is_kernel(address: u64) -> bool {
-    address >> 63 != 0
-}

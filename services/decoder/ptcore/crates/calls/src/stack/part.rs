@@ -38,6 +38,7 @@ impl Stack<Collected> {
         }
         let fragment = outer.map(|outer| Fragment {
             records: Default::default(),
+            losses: Vec::new(),
             functions,
             named,
             outer: *outer,
@@ -62,8 +63,8 @@ impl Stack<Collected> {
         });
         self.forget_part();
         let next = Collected { without_addresses: self.output.without_addresses, ..Collected::default() };
-        let Collected { records, too_many, .. } = std::mem::replace(&mut self.output, next);
-        fragment.filter(|_| !too_many).map(|fragment| Fragment { records, ..fragment })
+        let Collected { records, losses, too_many, .. } = std::mem::replace(&mut self.output, next);
+        fragment.filter(|_| !too_many).map(|fragment| Fragment { records, losses, ..fragment })
     }
 
     fn open_call(&self, index: usize) -> OpenCall {

@@ -36,6 +36,7 @@ impl<O: Output> Stack<O> {
         } else {
             gathered.append(&mut part.records);
         }
+        self.losses.append(&mut part.losses);
         let returns_to = self.end_levels(&part, &ends);
         self.clock.ran += part.ran();
         self.add_sums(&part, numbers);

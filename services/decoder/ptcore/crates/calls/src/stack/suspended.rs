@@ -4,12 +4,13 @@
 //! what it calls behind that. What was open of the kernel is over or goes on, and no packet tells which. The program's calls
 //! go on where the kernel goes back to them.
 
-use super::frame::{is_kernel, Frame, Interruption};
+use super::frame::{Frame, Interruption};
 use super::landings::Local;
 use super::remembered::Landings;
 use super::Stack;
 use crate::output::Output;
 use crate::records::END_TRUNCATED;
+use pt_flow::is_kernel;
 
 /// The calls of a program of which the kernel runs.
 pub struct Suspended {

@@ -6,8 +6,10 @@ mod turns;
 use crate::machine::{Branches, Random};
 use crate::support::Sections;
 use pt_calls::{ASYNCHRONOUS, TAIL_CALL};
+use pt_flow::is_kernel;
 use pt_packet::writer::write;
 use pt_packet::{Compression, Execution, Ip, Packet};
+use std::ops::Range;
 pub use turns::{Begins, Stay};
 
 const SIZE: u64 = 0x100;
@@ -57,6 +59,8 @@ pub struct Habits {
     pub psb_bytes: usize,
     /// Tracing ends and begins in the kernel's scheduler.
     pub stops: bool,
+    /// Targets stand behind branches that follow them (SDM section "Deferred TIPs").
+    pub deferred: bool,
 }
 
 pub struct Nested {
@@ -65,11 +69,15 @@ pub struct Nested {
     pub stays: Vec<Stay>,
     /// In the order in which they began.
     pub calls: Vec<Call>,
+    /// What the kernel ran between two instructions of the program.
+    pub of_kernel: Vec<Range<u64>>,
     random: Random,
     habits: Habits,
     frames: Vec<Frame>,
     compressible: Vec<u64>,
     branches: Branches,
+    /// Targets behind the branches that are held back.
+    targets: Vec<u64>,
     ip: u64,
     ran: u64,
     last_psb: usize,
@@ -85,10 +93,6 @@ pub struct Nested {
 
 pub fn function_of(address: u64) -> u64 {
     address & !(SIZE - 1)
-}
-
-fn is_kernel(address: u64) -> bool {
-    address >> 63 != 0
 }
 
 impl Nested {
@@ -109,11 +113,13 @@ impl Nested {
             stream: Vec::new(),
             stays: Vec::new(),
             calls: vec![root],
+            of_kernel: Vec::new(),
             random,
             habits,
             frames: vec![Frame { call: 0, resumes: 0 }],
             compressible: Vec::new(),
             branches: Branches::default(),
+            targets: Vec::new(),
             ip: PROGRAM,
             ran: 0,
             last_psb: 0,
@@ -216,6 +222,12 @@ impl Nested {
 
     fn begin(&mut self, to: u64, flags: u8, resumes: u64) {
         let outside = self.frames.last().map(|frame| frame.call);
+        if flags & TAIL_CALL == 0
+            && is_kernel(to)
+            && !outside.is_some_and(|outside| is_kernel(self.calls[outside].function))
+        {
+            self.of_kernel.push(self.ran..self.ran);
+        }
         let (parent, inside) = if self.is_cut() { (None, outside) } else { (outside, None) };
         self.calls.push(Call { function: function_of(to), parent, inside, began: self.ran, ended: 0, flags });
         self.frames.push(Frame { call: self.calls.len() - 1, resumes });
@@ -270,7 +282,11 @@ impl Nested {
         self.ip = to;
         match self.compressible.pop() {
             Some(known) if self.habits.compressed && known == to => self.bit(true),
-            _ => self.tip(to),
+            _ => {
+                self.tip(to);
+                // A bit behind it would be taken for the return.
+                self.flush();
+            }
         }
     }
 
@@ -290,6 +306,9 @@ impl Nested {
         let resumes = self.end();
         self.is_back();
         self.ip = self.goes_back_to(resumes);
+        if let Some(last) = self.of_kernel.last_mut().filter(|_| !is_kernel(self.ip)) {
+            last.end = self.ran;
+        }
         self.tip(self.ip);
     }
 
@@ -337,11 +356,16 @@ impl Nested {
         if let Some(packet) = self.branches.take() {
             self.packet(packet);
         }
+        for to in std::mem::take(&mut self.targets) {
+            self.packet(Packet::Tip(ip(to)));
+        }
     }
 
     fn tip(&mut self, to: u64) {
-        self.flush();
-        self.packet(Packet::Tip(ip(to)));
+        self.targets.push(to);
+        if !self.habits.deferred || self.branches.is_empty() {
+            self.flush();
+        }
     }
 
     fn packet(&mut self, packet: Packet) {

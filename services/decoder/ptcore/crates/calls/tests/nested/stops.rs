@@ -1,7 +1,8 @@
 //! Tracing that ends in what the kernel's scheduler calls, and begins again in something else that it calls.
 
-use super::{ip, is_kernel, Call, Nested, FUNCTIONS, KERNEL, SIZE};
+use super::{ip, Call, Nested, FUNCTIONS, KERNEL, SIZE};
 use pt_calls::{BEGIN_TRUNCATED, END_TRUNCATED};
+use pt_flow::is_kernel;
 use pt_packet::{Ip, Packet};
 
 const SCHEDULER: u64 = KERNEL + SIZE * (FUNCTIONS as u64 - 3);

@@ -27,6 +27,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::Note => self.note(),
             Event::AsyncBranch { from, to } if self.runs_up_to(from, to) => {
                 let Some(to) = to else { return Err(self.fault(Reason::SuppressedTarget)) };
+                self.pauses |= self.is_trial;
+                if self.is_hidden(from, to) {
+                    return Err(self.leave_for_hidden(DisableKind::Asynchronous, from, to, from));
+                }
                 self.tell_held();
                 self.sink.interrupt(from, to, self.events.time.now());
                 self.taken_up(to).map(|()| Ahead::Moved)

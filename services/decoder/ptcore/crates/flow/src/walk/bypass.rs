@@ -4,88 +4,217 @@
 //! on no packet belongs to what was not followed. A TIP alone may come behind branches that follow it. What packets say besides
 //! the flow needs no code: it is told behind the loss.
 
+use super::deferred::{Branches, Reached};
 use super::Walk;
 use crate::event::{Event, Fault};
+use crate::view::is_kernel;
 use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
 use pt_packet::Execution;
+
+/// What trials may read for each byte that is passed, and besides: a crafted stream is decoded that much more slowly at most.
+const TRIALS: usize = 32;
+const FIRST_TRIALS: usize = 1 << 8;
+
+/// What was passed.
+#[derive(Default)]
+struct Passed {
+    /// Where in the kernel it ended, if it did.
+    in_kernel: Option<u64>,
+    /// Something of the program may be in it.
+    of_program: bool,
+    /// Those that may have run behind the next target, and whether they were read here.
+    branches: Branches,
+    read: bool,
+    /// What trials read.
+    tried: usize,
+}
+
+/// Why no more is passed.
+enum Found {
+    /// Execution is in known code again, as the event says, with these branches behind it.
+    Known(Event, Branches),
+    /// Another thread runs in the kernel from the event on.
+    Other(Event),
+    /// A PSB, the end, or what is no packet.
+    Nothing,
+}
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Whether the flow may go on behind the fault without a PSB: the packets are whole.
     pub(super) fn may_bypass(&self, fault: &Fault) -> bool {
         match fault.reason {
-            Reason::NoCode => true,
+            Reason::NoCode | Reason::NoKernelCode => true,
             // Of a call by code that is not known.
             Reason::EmptyReturnStack => self.bypassed,
             _ => false,
         }
     }
 
-    /// Goes on where execution is in known code again. False when a PSB comes before, or the end.
+    /// Goes on where execution is in known code again, or in the kernel where another thread runs. Fails when a PSB comes before,
+    /// or the end.
     #[cold]
-    pub(super) fn bypass(&mut self, fault: Fault) -> bool {
+    pub(super) fn bypass(&mut self, fault: Fault) -> Result<(), Fault> {
         let (address, epoch, now) = (self.ip, self.epoch, self.events.time.now());
-        let counts = (self.events.packets, self.events.psb, self.events.tnt_bits);
-        let Some(event) = self.known_again() else {
-            (self.events.packets, self.events.psb, self.events.tnt_bits) = counts;
-            return false;
+        let mut passed = Passed {
+            in_kernel: Some(address).filter(|&address| is_kernel(address)),
+            of_program: fault.reason != Reason::NoKernelCode,
+            branches: Branches::of(&self.events),
+            ..Passed::default()
         };
-        self.events.tnt_bits = counts.2;
-        self.statistics.errors += 1;
+        let tnt_bits = self.events.tnt_bits;
+        let found = self.known_again(&fault, &mut passed);
+        let reason = match fault.reason {
+            Reason::NoKernelCode if passed.of_program => Reason::NoCode,
+            reason => reason,
+        };
+        let (event, branches) = match found {
+            Found::Known(event, branches) => (event, branches),
+            Found::Other(event) => (event, passed.branches),
+            Found::Nothing => {
+                self.events.tnt_bits = tnt_bits;
+                return Err(Fault { reason, ..fault });
+            }
+        };
+        self.events.tnt_bits = tnt_bits + if passed.read { branches.count.into() } else { 0 };
         let size = self.events.offset.saturating_sub(fault.offset);
-        self.lose(Loss { offset: fault.offset, size, reason: fault.reason, address, epoch, tsc0: now, tsc1: now });
+        if size != 0 || reason != Reason::NoKernelCode {
+            self.statistics.errors += 1;
+            self.lose(Loss { offset: fault.offset, size, reason, address, epoch, tsc0: now, tsc1: now });
+        }
         self.enabled = false;
         self.tell_around(None);
-        self.returns.clear();
-        self.hare.rest();
-        (self.stopped_at, self.fresh) = (None, false);
-        self.events.passed_psb = None;
-        self.bypassed = true;
-        self.pending = Some(event);
-        if let Event::AsyncBranch { from, .. } = event {
-            self.stand_nowhere(from);
+        if reason != Reason::NoKernelCode {
+            self.stopped_at = None;
         }
-        true
+        self.hare.rest();
+        self.fresh = false;
+        self.events.passed_psb = None;
+        (self.events.bits, self.events.count) = (branches.bits, branches.count);
+        self.pending = Some(event);
+        match (found, event) {
+            (Found::Other(_), _) => {
+                self.forget_kept_calls();
+                self.stopped_at = None;
+                self.ip = passed.in_kernel.unwrap_or(address);
+                self.postponed = Some(self.fault(Reason::NoKernelCode));
+                self.sink.loss_ends();
+                self.enter_epoch(self.events.last_offset);
+            }
+            (_, Event::AsyncBranch { from, .. }) => self.stand_nowhere(from),
+            _ => {}
+        }
+        Ok(())
     }
 
-    fn known_again(&mut self) -> Option<Event> {
+    /// Where no more is passed.
+    fn known_again(&mut self, fault: &Fault, passed: &mut Passed) -> Found {
+        let mut counts = (self.events.packets, self.events.psb);
         let mut mode = None;
         // By a packet of its own.
         let mut noted: Option<Execution> = None;
-        loop {
-            let event = match self.pending.take() {
-                Some(event) => event,
-                None => {
-                    self.events.count = 0;
-                    self.events.next().ok()?
-                }
+        let found = loop {
+            let event = self.pending.take().map_or_else(|| self.next_without_branches(), Ok);
+            let Ok(event) = event else {
+                passed.of_program = true;
+                break Found::Nothing;
             };
             if self.events.mode.is_some() {
                 (mode, noted) = (self.events.mode, None);
             }
-            let known = match event {
-                Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
-                    self.enter_epoch(self.events.last_offset);
-                    let execution = noted.or(mode.map(|(execution, _)| execution));
-                    let view = execution.map_or(self.view, |execution| self.view.of_mode(execution));
-                    self.code.find(self.memory, view, ip).is_ok()
+            if passed.in_kernel.is_some() && self.enter_epoch_of_thread(self.events.last_offset) {
+                break Found::Other(event);
+            }
+            let execution = noted.or(mode.map(|(execution, _)| execution));
+            let branches = std::mem::take(&mut passed.branches);
+            match event {
+                Event::Branches => (passed.branches, passed.read) = (Branches::of(&self.events), true),
+                Event::Target { ip: Some(ip) } => {
+                    passed.branches = branches;
+                    if let Some(count) = self.arrives(ip, execution, fault, passed) {
+                        break Found::Known(Event::Enable { ip: Some(ip) }, branches.last(count));
+                    }
                 }
-                Event::Overflow { .. } => true,
+                Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
+                    if let Event::AsyncBranch { from, .. } = event {
+                        passed.of_program |= !is_kernel(from);
+                    }
+                    if self.arrives(ip, execution, fault, passed).is_some() {
+                        break Found::Known(event, Branches::default());
+                    }
+                }
+                Event::Overflow { .. } => {
+                    passed.of_program = true;
+                    break Found::Known(event, Branches::default());
+                }
                 Event::Note => {
                     let placed = self.events.note.take();
-                    if let Some(NoticeKind::ExecutionMode(execution)) = placed.map(|placed| placed.notice.kind) {
-                        (mode, noted) = (None, Some(execution));
+                    match placed.map(|placed| placed.notice.kind) {
+                        Some(NoticeKind::ExecutionMode(execution)) => (mode, noted) = (None, Some(execution)),
+                        // What stood in front of it ran there.
+                        Some(NoticeKind::Paging { .. }) => {}
+                        _ => passed.branches = branches,
                     }
                     self.pass_note(placed);
-                    false
                 }
-                Event::Status { .. } | Event::End => return None,
-                _ => false,
-            };
-            if known {
-                self.events.count = 0;
-                self.events.mode = mode;
-                return Some(event);
+                // Of the program it says nothing but that there are no calls to return from.
+                Event::Status { ip: Some(ip) } if self.is_hidden(0, ip) => {
+                    passed.in_kernel = Some(ip);
+                    self.forget_calls();
+                    (self.followed, self.bypassed) = (self.events.offset, false);
+                    counts = (self.events.packets, self.events.psb);
+                }
+                Event::Status { ip } => {
+                    passed.of_program |= ip.is_some();
+                    break Found::Nothing;
+                }
+                Event::End => break Found::Nothing,
+                Event::AsyncDisable { at: from, .. } | Event::AsyncBranch { from, to: None } => {
+                    passed.of_program |= !is_kernel(from);
+                }
+                Event::Disable { .. } => {}
+                Event::Target { ip: None } | Event::Enable { ip: None } => passed.of_program = true,
             }
+        };
+        match found {
+            Found::Nothing => (self.events.packets, self.events.psb) = counts,
+            _ => self.events.mode = mode,
         }
+        found
+    }
+
+    fn next_without_branches(&mut self) -> Result<Event, Fault> {
+        self.events.count = 0;
+        self.events.next()
+    }
+
+    /// Nothing says which calls may be returned from.
+    fn forget_kept_calls(&mut self) {
+        self.returns.clear();
+        self.bypassed = true;
+    }
+
+    /// How many of the branches in front ran behind the arrival at `ip`, where it is certain that the flow goes on there.
+    fn arrives(&mut self, ip: u64, mode: Option<Execution>, fault: &Fault, passed: &mut Passed) -> Option<u32> {
+        self.enter_epoch(self.events.last_offset);
+        let view = mode.map_or(self.view, |mode| self.view.of_mode(mode));
+        let is_known = self.code.find(self.memory, view, ip).is_ok();
+        // Of the kernel, too, more is known than where the program went.
+        passed.of_program |= is_kernel(ip) == is_known;
+        if !is_known {
+            passed.in_kernel = Some(ip).filter(|&ip| is_kernel(ip));
+            return None;
+        }
+        // What the kernel calls returns in it.
+        if passed.of_program {
+            self.forget_kept_calls();
+        }
+        let bytes = self.events.position().saturating_sub(fault.offset);
+        let room = (FIRST_TRIALS + TRIALS * bytes).saturating_sub(passed.tried);
+        let mut left = room;
+        let target = Reached { ip, view, branches: passed.branches, from_kernel: passed.in_kernel.is_some() };
+        let behind = self.deferred(target, &mut left);
+        passed.tried += room - left;
+        passed.of_program |= behind.is_none();
+        behind
     }
 }

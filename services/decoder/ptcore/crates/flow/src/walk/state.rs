@@ -25,6 +25,19 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// The same up to where the next one is another thread's: then it is true.
+    #[cold]
+    pub(super) fn enter_epoch_of_thread(&mut self, offset: usize) -> bool {
+        while let Some((_, epoch)) = self.epochs.first().filter(|&(from, _)| from <= offset) {
+            if self.memory.thread(epoch) != self.memory.thread(self.epoch) {
+                return true;
+            }
+            self.epochs.next_up_to(offset);
+            self.begin_epoch(epoch);
+        }
+        false
+    }
+
     #[cold]
     fn begin_epoch(&mut self, epoch: u32) {
         self.pauses |= self.in_turns && epoch != self.epoch;

@@ -25,6 +25,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return;
             }
             self.joins = None;
+            let hidden = matches!(fault.reason, Reason::NoCode | Reason::NoKernelCode);
             // A packet that was cut short may have taken the first bytes of the next PSB for its own.
             let bad = fault.offset.min(self.events.position()).max(self.events.endless_psb);
             self.from = self.again().unwrap_or(bad.saturating_sub(PSB.len() - 1).max(self.followed + 1));
@@ -33,7 +34,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 offset: fault.offset,
                 size: 0,
                 reason: fault.reason,
-                address: if self.enabled { self.ip } else { 0 },
+                address: if self.enabled || hidden { self.ip } else { 0 },
                 epoch: self.epoch,
                 tsc0: now,
                 tsc1: now,
@@ -76,9 +77,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             if self.config.resume_at_address || fault.reason == Reason::NotTraced {
                 ended = self.resume(fault, data.len()).and_then(|going| if going { self.run() } else { Ok(()) });
                 now = self.events.time.now();
-            } else if self.again().is_none() && self.may_bypass(&fault) && self.bypass(fault) {
-                ended = self.run();
-                now = self.events.time.now();
+            } else if self.again().is_none() && self.may_bypass(&fault) {
+                ended = self.bypass(fault);
+                if ended.is_ok() {
+                    ended = self.run();
+                    now = self.events.time.now();
+                }
             }
         }
         (ended, now)
@@ -106,7 +110,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         self.hare.rest();
         (self.enabled, self.pending, self.stopped_at, self.ip) = (false, None, None, 0);
         (self.mode, self.interrupt_flag, self.fresh) = (None, None, false);
-        (self.in_code, self.bypassed) = (false, false);
+        (self.in_code, self.bypassed, self.postponed) = (false, false, None);
         self.held.clear();
     }
 }

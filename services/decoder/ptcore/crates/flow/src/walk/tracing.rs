@@ -103,6 +103,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn stop(&mut self, kind: DisableKind, at: u64, target: Option<u64>, stopped_at: u64) {
         self.pending = None;
         self.enabled = false;
+        self.pauses |= self.is_trial;
         self.stopped_at = Some(stopped_at);
         self.hare.rest();
         self.tell_held();

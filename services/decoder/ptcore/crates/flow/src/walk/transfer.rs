@@ -30,6 +30,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         match event {
             Event::Target { ip: Some(ip) } if block.exit != Exit::Cond => {
                 self.tell(block, kind, ip);
+                if kind == BlockKind::Far {
+                    self.pauses |= self.is_trial;
+                    if self.is_hidden(block.last, ip) {
+                        return Err(self.leave_for_hidden(DisableKind::Synchronous, block.last, ip, block.end));
+                    }
+                }
                 match kind {
                     BlockKind::IndirectCall => self.returns.push(block.end, number),
                     // Each near return takes one from the stack (SDM section "Indirect Transfer Compression for Returns").

@@ -1,6 +1,6 @@
 //! What happens besides branches, and what is told of it: far transfers, interrupts, transactions, power, filters, overflows.
 
-use super::program::REGIONS;
+use super::program::{KERNEL, REGIONS};
 use super::{Machine, Transaction};
 use pt_packet::{Compression, Ip, Packet};
 
@@ -22,7 +22,7 @@ impl Machine {
             self.packet(Packet::TipPgd(Ip::SUPPRESSED));
             return self.outside(comes_back);
         }
-        let to = self.elsewhere();
+        let to = if comes_back { self.program.anywhere(KERNEL, &mut self.random) } else { self.elsewhere() };
         self.retire(to);
         if self.random.once_in(2) {
             self.load_space();

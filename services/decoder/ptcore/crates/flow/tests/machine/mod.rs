@@ -8,7 +8,8 @@ mod program;
 use crate::mutations::Random;
 use clock::Clock;
 pub use clock::Clocks;
-use program::{Kind, Program, REGIONS};
+use program::{Kind, Program};
+pub use program::{KERNEL, REGIONS};
 use pt_packet::{Execution, Ip, Packet};
 use std::ops::Range;
 

@@ -12,6 +12,8 @@ pub const REGIONS: [(u64, Execution); 4] = [
     (0x0804_8000, Execution::Bits32),
     (0x3000, Execution::Bits16),
 ];
+/// The one of the kernel.
+pub const KERNEL: usize = 1;
 const FUNCTIONS: usize = 24;
 const SIZE: u64 = 0x100;
 
