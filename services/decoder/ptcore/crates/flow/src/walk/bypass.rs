@@ -6,7 +6,7 @@
 
 use super::deferred::{Branches, Reached};
 use super::Walk;
-use crate::event::{Event, Fault};
+use crate::event::{Event, Fault, Mode};
 use crate::view::is_kernel;
 use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
 use pt_packet::Execution;
@@ -27,6 +27,11 @@ struct Passed {
     read: bool,
     /// What trials read.
     tried: usize,
+    /// The mode as a packet behind which an address comes says it, or one by itself.
+    mode: Option<Mode>,
+    noted: Option<Execution>,
+    /// Packets and PSBs up to the last PSB.
+    counts: (u64, u64),
 }
 
 /// Why no more is passed.
@@ -59,6 +64,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             in_kernel: Some(address).filter(|&address| is_kernel(address)),
             of_program: fault.reason != Reason::NoKernelCode,
             branches: Branches::of(&self.events),
+            counts: (self.events.packets, self.events.psb),
             ..Passed::default()
         };
         let tnt_bits = self.events.tnt_bits;
@@ -71,6 +77,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Found::Known(event, branches) => (event, branches),
             Found::Other(event) => (event, passed.branches),
             Found::Nothing => {
+                (self.events.packets, self.events.psb) = passed.counts;
                 self.events.tnt_bits = tnt_bits;
                 return Err(Fault { reason, ..fault });
             }
@@ -88,7 +95,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
         self.hare.rest();
         self.fresh = false;
-        self.events.passed_psb = None;
+        (self.events.passed_psb, self.events.mode) = (None, passed.mode);
         (self.events.bits, self.events.count) = (branches.bits, branches.count);
         self.pending = Some(event);
         match (found, event) {
@@ -108,78 +115,77 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     /// Where no more is passed.
     fn known_again(&mut self, fault: &Fault, passed: &mut Passed) -> Found {
-        let mut counts = (self.events.packets, self.events.psb);
-        let mut mode = None;
-        // By a packet of its own.
-        let mut noted: Option<Execution> = None;
-        let found = loop {
+        loop {
             let event = self.pending.take().map_or_else(|| self.next_without_branches(), Ok);
             let Ok(event) = event else {
                 passed.of_program = true;
-                break Found::Nothing;
+                return Found::Nothing;
             };
             if self.events.mode.is_some() {
-                (mode, noted) = (self.events.mode, None);
+                (passed.mode, passed.noted) = (self.events.mode, None);
             }
-            if passed.in_kernel.is_some() && self.enter_epoch_of_thread(self.events.last_offset) {
-                break Found::Other(event);
+            if event == Event::Branches {
+                (passed.branches, passed.read) = (Branches::of(&self.events), true);
             }
-            let execution = noted.or(mode.map(|(execution, _)| execution));
-            let branches = std::mem::take(&mut passed.branches);
-            match event {
-                Event::Branches => (passed.branches, passed.read) = (Branches::of(&self.events), true),
-                Event::Target { ip: Some(ip) } => {
-                    passed.branches = branches;
-                    if let Some(count) = self.arrives(ip, execution, fault, passed) {
-                        break Found::Known(Event::Enable { ip: Some(ip) }, branches.last(count));
-                    }
-                }
-                Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
-                    if let Event::AsyncBranch { from, .. } = event {
-                        passed.of_program |= !is_kernel(from);
-                    }
-                    if self.arrives(ip, execution, fault, passed).is_some() {
-                        break Found::Known(event, Branches::default());
-                    }
-                }
-                Event::Overflow { .. } => {
-                    passed.of_program = true;
-                    break Found::Known(event, Branches::default());
-                }
-                Event::Note => {
-                    let placed = self.events.note.take();
-                    match placed.map(|placed| placed.notice.kind) {
-                        Some(NoticeKind::ExecutionMode(execution)) => (mode, noted) = (None, Some(execution)),
-                        // What stood in front of it ran there.
-                        Some(NoticeKind::Paging { .. }) => {}
-                        _ => passed.branches = branches,
-                    }
-                    self.pass_note(placed);
-                }
-                // Of the program it says nothing but that there are no calls to return from.
-                Event::Status { ip: Some(ip) } if self.is_hidden(0, ip) => {
-                    passed.in_kernel = Some(ip);
-                    self.forget_calls();
-                    (self.followed, self.bypassed) = (self.events.offset, false);
-                    counts = (self.events.packets, self.events.psb);
-                }
-                Event::Status { ip } => {
-                    passed.of_program |= ip.is_some();
-                    break Found::Nothing;
-                }
-                Event::End => break Found::Nothing,
-                Event::AsyncDisable { at: from, .. } | Event::AsyncBranch { from, to: None } => {
+            let is_end = matches!(event, Event::Status { .. } | Event::End);
+            if !is_end && passed.in_kernel.is_some() && self.enter_epoch_of_thread(self.events.last_offset) {
+                return Found::Other(event);
+            }
+            if let Some(found) = self.pass(event, fault, passed) {
+                return found;
+            }
+        }
+    }
+
+    fn pass(&mut self, event: Event, fault: &Fault, passed: &mut Passed) -> Option<Found> {
+        if !matches!(event, Event::Branches | Event::Target { .. } | Event::Note) {
+            passed.branches = Branches::default();
+        }
+        match event {
+            Event::Target { ip: Some(ip) } => {
+                let count = self.arrives(ip, fault, passed)?;
+                return Some(Found::Known(Event::Enable { ip: Some(ip) }, passed.branches.last(count)));
+            }
+            Event::Enable { ip: Some(ip) } | Event::AsyncBranch { to: Some(ip), .. } => {
+                if let Event::AsyncBranch { from, .. } = event {
                     passed.of_program |= !is_kernel(from);
                 }
-                Event::Disable { .. } => {}
-                Event::Target { ip: None } | Event::Enable { ip: None } => passed.of_program = true,
+                self.arrives(ip, fault, passed)?;
+                return Some(Found::Known(event, Branches::default()));
             }
-        };
-        match found {
-            Found::Nothing => (self.events.packets, self.events.psb) = counts,
-            _ => self.events.mode = mode,
+            Event::Overflow { .. } => {
+                passed.of_program = true;
+                return Some(Found::Known(event, Branches::default()));
+            }
+            Event::Note => {
+                let placed = self.events.note.take();
+                self.pass_note(placed);
+                match placed?.notice.kind {
+                    NoticeKind::ExecutionMode(execution) => (passed.mode, passed.noted) = (None, Some(execution)),
+                    // What stood in front of it ran there.
+                    NoticeKind::Paging { .. } => passed.branches = Branches::default(),
+                    _ => {}
+                }
+            }
+            // Of the program it says nothing but that there are no calls to return from.
+            Event::Status { ip: Some(ip) } if self.is_hidden(0, ip) => {
+                passed.in_kernel = Some(ip);
+                passed.counts = (self.events.packets, self.events.psb);
+                self.forget_calls();
+                (self.followed, self.bypassed) = (self.events.offset, false);
+            }
+            Event::Status { ip } => {
+                passed.of_program |= ip.is_some();
+                return Some(Found::Nothing);
+            }
+            Event::End => return Some(Found::Nothing),
+            Event::AsyncDisable { at: from, .. } | Event::AsyncBranch { from, to: None } => {
+                passed.of_program |= !is_kernel(from);
+            }
+            Event::Target { ip: None } | Event::Enable { ip: None } => passed.of_program = true,
+            Event::Branches | Event::Disable { .. } => {}
         }
-        found
+        None
     }
 
     fn next_without_branches(&mut self) -> Result<Event, Fault> {
@@ -194,9 +200,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     /// How many of the branches in front ran behind the arrival at `ip`, where it is certain that the flow goes on there.
-    fn arrives(&mut self, ip: u64, mode: Option<Execution>, fault: &Fault, passed: &mut Passed) -> Option<u32> {
+    fn arrives(&mut self, ip: u64, fault: &Fault, passed: &mut Passed) -> Option<u32> {
         self.enter_epoch(self.events.last_offset);
-        let view = mode.map_or(self.view, |mode| self.view.of_mode(mode));
+        let execution = passed.noted.or(passed.mode.map(|(execution, _)| execution));
+        let view = execution.map_or(self.view, |execution| self.view.of_mode(execution));
         let is_known = self.code.find(self.memory, view, ip).is_ok();
         // Of the kernel, too, more is known than where the program went.
         passed.of_program |= is_kernel(ip) == is_known;

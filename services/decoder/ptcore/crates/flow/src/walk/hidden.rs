@@ -6,11 +6,12 @@ use crate::view::is_kernel;
 use crate::{CodeMemory, DisableKind, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    /// Whether a program goes into such a kernel.
+    /// Whether a program goes into such a kernel. An address that is not canonical (SDM volume 1, section "Canonical Addressing", with 57
+    /// bits) is damage.
     #[cold]
     #[inline(never)]
     pub(super) fn is_hidden(&mut self, from: u64, to: u64) -> bool {
-        is_kernel(to)
+        to >> 56 == 0xff
             && !is_kernel(from)
             && !self.config.resume_at_address
             && self.code.find(self.memory, self.view, to) == Err(Reason::NoCode)

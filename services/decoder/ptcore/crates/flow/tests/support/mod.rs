@@ -1,6 +1,8 @@
 //! What the tests of the flow share: the reference data and a memory of plain sections.
 #![allow(dead_code)]
 
+pub mod kernel;
+
 use pt_flow::{decode_in_parts, Block, BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow};
 use pt_flow::{Loss, Sink, Stream, Workers};
 use std::collections::BTreeMap;
