@@ -6,11 +6,6 @@ use pt_packet::Execution;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u32);
 
-/// Whether the address is in the half of the kernel.
-pub fn is_kernel(address: u64) -> bool {
-    address >> 63 != 0
-}
-
 impl View {
     /// None that is ever seen.
     pub const NONE: View = View(u32::MAX);
@@ -48,4 +43,9 @@ impl View {
     pub fn epoch(self) -> u32 {
         self.0 >> 2
     }
+}
+
+/// Whether the address is in the half of the kernel.
+pub fn is_kernel(address: u64) -> bool {
+    address >> 63 != 0
 }

@@ -1,8 +1,8 @@
 //! Going on behind code that is not known, before the next PSB.
 //!
 //! A TIP.PGE, a FUP with its TIP and an OVF come behind all branches before them (SDM section "Deferred TIPs"): from there
-//! on no packet belongs to what was not followed. A TIP alone may come behind branches that follow it. What packets say besides
-//! the flow needs no code: it is told behind the loss.
+//! on no packet belongs to what was not followed. A TIP alone may come behind branches that follow it, of which `deferred.rs` finds out
+//! how many. What packets say besides the flow needs no code: it is told behind the loss.
 
 use super::deferred::{Branches, Reached};
 use super::Walk;
@@ -137,6 +137,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// Passes an event; where no more is passed, why.
     fn pass(&mut self, event: Event, fault: &Fault, passed: &mut Passed) -> Option<Found> {
         if !matches!(event, Event::Branches | Event::Target { .. } | Event::Note) {
             passed.branches = Branches::default();
