@@ -1,6 +1,7 @@
 //! Real programs as they would have been recorded with a kernel of which no code is known.
 
-use crate::flow::{psb_plus, stream};
+use crate::flow::{full, psb_plus, stream};
+use crate::mutations::Random;
 use crate::support::kernel::{ip, with_kernel, KERNEL};
 use crate::support::{self, Recorder, Runs, Sections, Told};
 use pt_flow::{CodeMemory, CodeSlice, Config, Flow, Loss, Reason};
@@ -45,12 +46,23 @@ fn where_another_thread_comes_to_run_in_the_kernel_the_loss_is_divided() {
 }
 
 #[test]
+fn an_address_that_no_kernel_has_is_damage() {
+    let memory = Sections([(0x1000, vec![0x0f, 0x05])].into());
+    for (target, reason) in [(KERNEL, Reason::NoKernelCode), (KERNEL ^ 1 << 60, Reason::NoCode)] {
+        let packets = [psb_plus(Some(0x1000)), vec![Packet::Tip(full(target))]].concat();
+        let mut told = Runs::default();
+        Flow::new(&memory).decode(&stream(&packets), &Config::default(), &[], &mut told);
+        assert_eq!(told.losses.iter().map(|loss| loss.reason).collect::<Vec<_>>(), [reason]);
+    }
+}
+
+#[test]
 fn what_programs_ran_is_told_behind_most_system_calls() {
-    let (mut passed, mut all) = (0, 0);
+    let (mut passed, mut all, mut random) = (0, 0, Random(77));
     for name in ["ovf-01-ben", "cve-2004-0597-poc", "cve-2005-0105-poc", "hello", "uaf-04-ben"] {
         let Some(griffin) = support::griffin(name) else { return };
         for stream in griffin.streams.values() {
-            let (with_kernel, times) = with_kernel(stream);
+            let (with_kernel, times) = with_kernel(stream, |most| random.below(most));
             let [mut ran, mut told] = [Runs::default(), Runs::default()];
             let mut flow = Flow::new(&griffin.memory);
             flow.decode(stream, &Config::default(), &[], &mut ran);

@@ -4,11 +4,12 @@ mod stops;
 mod turns;
 
 use crate::machine::{Branches, Random};
+use crate::support::kernel::ip;
 use crate::support::Sections;
 use pt_calls::{ASYNCHRONOUS, TAIL_CALL};
 use pt_flow::is_kernel;
 use pt_packet::writer::write;
-use pt_packet::{Compression, Execution, Ip, Packet};
+use pt_packet::{Execution, Ip, Packet};
 use std::ops::Range;
 pub use turns::{Begins, Stay};
 
@@ -418,8 +419,4 @@ fn function(base: u64, number: usize, last: usize, random: &mut Random) -> Vec<u
     put(END, &[0x74, 2, 0xff, 0xe0]);
     put(END + 4, if base == KERNEL && number < ENTRIES { &[0x48, 0xcf] } else { &[0xc3] });
     bytes
-}
-
-fn ip(address: u64) -> Ip {
-    Ip { compression: Compression::SignExtend48, payload: address & 0xffff_ffff_ffff }
 }

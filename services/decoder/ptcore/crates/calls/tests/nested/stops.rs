@@ -1,6 +1,7 @@
 //! Tracing that ends in what the kernel's scheduler calls, and begins again in something else that it calls.
 
-use super::{ip, Call, Nested, FUNCTIONS, KERNEL, SIZE};
+use super::{Call, Nested, FUNCTIONS, KERNEL, SIZE};
+use crate::support::kernel::ip;
 use pt_calls::{BEGIN_TRUNCATED, END_TRUNCATED};
 use pt_flow::is_kernel;
 use pt_packet::{Ip, Packet};

@@ -1,6 +1,7 @@
 //! Programs that take turns on cores.
 
-use super::{ip, Call, Frame, Habits, Nested, END, ENTRIES, FUNCTIONS, KERNEL, SIZE, SLOT, SLOTS};
+use super::{Call, Frame, Habits, Nested, END, ENTRIES, FUNCTIONS, KERNEL, SIZE, SLOT, SLOTS};
+use crate::support::kernel::ip;
 use pt_packet::writer::write;
 use pt_packet::{Ip, Packet};
 

@@ -169,7 +169,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 }
             }
             // Of the program it says nothing but that there are no calls to return from.
-            Event::Status { ip: Some(ip) } if self.is_hidden(0, ip) => {
+            Event::Status { ip: Some(ip) } if self.is_hidden(ip) => {
                 passed.in_kernel = Some(ip);
                 passed.counts = (self.events.packets, self.events.psb);
                 self.forget_calls();
@@ -196,7 +196,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     /// Nothing says which calls may be returned from.
     fn forget_kept_calls(&mut self) {
-        self.returns.clear();
+        self.forget_calls();
         self.bypassed = true;
     }
 

@@ -6,15 +6,19 @@ use crate::view::is_kernel;
 use crate::{CodeMemory, DisableKind, Reason, Sink};
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
-    /// Whether a program goes into such a kernel. An address that is not canonical (SDM volume 1, section "Canonical Addressing", with 57
-    /// bits) is damage.
+    /// Whether a program goes into such a kernel.
     #[cold]
     #[inline(never)]
-    pub(super) fn is_hidden(&mut self, from: u64, to: u64) -> bool {
-        to >> 56 == 0xff
-            && !is_kernel(from)
+    pub(super) fn enters_hidden(&mut self, from: u64, to: u64) -> bool {
+        !is_kernel(from) && self.is_hidden(to)
+    }
+
+    /// Whether the address is in such a kernel. One that is not canonical (SDM volume 1, section "Canonical Addressing", with 57 bits)
+    /// is damage.
+    pub(super) fn is_hidden(&mut self, address: u64) -> bool {
+        address >> 56 == 0xff
             && !self.config.resume_at_address
-            && self.code.find(self.memory, self.view, to) == Err(Reason::NoCode)
+            && self.code.find(self.memory, self.view, address) == Err(Reason::NoCode)
     }
 
     /// To the sink it is as if the kernel was not traced.

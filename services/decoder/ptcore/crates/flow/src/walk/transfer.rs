@@ -32,7 +32,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.tell(block, kind, ip);
                 if kind == BlockKind::Far {
                     self.pauses |= self.is_trial;
-                    if self.is_hidden(block.last, ip) {
+                    if self.enters_hidden(block.last, ip) {
                         return Err(self.leave_for_hidden(DisableKind::Synchronous, block.last, ip, block.end));
                     }
                 }

@@ -10,14 +10,9 @@ pub fn ip(address: u64) -> Ip {
 }
 
 /// Whatever a TIP.PGD and the TIP.PGE behind it leave out is there, as a kernel that branches at random would tell it; and how often
-/// that was so.
-pub fn with_kernel(stream: &[u8]) -> (Vec<u8>, usize) {
+/// that was so. `below`: any number below another one.
+pub fn with_kernel(stream: &[u8], mut below: impl FnMut(usize) -> usize) -> (Vec<u8>, usize) {
     let (mut told, mut in_kernel, mut times) = (Vec::new(), false, 0);
-    let mut random = 77u64;
-    let mut any = |count: u8| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) & ((1 << count) - 1)
-    };
     let (mut reader, mut at, mut last_ip, mut within_psb) = (Reader::new(stream), 0, 0, false);
     while let Ok(Some(packet)) = reader.read() {
         let bytes = &stream[at..reader.offset()];
@@ -33,8 +28,8 @@ pub fn with_kernel(stream: &[u8]) -> (Vec<u8>, usize) {
                 (in_kernel, times) = (true, times + 1);
                 for call in 0..4 {
                     write(&mut told, Packet::Tip(ip(KERNEL + 0x100 * call)));
-                    let count = if call == 3 { 1 + (any(8) % 6) as u8 } else { 6 };
-                    write(&mut told, Packet::Tnt { bits: any(count), count });
+                    let count = if call == 3 { 1 + below(6) as u8 } else { 6 };
+                    write(&mut told, Packet::Tnt { bits: below(1 << count) as u64, count });
                 }
             }
             Packet::TipPge(_) if std::mem::take(&mut in_kernel) => write(&mut told, Packet::Tip(ip(last_ip))),
