@@ -114,13 +114,15 @@ def test_the_bytes_of_a_stream_are_those_of_its_turns() -> None:
 
 
 def test_cores_are_decoded_together_when_one_worker_can_and_all_that_they_told_is_there() -> None:
-    cores = [core(number, number).model_copy(update={"size_bytes": 16 << 20}) for number in range(4)]
+    cores = [core(number, number).model_copy(update={"size_bytes": 64 << 20}) for number in range(4)]
     own = divided(manifest(*cores), switches(*((10 + number, number, 7, 71 + number, IN) for number in range(4))))
     assert cores_together(own)
     assert {len(part) for part in planned(own.segments, 8, cores_together=True)} == {4}
     assert {len(part) for part in planned(own.segments, 8)} == {1}
-    large = own.segments[3].model_copy(update={"size_bytes": (16 << 20) + 1})
+    large = own.segments[3].model_copy(update={"size_bytes": (64 << 20) + 1})
     assert not cores_together(own.model_copy(update={"segments": (*own.segments[:3], large)}))
+    twice = own.segments[3].model_copy(update={"core": 0})
+    assert not cores_together(own.model_copy(update={"segments": (*own.segments[:3], twice)}))
     last = own.segments[3].model_copy(update={"overwritten": True})
     assert not cores_together(own.model_copy(update={"segments": (*own.segments[:3], last)}))
     assert not cores_together(manifest(Segment(index=0, key="k", pid=7, tid=71, size_bytes=1, sha256="")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,60 @@ async def test_a_core_is_divided_by_its_turns(
     assert {thread: decoded.stats["instructions"] for thread, decoded in nobody.items()} == {(4, 0): 0}
     with pytest.raises(ValueError, match="no image of process 8"):
         decode_threads([(core, 4, [(0, 8, 80, 0, 0, 0)], True)], images, config)
+
+
+async def test_threads_that_share_the_work_tell_the_same_of_threads_that_change_cores(
+    store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
+) -> None:
+    await store_session()
+    archive = await SessionArchive.open(store, "s1")
+    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    # So long that there is something to share.
+    run = program.packets() + bytes(1 << 15)
+    # Each goes on to the next core.
+    stays = [(core, turn, 70 + (core + turn) % 3) for turn in range(6) for core in range(3)]
+    records = [
+        (10 * turn + 1 + operation * 5, core, 7, tid, 1 - operation)
+        for core, turn, tid in stays
+        for operation in (0, 1)
+    ]
+    switches = b"".join(struct.pack("<QIIII", *record) for record in sorted(records))
+    turns = {
+        core: [(turn * len(run), 7, tid, 1, 0, turn) for on, turn, tid in stays if on == core] for core in range(3)
+    }
+    cores = [(run * 6, core, turns[core], True) for core in range(3)]
+    images, config = context.images([7]), context.config
+
+    def told(threads: int) -> dict[int, Any]:
+        calls: dict[int, list[Any]] = {70: [], 71: [], 72: []}
+
+        def take(tid: int, columns: Any) -> None:
+            calls[tid] += zip(*(memoryview(columns[name]).tolist() for name in columns), strict=True)
+
+        takes = {(core, tid): lambda columns, *_, tid=tid: take(tid, columns) for core in range(3) for tid in calls}
+        found = decode_threads(cores, images, config, takes, switches=switches, threads=threads)
+        assert set(found) == {(0, 70), (1, 71), (2, 72)}
+        return {
+            tid: (calls[tid], decoded.stats, decoded.cores, *map(plain, totals(decoded)))
+            for (_, tid), decoded in found.items()
+        }
+
+    def totals(decoded: Any) -> tuple[Any, ...]:
+        # A block that ran on two cores may be told twice.
+        return decoded.functions(), decoded.edges(), decoded.accesses(), decoded.blocks()
+
+    def plain(columns: Any) -> set[Any]:
+        return set(zip(*(memoryview(column).tolist() for column in columns.values()), strict=True))
+
+    one = told(1)
+    assert all(len(calls) > 6 for calls, *_ in one.values())
+    assert all(set(on_cores) == {0, 1, 2} for _, _, on_cores, *_ in one.values())
+    assert [told(2), told(3), told(9)] == [one] * 3
+    with pytest.raises(ZeroDivisionError):
+        decode_threads(cores, images, config, {(1, 71): lambda *_: 1 // 0}, switches=switches, threads=3)
+    with pytest.raises(ValueError, match="core 0 is given twice"):
+        decode_threads([*cores, cores[0]], images, config)
+    assert decode_threads([], images, config) == {}
 
 
 def test_all_threads_share_the_kernels_half() -> None:

@@ -1,6 +1,6 @@
 //! What a sink was told, counted; times where packets hold none.
 
-use pt_flow::{Block, BlockKind, CondBranches, DisableKind, Loss, Notice, Path, Sink, Statistics};
+use pt_flow::{Block, BlockKind, CondBranches, DisableKind, Loss, Notice, Path, Sink, Statistics, Travels};
 use std::collections::BTreeMap;
 
 /// The share of a sink in the statistics of a stream, or of those of several cores.
@@ -78,7 +78,8 @@ impl<S: Sink> Sink for Counted<S> {
         if self.timeless {
             return path.blocks().for_each(|block| self.block(&block, tsc));
         }
-        self.counts += path.statistics();
+        // Which returns were compressed only paths know.
+        self.counts += Statistics { compressed_returns: 0, ..path.statistics() };
         self.sink.path(path, tsc);
     }
 
@@ -136,5 +137,13 @@ impl<S: Sink> Sink for Counted<S> {
 
     fn notice(&mut self, notice: &Notice, tsc: u64) {
         self.sink.notice(notice, self.time(tsc));
+    }
+}
+
+impl<S: Travels> Travels for Counted<S> {
+    type Learned = S::Learned;
+
+    fn exchange(&mut self, learned: &mut S::Learned) {
+        self.sink.exchange(learned);
     }
 }

@@ -1,21 +1,16 @@
 //! `Decoder`, `instructions`, `packets`: from a stream to columns.
 
-use crate::accesses::{accesses, add, columns as accesses_of, numbers, Accesses, NO_FUNCTION};
-use crate::blocks::BlockRows;
-use crate::column::{Column, Columns};
+use crate::column::Column;
 use crate::counted::Counted;
 use crate::delivery::{caught, Delivery};
 use crate::image::{Image, Shared};
-use pt_calls::{decode_calls_in_parts, Calls, EdgeKind, Found, FunctionKey, Helper, Targets, Totals, PART_BYTES};
-use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream};
-use pt_image::Symbols;
-use pt_listing::{Code, Inlined};
+use crate::outcome::{Decoded, Outcome};
+use pt_calls::{decode_calls_in_parts, Calls, Helper, PART_BYTES};
+use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Stream};
 use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 /// What CPUID, IA32_RTIT_CTL and MSR_PLATFORM_INFO said on the recording machine.
@@ -130,148 +125,6 @@ impl Idle {
     }
 }
 
-/// What is known of a stream when all of it was decoded.
-pub struct Outcome {
-    statistics: Statistics,
-    totals: Totals,
-    accesses: Accesses<u32>,
-    blocks: BlockRows,
-    inlined: Vec<InlinedRow>,
-    found: Vec<Found>,
-}
-
-impl Outcome {
-    /// What `calls` took of the flow, and `helpers` of theirs; the rest of them is handed out. `statistics`: of the same.
-    pub fn of<M: CodeMemory, C: Code, S: Symbols>(
-        code: &C,
-        flow: &mut Flow<M>,
-        calls: &mut Calls<S, Delivery<C>>,
-        helpers: &mut [Helper<M, S>],
-        statistics: Statistics,
-        inlined: bool,
-    ) -> Outcome {
-        let ran = calls.blocks();
-        let mut totals = calls.end_stream();
-        let numbers = numbers(&totals.functions);
-        let number = |function: &FunctionKey| numbers.get(function).copied().unwrap_or(NO_FUNCTION);
-        let mut blocks = BlockRows::default();
-        let placed: Vec<_> = ran.iter().map(|(block, function)| (block, number(function))).collect();
-        blocks.add(calls, &placed);
-        let mut read_and_written = accesses(flow, placed.into_iter());
-        let mut chains = Inlined::default();
-        if inlined {
-            chains.add(flow, code, &ran);
-        }
-        for helper in helpers {
-            let ran = helper.calls.end_parts(calls.news());
-            let placed: Vec<_> = ran.iter().map(|(block, function)| (block, number(function))).collect();
-            blocks.add(&mut helper.calls, &placed);
-            add(&mut read_and_written, accesses(&mut helper.flow, placed.into_iter()));
-            if inlined {
-                chains.add(&helper.flow, code, &ran);
-            }
-            totals.add_edges(helper.calls.take_edges());
-        }
-        blocks.keep(&Targets::of(&totals.edges));
-        let (found, described) = calls.output().finish();
-        debug_assert_eq!(totals.functions.len(), described);
-        let inlined = inlined_rows(&chains, &numbers);
-        Outcome { statistics, totals, accesses: read_and_written, blocks, inlined, found }
-    }
-
-    pub fn into_python(self, py: Python<'_>) -> PyResult<Decoded> {
-        self.on_cores(py, BTreeMap::new())
-    }
-
-    /// `cores`: what the statistics are the sum of.
-    pub fn on_cores(self, py: Python<'_>, cores: BTreeMap<u32, Statistics>) -> PyResult<Decoded> {
-        let Outcome { statistics, totals, accesses, blocks, inlined, found } = self;
-        let of_core = |(core, counts)| Ok((core, statistics_of(py, &counts)?));
-        Ok(Decoded {
-            functions: totals_of(py, &totals)?,
-            edges: edges_of(py, &totals)?,
-            accesses: accesses_of(py, &accesses)?,
-            blocks: blocks.into_columns(py)?,
-            inlined: inlined_of(py, &inlined)?,
-            stats: statistics_of(py, &Statistics { calls: totals.calls, ..statistics })?,
-            cores: cores.into_iter().map(of_core).collect::<PyResult<_>>()?,
-            callers: Py::new(py, Callers(pt_calls::Callers::new(found)))?,
-        })
-    }
-}
-
-#[pyclass(frozen, module = "permille.ptcore")]
-pub struct Decoded {
-    functions: Py<PyDict>,
-    edges: Py<PyDict>,
-    accesses: Py<PyDict>,
-    blocks: Py<PyDict>,
-    inlined: Py<PyDict>,
-    stats: Py<PyDict>,
-    #[pyo3(get)]
-    cores: BTreeMap<u32, Py<PyDict>>,
-    callers: Py<Callers>,
-}
-
-#[pymethods]
-impl Decoded {
-    fn functions(&self, py: Python<'_>) -> Py<PyDict> {
-        self.functions.clone_ref(py)
-    }
-
-    fn edges(&self, py: Python<'_>) -> Py<PyDict> {
-        self.edges.clone_ref(py)
-    }
-
-    fn accesses(&self, py: Python<'_>) -> Py<PyDict> {
-        self.accesses.clone_ref(py)
-    }
-
-    fn blocks(&self, py: Python<'_>) -> Py<PyDict> {
-        self.blocks.clone_ref(py)
-    }
-
-    fn inlined(&self, py: Python<'_>) -> Py<PyDict> {
-        self.inlined.clone_ref(py)
-    }
-
-    #[getter]
-    fn stats(&self, py: Python<'_>) -> Py<PyDict> {
-        self.stats.clone_ref(py)
-    }
-
-    #[getter]
-    fn callers(&self, py: Python<'_>) -> Py<Callers> {
-        self.callers.clone_ref(py)
-    }
-}
-
-/// Callers that were found when calls below them had been taken already.
-#[pyclass(frozen, module = "permille.ptcore")]
-pub struct Callers(pt_calls::Callers);
-
-#[pymethods]
-impl Callers {
-    fn __bool__(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    fn place(
-        &self,
-        py: Python<'_>,
-        calls: PyBuffer<u64>,
-        parents: PyBuffer<u64>,
-        depths: PyBuffer<u32>,
-    ) -> PyResult<(Column, Column)> {
-        let (calls, mut parents, mut depths) = (calls.to_vec(py)?, parents.to_vec(py)?, depths.to_vec(py)?);
-        if calls.len() != parents.len() || calls.len() != depths.len() {
-            return Err(PyBufferError::new_err("as many parents and depths as calls are needed"));
-        }
-        py.detach(|| self.0.place(&calls, &mut parents, &mut depths));
-        Ok((Column::u64(parents), Column::u32(depths)))
-    }
-}
-
 #[pyfunction]
 #[pyo3(signature = (data, image, config, epochs, *, inlined=false))]
 pub fn decode(
@@ -297,78 +150,6 @@ pub fn bytes(data: &PyBuffer<u8>) -> PyResult<&[u8]> {
     // SAFETY: the view holds `count` contiguous bytes and keeps them in place until it is released. Nothing writes to
     // them: callers hand over read-only mappings of their own copies.
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast(), count) })
-}
-
-fn statistics_of(py: Python<'_>, counts: &Statistics) -> PyResult<Py<PyDict>> {
-    let stats = PyDict::new(py);
-    for (name, count) in [
-        ("packets", counts.packets),
-        ("instructions", counts.instructions),
-        ("conditional_branches", counts.conditional_branches),
-        ("tnt_bits", counts.tnt_bits),
-        ("returns", counts.returns),
-        ("compressed_returns", counts.compressed_returns),
-        ("calls", counts.calls),
-        ("psb", counts.psb),
-        ("ovf", counts.ovf),
-        ("errors", counts.errors),
-        ("lost_bytes", counts.lost_bytes),
-    ] {
-        stats.set_item(name, count)?;
-    }
-    Ok(stats.unbind())
-}
-
-fn totals_of(py: Python<'_>, totals: &Totals) -> PyResult<Py<PyDict>> {
-    let functions = &totals.functions;
-    let columns = Columns::new(py)
-        .u64("calls", functions.iter().map(|function| function.calls).collect())?
-        .u64("self_instructions", functions.iter().map(|function| function.self_instructions).collect())?
-        .u64("total_instructions", functions.iter().map(|function| function.total_instructions).collect())?
-        .u64("self_ticks", functions.iter().map(|function| function.self_ticks).collect())?
-        .u64("total_ticks", functions.iter().map(|function| function.total_ticks).collect())?;
-    Ok(columns.into_dict().unbind())
-}
-
-fn edges_of(py: Python<'_>, totals: &Totals) -> PyResult<Py<PyDict>> {
-    let edges = &totals.edges;
-    let kind = |kind: EdgeKind| kind as u8;
-    let columns = Columns::new(py)
-        .u64("from", edges.iter().map(|(edge, _)| edge.from).collect())?
-        .u64("to", edges.iter().map(|(edge, _)| edge.to).collect())?
-        .u64("count", edges.iter().map(|&(_, count)| count).collect())?
-        .u8("kind", edges.iter().map(|(edge, _)| kind(edge.kind)).collect())?;
-    Ok(columns.into_dict().unbind())
-}
-
-/// A function's number, what was inlined into it, and the instructions of that.
-struct InlinedRow {
-    function: u32,
-    chain: String,
-    name: String,
-    depth: u32,
-    instructions: u64,
-}
-
-fn inlined_rows(inlined: &Inlined, numbers: &HashMap<FunctionKey, u32>) -> Vec<InlinedRow> {
-    let row = |(function, chain, instructions): (FunctionKey, &[String], u64)| InlinedRow {
-        function: numbers.get(&function).copied().unwrap_or(NO_FUNCTION),
-        chain: chain.join(" > "),
-        name: chain.last().cloned().unwrap_or_default(),
-        depth: chain.len() as u32,
-        instructions,
-    };
-    inlined.all().map(row).collect()
-}
-
-fn inlined_of(py: Python<'_>, rows: &[InlinedRow]) -> PyResult<Py<PyDict>> {
-    let columns = Columns::new(py)
-        .u32("function", rows.iter().map(|row| row.function).collect())?
-        .text("name", rows.iter().map(|row| row.name.as_str()))?
-        .text("chain", rows.iter().map(|row| row.chain.as_str()))?
-        .u32("depth", rows.iter().map(|row| row.depth).collect())?
-        .u64("instructions", rows.iter().map(|row| row.instructions).collect())?;
-    Ok(columns.into_dict().unbind())
 }
 
 /// The addresses of all instructions.

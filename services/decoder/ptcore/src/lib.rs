@@ -17,6 +17,7 @@ mod given_columns;
 mod image;
 mod listed;
 mod listing;
+mod outcome;
 mod rows_file;
 mod shelf;
 mod threads;
@@ -33,8 +34,8 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INSTRUCTION_CLASSES", pt_flow::InstructionClass::ALL.map(|class| class.name()).to_vec())?;
     module.add_class::<categories::Categories>()?;
     module.add_class::<column::Column>()?;
-    module.add_class::<decode::Callers>()?;
-    module.add_class::<decode::Decoded>()?;
+    module.add_class::<outcome::Callers>()?;
+    module.add_class::<outcome::Decoded>()?;
     module.add_class::<decode::Decoder>()?;
     module.add_class::<decode::PtConfig>()?;
     module.add_class::<functions::Functions>()?;

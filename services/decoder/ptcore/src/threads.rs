@@ -1,13 +1,17 @@
 //! `decode_threads`: the packets of cores to what each thread did. `divide`: which packets are whose.
 
 use crate::counted::Counted;
-use crate::decode::{bytes, Decoded, Outcome, PtConfig};
+use crate::decode::{bytes, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
-use pt_calls::{Calls, Output};
-use pt_capture::{decode_cores, CoreStream, Epochs, Memory, Stays, SwitchRecords, View, Views, KERNEL};
+use crate::outcome::{Decoded, Outcome};
+use pt_calls::Calls;
+use pt_capture::{
+    decode_side_by_side, CoreStream, Epochs, Memory, Stays, SwitchRecords, Threads, Travelled, View, Views, KERNEL,
+};
 use pt_flow::{CodeMemory, Config, Flow, Sink, Statistics};
 use pt_image::Symbols;
+use pt_listing::Code;
 use pt_packet::{find_psb, PSB};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -39,7 +43,7 @@ pub fn divide(
 type Given = (PyBuffer<u8>, u32, Vec<Turn>, bool);
 
 #[pyfunction]
-#[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false))]
+#[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false, threads=1))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn decode_threads(
     py: Python<'_>,
@@ -50,6 +54,7 @@ pub fn decode_threads(
     switches: Option<PyBuffer<u8>>,
     inlined: bool,
     timeless: bool,
+    threads: usize,
 ) -> PyResult<BTreeMap<(u32, u32), Decoded>> {
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
@@ -65,7 +70,11 @@ pub fn decode_threads(
             };
             epochs.push((offset, views.number(View { pid, tid, image, epoch, kernel, stay })));
         }
-        streams.push(Core { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
+        streams.push(CoreStream { core: *core, data: bytes(data)?, epochs, is_whole: *is_whole });
+    }
+    let mut numbers = HashSet::new();
+    if let Some((_, core, ..)) = cores.iter().find(|&&(_, core, ..)| !numbers.insert(core)) {
+        return Err(PyValueError::new_err(format!("core {core} is given twice")));
     }
     let switches = switches.as_ref().map(bytes).transpose()?;
     let found = py.detach(|| {
@@ -74,22 +83,19 @@ pub fn decode_threads(
             let images: Vec<&pt_image::Image> = shared.iter().map(|image| &*image.0).collect();
             let memory = Memory::of(&images, &views, image_of.get(&KERNEL).copied());
             let mut takes = takes.unwrap_or_default();
-            let threads = views.iter().map(|view| view.tid).collect::<HashSet<_>>().len();
+            let traced = views.iter().map(|view| view.tid).collect::<HashSet<_>>().len();
             let calls = |view: &View, core: u32| {
-                Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), threads))
+                Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), traced))
             };
-            let stays = switches.map(|records| SwitchRecords::read(records).stays());
-            let mut flow = Flow::new(memory);
-            let sinks = match &streams[..] {
-                [only] if !timeless && has_one_stay(&views) => alone(only, &views, &mut flow, &config.0, calls),
-                _ => in_turns(&streams, &views, stays.as_ref(), &mut flow, &config.0, timeless, calls),
-            };
-            let done = |(thread, mut calls, counts): Told<_>| {
-                let mut sum = Statistics::default();
-                counts.values().for_each(|&of_core| sum += of_core);
-                (thread, Outcome::of(&memory, &mut flow, &mut calls, &mut [], sum, inlined), counts)
-            };
-            sinks.into_iter().map(done).collect::<Vec<_>>()
+            let work = Work { memory, streams: &streams, views: &views, config: &config.0, timeless, inlined };
+            match &streams[..] {
+                [only] if !timeless && has_one_stay(&views) => work.alone(only, calls),
+                [only] => work.one_core(only, calls),
+                _ => {
+                    let stays = switches.map_or_else(Stays::default, |records| SwitchRecords::read(records).stays());
+                    work.side_by_side(&stays, threads, calls)
+                }
+            }
         })
     })?;
     let decoded = |(thread, outcome, cores): (_, Outcome, _)| Ok((thread, outcome.on_cores(py, cores)?));
@@ -97,80 +103,110 @@ pub fn decode_threads(
 }
 
 /// The stream of a core, with the views that its epochs name.
-struct Core<'d> {
-    core: u32,
-    data: &'d [u8],
-    epochs: Vec<(usize, u32)>,
-    is_whole: bool,
+type Core<'d> = CoreStream<'d, Vec<(usize, u32)>>;
+
+/// Where threads come from other cores more often than after so many bytes, flows wait for each other longer than they work: with
+/// 3 KiB two are slower than one, with 30 KiB they are 1.6 times as fast (redis, its threads changing cores at the same time).
+const LEAST_BYTES_A_STAY: usize = 8 << 10;
+
+/// What is to be decoded.
+struct Work<'w, C> {
+    memory: C,
+    streams: &'w [Core<'w>],
+    views: &'w [View],
+    config: &'w Config,
+    timeless: bool,
+    inlined: bool,
 }
 
-/// A thread by the core where it first ran and its tid, its calls, and what it did on each core.
-type Told<C> = ((u32, u32), C, BTreeMap<u32, Statistics>);
+/// A thread by the core where it first ran and its tid, and what it did in all and on each core.
+type Told = ((u32, u32), Outcome, BTreeMap<u32, Statistics>);
 
 fn has_one_stay(views: &[View]) -> bool {
     views.first().is_some_and(|first| views.iter().all(|view| (view.tid, view.stay) == (first.tid, first.stay)))
 }
 
-/// Nobody else ran on the core.
-fn alone<C: CodeMemory, S: Symbols, O: Output>(
-    stream: &Core<'_>,
-    views: &[View],
-    flow: &mut Flow<C>,
-    config: &Config,
-    mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
-) -> Vec<Told<Calls<S, O>>> {
-    let mut calls = calls(&views[0], stream.core);
-    calls.on_core(stream.core);
-    let counts = flow.decode(stream.data, config, &stream.epochs, &mut calls);
-    vec![((stream.core, views[0].tid), calls, BTreeMap::from([(stream.core, counts)]))]
-}
-
-fn in_turns<C: CodeMemory, S: Symbols, O: Output>(
-    streams: &[Core<'_>],
-    views: &[View],
-    stays: Option<&Stays>,
-    flow: &mut Flow<C>,
-    config: &Config,
-    timeless: bool,
-    mut calls: impl FnMut(&View, u32) -> Calls<S, O>,
-) -> Vec<Told<Calls<S, O>>> {
-    let mut first_on = HashMap::new();
-    let make = |view: &View, core: u32| {
-        first_on.entry(view.tid).or_insert(core);
-        Counted::new(calls(view, core), timeless)
-    };
-    let mut epochs: Vec<_> = streams.iter().map(|stream| stream.epochs.iter().copied()).collect();
-    let core = |(stream, epochs)| {
-        let &Core { core, data, is_whole, .. } = stream;
-        CoreStream { core, data, epochs, is_whole }
-    };
-    let cores = streams.iter().zip(&mut epochs).map(core).collect();
-    let sinks = decode_cores(flow, config, cores, views, stays, make, |_| {});
-    let sinks: Vec<_> = sinks.finish().collect();
-    let mut psbs = psbs(streams, views);
-    let told = |((tid, core), sink): ((u32, u32), Counted<Calls<S, O>>)| {
-        let (calls, mut counts) = sink.finish();
-        for (&core, counts) in &mut counts {
-            counts.psb = psbs.remove(&(core, tid)).unwrap_or(0);
-        }
-        let core = if tid == 0 { core } else { first_on[&tid] };
-        ((core, tid), calls, counts)
-    };
-    sinks.into_iter().map(told).collect()
-}
-
-/// How many PSBs stand in what each thread ran, by core and tid.
-fn psbs(streams: &[Core<'_>], views: &[View]) -> HashMap<(u32, u32), u64> {
-    let mut found = HashMap::new();
-    for Core { core, data, epochs, .. } in streams {
-        let mut psb = find_psb(data, 0);
-        while let Some(offset) = psb {
-            let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);
-            if let Some(&(_, view)) = epochs.get(turn) {
-                *found.entry((*core, views[view as usize].tid)).or_default() += 1;
-            }
-            psb = find_psb(data, offset + PSB.len());
-        }
+impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
+    /// Nobody else ran on the core.
+    fn alone(&self, stream: &Core<'_>, mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>>) -> Vec<Told> {
+        let (view, mut flow) = (&self.views[0], Flow::new(self.memory));
+        let mut calls = calls(view, stream.core);
+        calls.on_core(stream.core);
+        let counts = flow.decode(stream.data, self.config, &stream.epochs, &mut calls);
+        let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut [], counts, self.inlined);
+        vec![((stream.core, view.tid), outcome, BTreeMap::from([(stream.core, counts)]))]
     }
-    found
+
+    /// Several threads ran on it.
+    fn one_core(&self, stream: &Core<'_>, mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>>) -> Vec<Told> {
+        let mut flow = Flow::new(self.memory);
+        let make = |view: &View| Counted::new(calls(view, stream.core), self.timeless);
+        let mut threads = Threads::of_core(self.views, stream.core, make);
+        flow.decode(stream.data, self.config, &stream.epochs, &mut threads);
+        let mut psbs = self.psbs();
+        let told = |(tid, sink): (u32, Counted<_>)| {
+            let (mut calls, counts) = sink.finish();
+            let thread = (stream.core, tid);
+            let mut counts = sum(counts.values());
+            counts.psb = psbs.remove(&thread).unwrap_or(0);
+            let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut [], counts, self.inlined);
+            (thread, outcome, BTreeMap::from([(stream.core, counts)]))
+        };
+        threads.finish().into_iter().map(told).collect()
+    }
+
+    /// By up to so many flows at once.
+    fn side_by_side(
+        &self,
+        stays: &Stays,
+        most: usize,
+        mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>> + Send,
+    ) -> Vec<Told> {
+        let flows = if self.has_long_stays() { most.min(self.streams.len()).max(1) } else { 1 };
+        let mut flows: Vec<_> = (0..flows).map(|_| Flow::new(self.memory)).collect();
+        let mut first_on = HashMap::new();
+        let make = |view: &View, core: u32| {
+            first_on.entry(view.tid).or_insert(core);
+            Counted::new(calls(view, core), self.timeless)
+        };
+        let found = decode_side_by_side(&mut flows, self.config, self.streams, self.views, stays, make);
+        let mut psbs = self.psbs();
+        let told = |((tid, core), Travelled { sink, learned }): (_, Travelled<Counted<_>>)| {
+            let (mut calls, mut counts) = sink.finish();
+            for (&core, counts) in &mut counts {
+                counts.psb = psbs.remove(&(core, tid)).unwrap_or(0);
+            }
+            let sum = sum(counts.values());
+            let outcome = Outcome::of_flows(&self.memory, &mut flows, learned, &mut calls, sum, self.inlined);
+            ((if tid == 0 { core } else { first_on[&tid] }, tid), outcome, counts)
+        };
+        found.into_iter().map(told).collect()
+    }
+
+    fn has_long_stays(&self) -> bool {
+        let stays: HashSet<_> = self.views.iter().map(|view| (view.tid, view.stay)).collect();
+        self.streams.iter().map(|stream| stream.data.len()).sum::<usize>() >= stays.len() * LEAST_BYTES_A_STAY
+    }
+
+    /// How many PSBs stand in what each thread ran, by core and tid.
+    fn psbs(&self) -> HashMap<(u32, u32), u64> {
+        let mut found = HashMap::new();
+        for CoreStream { core, data, epochs, .. } in self.streams {
+            let mut psb = find_psb(data, 0);
+            while let Some(offset) = psb {
+                let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);
+                if let Some(&(_, view)) = epochs.get(turn) {
+                    *found.entry((*core, self.views[view as usize].tid)).or_default() += 1;
+                }
+                psb = find_psb(data, offset + PSB.len());
+            }
+        }
+        found
+    }
+}
+
+fn sum<'s>(counts: impl Iterator<Item = &'s Statistics>) -> Statistics {
+    let mut sum = Statistics::default();
+    counts.for_each(|&counts| sum += counts);
+    sum
 }

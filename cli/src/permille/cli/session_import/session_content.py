@@ -21,7 +21,7 @@ VERSION = 1
 NODE = "imported"
 PIECE_BYTES = 16 << 20
 # Up to so many bytes of cores are decoded together.
-_TOGETHER_BYTES = 64 << 20
+_TOGETHER_BYTES = 256 << 20
 READ_BYTES = 1 << 20
 # As perf writes the pid of what all processes share: -1.
 _KERNEL = 2**32 - 1

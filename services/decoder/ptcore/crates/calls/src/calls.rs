@@ -3,6 +3,7 @@
 mod arrivals;
 mod far_transfers;
 mod functions;
+mod learned;
 mod plans;
 mod psb;
 mod ran;
@@ -12,7 +13,7 @@ mod stitching;
 use crate::arrival::{Arrival, Left};
 use crate::blocks::{BlockCount, Blocks};
 use crate::cached::CachedBlocks;
-use crate::edges::Edges;
+use crate::edges::{Edge, Edges};
 use crate::extents::Extents;
 use crate::fragment::Knew;
 use crate::functions::FunctionKey;
@@ -23,6 +24,8 @@ use crate::records::Records;
 use crate::stack::Stack;
 use crate::trace::{Totals, Trace};
 use pt_image::Symbols;
+
+pub use learned::Learned;
 
 /// Follows the flow of one thread with a stack of calls; after `finish` that of another one through the same `Flow`.
 pub struct Calls<S, O = Kept> {
@@ -116,6 +119,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             placed.push((block, self.stack.functions.key(function)));
         }
         placed
+    }
+
+    /// How often each branch went where since this was asked last, in order.
+    pub fn take_edges(&mut self) -> Vec<(Edge, u64)> {
+        self.gather();
+        self.edges.take()
     }
 
     /// Where a block that ran starts, in the own addresses of its function's space.

@@ -30,7 +30,7 @@ mod uncounted;
 mod window;
 
 pub use blocks::{BlockCount, Blocks};
-pub use calls::Calls;
+pub use calls::{Calls, Learned};
 pub use coverage::Coverage;
 pub use edges::{Edge, EdgeKind};
 pub use found::{Callers, Found};

@@ -2,6 +2,7 @@
 
 use crate::machine::Random;
 use crate::nested::{Habits, Nested};
+use crate::side_by_side;
 use crate::support::Sections;
 use crate::truth::{self, assert_same, decode_cores, lose, told, whole_calls, Divided, Row, ALL_FLAGS};
 use crate::turns::{programs, Turns};
@@ -76,7 +77,9 @@ fn threads_that_change_cores_have_the_calls_that_they_made() {
             }
             let mut codes = turns.codes();
             codes.hides_kernel = true;
-            for (tid, trace) in decode_cores(&mut Flow::new(&codes), &turns).0 {
+            let in_turns = decode_cores(&mut Flow::new(&codes), &turns).0;
+            let side_by_side = side_by_side::decode(&codes, &turns, 2, Divided);
+            for (tid, trace) in in_turns.into_iter().chain(side_by_side) {
                 let (made, what) = (&made[tid as usize - 1], format!("thread {tid}, damaged: {damaged}, {what}"));
                 whole += whole_calls(&trace, made, &what);
                 if !damaged && passed(&trace) == trace.losses.len() {

@@ -15,6 +15,7 @@ mod machine;
 mod nested;
 mod parts;
 mod paths;
+mod side_by_side;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 mod threads;

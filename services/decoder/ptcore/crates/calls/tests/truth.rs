@@ -4,7 +4,7 @@ use crate::machine::Random;
 use crate::nested::{function_of, Habits, Nested, Stay};
 use crate::turns::{all_turns, programs, Codes, Turns};
 use pt_calls::{Calls, Edge, Trace, ASYNCHRONOUS, BEGIN_TRUNCATED, END_TRUNCATED, NO_PARENT, TAIL_CALL};
-use pt_capture::{pieces, Bytes, Of, Stream, ThreadSinks, Threads};
+use pt_capture::{pieces, ByStay, Bytes, Of, Stream, ThreadSinks, Threads};
 use pt_flow::{decode_in_parts, find_psb, Block, Config, DisableKind, Flow, InTurn, Loss, Sink, Workers};
 use pt_image::{Place, Role, Symbols};
 use pt_packet::writer::write;
@@ -12,6 +12,7 @@ use pt_packet::{Packet, Reader};
 use std::collections::{BTreeMap, HashMap};
 
 /// Functions of 256 bytes each.
+#[derive(Clone, Copy)]
 pub struct Divided;
 
 impl Symbols for Divided {
@@ -52,7 +53,7 @@ pub fn assert_same(told: &[Row], made: &[Row], what: &str) {
     assert_eq!((told.len(), rows), (made.len(), None), "{what}");
 }
 
-fn made(program: &Nested) -> Vec<Row> {
+pub fn made(program: &Nested) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for call in &program.calls {
         let total = call.ended - call.began;
@@ -73,7 +74,7 @@ fn made_on(program: &Nested, core: usize) -> Vec<Row> {
 }
 
 /// What all cores know of the program.
-fn made_in_turns(program: &Nested) -> Vec<Row> {
+pub fn made_in_turns(program: &Nested) -> Vec<Row> {
     let mut stretches: Vec<(Stay, usize)> = Vec::new();
     for (number, stay) in program.stays.iter().enumerate() {
         match stretches.last_mut().filter(|_| !stay.anew) {
@@ -147,8 +148,8 @@ pub fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32
     let mut epochs = turns.epochs.each_ref().map(|epochs| epochs.iter().copied());
     let streams = turns.cores.iter().zip(&mut epochs).zip(&mut threads);
     let streams = streams.map(|((data, epochs), sink)| InTurn { data, epochs, sink }).collect();
-    let order = |view| stays.since(&turns.views[view as usize]);
-    let ended = flow.decode_in_turns(&Config::default(), streams, &mut sinks, order, |_| {});
+    let mut order = ByStay::new(&turns.views, Some(&stays), |_| {});
+    let ended = flow.decode_in_turns(&Config::default(), streams, &mut sinks, &mut order);
     let traces = sinks.finish().map(|((tid, _), mut calls)| (tid, calls.finish())).collect();
     (traces, ended.iter().map(|statistics| statistics.errors).sum())
 }
@@ -176,6 +177,10 @@ fn threads_that_change_cores_have_the_calls_that_they_made() {
     assert!(u64::from(moves) > 20 * programs());
 }
 
+pub fn stopping() -> impl Iterator<Item = (u64, Turns)> {
+    (1..=programs()).map(|seed| (seed, Turns::of_stopping_programs(seed)))
+}
+
 #[test]
 fn threads_that_stop_in_the_kernel_and_change_cores_have_the_calls_that_they_made() {
     for seed in 1..=programs() {
@@ -195,8 +200,7 @@ fn threads_that_stop_in_the_kernel_and_change_cores_have_the_calls_that_they_mad
 #[test]
 fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
     let mut whole = 0;
-    let stopping = (1..=programs()).map(|seed| (seed, Turns::of_stopping_programs(seed)));
-    for (seed, mut turns) in all_turns().chain(stopping).filter(|(_, turns)| turns.habits.psb_bytes < 3000) {
+    for (seed, mut turns) in all_turns().chain(stopping()).filter(|(_, turns)| turns.habits.psb_bytes < 3000) {
         let mut random = Random(seed | 1 << 41);
         for _ in 0..1 + random.below(3) {
             let core = random.below(2);

@@ -1,6 +1,7 @@
 //! Streams of a capture through a flow.
 
 use crate::attribute::AHEAD;
+use crate::by_stay::ByStay;
 use crate::by_time;
 use crate::{Capture, Memory, Of, Stays, Stream, ThreadSinks, Threads, View};
 use pt_flow::{CodeMemory, Config, Flow, InTurn, Sink};
@@ -75,7 +76,7 @@ pub struct CoreStream<'d, E> {
     pub core: u32,
     pub data: &'d [u8],
     /// As [`Flow::decode_as_found`] wants them; they are numbers of views.
-    pub epochs: &'d mut E,
+    pub epochs: E,
     pub is_whole: bool,
 }
 
@@ -84,7 +85,7 @@ pub struct CoreStream<'d, E> {
 pub fn decode_cores<'v, M, S, F, E>(
     flow: &mut Flow<M>,
     config: &Config,
-    cores: Vec<CoreStream<'_, E>>,
+    cores: Vec<CoreStream<'_, &mut E>>,
     views: &'v [View],
     stays: Option<&'v Stays>,
     make: F,
@@ -104,8 +105,7 @@ where
     let mut threads: Vec<_> = cores.iter().map(|one| Threads::on_core(views, one.core)).collect();
     let streams = cores.into_iter().zip(&mut threads);
     let streams = streams.map(|(one, sink)| InTurn { data: one.data, epochs: one.epochs, sink }).collect();
-    let order = |view: u32| Some(stays?.since(views.get(view as usize)?));
-    flow.decode_in_turns(config, streams, &mut sinks, |view| order(view).unwrap_or(0), over);
+    flow.decode_in_turns(config, streams, &mut sinks, &mut ByStay::new(views, stays, over));
     sinks
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod by_stay;
 mod by_time;
 mod bytes;
 mod capture;
@@ -34,6 +35,7 @@ mod pieces;
 mod raw;
 mod runs;
 mod session;
+mod side_by_side;
 mod spaces;
 mod stays;
 mod temporary;
@@ -46,6 +48,7 @@ mod vdso;
 mod views;
 
 pub use attribute::{place, Placed, Turn};
+pub use by_stay::ByStay;
 pub use by_time::ByTime;
 pub use bytes::Bytes;
 pub use capture::{Capture, Kind, Of, Stream, Switch, View};
@@ -59,8 +62,9 @@ pub use memory::Memory;
 pub use open::open;
 pub use options::{Options, RawImage};
 pub use pieces::{pieces, Piece};
+pub use side_by_side::{decode_side_by_side, Travelled};
 pub use spaces::KERNEL;
 pub use stays::{Stay, Stays};
-pub use thread_sinks::ThreadSinks;
+pub use thread_sinks::{Sinks, ThreadSinks};
 pub use threads::Threads;
 pub use views::Views;

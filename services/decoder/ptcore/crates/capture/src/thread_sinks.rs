@@ -5,6 +5,28 @@ use crate::View;
 use pt_flow::Sink;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Where the sinks of threads are, for a stream that tells of several.
+pub trait Sinks: Default {
+    type Sink: Sink;
+
+    fn at(&mut self, place: usize) -> &mut Self::Sink;
+
+    /// The place of the thread that runs in the view, which it may have come to from elsewhere. `None` where the core tells
+    /// nothing more of it, because others go on.
+    fn find(&mut self, view: &View, core: u32) -> Option<usize>;
+
+    /// Something of what the thread of the view ran in it is lost.
+    fn lose(&mut self, view: &View, core: u32);
+
+    /// Which paths come now.
+    fn paths(&mut self, generation: u64);
+
+    /// The core begins an epoch, the last of so many; nothing is known yet of what ran in those of `untold`.
+    fn pauses(&mut self, core: u32, begun: usize, untold: impl Iterator<Item = View>) {
+        let _ = (core, begun, untold);
+    }
+}
+
 /// Sinks by thread, of one stream or of those of several cores. The idle thread has one for each core.
 pub struct ThreadSinks<'v, S, F> {
     make: Option<F>,
@@ -14,14 +36,13 @@ pub struct ThreadSinks<'v, S, F> {
     places: BTreeMap<Thread, usize>,
     /// Stays to come of which something is lost.
     lost: BTreeMap<Thread, BTreeSet<u32>>,
-    /// Which paths come now.
-    pub generation: u64,
+    generation: u64,
     /// The cores of which all is told.
     cores: Option<(&'v Stays, BTreeSet<u32>)>,
 }
 
 /// By tid and, of the idle thread, core.
-type Thread = (u32, u32);
+pub type Thread = (u32, u32);
 
 /// None, and none are made.
 impl<S, F> Default for ThreadSinks<'_, S, F> {
@@ -49,13 +70,22 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> ThreadSinks<'v, S, F> {
         self.places.into_iter().filter_map(move |(thread, place)| Some((thread, sinks[place].take()?.0)))
     }
 
+    /// Whether all is told of a thread from one stay to another one.
+    fn is_whole(&self, thread: Thread, from: u32, to: u32) -> bool {
+        let is_told = self.cores.as_ref().is_some_and(|(stays, whole)| are_told(stays, whole, thread, from, to));
+        is_told && !is_lost(self.lost.get(&thread), from, to)
+    }
+}
+
+impl<S: Sink, F: FnMut(&View, u32) -> S> Sinks for ThreadSinks<'_, S, F> {
+    type Sink = S;
+
     #[inline(always)]
-    pub(crate) fn at(&mut self, place: usize) -> &mut S {
+    fn at(&mut self, place: usize) -> &mut S {
         &mut self.sinks[place].0
     }
 
-    /// The place of the thread that runs in the view, which it may have come to from elsewhere.
-    pub(crate) fn find(&mut self, view: &View, core: u32) -> usize {
+    fn find(&mut self, view: &View, core: u32) -> Option<usize> {
         let thread = thread(view, core);
         let place = *self.places.entry(thread).or_insert_with(|| {
             let make = self.make.as_mut().expect("sinks that can be made");
@@ -69,30 +99,33 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> ThreadSinks<'v, S, F> {
             self.at(place).moved();
         }
         self.at(place).on_core(core);
-        place
+        Some(place)
     }
 
-    /// Whether all is told of a thread from one stay to another one.
-    fn is_whole(&self, thread: Thread, from: u32, to: u32) -> bool {
-        let is_lost =
-            self.lost.get(&thread).is_some_and(|lost| from < to && lost.range(from + 1..=to).next().is_some());
-        let is_told = self.cores.as_ref().is_some_and(|(stays, whole)| {
-            let passed = stays.of_thread(thread.0).get(from as usize..=to as usize);
-            passed.is_some_and(|passed| passed.iter().all(|stay| whole.contains(&stay.core)))
-        });
-        is_told && !is_lost
-    }
-
-    /// Something of what the thread of the view ran in it is lost.
-    pub(crate) fn lose(&mut self, view: &View, core: u32) {
+    fn lose(&mut self, view: &View, core: u32) {
         let thread = thread(view, core);
         match self.places.get(&thread).map(|&place| &mut self.sinks[place]) {
             Some((sink, stay)) if *stay == view.stay => sink.moved(),
             _ => drop(self.lost.entry(thread).or_default().insert(view.stay)),
         }
     }
+
+    fn paths(&mut self, generation: u64) {
+        self.generation = generation;
+    }
 }
 
-fn thread(view: &View, core: u32) -> Thread {
+/// Whether the cores that the thread was on, from one stay to another one, are among those of which all is told.
+pub fn are_told(stays: &Stays, whole: &BTreeSet<u32>, thread: Thread, from: u32, to: u32) -> bool {
+    let passed = stays.of_thread(thread.0).get(from as usize..=to as usize);
+    passed.is_some_and(|passed| passed.iter().all(|stay| whole.contains(&stay.core)))
+}
+
+/// Whether something is lost behind one stay up to another one. `lost`: stays of which it is.
+pub fn is_lost(lost: Option<&BTreeSet<u32>>, from: u32, to: u32) -> bool {
+    lost.is_some_and(|lost| from < to && lost.range(from + 1..=to).next().is_some())
+}
+
+pub fn thread(view: &View, core: u32) -> Thread {
     (view.tid, if view.tid == 0 { core } else { 0 })
 }

@@ -1,6 +1,6 @@
 //! What a core ran, divided by thread.
 
-use crate::{ThreadSinks, View};
+use crate::{Sinks, ThreadSinks, View};
 use pt_flow::{Block, CondBranches, DisableKind, InTurns, Loss, Notice, Path, Sink};
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 ///
 /// An enable, interrupt or notice goes to the thread of the block that follows it; an enable that no block follows to who had
 /// the core then.
-pub struct Threads<'v, S, F> {
+pub struct Threads<'v, T> {
     views: &'v [View],
     core: u32,
-    sinks: ThreadSinks<'v, S, F>,
+    sinks: T,
     /// The place of the thread that runs, where it has one.
     place: Option<usize>,
     epoch: u32,
@@ -19,9 +19,13 @@ pub struct Threads<'v, S, F> {
     stay: u32,
     /// The epoch of what begins now.
     coming: u32,
-    /// The epochs that began since what was told last; whether what stands in them is lost.
+    /// How many epochs began, those that began since what was told last, and whether what stands in them is lost.
+    epochs: usize,
     begun: Vec<u32>,
     lost: bool,
+    /// Tracing goes on; it did when an epoch began, so what comes next may yet be of the thread that runs.
+    traced: bool,
+    open: bool,
     ahead: Vec<Ahead>,
 }
 
@@ -31,53 +35,70 @@ enum Ahead {
     Notice(Notice, u64),
 }
 
-impl<'v, S: Sink> Threads<'v, S, ()> {
+impl<'v> Threads<'v, ()> {
     /// The threads of one stream. `make` makes the sink of a thread when it first runs.
-    pub fn new<F: FnMut(&View) -> S>(
+    pub fn new<S: Sink, F: FnMut(&View) -> S>(
         views: &'v [View],
+        make: F,
+    ) -> Threads<'v, ThreadSinks<'v, S, impl FnMut(&View, u32) -> S + use<'v, S, F>>> {
+        Threads::of_core(views, 0, make)
+    }
+
+    /// The same where the stream is that of a core.
+    pub fn of_core<S: Sink, F: FnMut(&View) -> S>(
+        views: &'v [View],
+        core: u32,
         mut make: F,
-    ) -> Threads<'v, S, impl FnMut(&View, u32) -> S + use<'v, S, F>> {
-        Threads { sinks: ThreadSinks::of_one_stream(move |view: &View, _| make(view)), ..Threads::on_core(views, 0) }
+    ) -> Threads<'v, ThreadSinks<'v, S, impl FnMut(&View, u32) -> S + use<'v, S, F>>> {
+        let sinks = ThreadSinks::of_one_stream(move |view: &View, _| make(view));
+        Threads { sinks, ..Threads::on_core(views, core) }
     }
 }
 
-impl<'v, S: Sink, F: FnMut(&View, u32) -> S> Threads<'v, S, F> {
+impl<S: Sink, F: FnMut(&View, u32) -> S> Threads<'_, ThreadSinks<'_, S, F>> {
+    /// The sinks by tid.
+    pub fn finish(mut self) -> BTreeMap<u32, S> {
+        self.deliver();
+        self.sinks.finish().map(|((tid, _), sink)| (tid, sink)).collect()
+    }
+}
+
+impl<'v, T: Sinks> Threads<'v, T> {
     /// The threads of one of several cores, which have their sinks in common.
     pub fn on_core(views: &'v [View], core: u32) -> Self {
         let (tid, stay) = views.first().map_or((0, 0), |view| (view.tid, view.stay));
         Threads {
             views,
             core,
-            sinks: ThreadSinks::default(),
+            sinks: T::default(),
             place: None,
             epoch: 0,
             tid,
             stay,
             coming: 0,
+            epochs: 0,
             begun: Vec::new(),
             lost: false,
+            traced: false,
+            open: false,
             ahead: Vec::new(),
         }
     }
 
-    /// The sinks by tid.
-    pub fn finish(mut self) -> BTreeMap<u32, S> {
-        self.deliver();
-        self.sinks.finish().map(|((tid, _), sink)| (tid, sink)).collect()
-    }
-
     #[inline]
-    fn sink(&mut self) -> &mut S {
-        let place = self.place.unwrap_or_else(|| self.find());
-        self.sinks.at(place)
+    fn sink(&mut self) -> Option<&mut T::Sink> {
+        let place = match self.place {
+            Some(place) => place,
+            None => self.find()?,
+        };
+        Some(self.sinks.at(place))
     }
 
     /// The place of the thread that runs.
     #[cold]
-    fn find(&mut self) -> usize {
-        let place = self.sinks.find(&self.view(self.epoch), self.core);
-        self.place = Some(place);
-        place
+    fn find(&mut self) -> Option<usize> {
+        self.place = self.sinks.find(&self.view(self.epoch), self.core);
+        self.place
     }
 
     fn view(&self, epoch: u32) -> View {
@@ -99,12 +120,15 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> Threads<'v, S, F> {
         if epoch != self.epoch {
             self.enter(epoch);
             self.begun.clear();
+            self.open = false;
             if self.place.is_none() && self.enabled_in().is_none() {
                 let interrupted = self.ahead.iter().find_map(|ahead| match ahead {
                     Ahead::Interrupt { from, .. } => Some(*from),
                     _ => None,
                 });
-                self.sink().switched(interrupted.unwrap_or_else(ip), tsc);
+                if let Some(sink) = self.sink() {
+                    sink.switched(interrupted.unwrap_or_else(ip), tsc);
+                }
             }
         }
         if !self.ahead.is_empty() {
@@ -139,42 +163,56 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> Threads<'v, S, F> {
     fn hand_on(&mut self) {
         self.lost = false;
         self.begun.clear();
-        for ahead in std::mem::take(&mut self.ahead) {
+        self.open = false;
+        let told = std::mem::take(&mut self.ahead);
+        if told.is_empty() {
+            return;
+        }
+        let Some(sink) = self.sink() else { return };
+        for ahead in told {
             match ahead {
-                Ahead::Enabled { ip, resumed, tsc, .. } => self.sink().enabled(ip, resumed, tsc),
-                Ahead::Interrupt { from, to, tsc } => self.sink().interrupt(from, to, tsc),
-                Ahead::Notice(notice, tsc) => self.sink().notice(&notice, tsc),
+                Ahead::Enabled { ip, resumed, tsc, .. } => sink.enabled(ip, resumed, tsc),
+                Ahead::Interrupt { from, to, tsc } => sink.interrupt(from, to, tsc),
+                Ahead::Notice(notice, tsc) => sink.notice(&notice, tsc),
             }
         }
     }
 }
 
-impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
-    const DIVIDED: bool = S::DIVIDED;
+impl<T: Sinks> Sink for Threads<'_, T> {
+    const DIVIDED: bool = T::Sink::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
         self.reach(block.epoch, tsc, || block.start);
-        self.sink().block(block, tsc);
+        if let Some(sink) = self.sink() {
+            sink.block(block, tsc);
+        }
     }
 
     fn run(&mut self, block: &Block<'_>, tsc: u64) {
         self.reach(block.epoch, tsc, || block.start);
-        self.sink().run(block, tsc);
+        if let Some(sink) = self.sink() {
+            sink.run(block, tsc);
+        }
     }
 
     fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
         self.reach(branches.epoch(), tsc, || branches.next_start());
-        self.sink().cond_branches(branches, tsc);
+        if let Some(sink) = self.sink() {
+            sink.cond_branches(branches, tsc);
+        }
     }
 
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
         self.reach(path.epoch(), tsc, || path.blocks().next().map_or(0, |block| block.start));
-        self.sink().path(path, tsc);
+        if let Some(sink) = self.sink() {
+            sink.path(path, tsc);
+        }
     }
 
     fn paths(&mut self, generation: u64) {
         // The others are told when they run.
-        self.sinks.generation = generation;
+        self.sinks.paths(generation);
         if let Some(place) = self.place {
             self.sinks.at(place).paths(generation);
         }
@@ -182,11 +220,15 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
         self.reach(next.epoch, tsc, || next.start);
-        self.sink().psb(next, tsc);
+        if let Some(sink) = self.sink() {
+            sink.psb(next, tsc);
+        }
     }
 
     fn epoch(&mut self, epoch: u32) {
         self.coming = epoch;
+        self.epochs += 1;
+        self.open |= self.traced;
         if self.lost {
             self.sinks.lose(&self.view(epoch), self.core);
         } else {
@@ -195,12 +237,16 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        self.traced = true;
         self.ahead.push(Ahead::Enabled { ip, resumed, tsc, epoch: self.coming });
     }
 
     fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
         self.deliver();
-        self.sink().disabled(kind, at, target, tsc);
+        (self.traced, self.open) = (false, false);
+        if let Some(sink) = self.sink() {
+            sink.disabled(kind, at, target, tsc);
+        }
     }
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
@@ -215,7 +261,10 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
         let begun = std::mem::take(&mut self.begun);
         self.deliver();
         self.enter(loss.epoch);
-        self.sink().loss(loss);
+        (self.traced, self.open) = (false, false);
+        if let Some(sink) = self.sink() {
+            sink.loss(loss);
+        }
         if loss.is_of_program() {
             self.lose(begun);
         }
@@ -228,18 +277,37 @@ impl<S: Sink, F: FnMut(&View, u32) -> S> Sink for Threads<'_, S, F> {
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
         let begun = std::mem::take(&mut self.begun);
         self.deliver();
-        self.sink().overflow(offset, from, tsc);
+        if !std::mem::take(&mut self.traced) {
+            // Who ran before has left the core.
+            self.enter(self.coming);
+        }
+        self.open = false;
+        if let Some(sink) = self.sink() {
+            sink.overflow(offset, from, tsc);
+        }
         self.lose(begun);
     }
 }
 
-impl<'v, S: Sink, F: FnMut(&View, u32) -> S> InTurns for Threads<'v, S, F> {
-    type Common = ThreadSinks<'v, S, F>;
+impl<T: Sinks> InTurns for Threads<'_, T> {
+    type Common = T;
 
-    fn exchange(&mut self, common: &mut Self::Common) {
+    fn exchange(&mut self, common: &mut T) {
         std::mem::swap(&mut self.sinks, common);
         // The thread may have been elsewhere meanwhile.
         self.place = None;
+    }
+
+    fn begins(&mut self, epoch: u32) {
+        self.coming = epoch;
+        self.enter(epoch);
+    }
+
+    fn pauses(&mut self) {
+        self.place = None;
+        let (views, runs) = (self.views, self.open.then_some(self.epoch));
+        let untold = self.begun.iter().copied().chain(runs).filter_map(|epoch| views.get(epoch as usize).copied());
+        self.sinks.pauses(self.core, self.epochs, untold);
     }
 
     fn over(&mut self) {
@@ -247,5 +315,6 @@ impl<'v, S: Sink, F: FnMut(&View, u32) -> S> InTurns for Threads<'v, S, F> {
         // Nothing says whether anything ran in those that began last.
         let begun = std::mem::take(&mut self.begun);
         self.lose(begun);
+        self.pauses();
     }
 }

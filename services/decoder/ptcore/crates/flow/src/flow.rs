@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::epochs_ahead::EpochsAhead;
 use crate::part::{Ended, Part};
 use crate::statistics::Statistics;
-use crate::walk::{self, InTurn, InTurns, Walk};
+use crate::walk::{self, InTurn, InTurns, Turns, Walk};
 use crate::{CodeMemory, Sink};
 
 /// Decodes streams that ran through the code of one memory. Blocks are kept from stream to stream.
@@ -80,17 +80,15 @@ impl<M: CodeMemory> Flow<M> {
         self.walk(data, config, &mut epochs.iter().copied(), part, sink)
     }
 
-    /// Decodes streams by turns: whichever stands in front of the epoch that comes first by `order` goes on up to where it
-    /// begins another one. `over` is told the numbers of streams that end.
+    /// Decodes streams by turns, each up to where it begins another epoch.
     pub fn decode_in_turns<S: InTurns>(
         &mut self,
         config: &Config,
         streams: Vec<InTurn<'_, S>>,
         common: &mut S::Common,
-        order: impl Fn(u32) -> u64,
-        over: impl FnMut(usize),
+        turns: &mut impl Turns,
     ) -> Vec<Statistics> {
-        walk::decode_in_turns(&self.memory, &mut self.code, config, streams, common, order, over)
+        walk::decode_in_turns(&self.memory, &mut self.code, config, streams, common, turns)
     }
 
     fn walk<S: Sink>(

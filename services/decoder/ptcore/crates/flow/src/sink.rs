@@ -106,3 +106,12 @@ pub trait Sink {
     /// Something else that the stream says about this place of the flow.
     fn notice(&mut self, _notice: &Notice, _tsc: u64) {}
 }
+
+/// A sink to which several flows tell, one behind the other.
+pub trait Travels: Sink {
+    /// What it learns of the blocks and paths of one flow, by their numbers: it stays with the flow.
+    type Learned: Default;
+
+    /// Takes what it has learned of the flow that tells from now on, or gives it back.
+    fn exchange(&mut self, learned: &mut Self::Learned);
+}

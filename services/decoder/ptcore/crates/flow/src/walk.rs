@@ -34,7 +34,7 @@ use crate::view::View;
 use crate::{CodeMemory, Loss, Notice, Reason, Sink, Time};
 use hare::Hare;
 use pt_packet::Execution;
-pub use turns::{decode_in_turns, InTurn, InTurns};
+pub use turns::{decode_in_turns, InTurn, InTurns, Turns};
 
 pub struct Walk<'w, 'd, M, S> {
     memory: &'w M,
@@ -202,17 +202,24 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 return Err(fault);
             }
             let more = if self.enabled { self.walk() } else { self.idle() };
-            if let Err(fault) = more {
-                self.tell_proven();
-                if self.pauses && self.in_turns {
-                    self.postponed = Some(fault);
-                    return Ok(());
+            match more {
+                Ok(true) if self.stopped.is_none() => {}
+                Ok(_) => break,
+                Err(fault) => {
+                    self.tell_proven();
+                    return self.end(fault);
                 }
             }
-            if !more? || self.stopped.is_some() {
-                break;
-            }
         }
+        Ok(())
+    }
+
+    /// The flow cannot go on, which waits for its turn in an epoch that has just begun.
+    fn end(&mut self, fault: Fault) -> Result<(), Fault> {
+        if !self.pauses || !self.in_turns {
+            return Err(fault);
+        }
+        self.postponed = Some(fault);
         Ok(())
     }
 

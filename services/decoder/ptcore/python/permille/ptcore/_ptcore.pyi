@@ -236,7 +236,9 @@ class Decoded:
         """Instructions of what was inlined into each function, when that was asked for."""
 
     @property
-    def stats(self) -> dict[str, int]: ...
+    def stats(self) -> dict[str, int]:
+        """Of what `decode_threads` decoded without packets, TNT bits and compressed returns: they are nobody's."""
+
     @property
     def cores(self) -> dict[int, dict[str, int]]:
         """The same by core, but for `calls`, of what `decode_threads` decoded."""
@@ -303,6 +305,7 @@ def decode_threads(
     switches: Buffer | None = None,
     inlined: bool = False,
     timeless: bool = False,
+    threads: int = 1,
 ) -> dict[tuple[int, int], Decoded]:
     """Decodes the streams of cores without holding the GIL: what each thread did, by first core and tid.
 
@@ -311,8 +314,9 @@ def decode_threads(
     another core. `images`: by pid, the half of the kernel as 2^32 - 1. `takes`: by core and tid, each as `take` of
     `Decoder.decode`, which has `timeless` too; a thread has the one of the core where it first ran. A thread of
     which nothing is told is left out. `switches`: 24-byte records of all cores: calls go on where their thread goes to
-    another core, unless that is not among these or misses packets. Without, they end there.
-    Raises ValueError for a pid without image.
+    another core, unless that is not among these or misses packets. Without, they end there. `threads`: up to so many
+    share the work on several cores, and may call `takes` of different threads at the same time. What is told of a
+    thread does not depend on how many. Raises ValueError for a pid without image, and for a core that is given twice.
     """
 
 def divide(

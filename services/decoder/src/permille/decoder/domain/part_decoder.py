@@ -223,10 +223,12 @@ def _of_cores(
     written = {(_core(segment), segment.tid): rows.of(segment, own[segment.tid]) for segment in segments}
     stats: dict[int, dict[str, int]] = {segment.index: {} for segment in segments}
     cores = []
-    with ExitStack() as stack:
-        for stream, packets in group:
+    with ExitStack() as stack, ThreadPoolExecutor(task.threads) as pool:
+        for _, packets in group:
             stack.enter_context(giving_back(packets))
-            turns = _turns(context, stream, packets, notes)
+        divided = pool.map(lambda one: _turns(context, *one), group)
+        for (stream, packets), (turns, told) in zip(group, divided, strict=True):
+            notes += told
             cores.append((packets, _core(stream[0]), turns, _is_whole(stream) and len(packets) > 0))
             if by_switches(stream[0]):
                 sizes = bytes_by_thread(turns, len(packets))
@@ -239,6 +241,7 @@ def _of_cores(
             switches=context.switches if len(cores) > 1 else None,
             inlined=task.inlined,
             timeless=context.archive.manifest.timeless,
+            threads=task.threads,
         )
     for (first, tid), result in results.items():
         for core, counters in result.cores.items():
@@ -259,18 +262,19 @@ def _is_whole(stream: Stream) -> bool:
     return not any(segment.full or segment.lost_bytes or segment.lost_offsets for segment in stream)
 
 
-def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes, notes: list[str]) -> list[Turn]:
-    """Who ran from which offset on, in the stream of a core."""
+def _turns(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes) -> tuple[list[Turn], list[str]]:
+    """Who ran from which offset on, in the stream of a core, and how certain that is not."""
     first = stream[0]
     if not by_switches(first):
-        return list(first.turns)
+        return list(first.turns), []
     turns, total, ambiguous, coarse = divide(packets, context.config, first.core, context.switches, context.epochs)
-    if ambiguous or coarse:
-        notes.append(
-            f"core {first.core}: of {total} changes of thread or mappings, {ambiguous} fit at several places and"
-            f" {coarse} are only as exact as the clock packets: what ran near them may be the other thread's"
-        )
-    return turns
+    if not ambiguous and not coarse:
+        return turns, []
+    note = (
+        f"core {first.core}: of {total} changes of thread or mappings, {ambiguous} fit at several places and"
+        f" {coarse} are only as exact as the clock packets: what ran near them may be the other thread's"
+    )
+    return turns, [note]
 
 
 async def stored_part(store: ObjectStore, part: WrittenPart, day: date, task: PartTask) -> TableFile:

@@ -19,7 +19,7 @@ from permille.mesh.errors import PermilleError
 BACKUP_KNOB = "restore the object from a backup of the store, or record again"
 # Segments of up to so many bytes are fetched together, others one by one.
 _SMALL = 1 << 18
-# Up to so many they are kept in memory, others are put onto the disk: two at a time are there.
+# Up to so many of a batch are kept in memory, more are put onto the disk: two batches at a time are there.
 _IN_MEMORY = 32 << 20
 _MOST_AT_ONCE = 32
 # The segments whose packets one object holds.
@@ -39,7 +39,8 @@ async def fetched_packets(
     """
 
     async def fetched(batch: Sequence[Stream]) -> list[Fetched]:
-        packets = await asyncio.gather(*(_packets(context, stream, folder) for stream in batch))
+        on_disk = folder if sum(map(_bytes, batch)) > _IN_MEMORY else None
+        packets = await asyncio.gather(*(_packets(context, stream, on_disk) for stream in batch))
         return list(zip(batch, packets, strict=True))
 
     coming = asyncio.create_task(fetched(batches[0]))
@@ -74,7 +75,7 @@ def _bytes(stream: Stream) -> int:
     return max(sum(segment.size_bytes for segment in stream), sum(segment.stored_bytes for segment in stream))
 
 
-async def _packets(context: SessionContext, stream: Stream, folder: Path) -> Packets:
+async def _packets(context: SessionContext, stream: Stream, folder: Path | None) -> Packets:
     segment = stream[0]
     if by_switches(segment):
         needed = []
@@ -89,7 +90,7 @@ async def _packets(context: SessionContext, stream: Stream, folder: Path) -> Pac
             reason = context.missing or f"the mappings of process {pid} are missing"
             return LostSegment(segment.index, reason, BACKUP_KNOB)
     try:
-        if _bytes(stream) <= _IN_MEMORY:
+        if folder is None:
             return await context.archive.segments_bytes(stream)
         with tempfile.TemporaryFile(dir=folder) as file:
             await context.archive.fetch_segments(stream, cast(BinaryIO, file))

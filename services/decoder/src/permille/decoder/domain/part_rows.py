@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ class PartRows:
         self._slices: list[Slice] = []
         self._branches: list[tuple[Segment, Mapping[str, Any]]] = []
         self._waiting_calls = self._waiting_edges = 0
+        # Threads of the core hand out rows at the same time.
+        self.one_by_one = threading.Lock()
         # By segment: callers that were found when calls below them were written.
         self._late: dict[int, Callers] = {}
 
@@ -147,7 +150,11 @@ class SegmentRows:
         self._functions = SegmentFunctions()
 
     def add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
-        """A batch as ptcore hands it out."""
+        """A batch as ptcore hands it out, by any of its threads."""
+        with self._part.one_by_one:
+            self._add(calls, functions, losses)
+
+    def _add(self, calls: Columns, functions: Columns, losses: Columns) -> None:
         if len(functions["address"]):
             self._part.add_functions(functions, self._functions)
         if len(calls["flags"]):

@@ -3,7 +3,6 @@
 use super::Calls;
 use crate::arrival::Arrival;
 use crate::blocks::BlockCount;
-use crate::edges::Edge;
 use crate::fragment::{Collected, Fragment, Knew};
 use crate::functions::{FunctionKey, News, Sums};
 use crate::output::Output;
@@ -61,12 +60,6 @@ impl<S: Symbols> Calls<S, Collected> {
     pub fn end_parts(&mut self, log: &[News]) -> Vec<(BlockCount, FunctionKey)> {
         self.begin_part(log, true);
         self.blocks()
-    }
-
-    /// How often each branch of all parts went where, in order; counts begin anew.
-    pub fn take_edges(&mut self) -> Vec<(Edge, u64)> {
-        self.gather();
-        self.edges.take()
     }
 }
 

@@ -65,7 +65,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             self.stopped = Some(self.stopped_at_psb(psb, false));
             return None;
         }
-        Some(synchronized.and_then(|event| self.flow(event)))
+        Some(match synchronized {
+            Ok(event) => self.flow(event),
+            Err(fault) => self.end(fault),
+        })
     }
 
     /// Goes on behind code that does not fit the packets, as long as that is possible. With the time where it ended.

@@ -7,8 +7,6 @@ use crate::epochs_ahead::EpochsAhead;
 use crate::part::Part;
 use crate::statistics::Statistics;
 use crate::{CodeMemory, Config, Sink};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::mem::swap;
 
 /// The sink of one of several streams, which have something in common.
@@ -18,8 +16,28 @@ pub trait InTurns: Sink {
     /// Takes what is common, or gives it back.
     fn exchange(&mut self, common: &mut Self::Common);
 
+    /// The stream begins in this epoch.
+    fn begins(&mut self, epoch: u32) {
+        let _ = epoch;
+    }
+
+    /// The stream begins an epoch, in front of which it may stand for a while.
+    fn pauses(&mut self) {}
+
     /// The stream is over.
     fn over(&mut self) {}
+}
+
+/// Which of several streams goes on.
+pub trait Turns {
+    /// The stream of this number stands in front of what runs in the epoch. `tsc`: the last known time there, 0 before it begins.
+    fn stands(&mut self, number: usize, epoch: u32, tsc: u64);
+
+    /// The stream is over.
+    fn over(&mut self, number: usize);
+
+    /// Which one goes on; `None` where none is left.
+    fn next(&mut self) -> Option<usize>;
 }
 
 /// One of several streams. `epochs`: as [`Flow::decode_as_found`](crate::Flow::decode_as_found) wants them.
@@ -36,28 +54,32 @@ struct Paused<'w, 'd, M, S> {
     scratch: (CodeBlock, u8),
 }
 
-/// Goes on with the streams by turns: whichever stands in front of the epoch that comes first by `order` goes on up to where
-/// it begins another one. `over` is told the numbers of those that end.
+/// Goes on with the streams by turns, each up to where it begins another epoch.
 pub fn decode_in_turns<M: CodeMemory, S: InTurns>(
     memory: &M,
     code: &mut CodeCache,
     config: &Config,
     streams: Vec<InTurn<'_, S>>,
     common: &mut S::Common,
-    order: impl Fn(u32) -> u64,
-    mut over: impl FnMut(usize),
+    turns: &mut impl Turns,
 ) -> Vec<Statistics> {
     let part = Part::default();
     let mut codes: Vec<_> = streams.iter().map(|_| CodeCache::default()).collect();
     let mut ended = vec![Statistics::default(); streams.len()];
-    let (mut paused, mut next) = (Vec::new(), BinaryHeap::new());
+    let mut paused = Vec::new();
     for (number, (InTurn { data, epochs, sink }, code)) in streams.into_iter().zip(&mut codes).enumerate() {
         let mut walk = Walk::new(memory, code, data, config, EpochsAhead::new(epochs), &part, sink);
         walk.in_turns = true;
-        next.push(Reverse((walk.epochs.first().map_or(0, |(_, epoch)| order(epoch)), number)));
+        // Number 0 may be that of another stream.
+        if let Some((_, epoch)) = walk.epochs.first() {
+            walk.epoch = epoch;
+            walk.view = walk.view.of_epoch(memory.same_code(epoch));
+            walk.sink.begins(epoch);
+        }
+        turns.stands(number, walk.epoch, 0);
         paused.push(Paused { walk, data, scratch: (unknown(0), 0) });
     }
-    while let Some(Reverse((_, number))) = next.pop() {
+    while let Some(number) = turns.next() {
         let Paused { walk, data, scratch } = &mut paused[number];
         swap(walk.code, code);
         walk.sink.exchange(common);
@@ -66,11 +88,12 @@ pub fn decode_in_turns<M: CodeMemory, S: InTurns>(
         walk.stream(data);
         if walk.pauses {
             *scratch = walk.code.scratch();
-            next.push(Reverse((order(walk.epoch), number)));
+            walk.sink.pauses();
+            turns.stands(number, walk.epoch, walk.events.time.now());
         } else {
             walk.sink.over();
             ended[number] = walk.ended().statistics;
-            over(number);
+            turns.over(number);
         }
         walk.sink.exchange(common);
         swap(walk.code, code);
