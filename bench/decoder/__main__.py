@@ -100,6 +100,10 @@ def figures(result: dict) -> dict[str, Figure]:  # type: ignore[type-arg]
         found["edges: two threads / one"] = ratios(result["edges by one"], result["edges by two"], promise)
     if "calls of a core" in result:
         found["calls, a thread's stream against a core's"] = ratios(result["calls"], result["calls of a core"], "")
+    if "calls of two cores by two" in result:
+        found["calls of two cores, two flows against one"] = ratios(
+            result["calls of two cores by one"], result["calls of two cores by two"], promise
+        )
     if "calls by two" in result:
         found["calls, two threads against one"] = ratios(result["calls by one"], result["calls by two"], promise)
         found["calls, processor time of one thread against two"] = ratios(

@@ -2,16 +2,17 @@
 //!
 //! One JSON object a line for each input: what was decoded, and seconds of processor time by contender and round.
 
+mod cores;
 mod input;
 mod libipt;
 mod overflows;
 
+use cores::{Core, Cores};
 use input::Input;
 use libipt::{all_cpu_seconds, cpu_seconds, Counts, Files, Peer};
 use pt_calls::{
     decode_calls_in_parts, Batch, Calls, Coverage, Divided, Edge, FunctionTotals, Helper, Output, Totals, PART_BYTES,
 };
-use pt_capture::{Memory, Threads, View, Views};
 use pt_flow::{decode_in_parts, Block, DisableKind, Flow, Loss, Path, Sink, Statistics, Stream, Workers};
 use pt_image::Image;
 use pt_packet::Reader;
@@ -204,48 +205,6 @@ impl<'a> Many<'a> {
     }
 }
 
-/// Bytes of the packets of a thread before another one has its turn on the core.
-const TURN_BYTES: usize = 1 << 16;
-
-/// The same as the stream of a core: every turn is looked up as another view, of which all have the same code. Who has them is
-/// one thread, so that its calls are whole.
-struct Core<'a> {
-    input: &'a Input,
-    images: [&'a Image; 1],
-    views: Views,
-    turns: Vec<(usize, u32)>,
-}
-
-impl<'a> Core<'a> {
-    fn new(input: &'a Input) -> Self {
-        let mut views = Views::default();
-        let mut turns = Vec::new();
-        // Its own epochs come first.
-        let mut epochs = input.epochs.iter().peekable();
-        let mut view = View { pid: 0, tid: 1, image: 0, epoch: 0, kernel: 0, stay: 0 };
-        for (turn, offset) in (0..).zip((0..input.stream.len()).step_by(TURN_BYTES)) {
-            view.pid = turn;
-            turns.push((offset, views.number(view)));
-            while let Some(&(at, epoch)) = epochs.next_if(|&&(at, _)| at < offset + TURN_BYTES) {
-                view.epoch = epoch;
-                turns.push((at, views.number(view)));
-            }
-        }
-        Core { input, images: [&input.image], views, turns }
-    }
-
-    fn memory(&self) -> Memory<'_, &'a Image> {
-        Memory::of(&self.images, &self.views, None)
-    }
-
-    fn decode<'c>(&'c self, flow: &mut Flow<Memory<'c, &'a Image>>) -> (Statistics, u64) {
-        let memory = self.memory();
-        let mut threads = Threads::new(&self.views, |_| Calls::handing_out(memory, Taken::new(true)));
-        let statistics = flow.decode(&self.input.stream, &self.input.config, &self.turns, &mut threads);
-        (statistics, threads.finish().into_values().map(|mut calls| calls.end_stream().calls).sum())
-    }
-}
-
 /// Functions in an order that does not depend on who met them first.
 fn ordered(totals: &Totals) -> Vec<String> {
     let mut told: Vec<_> = totals.functions.iter().map(|one: &FunctionTotals| format!("{one:?}")).collect();
@@ -291,6 +250,10 @@ fn bench(input: &Input, lossy: Option<&Input>, rounds: usize, only: Option<&str>
     let core = Core::new(input);
     let mut of_core = Flow::new(core.memory());
     assert_eq!(core.decode(&mut of_core), (ours, rows), "{}: calls of a core", input.name);
+    let cores = Cores::new(input);
+    let (mut one_flow, mut two_flows) = ([cores.flow()], [cores.flow(), cores.flow()]);
+    assert_eq!(cores.decode(&mut one_flow), 2 * rows, "{}: calls of two cores", input.name);
+    assert_eq!(cores.decode(&mut two_flows), 2 * rows, "{}: calls of two cores by two flows", input.name);
     let mut once_more = Many::new(input, 2);
     once_more.decode();
     let mut alone = Warm::new(input);
@@ -333,6 +296,12 @@ fn bench(input: &Input, lossy: Option<&Input>, rounds: usize, only: Option<&str>
         }),
         Contender::new("calls of a core", || {
             black_box(core.decode(&mut of_core));
+        }),
+        Contender::by(wall_seconds, "calls of two cores by one", || {
+            black_box(cores.decode(&mut one_flow));
+        }),
+        Contender::by(wall_seconds, "calls of two cores by two", || {
+            black_box(cores.decode(&mut two_flows));
         }),
         Contender::new("calls to fresh memory", || {
             fresh.decode();
