@@ -16,7 +16,7 @@ from permille.decoder.domain.binary_repository import BinaryRepository
 from permille.decoder.domain.decode_plan import planned, streams
 from permille.decoder.domain.knobs import decode_knob
 from permille.decoder.domain.manifest import Segment
-from permille.decoder.domain.session_context import KERNEL, open_context
+from permille.decoder.domain.session_context import KERNEL, SessionContext, open_context
 from permille.decoder.service.session_upload import SessionUpload
 from permille.mesh.errors import DataLoss, InvalidArgument, ResourceExhausted
 from permille.mesh.etcd import Etcd
@@ -223,12 +223,17 @@ def test_the_threads_of_one_stream_are_decoded_together() -> None:
         assert all(len(stream) == 3 for stream in streams(part))
 
 
+async def opened(store: ObjectStore, folder: Path) -> SessionContext:
+    return await open_context(
+        await SessionArchive.open(store, "s1"), BinaryRepository(store, folder / "binaries"), folder
+    )
+
+
 async def test_a_core_is_divided_by_its_turns(
     store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
 ) -> None:
     await store_session()
-    archive = await SessionArchive.open(store, "s1")
-    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    context = await opened(store, tmp_path)
     run = program.packets()
     core = run * 3
     turns = [(0, 7, 70, 1, 0, 0), (len(run), 7, 71, 1, 0, 0), (2 * len(run), 7, 70, 1, 0, 0)]
@@ -263,8 +268,7 @@ async def test_threads_that_share_the_work_tell_the_same_of_threads_that_change_
     store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
 ) -> None:
     await store_session()
-    archive = await SessionArchive.open(store, "s1")
-    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    context = await opened(store, tmp_path)
     # So long that there is something to share.
     run = program.packets() + bytes(1 << 15)
     # Each goes on to the next core.
@@ -368,8 +372,7 @@ async def test_code_of_no_file_may_have_names(
         "code_size": len(code),
     }
     await store_session(changes=[change], code=b"...." + code, binary=None)
-    archive = await SessionArchive.open(store, "s1")
-    context = await open_context(archive, BinaryRepository(store, tmp_path / "binaries"), tmp_path)
+    context = await opened(store, tmp_path)
     names = b""
 
     def take(_calls: object, functions: Any, _losses: object) -> None:

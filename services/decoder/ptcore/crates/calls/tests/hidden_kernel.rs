@@ -79,6 +79,7 @@ fn threads_that_change_cores_have_the_calls_that_they_made() {
             codes.hides_kernel = true;
             let in_turns = decode_cores(&mut Flow::new(&codes), &turns).0;
             let side_by_side = side_by_side::decode(&codes, &turns, 2, Divided);
+            assert_eq!(side_by_side::lost(&side_by_side), side_by_side::lost(&in_turns), "damaged: {damaged}, {what}");
             for (tid, trace) in in_turns.into_iter().chain(side_by_side) {
                 let (made, what) = (&made[tid as usize - 1], format!("thread {tid}, damaged: {damaged}, {what}"));
                 whole += whole_calls(&trace, made, &what);

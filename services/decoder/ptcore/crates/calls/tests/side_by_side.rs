@@ -87,7 +87,7 @@ fn calls_that_are_whole_in_spite_of_losses_were_made_so() {
 }
 
 /// Core, offset and size of all that was lost.
-fn lost(traces: &BTreeMap<u32, Trace>) -> BTreeSet<(u32, u64, u64)> {
+pub fn lost(traces: &BTreeMap<u32, Trace>) -> BTreeSet<(u32, u64, u64)> {
     let losses = traces.values().flat_map(|trace| &trace.losses);
     losses.map(|&LossRecord { core, offset, size, .. }| (core, offset, size)).collect()
 }

@@ -17,15 +17,13 @@ pub trait InTurns: Sink {
     fn exchange(&mut self, common: &mut Self::Common);
 
     /// The stream begins in this epoch.
-    fn begins(&mut self, epoch: u32) {
-        let _ = epoch;
-    }
+    fn begins(&mut self, epoch: u32);
 
     /// The stream begins an epoch, in front of which it may stand for a while.
-    fn pauses(&mut self) {}
+    fn pauses(&mut self);
 
     /// The stream is over.
-    fn over(&mut self) {}
+    fn over(&mut self);
 }
 
 /// Which of several streams goes on.
