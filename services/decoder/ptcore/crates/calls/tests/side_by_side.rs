@@ -9,7 +9,7 @@ use pt_calls::{Calls, LossCause, LossRecord, Totals, Trace};
 use pt_capture::{decode_side_by_side, CoreStream, Travelled, View};
 use pt_flow::{find_psb, Config, Flow, Travels};
 use pt_image::{Place, Role, Symbols};
-use pt_packet::PSB;
+use pt_packet::{Packet, Reader, PSB};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -115,6 +115,39 @@ fn damage(turns: &mut Turns, seed: u64) {
         }
         _ => {}
     }
+}
+
+#[test]
+fn others_wait_for_a_core_that_waits_for_what_it_alone_tells() {
+    let mut cases = 0;
+    for (seed, mut turns) in all_turns().filter(|(_, turns)| !turns.habits.kernel) {
+        // A thread goes to the other core and comes back, and nobody else ran here meanwhile.
+        let view = |turns: &Turns, turn: usize| turns.views[turns.epochs[1][turn].1 as usize];
+        let comes_back = |&turn: &usize| {
+            let [this, next] = [turn, turn + 1].map(|turn| view(&turns, turn));
+            this.tid == next.tid && this.stay != next.stay
+        };
+        let Some(turn) = (1..turns.epochs[1].len() - 1).find(comes_back) else { continue };
+        let tid = view(&turns, turn).tid;
+        let [begins, ends] = [turn, turn + 1].map(|turn| turns.epochs[1][turn].0);
+        // Nothing is told of its turn, and all behind it is lost as soon as it has come back.
+        let mut reader = Reader::new(&turns.cores[1]);
+        while reader.offset() < ends && reader.read().is_ok_and(|packet| packet.is_some()) {}
+        while !matches!(reader.read(), Ok(Some(Packet::TipPge(_)) | None) | Err(_)) {}
+        let began = reader.offset();
+        turns.cores[1][begins..ends].fill(0);
+        turns.cores[1][began..].fill(0x05);
+        let codes = turns.codes();
+        let [one, two] = [1, 2].map(|flows| decode(&codes, &turns, flows, Divided));
+        let what = format!("{seed}: {:?}", turns.habits);
+        assert_same_traces(&two, &one, &what);
+        for (other, trace) in one.iter().filter(|&(&other, _)| other != tid) {
+            let made = made_in_turns(&turns.threads[*other as usize - 1]);
+            whole_calls(trace, &made, &format!("thread {other}, {what}"));
+        }
+        cases += 1;
+    }
+    assert!(cases > programs() / 4, "{cases}");
 }
 
 /// Only calls divide the code.

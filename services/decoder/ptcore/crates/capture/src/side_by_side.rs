@@ -148,7 +148,7 @@ impl<'v, S, F: FnMut(&View, u32) -> S> SideBySide<'v, S, F> {
             *passed += 1;
         }
         let mut before = visits[*passed..].iter().take_while(|visit| (visit.stay, visit.stream) < (stay, stream));
-        before.all(|visit| visit.stream == stream)
+        before.all(|visit| visit.stream == stream || is_passed(&state.streams, tid, visit))
     }
 
     /// Whether others tell of the thread from now on.
