@@ -37,7 +37,8 @@ struct State<S, F> {
     /// Flows that have streams left, and those of them that wait.
     flows: usize,
     waiting: usize,
-    /// All flows waited for one another, because records contradict each other: this stream goes on before all others.
+    /// All flows waited for one another: records contradict each other, or a thread told nothing before it came back to a core that
+    /// nobody else had meanwhile. This stream goes on before all others.
     forced: Option<usize>,
     abandoned: bool,
 }
