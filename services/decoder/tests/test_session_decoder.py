@@ -29,6 +29,7 @@ from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
+from permille.ptcore import Decoded, decode_threads
 
 from .decode_bench import Bench, StoreSession
 from .held_object import HeldObject
@@ -492,6 +493,11 @@ async def test_callers_that_are_found_behind_a_batch_get_their_calls(
         assert len(set(rows["call"].to_pylist())) == rows.num_rows
 
 
+def told_of(decoded: Decoded) -> list[set[Any]]:
+    totals: tuple[Any, ...] = (decoded.functions(), decoded.edges(), decoded.accesses())
+    return [set(zip(*(memoryview(column) for column in columns.values()), strict=True)) for columns in totals]
+
+
 async def test_a_stream_that_is_alone_is_shared_by_threads(
     bench: Bench, store_session: StoreSession, loop: tuple[Any, bytes, int], pool: Any, tmp_path: Path
 ) -> None:
@@ -514,6 +520,12 @@ async def test_a_stream_that_is_alone_is_shared_by_threads(
     assert calls[1] == calls[3] > 40 * 1500
     # Each of the threads has code of its own.
     assert memory[2] > 2 * memory[1] > memory[0]
+    # So it is when it is the stream of a core on which nobody else ran.
+    core, images = (stream, 0, [(0, 7, 70, 1, 0, 0)], True), context.images([7])
+    one, three = (decode_threads([core], images, context.config, threads=threads)[0, 70] for threads in calls)
+    assert one.stats == three.stats == one.cores[0] == three.cores[0]
+    assert one.stats["calls"] == calls[1]
+    assert told_of(one) == told_of(three)
 
     await bench.decode()
     alone = {table: await bench.rows(table) for table in ("calls", "functions", "edges", "losses")}

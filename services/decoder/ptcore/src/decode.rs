@@ -5,8 +5,9 @@ use crate::counted::Counted;
 use crate::delivery::{caught, Delivery};
 use crate::image::{Image, Shared};
 use crate::outcome::{Decoded, Outcome};
-use pt_calls::{decode_calls_in_parts, Calls, Helper, PART_BYTES};
-use pt_flow::{Block, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Stream};
+use pt_calls::{decode_calls_in_parts, Calls, Helper, Output, PART_BYTES};
+use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream};
+use pt_image::Symbols;
 use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -90,13 +91,9 @@ impl Decoder {
                     let statistics = flow.decode(stream, &self.config, &epochs, &mut counted);
                     calls = counted.finish().0;
                     statistics
-                } else if threads > 1 && stream.len() >= 2 * PART_BYTES {
-                    let new = || Helper::new(self.image.clone(), self.image.clone());
-                    helpers.resize_with(threads, new);
-                    let stream = Stream { data: stream, config: &self.config, epochs: &epochs };
-                    decode_calls_in_parts(&mut flow, &mut calls, &mut helpers, stream, PART_BYTES).statistics
                 } else {
-                    flow.decode(stream, &self.config, &epochs, &mut calls)
+                    let stream = Stream { data: stream, config: &self.config, epochs: &epochs };
+                    by_threads(&self.image, &mut flow, &mut calls, &mut helpers, stream, threads)
                 };
                 let outcome = Outcome::of(&self.image, &mut flow, &mut calls, &mut helpers, statistics, inlined);
                 (outcome, Idle { flow, calls, helpers })
@@ -116,6 +113,26 @@ impl Decoder {
         };
         idle.iter().map(of).sum()
     }
+}
+
+/// Decodes the stream of one thread by so many, when it is long enough for them. `helpers`: as many as it took so far.
+pub fn by_threads<M, O>(
+    memory: &M,
+    flow: &mut Flow<M>,
+    calls: &mut Calls<M, O>,
+    helpers: &mut Vec<Helper<M, M>>,
+    stream: Stream<'_>,
+    threads: usize,
+) -> Statistics
+where
+    M: CodeMemory + Symbols + Clone + Send + Sync,
+    O: Output + Send,
+{
+    if threads > 1 && stream.data.len() >= 2 * PART_BYTES {
+        helpers.resize_with(threads, || Helper::new(memory.clone(), memory.clone()));
+        return decode_calls_in_parts(flow, calls, helpers, stream, PART_BYTES).statistics;
+    }
+    flow.decode(stream.data, stream.config, stream.epochs, calls)
 }
 
 impl Idle {

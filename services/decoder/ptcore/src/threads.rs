@@ -1,7 +1,7 @@
 //! `decode_threads`: the packets of cores to what each thread did. `divide`: which packets are whose.
 
 use crate::counted::Counted;
-use crate::decode::{bytes, PtConfig};
+use crate::decode::{by_threads, bytes, PtConfig};
 use crate::delivery::{caught, Delivery};
 use crate::image::Image;
 use crate::outcome::{Decoded, Outcome};
@@ -9,7 +9,7 @@ use pt_calls::Calls;
 use pt_capture::{
     decode_side_by_side, CoreStream, Epochs, Memory, Stays, SwitchRecords, Threads, Travelled, View, Views, KERNEL,
 };
-use pt_flow::{CodeMemory, Config, Flow, Sink, Statistics};
+use pt_flow::{CodeMemory, Config, Flow, Sink, Statistics, Stream};
 use pt_image::Symbols;
 use pt_listing::Code;
 use pt_packet::{find_psb, PSB};
@@ -89,7 +89,7 @@ pub fn decode_threads(
             };
             let work = Work { memory, streams: &streams, views: &views, config: &config.0, timeless, inlined };
             match &streams[..] {
-                [only] if !timeless && has_one_stay(&views) => work.alone(only, calls),
+                [only] if !timeless && has_one_stay(&views) => work.alone(only, threads, calls),
                 [only] => work.one_core(only, calls),
                 _ => {
                     let stays = switches.map_or_else(Stays::default, |records| SwitchRecords::read(records).stays());
@@ -128,12 +128,18 @@ fn has_one_stay(views: &[View]) -> bool {
 
 impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
     /// Nobody else ran on the core.
-    fn alone(&self, stream: &Core<'_>, mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>>) -> Vec<Told> {
-        let (view, mut flow) = (&self.views[0], Flow::new(self.memory));
+    fn alone(
+        &self,
+        stream: &Core<'_>,
+        threads: usize,
+        mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>>,
+    ) -> Vec<Told> {
+        let (view, mut flow, mut helpers) = (&self.views[0], Flow::new(self.memory), Vec::new());
         let mut calls = calls(view, stream.core);
         calls.on_core(stream.core);
-        let counts = flow.decode(stream.data, self.config, &stream.epochs, &mut calls);
-        let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut [], counts, self.inlined);
+        let packets = Stream { data: stream.data, config: self.config, epochs: &stream.epochs };
+        let counts = by_threads(&self.memory, &mut flow, &mut calls, &mut helpers, packets, threads);
+        let outcome = Outcome::of(&self.memory, &mut flow, &mut calls, &mut helpers, counts, self.inlined);
         vec![((stream.core, view.tid), outcome, BTreeMap::from([(stream.core, counts)]))]
     }
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 NODE = "imported"
-PIECE_BYTES = 16 << 20
-# Up to so many bytes of cores are decoded together.
-_TOGETHER_BYTES = 256 << 20
+# A worker decodes so much in one go in a few seconds: a stream, or cores together.
+PIECE_BYTES = 256 << 20
 READ_BYTES = 1 << 20
 # As perf writes the pid of what all processes share: -1.
 _KERNEL = 2**32 - 1
@@ -95,7 +94,7 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys)}).encode()
     kernel = any(pid == _KERNEL and changes for pid, changes in listed.processes)
     together = _decoded_together(capture, streams)
-    parts, segments = _segments(capture, streams, progress, whole=together, lone_threads=not (kernel or together))
+    parts, segments = _segments(capture, streams, progress, lone_threads=not (kernel or together))
     switches = capture.switches()
     body: dict[str, Any] = {
         "pt": _packet_options(capture),
@@ -145,24 +144,32 @@ def _decoded_together(capture: Capture, streams: list[Stream]) -> bool:
     """Whether the streams are those of cores whose threads are followed from one to another."""
     cores = {stream.core for stream in streams if stream.core is not None}
     distinct = 1 < len(cores) == len(streams)
-    return distinct and capture.follows_threads and sum(stream.size_bytes for stream in streams) <= _TOGETHER_BYTES
+    return distinct and capture.follows_threads and sum(stream.size_bytes for stream in streams) <= PIECE_BYTES
 
 
 def _segments(
-    capture: Capture, streams: list[Stream], progress: Progress, *, whole: bool, lone_threads: bool
+    capture: Capture, streams: list[Stream], progress: Progress, *, lone_threads: bool
 ) -> tuple[list[StreamPart], list[dict[str, Any]]]:
-    """`whole`: streams are not cut. `lone_threads`: a piece of one thread is as a recorder of threads makes it."""
+    """`lone_threads`: a piece of one thread is as a recorder of threads makes it."""
     total = sum(stream.size_bytes for stream in streams)
-    read = 0
+    done = 0
+
+    def read(part: StreamPart) -> Iterator[bytes]:
+        nonlocal done
+        for data in part.read(capture):
+            yield data
+            done += len(data)
+            progress(min(done, total), total)
+
     parts: list[StreamPart] = []
     segments: list[dict[str, Any]] = []
     for stream in streams:
-        for piece in capture.pieces(stream.index, max(stream.size_bytes, 1) if whole else PIECE_BYTES):
+        for piece in capture.pieces(stream.index, PIECE_BYTES):
             part = StreamPart(stream.index, piece, f"segment-{len(parts)}.pt.zst")
             parts.append(part)
             common = {
                 "key": part.file,
-                "sha256": _sha256(part.read(capture)),
+                "sha256": _sha256(read(part)),
                 "first_tsc": piece.first_tsc,
                 "last_tsc": piece.last_tsc,
                 "core": -1 if stream.core is None else stream.core,
@@ -171,8 +178,6 @@ def _segments(
             threads = _lone_thread(stream, piece) if lone_threads else None
             for segment in threads or _threads(stream, piece):
                 segments.append({"index": len(segments), **common, **segment})
-            read += piece.next - piece.begin
-            progress(read, total)
     return parts, segments
 
 
