@@ -1,6 +1,6 @@
 //! What is given by hand about a recording, and what its processor does wrong.
 
-use crate::{Capture, Options};
+use crate::{Capture, Kind, Options};
 use pt_flow::Config;
 use pt_packet::{Cpu, Errata};
 
@@ -22,6 +22,29 @@ pub fn warn(capture: &mut Capture) {
         let what = format!("processor {family}/{model}/{stepping} is not known: it is taken to have no errata");
         capture.warnings.push(what);
     }
+}
+
+/// What was given in vain is told. `known`: with what was found beside the recording.
+pub fn warn_of_unused(capture: &mut Capture, given: &Options, known: &Options) {
+    let is_raw = capture.kind == Kind::Raw;
+    let kernel = given.vmlinux.is_some() || given.kcore.is_some() || given.kallsyms.is_some();
+    let kernel = match capture.kind {
+        Kind::PerfData if given.kallsyms.is_some() && known.kcore.is_none() => {
+            Some("kallsyms: they name what is in a kcore, and none is there")
+        }
+        Kind::Raw if kernel && known.sideband.is_empty() => {
+            Some("the kernel: no records (sideband) say where it was; as an image it is given with its address")
+        }
+        Kind::Griffin | Kind::Lldb | Kind::Session if kernel => {
+            Some("the kernel: records of perf alone say where it was")
+        }
+        _ => None,
+    };
+    let image = (!is_raw && !given.images.is_empty()).then_some("the image: the recording says which code was where");
+    let sideband =
+        (!is_raw && !given.sideband.is_empty()).then_some("the records (sideband): they are for packets alone");
+    let unused = [image, sideband, kernel].into_iter().flatten();
+    capture.warnings.extend(unused.map(|what| format!("not used of what was given: {what}")));
 }
 
 fn errata(capture: &Capture) -> Option<Errata> {

@@ -1,14 +1,15 @@
 //! Which kind of recording a file is.
 
+use crate::given::{take_over, warn, warn_of_unused};
 use crate::unpacked::content_with_doubt;
-use crate::{given, griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
+use crate::{griffin, lldb, perf, raw, session, Capture, CaptureError, Options};
 use std::path::{Path, PathBuf};
 
 /// Reads a recording. Its kind is told by its content, also within gzip or zstd.
-pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
+pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
     let path = &described(path);
     let (data, doubt) = content_with_doubt(path)?;
-    let options = &with_neighbours(path, options);
+    let options = &with_neighbours(path, given);
     let mut capture = if data.starts_with(griffin::MAGIC) {
         griffin::read(path, &data, options)?
     } else if perf::is_file(&data) {
@@ -23,8 +24,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Capture, CaptureError> {
         return Err(CaptureError::Unknown { path: path.to_owned(), why: unknown(&data) });
     };
     capture.warnings.extend(doubt);
-    given::take_over(&mut capture, options);
-    given::warn(&mut capture);
+    take_over(&mut capture, options);
+    warn(&mut capture);
+    warn_of_unused(&mut capture, given, options);
     Ok(capture)
 }
 

@@ -3,6 +3,7 @@
 mod attribution;
 #[path = "../../flow/tests/differential/mod.rs"]
 mod differential;
+mod given;
 mod griffin;
 mod lldb;
 mod made_up_turns;

@@ -10,7 +10,7 @@ _BINARY = (
     "record on a machine where the binary is readable, or upload it: permille upload-binary FILE,"
     " then permille report SESSION --again"
 )
-_KERNEL = "import again with --vmlinux FILE, or --kcore and --kallsyms"
+_KERNEL = "import again with --vmlinux FILE, or --kcore and --kallsyms; packets alone with an --image of it"
 _IMPORTED = {
     "no kernel code": _KERNEL,
     "has no code there": "import again with the kernel as it ran: --kcore and --kallsyms of the recorded boot",
