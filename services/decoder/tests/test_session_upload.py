@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import struct
@@ -169,6 +170,42 @@ async def test_a_client_that_goes_away_leaves_nothing(store: ObjectStore, etcd: 
     with pytest.raises(ConnectionResetError):
         await SessionUpload(store, etcd).receive(broken())
     assert await keys(store) == []
+
+
+class SlowStore:
+    """A store that is asked for something while it puts manifests."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.putting = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put_stream(self, key: str, data: Any) -> ObjectInfo:
+        info = await self._store.put_stream(key, data)
+        if key.endswith("manifest.json"):
+            self.putting.set()
+            await self.cancelled.wait()
+        return info
+
+
+async def test_a_client_that_goes_away_at_the_last_moment_leaves_a_whole_session(
+    store: ObjectStore, etcd: Etcd
+) -> None:
+    slow: Any = SlowStore(store)
+    upload = asyncio.create_task(SessionUpload(slow, etcd).receive(requests(files())))
+    await slow.putting.wait()
+    upload.cancel()
+    await asyncio.sleep(0)
+    slow.cancelled.set()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    stored = await keys(store)
+    assert {key.rpartition("/")[2] for key in stored} == {name for name, _ in files()}
+    assert await etcd.get(f"/permille/v1/{NAME}") is not None
+    assert (await SessionUpload(store, etcd).receive(requests(files()))).existed is True
 
 
 class FullStore:

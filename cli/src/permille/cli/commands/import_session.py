@@ -65,19 +65,34 @@ def import_session(
         tempfile.TemporaryDirectory(prefix="permille-import-") as folder,
         ProgressDisplay(invocation.notes, silent=invocation.as_json) as display,
     ):
+        all_sent = False
+
+        def storing(done: int, total: int) -> None:
+            nonlocal all_sent
+            all_sent = done == total
+            told(done, total)
+
         try:
             content = _read(file, given, Path(folder), display)
             patience, told = Patience(patience_s, display.away), _told(display, "STORING")
-            sent = in_mesh(invocation.config, lambda client: send_session(client, content, told, patience))
+            sent = in_mesh(invocation.config, lambda client: send_session(client, content, storing, patience))
         except KeyboardInterrupt:
-            raise Cancelled(
-                f"{file} is not imported: interrupted before all of it was stored",
-                reason="INTERRUPTED",
-                help="nothing of it is left; the same command begins anew",
-                metadata={"file": str(file)},
-            ) from None
+            raise _interrupted(file, all_sent=all_sent) from None
         result = in_mesh(invocation.config, lambda client: _decode(client, sent, display, patience_s))
     _tell(invocation, content, sent, result)
+
+
+def _interrupted(file: Path, *, all_sent: bool) -> Cancelled:
+    if all_sent:
+        what, outcome = "may be imported: interrupted while the last of it was stored", "takes up what is there"
+    else:
+        what, outcome = "is not imported: interrupted before all of it was stored", "begins anew; nothing of it is left"
+    return Cancelled(
+        f"{file} {what}",
+        reason="INTERRUPTED",
+        help=f"the same command {outcome}",
+        metadata={"file": str(file)},
+    )
 
 
 def _read(file: Path, given: Given, folder: Path, display: ProgressDisplay) -> SessionContent:

@@ -17,6 +17,7 @@ import zstandard
 from permille.api.decoder.v1 import decoder_pb2
 from permille.decoder.domain.imported_manifest import completed
 from permille.decoder.domain.manifest import manifest_key, read_manifest
+from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.mesh.errors import InvalidArgument, NotFound, PermilleError
 from permille.mesh.etcd import Etcd
 from permille.mesh.store import ObjectInfo, ObjectStore
@@ -54,7 +55,16 @@ class SessionUpload:
     async def receive(
         self, requests: AsyncIterator[decoder_pb2.UploadSessionRequest]
     ) -> decoder_pb2.UploadSessionResponse:
-        """Raises `InvalidArgument` for what is no whole session, and what the store raises when it is away or full."""
+        """Raises `InvalidArgument` for what is no whole session, and what the store raises when it is away or full.
+
+        The requests of a client that goes away end. Nothing else ends this: what is being put may come behind whatever
+        is removed then, and a manifest without its files is a session that nobody can import again.
+        """
+        return await uninterrupted(self._receive(requests))
+
+    async def _receive(
+        self, requests: AsyncIterator[decoder_pb2.UploadSessionRequest]
+    ) -> decoder_pb2.UploadSessionResponse:
         first = await anext(requests, None)
         name, session_id = _session(first.session if first is not None else "")
         known = await self._known(name, session_id)
@@ -122,7 +132,7 @@ class SessionUpload:
 
     async def _remove(self, folder: str) -> None:
         try:
-            await asyncio.shield(self._store.delete_prefix(folder))
+            await self._store.delete_prefix(folder)
         except PermilleError as error:
             _log.warning("what is left of an upload stays for now", folder=folder, error=error.message)
 
