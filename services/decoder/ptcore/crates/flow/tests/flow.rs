@@ -663,6 +663,59 @@ fn no_code_is_needed_where_tracing_stops_at_once() {
 }
 
 #[test]
+fn no_code_is_needed_where_the_first_instruction_takes_a_fault() {
+    const UNKNOWN: u64 = 0x50_0000;
+    // 0: jmp rax; 2: jmp rax, where the fault is handled.
+    let code = [0xff, 0xe0, 0xff, 0xe0];
+    let went = [block(0, 0, 1, IndirectJump, UNKNOWN - CODE), Told::Interrupt(UNKNOWN, CODE + 2)];
+    let handled = [block(2, 2, 1, IndirectJump, 0), stopped(0)];
+    let fault = [Packet::Tip(full(UNKNOWN)), Packet::Fup(full(UNKNOWN)), Packet::Tip(full(CODE + 2))];
+    let behind = [Packet::Tip(full(CODE)), end_at(CODE)[0], end_at(0)[1]];
+    assert_eq!(run(&code, &[&fault[..], &behind].concat()), [went, handled].concat());
+
+    // With event trace, of a program alone.
+    let event = Packet::Cfe { kind: 1, vector: 14, fup: true };
+    let told = run(&code, &[Packet::Tip(full(UNKNOWN)), event, fault[1], Packet::TipPgd(Ip::SUPPRESSED)]);
+    assert_eq!(told.first(), Some(&block(0, 0, 1, IndirectJump, UNKNOWN - CODE)));
+    assert_eq!(told.last(), Some(&Told::Disabled(DisableKind::Asynchronous, UNKNOWN, None)));
+    assert!(!told.iter().any(|told| matches!(told, Told::Loss(_))), "{told:x?}");
+}
+
+#[test]
+fn an_instruction_that_is_none_takes_a_fault() {
+    // 0: nop; 1: no instruction of 64-bit code; 2: ret; 3: nop; 4: jmp rax, where the fault is handled.
+    let code = [0x90, 0x06, 0xc3, 0x90, 0xff, 0xe0];
+    for (from, before) in [(1, None), (0, Some(block(0, 0, 1, Linear, 1)))] {
+        let packets = [Packet::Fup(full(CODE + 1)), Packet::Tip(full(CODE + 3)), Packet::Tip(full(CODE + 2))];
+        let mut all = psb_plus(Some(CODE + from));
+        all.extend([&packets[..], &[end_at(CODE + 2)[0], end_at(0)[1]]].concat());
+        let (told, _) = decode(&code, &all);
+        let handled = [block(3, 4, 2, IndirectJump, 2), stopped(2)];
+        let expected: Vec<_> = [Told::Enabled(CODE + from)]
+            .into_iter()
+            .chain(before)
+            .chain([Told::Interrupt(CODE + 1, CODE + 3)])
+            .chain(handled)
+            .collect();
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn an_overflow_trap_that_does_nothing_makes_no_packet() {
+    // 0: into; 1: je 1
+    let code = [0xce, 0x74, 0xfe];
+    let mode = Packet::ModeExec { mode: Execution::Bits32, interrupt_flag: false };
+    let begin = [Packet::Psb, Packet::Psbend, mode, Packet::TipPge(full(CODE))];
+    let (told, _) = decode(&code, &[&begin[..], &[branches(&[true]), end_at(CODE + 1)[0], end_at(0)[1]]].concat());
+    assert_eq!(told, [Told::Enabled(CODE), block(0, 1, 2, CondTaken, 1), stopped(1)]);
+    // Where it interrupts, the packets of an interrupt say so.
+    let interrupt = [Packet::Fup(full(CODE)), Packet::Tip(full(CODE + 1)), end_at(CODE + 1)[0], end_at(0)[1]];
+    let (told, _) = decode(&code, &[&begin[..], &interrupt].concat());
+    assert_eq!(told, [Told::Enabled(CODE), Told::Interrupt(CODE, CODE + 1), stopped(1)]);
+}
+
+#[test]
 fn no_code_is_needed_where_the_stream_ends() {
     // 0: jz +0 (taken), 2: jmp to 0x50_0000
     let code = [0x74, 0x00, 0xe9, 0xf9, 0xef, 0x0f, 0x00];

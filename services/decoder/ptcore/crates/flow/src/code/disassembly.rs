@@ -122,6 +122,8 @@ fn is_jmpabs(bytes: &[u8]) -> bool {
 pub fn exit(instruction: &Instruction) -> Exit {
     match instruction.flow_control() {
         FlowControl::Next | FlowControl::XbeginXabortXend | FlowControl::Exception => Exit::Linear,
+        // It interrupts, which is an event of its own, or does nothing.
+        FlowControl::Interrupt if instruction.mnemonic() == Mnemonic::Into => Exit::Linear,
         FlowControl::ConditionalBranch => Exit::Cond,
         FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Exit::Jump,
         FlowControl::IndirectBranch if instruction.is_jmp_near_indirect() => Exit::IndirectJump,

@@ -167,6 +167,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         }
     }
 
+    /// Tells a pending notice that stands in front of the instruction at `address`, which need not be known.
+    pub(super) fn tells_before(&mut self, address: u64) -> bool {
+        let pending = self.events.note.filter(|_| self.pending == Some(Event::Note));
+        let Some(Placed { notice, .. }) = pending.filter(|note| note.place == Place::Before(address)) else {
+            return false;
+        };
+        (self.pending, self.resumed_at_note, self.events.note) = (None, false, None);
+        self.notice(notice);
+        true
+    }
+
     /// Tells a pending uncertainty of the clock, which no code is needed to place.
     pub(super) fn tells_uncertainty(&mut self) -> bool {
         let Some(Placed { notice, .. }) = self.events.note.filter(|_| self.pending == Some(Event::Note)) else {

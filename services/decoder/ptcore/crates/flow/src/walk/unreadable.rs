@@ -17,16 +17,22 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         Ok(())
     }
 
-    /// Where tracing stops before the first instruction, no code is needed: it may be known only from the next epoch on.
+    /// Where tracing stops before the first instruction, no code is needed: it may be known only from the next epoch on. Nor where
+    /// that one takes a fault, as after a jump to where nothing is (SDM table "FUP Cases and IP Payload": the FUP has its address).
     #[cold]
     pub(super) fn stop_before(&mut self, address: u64, reason: Reason) -> Result<(), Fault> {
         let fault = self.fault(reason);
-        while self.events.count == 0 && (self.pending.is_none() || self.tells_uncertainty()) {
+        let tells = |walk: &mut Self| walk.tells_uncertainty() || walk.tells_before(address);
+        while self.events.count == 0 && (self.pending.is_none() || tells(self)) {
             self.pending = Some(self.events.next().map_err(|_| fault)?);
         }
         match self.pending {
             Some(Event::AsyncDisable { at, .. }) if at == address => {
                 self.at = SCRATCH;
+                Ok(())
+            }
+            Some(Event::AsyncBranch { from, to: Some(_) }) if from == address => {
+                self.at = self.code.nowhere(address);
                 Ok(())
             }
             Some(Event::End) if self.config.stop_at_last_packet => {
