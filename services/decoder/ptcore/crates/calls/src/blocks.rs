@@ -1,6 +1,7 @@
 //! How often each block ran.
 
-use crate::known::{grow, FEWEST_BLOCKS};
+use crate::known::FEWEST_BLOCKS;
+use crate::numbered::Numbered;
 use pt_flow::{Block, BlockKind};
 use std::collections::HashMap;
 
@@ -17,17 +18,16 @@ pub struct BlockCount {
 }
 
 /// Counts by block. What is known of a block stays when the counts are taken.
-#[derive(Debug)]
 pub struct Blocks {
     /// By number: the whole block.
-    whole: Vec<BlockCount>,
+    whole: Numbered<BlockCount>,
     /// By number, start and length: blocks that were left between two instructions, and those that are not kept.
     others: HashMap<(u32, u64, u32), BlockCount>,
 }
 
 impl Default for Blocks {
     fn default() -> Self {
-        Blocks { whole: Vec::with_capacity(FEWEST_BLOCKS), others: HashMap::new() }
+        Blocks { whole: Numbered::new(UNKNOWN, FEWEST_BLOCKS), others: HashMap::new() }
     }
 }
 
@@ -36,7 +36,7 @@ const UNKNOWN: BlockCount = BlockCount { id: u32::MAX, start: 0, instructions: 0
 impl Blocks {
     #[inline(always)]
     pub fn count(&mut self, block: &Block<'_>) {
-        match self.whole.get_mut(block.id as usize) {
+        match self.whole.get_mut(block.id) {
             Some(known) if known.instructions == block.instructions => known.count = known.count.wrapping_add(1),
             _ => {
                 let Block { id, start, instructions, epoch, kind, .. } = *block;
@@ -47,7 +47,7 @@ impl Blocks {
 
     /// The block, which was counted before, did not run.
     pub fn uncount(&mut self, block: &Block<'_>) {
-        let known = match self.whole.get_mut(block.id as usize) {
+        let known = match self.whole.get_mut(block.id) {
             Some(known) if known.instructions == block.instructions => Some(known),
             _ => self.others.get_mut(&(block.id, block.start, block.instructions)),
         };
@@ -59,13 +59,13 @@ impl Blocks {
     /// Whether the block ran before as a whole.
     #[inline(always)]
     pub fn knows(&self, block: &Block<'_>) -> bool {
-        self.whole.get(block.id as usize).is_some_and(|known| known.instructions == block.instructions)
+        self.whole.get(block.id).is_some_and(|known| known.instructions == block.instructions)
     }
 
     /// The block, which ran before as a whole, ran again so many times.
     #[inline(always)]
     pub fn add(&mut self, id: u32, count: u64) {
-        if let Some(known) = self.whole.get_mut(id as usize) {
+        if let Some(known) = self.whole.get_mut(id) {
             known.count = known.count.wrapping_add(count);
         }
     }
@@ -75,8 +75,8 @@ impl Blocks {
     #[inline(never)]
     fn count_other(&mut self, id: u32, start: u64, instructions: u32, epoch: u32, is_whole: bool) {
         let counted = BlockCount { id, start, instructions, epoch, count: 1 };
-        if is_whole && self.whole.get(id as usize).is_none_or(|known| known.instructions < instructions) {
-            let before = std::mem::replace(grow(&mut self.whole, id, UNKNOWN), counted);
+        if is_whole && self.whole.get(id).is_none_or(|known| known.instructions < instructions) {
+            let before = std::mem::replace(self.whole.put(id), counted);
             if before.count != 0 {
                 self.add_other(before);
             }
@@ -94,7 +94,7 @@ impl Blocks {
     /// Whatever ran; counts begin anew.
     pub fn take(&mut self) -> Vec<BlockCount> {
         self.join();
-        let ran = self.whole.iter_mut().filter(|known| known.count != 0);
+        let ran = self.whole.iter_mut().map(|(_, known)| known).filter(|known| known.count != 0);
         let mut taken: Vec<_> =
             ran.map(|known| BlockCount { count: std::mem::take(&mut known.count), ..*known }).collect();
         let others = self.others.drain().map(|(_, known)| known).filter(|known| known.count != 0);
@@ -108,7 +108,7 @@ impl Blocks {
     /// taken from the whole one.
     fn join(&mut self) {
         for other in self.others.values_mut() {
-            let whole = self.whole.get_mut(other.id as usize);
+            let whole = self.whole.get_mut(other.id);
             if let Some(whole) = whole.filter(|whole| whole.instructions == other.instructions) {
                 whole.count = whole.count.wrapping_add(std::mem::take(&mut other.count));
             }
@@ -116,7 +116,7 @@ impl Blocks {
     }
 
     pub fn memory(&self) -> usize {
-        self.whole.capacity() * size_of::<BlockCount>() + self.others.capacity() * (size_of::<BlockCount>() + 16)
+        self.whole.memory() + self.others.capacity() * (size_of::<BlockCount>() + 16)
     }
 }
 

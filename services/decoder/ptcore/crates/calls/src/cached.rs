@@ -2,7 +2,8 @@
 
 use crate::blocks::Blocks;
 use crate::edges::{way, Edges};
-use crate::known::{grow, Known, FEWEST_BLOCKS};
+use crate::known::{Known, FEWEST_BLOCKS};
+use crate::numbered::Numbered;
 use pt_flow::{Block, CondBranch, CondBranches};
 
 /// One of them; what is looked at for each block that runs by itself stands side by side.
@@ -19,14 +20,14 @@ const UNKNOWN: Cached = Cached { known: Known::NOTHING, instructions: [0; 2], co
 
 /// By number of the block.
 pub struct CachedBlocks {
-    list: Vec<Cached>,
+    list: Numbered<Cached>,
     /// There is something to gather.
     ran: bool,
 }
 
 impl Default for CachedBlocks {
     fn default() -> Self {
-        CachedBlocks { list: Vec::with_capacity(FEWEST_BLOCKS), ran: false }
+        CachedBlocks { list: Numbered::new(UNKNOWN, FEWEST_BLOCKS), ran: false }
     }
 }
 
@@ -34,16 +35,16 @@ impl CachedBlocks {
     /// What is known of the block, unless that is to be asked anew.
     #[inline(always)]
     pub fn known(&self, id: u32) -> Option<&Known> {
-        self.list.get(id as usize).map(|cached| &cached.known).filter(|known| known.function != u32::MAX)
+        self.list.get(id).map(|cached| &cached.known).filter(|known| known.function != u32::MAX)
     }
 
     pub fn known_mut(&mut self, id: u32) -> Option<&mut Known> {
-        self.list.get_mut(id as usize).map(|cached| &mut cached.known).filter(|known| known.function != u32::MAX)
+        self.list.get_mut(id).map(|cached| &mut cached.known).filter(|known| known.function != u32::MAX)
     }
 
     #[inline(always)]
     pub fn know(&mut self, id: u32, Known { function, called, entry, stub }: Known) {
-        let known = &mut grow(&mut self.list, id, UNKNOWN).known;
+        let known = &mut self.list.put(id).known;
         // One by one: to be moved right behind its being written in parts, it would wait until all of them are.
         (known.function, known.called) = (function, called);
         (known.entry, known.stub) = (entry, stub);
@@ -58,7 +59,7 @@ impl CachedBlocks {
     #[inline(always)]
     pub fn count(&mut self, block: &Block<'_>) -> bool {
         let way = way(block.kind);
-        let Some(cached) = self.list.get_mut(block.id as usize).filter(|_| way <= 1) else { return false };
+        let Some(cached) = self.list.get_mut(block.id).filter(|_| way <= 1) else { return false };
         let is_remembered = u32::from(cached.instructions[way & 1]) == block.instructions;
         cached.counts[way & 1] = cached.counts[way & 1].wrapping_add(is_remembered.into());
         self.ran |= is_remembered;
@@ -73,12 +74,11 @@ impl CachedBlocks {
         function: u32,
         branches: &mut CondBranches<'_>,
     ) -> (Option<CondBranch>, Option<CondBranch>) {
-        let list = &mut self.list[..];
         let mut last = None;
         loop {
             let Some(branch) = branches.next() else { return (None, last) };
             let way = branch.way & 1;
-            match list.get_mut(branch.id as usize) {
+            match self.list.get_mut(branch.id) {
                 Some(cached)
                     if cached.known.function == function
                         && u32::from(cached.instructions[way]) == branch.instructions =>
@@ -94,7 +94,7 @@ impl CachedBlocks {
     /// How many instructions the block has, if it is one of the function, of no stub, and its branch that way is remembered.
     #[inline(always)]
     pub fn within(&self, function: u32, id: u32, way: usize) -> Option<u32> {
-        let cached = self.list.get(id as usize)?;
+        let cached = self.list.get(id)?;
         let instructions = *cached.instructions.get(way)?;
         let is_within = cached.known.function == function && !cached.known.stub && instructions != 0;
         is_within.then_some(instructions.into())
@@ -109,7 +109,7 @@ impl CachedBlocks {
     #[inline(always)]
     pub fn remember(&mut self, block: &Block<'_>) {
         let way = way(block.kind);
-        if let (0..=1, Some(cached)) = (way, self.list.get_mut(block.id as usize)) {
+        if let (0..=1, Some(cached)) = (way, self.list.get_mut(block.id)) {
             cached.instructions[way] = block.instructions.try_into().unwrap_or_default();
         }
     }
@@ -119,7 +119,7 @@ impl CachedBlocks {
         if !std::mem::take(&mut self.ran) {
             return;
         }
-        for (cached, id) in self.list.iter_mut().zip(0..) {
+        for (id, cached) in self.list.iter_mut() {
             for (way, count) in
                 std::mem::take(&mut cached.counts).into_iter().enumerate().filter(|&(_, count)| count != 0)
             {
@@ -130,6 +130,6 @@ impl CachedBlocks {
     }
 
     pub fn memory(&self) -> usize {
-        self.list.capacity() * size_of::<Cached>()
+        self.list.memory()
     }
 }

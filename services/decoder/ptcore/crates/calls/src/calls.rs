@@ -18,6 +18,7 @@ use crate::extents::Extents;
 use crate::fragment::Knew;
 use crate::functions::FunctionKey;
 use crate::members::Members;
+use crate::numbered::Numbered;
 use crate::output::{Kept, Output};
 use crate::plan::Plans;
 use crate::records::Records;
@@ -35,7 +36,7 @@ pub struct Calls<S, O = Kept> {
     blocks: Blocks,
     cached: CachedBlocks,
     /// By cached block: where it starts in its space's own addresses; `u64::MAX`: not asked yet.
-    starts: Vec<u64>,
+    starts: Numbered<u64>,
     members: Members,
     extents: Extents,
     plans: Plans,
@@ -83,7 +84,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             edges: Edges::default(),
             blocks: Blocks::default(),
             cached: CachedBlocks::default(),
-            starts: Vec::new(),
+            starts: Numbered::new(u64::MAX, 0),
             members: Members::default(),
             extents: Extents::default(),
             plans: Plans::of(0),
@@ -129,15 +130,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Where a block that ran starts, in the own addresses of its function's space.
     pub fn own_start(&mut self, block: &BlockCount) -> u64 {
-        let index = block.id as usize;
-        match self.starts.get(index) {
-            Some(&start) if start != u64::MAX => return start,
-            None if block.id != u32::MAX => self.starts.resize(index + 1, u64::MAX),
-            _ => {}
+        if let Some(&start) = self.starts.get(block.id).filter(|&&start| start != u64::MAX) {
+            return start;
         }
         let start = block.start.wrapping_sub(self.symbols.place(block.epoch, block.start).bias);
-        if let Some(known) = self.starts.get_mut(index) {
-            *known = start;
+        if block.id != u32::MAX {
+            *self.starts.put(block.id) = start;
         }
         start
     }
@@ -179,7 +177,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Bytes of what is kept from stream to stream.
     pub fn memory(&self) -> usize {
         self.cached.memory()
-            + self.starts.capacity() * size_of::<u64>()
+            + self.starts.memory()
             + self.members.memory()
             + self.extents.memory()
             + self.edges.memory()

@@ -1,6 +1,7 @@
 //! How often each branch went where.
 
-use crate::known::{grow, FEWEST_BLOCKS};
+use crate::known::FEWEST_BLOCKS;
+use crate::numbered::Numbered;
 use pt_flow::{AddressHasher, Block, BlockKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -89,7 +90,7 @@ pub struct Edges {
     slots: HashMap<Edge, u32, BuildHasherDefault<AddressHasher>>,
     /// By cached block: the slots of its direct branch when it is not taken and when it is, as it went on a path. The same edge may
     /// have other slots.
-    direct: Vec<[u32; 2]>,
+    direct: Numbered<[u32; 2]>,
     front: Vec<Front>,
     /// What is taken, in order, without its counts.
     ordered: Vec<(Edge, u64)>,
@@ -108,7 +109,7 @@ impl Default for Edges {
             edges,
             counts,
             slots: HashMap::default(),
-            direct: Vec::with_capacity(FEWEST_BLOCKS),
+            direct: Numbered::new([NONE; 2], FEWEST_BLOCKS),
             front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
             ordered: Vec::new(),
             order: Vec::new(),
@@ -141,7 +142,7 @@ impl Edges {
     /// The slot of a direct branch that was counted.
     #[inline(always)]
     pub fn slot_of_direct(&self, id: u32, way: usize) -> u32 {
-        self.direct[id as usize][way]
+        self.direct.get(id).map_or(NOBODY, |slots| slots[way])
     }
 
     /// The direct branch of the cached block went `way` again, so many times.
@@ -153,7 +154,7 @@ impl Edges {
     #[inline(always)]
     fn direct_slot(&self, block: &Block<'_>) -> Option<u32> {
         let way = way(block.kind);
-        (way <= 1).then(|| self.direct.get(block.id as usize).map_or(NONE, |slots| slots[way]))
+        (way <= 1).then(|| self.direct.get(block.id).map_or(NONE, |slots| slots[way]))
     }
 
     /// Without a look at whether another block that ends with the same branch has a slot for it: that is for `take` to see.
@@ -165,7 +166,7 @@ impl Edges {
             return Some(self.look_up(Edge { from, to, kind: kind_of_edge }));
         }
         let slot = self.edges.len() as u32;
-        grow(&mut self.direct, id, [NONE; 2])[way(kind)] = slot;
+        self.direct.put(id)[way(kind)] = slot;
         self.edges.push(Edge { from, to, kind: kind_of_edge });
         self.counts.push(0);
         Some(slot)
@@ -301,7 +302,7 @@ impl Edges {
     pub fn memory(&self) -> usize {
         self.edges.capacity() * (size_of::<Edge>() + 8)
             + self.slots.capacity() * size_of::<(Edge, u64)>()
-            + self.direct.capacity() * 8
+            + self.direct.memory()
             + self.front.capacity() * size_of::<Front>()
             + self.ordered.capacity() * (size_of::<(Edge, u64)>() + 4)
             + self.further.capacity() * 8

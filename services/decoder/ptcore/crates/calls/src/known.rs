@@ -22,19 +22,6 @@ impl Known {
     pub const NOTHING: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
 }
 
-/// Lists by number of block grow by so many elements at a time.
-const STEP: usize = 64;
-
-/// The element of block `id`; where the list is shorter it grows, with `nothing` in its new elements.
-#[inline(always)]
-pub fn grow<T: Copy>(list: &mut Vec<T>, id: u32, nothing: T) -> &mut T {
-    let index = id as usize;
-    if list.len() <= index {
-        list.resize((index + 1).next_multiple_of(STEP), nothing);
-    }
-    &mut list[index]
-}
-
 /// The function that a block is in, as it is entered.
 pub fn of(known: Known) -> Entered {
     Entered { function: known.function, entry: known.entry }

@@ -19,6 +19,7 @@ mod in_parts;
 mod known;
 mod losses;
 mod members;
+mod numbered;
 mod output;
 mod pages;
 mod plan;

@@ -1,15 +1,14 @@
 //! Which blocks are in functions of code that nothing divides.
 
-use crate::known::grow;
+use crate::numbered::Numbered;
 use std::collections::BTreeSet;
 
 /// Blocks by function: each leads to the one that was put in before it.
-#[derive(Default)]
 pub struct Members {
     /// By function; `NOBODY` of one without, `ORDERED` where they are in order.
     last: Vec<u32>,
     /// By block: where it starts, and which comes next.
-    blocks: Vec<(u64, u32)>,
+    blocks: Numbered<(u64, u32)>,
     /// Function, where the block starts, and the block: of functions of which many stayed when some were taken out.
     ordered: BTreeSet<(u32, u64, u32)>,
 }
@@ -19,16 +18,26 @@ const ORDERED: u32 = u32::MAX - 1;
 /// So many are looked at quickly each time; to keep all in order takes a fifth of a first pass through code without symbols.
 const MANY: usize = 1 << 10;
 
+impl Default for Members {
+    fn default() -> Self {
+        Members { last: Vec::new(), blocks: Numbered::new((0, NOBODY), 0), ordered: BTreeSet::new() }
+    }
+}
+
 impl Members {
     /// Puts a block in that is in no function.
     pub fn put(&mut self, function: u32, block: u32, start: u64) {
-        let last = grow(&mut self.last, function, NOBODY);
+        let index = function as usize;
+        if self.last.len() <= index {
+            self.last.resize(index + 1, NOBODY);
+        }
+        let last = &mut self.last[index];
         if *last == ORDERED {
             self.ordered.insert((function, start, block));
             return;
         }
         let before = std::mem::replace(last, block);
-        *grow(&mut self.blocks, block, (0, NOBODY)) = (start, before);
+        *self.blocks.put(block) = (start, before);
     }
 
     /// Takes out the blocks of the function that start at `from` or behind.
@@ -43,9 +52,10 @@ impl Members {
         }
         let mut next = std::mem::replace(last, NOBODY);
         let mut stay = 0;
-        while let Some(&(start, before)) = self.blocks.get(next as usize) {
+        while let Some(member) = self.blocks.get_mut(next) {
+            let (start, before) = *member;
             if start < from {
-                self.blocks[next as usize].1 = std::mem::replace(last, next);
+                member.1 = std::mem::replace(last, next);
                 stay += 1;
             } else {
                 taken(next);
@@ -54,7 +64,7 @@ impl Members {
         }
         if stay > MANY {
             let mut next = std::mem::replace(last, ORDERED);
-            while let Some(&(start, before)) = self.blocks.get(next as usize) {
+            while let Some(&(start, before)) = self.blocks.get(next) {
                 self.ordered.insert((function, start, next));
                 next = before;
             }
@@ -71,9 +81,7 @@ impl Members {
 
     /// About: nodes of what is in order are at least half full.
     pub fn memory(&self) -> usize {
-        self.last.capacity() * 4
-            + self.blocks.capacity() * size_of::<(u64, u32)>()
-            + self.ordered.len() * 2 * size_of::<(u32, u64, u32)>()
+        self.last.capacity() * 4 + self.blocks.memory() + self.ordered.len() * 2 * size_of::<(u32, u64, u32)>()
     }
 }
 

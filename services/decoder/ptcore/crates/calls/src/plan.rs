@@ -5,6 +5,7 @@ use crate::blocks::Blocks;
 use crate::edges::Edges;
 use crate::functions::NO_VERSION;
 use crate::known::Known;
+use crate::numbered::Numbered;
 use crate::stack::{Entry, NO_ADDRESS};
 use pt_flow::Block;
 
@@ -86,14 +87,14 @@ pub struct Kept {
 /// Plans by the number of their path.
 pub struct Plans {
     pub generation: u64,
-    plans: Vec<Kept>,
+    plans: Numbered<Kept>,
     /// Of which version what was tried last was, by path.
-    tried: Vec<u32>,
+    tried: Numbered<u32>,
     pub moves: Vec<Move>,
     pub edges: Vec<u32>,
     /// The blocks of each path.
     blocks: Vec<u32>,
-    ran: Vec<Ran>,
+    ran: Numbered<Ran>,
     /// Calls that are open where a plan is being made: functions, and where they return to.
     pub open: Vec<(u32, u64)>,
 }
@@ -126,12 +127,12 @@ impl Plans {
     pub fn of(generation: u64) -> Plans {
         Plans {
             generation,
-            plans: Vec::with_capacity(FEWEST_PATHS),
-            tried: Vec::with_capacity(FEWEST_PATHS),
+            plans: Numbered::new(Kept::NOTHING, FEWEST_PATHS),
+            tried: Numbered::new(NO_VERSION, FEWEST_PATHS),
             moves: Vec::with_capacity(FEWEST_PATHS),
             edges: Vec::with_capacity(FEWEST_PATHS * 4),
             blocks: Vec::with_capacity(FEWEST_PATHS * 4),
-            ran: Vec::with_capacity(FEWEST_PATHS),
+            ran: Numbered::new(Ran::default(), FEWEST_PATHS),
             open: Vec::new(),
         }
     }
@@ -139,30 +140,26 @@ impl Plans {
     /// The plan of the path, when there is one of this version.
     #[inline(always)]
     pub fn fitting(&mut self, path: u32, version: u32) -> Option<&mut Kept> {
-        self.plans.get_mut(path as usize).filter(|plan| plan.fits == version)
+        self.plans.get_mut(path).filter(|plan| plan.fits == version)
     }
 
     #[inline(always)]
     pub fn of_path(&mut self, path: u32) -> Option<&mut Kept> {
-        self.plans.get_mut(path as usize)
+        self.plans.get_mut(path)
     }
 
     /// The path, which was counted before, did not run. Its last branch; `None` when its edges are not known here.
     pub fn uncount(&mut self, path: u32) -> Option<u64> {
-        self.ran.get(path as usize).filter(|ran| ran.end != 0)?;
-        let plan = self.plans.get_mut(path as usize)?;
+        self.ran.get(path).filter(|ran| ran.end != 0)?;
+        let plan = self.plans.get_mut(path)?;
         plan.count = plan.count.wrapping_sub(1);
         Some(plan.last)
     }
 
     /// Whether no plan of the path was refused in this version.
     pub fn may_fit(&mut self, path: u32, version: u32) -> bool {
-        let index = path as usize;
-        if self.plans.len() <= index {
-            self.plans.resize_with(index + 1, Kept::new);
-            self.tried.resize(index + 1, NO_VERSION);
-        }
-        self.tried[index] != version
+        self.plans.put(path);
+        *self.tried.put(path) != version
     }
 
     /// A plan is being made from now on.
@@ -181,9 +178,8 @@ impl Plans {
 
     /// The plan that was begun is that of the path, or none was made.
     pub fn keep(&mut self, path: u32, version: u32, begun: &Begun, plan: Option<&Plan>) {
-        let index = path as usize;
-        self.tried[index] = version;
-        let kept = &mut self.plans[index];
+        *self.tried.put(path) = version;
+        let kept = self.plans.put(path);
         let Some(plan) = plan else {
             kept.fits = NO_VERSION;
             self.moves.truncate(begun.moves);
@@ -197,11 +193,8 @@ impl Plans {
         kept.arrival = plan.arrival;
         kept.first_move = begun.moves as u32;
         kept.moves = (self.moves.len() - begun.moves) as u8;
-        if self.ran.len() <= index {
-            self.ran.resize(index + 1, Ran::default());
-        }
         // Which blocks a path has and where it goes does not depend on functions.
-        let ran = &mut self.ran[index];
+        let ran = self.ran.put(path);
         if ran.end != 0 {
             return self.forget_blocks(begun);
         }
@@ -217,11 +210,9 @@ impl Plans {
 
     /// Counts of the plans become counts of their edges.
     pub fn gather(&mut self, edges: &mut Edges) {
-        for (plan, ran) in self.plans.iter_mut().zip(&mut self.ran) {
+        for (path, plan) in self.plans.iter_mut() {
             let count = std::mem::take(&mut plan.count);
-            if count == 0 {
-                continue;
-            }
+            let Some(ran) = self.ran.get_mut(path).filter(|_| count != 0) else { continue };
             ran.count = ran.count.wrapping_add(count);
             let first = ran.first_edge as usize;
             edges.add_all(&self.edges[first..first + ran.edges as usize], count);
@@ -230,7 +221,7 @@ impl Plans {
 
     /// Counts that were gathered become counts of blocks as well.
     pub fn gather_blocks(&mut self, blocks: &mut Blocks) {
-        for ran in self.ran.iter_mut().filter(|ran| ran.count != 0) {
+        for (_, ran) in self.ran.iter_mut().filter(|(_, ran)| ran.count != 0) {
             for &id in &self.blocks[ran.first as usize..ran.end as usize] {
                 blocks.add(id, ran.count);
             }
@@ -251,32 +242,30 @@ impl Plans {
     }
 
     pub fn memory(&self) -> usize {
-        self.plans.capacity() * size_of::<Kept>()
+        self.plans.memory()
             + self.moves.capacity() * size_of::<Move>()
             + (self.edges.capacity() + self.blocks.capacity()) * 4
-            + self.ran.capacity() * size_of::<Ran>()
-            + self.tried.capacity() * 4
+            + self.ran.memory()
+            + self.tried.memory()
     }
 }
 
 impl Kept {
-    fn new() -> Kept {
-        Kept {
-            start: 0,
-            last: 0,
-            end: 0,
-            count: 0,
-            returned_to: 0,
-            returned_by: 0,
-            function: NONE,
-            fits: NO_VERSION,
-            run: 0,
-            first_move: 0,
-            moves: 0,
-            is_entry: false,
-            arrival: Arrival::Jump,
-        }
-    }
+    const NOTHING: Kept = Kept {
+        start: 0,
+        last: 0,
+        end: 0,
+        count: 0,
+        returned_to: 0,
+        returned_by: 0,
+        function: NONE,
+        fits: NO_VERSION,
+        run: 0,
+        first_move: 0,
+        moves: 0,
+        is_entry: false,
+        arrival: Arrival::Jump,
+    };
 
     /// Where its moves stand.
     #[inline(always)]

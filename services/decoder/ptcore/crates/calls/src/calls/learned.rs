@@ -6,6 +6,7 @@ use crate::cached::CachedBlocks;
 use crate::edges::Edges;
 use crate::extents::Extents;
 use crate::members::Members;
+use crate::numbered::Numbered;
 use crate::output::Output;
 use crate::plan::Plans;
 use pt_flow::Travels;
@@ -17,7 +18,7 @@ pub struct Learned {
     edges: Edges,
     blocks: Blocks,
     cached: CachedBlocks,
-    starts: Vec<u64>,
+    starts: Numbered<u64>,
     members: Members,
     extents: Extents,
     plans: Plans,
@@ -31,7 +32,7 @@ impl Default for Learned {
             edges: Edges::default(),
             blocks: Blocks::default(),
             cached: CachedBlocks::default(),
-            starts: Vec::new(),
+            starts: Numbered::new(u64::MAX, 0),
             members: Members::default(),
             extents: Extents::default(),
             plans: Plans::of(0),
