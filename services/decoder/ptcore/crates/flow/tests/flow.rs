@@ -231,6 +231,18 @@ fn an_overflow_may_take_the_targets_that_stand_behind_later_branches() {
 }
 
 #[test]
+fn a_psb_does_not_go_back_behind_the_one_before() {
+    // Four instructions and a branch that nothing decides; a PSB+ between is missing.
+    let code = [0x90, 0x90, 0x90, 0x90, 0x74, 0x00, 0xf4];
+    let packets = [psb_plus(Some(CODE)), psb_plus(Some(CODE + 2)), psb_plus(Some(CODE))].concat();
+    let (told, _) = decode(&code, &[&packets[..], &end_at(CODE + 1)].concat());
+    let Told::Loss(loss) = told[2] else { panic!("{told:x?}") };
+    assert_eq!((loss.reason, loss.offset), (Reason::BadStatus, stream(&packets).len() * 2 / 3));
+    let first = Told::Block { start: CODE, last: CODE, instructions: 1, kind: Interrupted, target: 0 };
+    assert_eq!(told[3..], [Told::Enabled(CODE), first, stopped(1)]);
+}
+
+#[test]
 fn what_a_psb_says_has_run_also_in_front_of_damage() {
     // 0: nop; 1: nop; 2: je 4
     let packets = [psb_plus(Some(CODE)), psb_plus(Some(CODE + 1)), vec![Packet::Psbend]].concat();

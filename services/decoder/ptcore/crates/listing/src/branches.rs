@@ -16,7 +16,7 @@ pub struct Gap {
 /// Counts of the flow of a stream: the [`Sink`] of `permille pt stat`.
 pub struct Branches<'w> {
     pub instructions: u64,
-    pub blocks: u64,
+    blocks: u64,
     pub taken: u64,
     pub not_taken: u64,
     pub jumps: u64,
@@ -35,6 +35,8 @@ pub struct Branches<'w> {
     pub ran: Blocks,
     /// The last that was told is a block that was left between two instructions.
     cut: bool,
+    /// A PSB cut it: what runs next is its other half, and no block of its own.
+    halved: bool,
     why: Box<dyn Fn(&Loss) -> String + 'w>,
     go_on: &'w (dyn Fn() -> bool + Sync),
 }
@@ -62,23 +64,30 @@ impl<'w> Branches<'w> {
             last_tsc: 0,
             ran: Blocks::default(),
             cut: false,
+            halved: false,
             why: Box::new(why),
             go_on,
         }
     }
 }
 
+impl Branches<'_> {
+    /// Blocks. The other half of one that the last PSB cut is counted by who tells it.
+    pub fn blocks(&self) -> u64 {
+        self.blocks - u64::from(self.halved)
+    }
+}
+
 impl Sink for Branches<'_> {
     const DIVIDED: bool = true;
 
-    /// One block, of which both halves are told.
     fn psb(&mut self, _next: &Block<'_>, _tsc: u64) {
-        self.blocks -= u64::from(std::mem::take(&mut self.cut));
+        self.halved |= std::mem::take(&mut self.cut);
     }
 
     #[inline]
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
-        self.blocks += 1;
+        self.blocks += u64::from(!std::mem::take(&mut self.halved));
         if self.blocks % QUESTION as u64 == 0 && !(self.go_on)() {
             stop();
         }
@@ -102,16 +111,16 @@ impl Sink for Branches<'_> {
     fn enabled(&mut self, _ip: u64, _resumed: bool, _tsc: u64) {}
 
     fn disabled(&mut self, _kind: DisableKind, _at: u64, _target: Option<u64>, _tsc: u64) {
-        self.cut = false;
+        (self.cut, self.halved) = (false, false);
     }
 
     fn interrupt(&mut self, _from: u64, _to: u64, _tsc: u64) {
-        self.cut = false;
+        (self.cut, self.halved) = (false, false);
         self.interrupts += 1;
     }
 
     fn loss(&mut self, loss: &Loss) {
-        self.cut = false;
+        (self.cut, self.halved) = (false, false);
         self.gap_count += 1;
         self.lost_bytes += loss.size as u64;
         if self.gaps.len() < MAX_GAPS {
@@ -120,7 +129,44 @@ impl Sink for Branches<'_> {
     }
 
     fn overflow(&mut self, _offset: usize, _from: Option<u64>, _tsc: u64) {
-        self.cut = false;
+        (self.cut, self.halved) = (false, false);
         self.overflows += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pt_flow::{Config, Flow};
+    use pt_image::Image;
+    use pt_packet::writer::write;
+    use pt_packet::{Compression, Execution, Ip, Packet};
+
+    /// Blocks and instructions of four NOPs and a return, by PSBs at these places up to where tracing stops.
+    fn counted(psbs: &[u64], stop: u64) -> (u64, u64) {
+        let mut image = Image::new();
+        image.code(0, 0x1000, vec![0x90, 0x90, 0x90, 0x90, 0xc3]).expect("code");
+        let at = |offset| Ip { compression: Compression::Full, payload: 0x1000 + offset };
+        let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
+        let mut data = Vec::new();
+        for &psb in psbs {
+            [Packet::Psb, mode, Packet::Fup(at(psb)), Packet::Psbend].map(|packet| write(&mut data, packet));
+        }
+        [Packet::Fup(at(stop)), Packet::TipPgd(Ip::SUPPRESSED)].map(|packet| write(&mut data, packet));
+        let mut branches = Branches::new(|_| String::new(), &|| true);
+        Flow::new(&image).decode(&data, &Config::default(), &[], &mut branches);
+        assert_eq!(branches.gap_count, 0);
+        (branches.blocks(), branches.instructions)
+    }
+
+    #[test]
+    fn a_block_is_one_wherever_psbs_cut_it_and_whatever_comes_behind() {
+        assert_eq!(counted(&[0], 4), (1, 4));
+        assert_eq!(counted(&[0, 2], 4), (1, 4));
+        assert_eq!(counted(&[0, 1, 2, 2], 3), (1, 3));
+        // Nothing runs behind the last one.
+        assert_eq!(counted(&[0, 4], 4), (1, 4));
+        assert_eq!(counted(&[0, 2, 4], 4), (1, 4));
+        assert_eq!(counted(&[0, 0], 0), (0, 0));
     }
 }

@@ -115,7 +115,7 @@ impl Counts {
         self.bad_count += behind.bad_count;
         self.bad_bytes += behind.bad_bytes;
         self.times = match (self.times, behind.times) {
-            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (Some((first, last)), Some((_, behind))) => Some((first, last.max(behind))),
             (before, behind) => before.or(behind),
         };
     }
@@ -133,8 +133,8 @@ impl Counts {
         match *packet {
             Packet::Tnt { count, .. } => self.tnt_bits += u64::from(count),
             Packet::Tsc(ticks) => {
-                let (first, _) = self.times.unwrap_or((ticks, ticks));
-                self.times = Some((first, ticks));
+                let (first, last) = self.times.unwrap_or((ticks, ticks));
+                self.times = Some((first, last.max(ticks)));
             }
             _ => {}
         }
@@ -212,6 +212,18 @@ mod tests {
         assert_eq!((counts.bytes, counts.tnt_bits, counts.times), (data.len() as u64, 3, Some((1000, 4000))));
         assert_eq!((counts.bad_count, counts.bad_bytes), (1, 2));
         assert_eq!((counts.bad[0].0, counts.bad[0].1), (good as u64, 2));
+    }
+
+    #[test]
+    fn times_that_go_back_end_where_they_were_latest() {
+        let mut data = PSB.to_vec();
+        for tsc in [1000, 4000, 500] {
+            write(&mut data, Packet::Tsc(tsc));
+        }
+        let two = Workers { threads: 2, part_bytes: 100 };
+        for (data, workers) in [(data.clone(), ONE), (data.repeat(100), two)] {
+            assert_eq!(Counts::of(&data, Errata::default(), workers, &|| true).times, Some((1000, 4000)));
+        }
     }
 
     #[test]

@@ -22,7 +22,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             (Some((says, _)), Some(known)) => says == known,
             _ => true,
         };
-        if mode_fits && (ip == self.ip || self.instructions_before(&block, ip).is_some()) {
+        let before = |ip| if ip == self.ip { Some(0) } else { self.instructions_before(&block, ip) };
+        // No further back than the PSB before it said.
+        let proven = self.further_on().and_then(before);
+        if mode_fits && before(ip).is_some_and(|here| proven.is_none_or(|proven| proven <= here)) {
             self.pending = None;
             self.followed = self.events.offset;
             self.bypassed = false;
