@@ -73,14 +73,17 @@ const NONE: u32 = u32::MAX;
 const NOBODY: u32 = 0;
 const NOBODYS: Edge = Edge { from: 0, to: 0, kind: EdgeKind::Far };
 const AT_A_TIME: usize = 4;
-/// Places in front of the map for branches with many targets.
+/// Places in front of the map for branches with many targets: the most, and with how many it begins.
 const FRONT: usize = 1 << 12;
+const FIRST_FRONT: usize = 1 << 6;
 
 #[derive(Clone, Copy)]
 struct Front {
     edge: Edge,
     slot: u32,
 }
+
+const NOTHING: Front = Front { edge: NOBODYS, slot: NONE };
 
 /// Counts of edges, each in its slot. Slots stay when the counts are taken.
 pub struct Edges {
@@ -110,7 +113,7 @@ impl Default for Edges {
             counts,
             slots: HashMap::default(),
             direct: Numbered::new([NONE; 2], FEWEST_BLOCKS),
-            front: vec![Front { edge: Edge { from: 0, to: 0, kind: EdgeKind::Far }, slot: NONE }; FRONT],
+            front: vec![NOTHING; FIRST_FRONT],
             ordered: Vec::new(),
             order: Vec::new(),
             further: Vec::new(),
@@ -179,17 +182,31 @@ impl Edges {
 
     #[inline(always)]
     fn slot_by_target(&mut self, edge: Edge) -> u32 {
-        let place = (edge.to ^ edge.from.wrapping_mul(0x9e37_79b9) >> 7) as usize % FRONT;
+        let place = self.place_in_front(&edge);
         let front = self.front[place];
         if front.edge == edge && front.slot != NONE {
             return front.slot;
         }
+        self.slot_behind_front(edge)
+    }
+
+    #[inline(always)]
+    fn place_in_front(&self, edge: &Edge) -> usize {
+        (edge.to ^ edge.from.wrapping_mul(0x9e37_79b9) >> 7) as usize & (self.front.len() - 1)
+    }
+
+    #[inline(never)]
+    fn slot_behind_front(&mut self, edge: Edge) -> u32 {
         let slot = self.look_up(edge);
+        // Of a thread that runs little it is small: a core may have had thousands.
+        if self.slots.len() > self.front.len() && self.front.len() < FRONT {
+            self.front = vec![NOTHING; FRONT];
+        }
+        let place = self.place_in_front(&edge);
         self.front[place] = Front { edge, slot };
         slot
     }
 
-    #[inline(never)]
     fn look_up(&mut self, edge: Edge) -> u32 {
         let (edges, counts) = (&mut self.edges, &mut self.counts);
         *self.slots.entry(edge).or_insert_with(|| {
