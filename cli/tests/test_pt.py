@@ -362,11 +362,14 @@ def test_a_denied_file_that_an_option_names_is_denied(denied: Path, raw: Path) -
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         own = shutil.copy(raw, name)
-        for option in ("--sideband", "--categories"):
+        for option in ("--sideband", "--categories", "--vmlinux", "--kallsyms", "--kcore"):
             command = ["calls", "--table"] if option == "--categories" else ["stat"]
             done = as_somebody_else("pt", *command, own, option, denied)
             assert done.returncode == 5
             assert "chmod" in done.stderr
+        denied.parent.chmod(0o700)
+        done = as_somebody_else("pt", "stat", own, "--symbols", denied.parent)
+        assert (done.returncode, "chmod a+rx" in done.stderr) == (5, True)
 
 
 def endless(tmp_path: Path, size: int = 64 << 30) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from permille.cli.option_files import check_file, check_folder, check_image, folder_for_file, unreadable
 from permille.cli.piped_recording import regular_file
 from permille.mesh.errors import (
     DataLoss,
@@ -16,7 +17,6 @@ from permille.mesh.errors import (
     InvalidArgument,
     NotFound,
     PermilleError,
-    PermissionDenied,
     ResourceExhausted,
 )
 
@@ -47,6 +47,23 @@ class Given:
     kallsyms: Path | None = None
     kcore: Path | None = None
 
+    def check(self) -> None:
+        """Raises `NotFound`, `PermissionDenied`, `InvalidArgument` for files and folders that cannot be meant."""
+        for image in self.images:
+            check_image(image)
+        for folder in self.symbols:
+            check_folder("--symbols", folder)
+        for file in self.sideband:
+            check_file("--sideband", file, "perf's records")
+        kernel = (
+            ("--vmlinux", self.vmlinux, "the kernel as an ELF file"),
+            ("--kallsyms", self.kallsyms, "a copy of /proc/kallsyms"),
+            ("--kcore", self.kcore, "a copy of /proc/kcore"),
+        )
+        for option, given, what in kernel:
+            if given is not None:
+                check_file(option, given, what)
+
 
 def open_capture(
     file: Path, given: Given, *, packets_only: bool = False, as_listed: bool = False, beginnings: bool = False
@@ -72,6 +89,7 @@ def open_capture(
         "beginnings": beginnings,
         "as_listed": as_listed,
     }
+    given.check()
     try:
         # What is read of it is mapped, or in memory.
         with regular_file(file) as recording:
@@ -94,7 +112,10 @@ def read_categories(file: Path | None) -> Categories:
     Raises as `open_capture`; a line that is no rule is named.
     """
     try:
-        if file is not None and stat.S_ISCHR(file.stat().st_mode):
+        kind = file.stat().st_mode if file is not None else 0
+        if file is not None and stat.S_ISDIR(kind):
+            raise folder_for_file("--categories", file, "rules, one a line")
+        if stat.S_ISCHR(kind):
             raise InvalidArgument(
                 f"{file} is a device",
                 reason="CATEGORIES",
@@ -103,7 +124,7 @@ def read_categories(file: Path | None) -> Categories:
             )
         return _ptcore().Categories(file)  # type: ignore[no-any-return]
     except OSError as error:
-        raise _unreadable(Path(error.filename or file or ""), error) from None
+        raise unreadable(Path(error.filename or file or ""), error) from None
     except ValueError as error:
         raise InvalidArgument(
             str(error),
@@ -191,18 +212,11 @@ def _refusal(kind: str, message: str, file: Path) -> PermilleError:
 
 
 def _unreadable(file: Path, error: OSError) -> PermilleError:
-    metadata = {"file": str(file)}
-    if isinstance(error, FileNotFoundError):
-        return NotFound(f"there is no file {file}", reason="NO_SUCH_FILE", help="check the path", metadata=metadata)
-    if isinstance(error, PermissionError):
-        return PermissionDenied(
-            f"{file} may not be read by you",
-            reason="FILE_DENIED",
-            help=f"ask its owner, or: sudo chmod a+r {file}",
-            metadata=metadata,
-        )
     if isinstance(error, IsADirectoryError):
         return InvalidArgument(
-            f"{file} is a folder without a recording", reason="FOLDER", help=f"give {KINDS}", metadata=metadata
+            f"{file} is a folder without a recording",
+            reason="FOLDER",
+            help=f"give {KINDS}",
+            metadata={"file": str(file)},
         )
-    return DataLoss(f"{file} cannot be read: {error.strerror}", reason="FILE_UNREADABLE", metadata=metadata)
+    return unreadable(file, error)
