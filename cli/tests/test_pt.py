@@ -131,6 +131,12 @@ def test_what_cannot_be_meant_is_refused(raw: Path, image: str, options: list[st
     assert permille_alone("pt", "calls", raw, "--image", image, *options).returncode == 2
 
 
+@pytest.mark.parametrize("options", [["--table", "--depth", "2"], ["--categories", "/dev/stdin"]], ids=" ".join)
+def test_what_would_be_left_out_of_account_is_refused(raw: Path, image: str, options: list[str]) -> None:
+    failed = pt("calls", raw, "--image", image, *options, code=2).stderr
+    assert "--table" in failed and options[-2] in failed
+
+
 def test_calls_are_listed_or_summed_up(raw: Path, image: str) -> None:
     (call,) = rows("calls", raw, "-i", image)
     assert (call["depth"], call["total_instructions"], call["begin_truncated"]) == (0, 3, True)

@@ -13,7 +13,7 @@ from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import peak_memory_bytes, stat_lines, total
 from permille.cli.rendering.terminal_text import escaped
-from permille.mesh.errors import FailedPrecondition
+from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from permille.ptcore import Capture, Stream
@@ -179,7 +179,10 @@ def calls(
         ),
     ] = False,
     depth: Annotated[
-        int, typer.Option("--depth", "-d", min=0, max=_DEEPEST, metavar="N", help="At most N levels; 0: all.")
+        int,
+        typer.Option(
+            "--depth", "-d", min=0, max=_DEEPEST, metavar="N", help="Without --table: at most N levels; 0: all."
+        ),
     ] = 0,
     stream: _StreamOption = None,
     thread: _Thread = None,
@@ -198,6 +201,7 @@ def calls(
 
       permille pt calls perf.data --table | head -20
     """
+    _refuse_in_vain(table=table, categories=categories, depth=depth)
     rules = read_categories(categories)
 
     def listed(*, beginnings: bool) -> _Listed:
@@ -216,6 +220,21 @@ def calls(
     beginnings = thread is None and not table and file.is_file()
     if not _write(invocation, listed, beginnings=beginnings, absent=True):
         invocation.notes.print(_no_calls(file), markup=False)
+
+
+def _refuse_in_vain(*, table: bool, categories: Path | None, depth: int) -> None:
+    if table and depth:
+        raise InvalidArgument(
+            "--table and --depth exclude each other",
+            reason="TABLE_OPTIONS",
+            help="leave --depth out: the totals are those of all levels",
+        )
+    if categories is not None and not table:
+        raise InvalidArgument(
+            "--categories says nothing without --table",
+            reason="TABLE_OPTIONS",
+            help="add --table: only the table has categories",
+        )
 
 
 def _with_code(
