@@ -669,6 +669,15 @@ def test_a_core_is_divided_by_thread() -> None:
     assert 0 < len(rows("dump", file, "--thread", "3497496")) < packets
 
 
+def test_a_thread_that_ran_elsewhere_is_missing_in_the_streams_named_alone() -> None:
+    cores = Path(__file__).parents[2] / "services/decoder/tests/core_session/raw/two-threads"
+    elsewhere = pt("dump", cores, "--thread", "91", "--stream", "1", code=3).stderr
+    assert "thread 91 did not run in stream 1\n" in elsewhere
+    assert "where it ran: stream 0\n" in elsewhere
+    nowhere = pt("dump", cores, "--thread", "7", "--stream", "1", code=3).stderr
+    assert "did not run in this recording" in nowhere and "91, 92" in nowhere
+
+
 RECORDINGS = [
     *(f"griffin/{name}.griffin.gz" for name in ("last", "ovf-01-ben", "cve-2004-0597-poc", "hello")),
     "lldb/intelpt-multi-core-trace",

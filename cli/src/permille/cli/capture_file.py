@@ -148,21 +148,42 @@ def chosen_streams(capture: Capture, wanted: Sequence[int], thread: int | None) 
     found = [
         stream
         for stream in streams
-        if (not wanted or stream.index in wanted)
-        and (thread is None or any(tid == thread for _, tid, _ in stream.threads))
+        if (not wanted or stream.index in wanted) and (thread is None or _ran_in(stream, thread))
     ]
     if thread is not None and not found:
-        known = sorted({tid for stream in streams for _, tid, _ in stream.threads})
-        shown = ", ".join(map(str, known[:20])) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-        raise NotFound(
-            f"thread {thread} did not run in this recording",
-            reason="NO_SUCH_THREAD",
-            help=f"its threads are {shown}" if known else "it does not say which threads ran: leave --thread out",
-            metadata={"thread": str(thread)},
-        )
+        raise _no_thread(thread, streams, wanted)
     if not found:
         raise DataLoss("the recording holds no packets", reason="NO_PACKETS", help="record again, or give another file")
     return found
+
+
+def _ran_in(stream: Stream, thread: int) -> bool:
+    return any(tid == thread for _, tid, _ in stream.threads)
+
+
+def _no_thread(thread: int, streams: Sequence[Stream], wanted: Sequence[int]) -> NotFound:
+    elsewhere = [stream.index for stream in streams if _ran_in(stream, thread)]
+    known = sorted({tid for stream in streams for _, tid, _ in stream.threads})
+    if elsewhere:
+        way_out = f"leave --stream out, or name where it ran: {_streams(elsewhere)}"
+    elif known:
+        way_out = f"its threads are {_listed(known)}"
+    else:
+        way_out = "it does not say which threads ran: leave --thread out"
+    return NotFound(
+        f"thread {thread} did not run in {_streams(sorted(set(wanted))) if elsewhere else 'this recording'}",
+        reason="NO_SUCH_THREAD",
+        help=way_out,
+        metadata={"thread": str(thread)},
+    )
+
+
+def _streams(numbers: Sequence[int]) -> str:
+    return f"stream{'s' if len(numbers) > 1 else ''} {_listed(numbers)}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:20])) + (f" and {len(numbers) - 20} more" if len(numbers) > 20 else "")
 
 
 def parse_cpu(text: str) -> tuple[int, int, int]:
