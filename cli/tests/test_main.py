@@ -59,6 +59,20 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert "Usage" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pt", "stat", "x", "-s", "0", "-s", "-1"], "'-1' should be greater than or equal to 0"),
+        (["pt", "stat", "x", "-s", "many"], "'many' should be a valid integer"),
+        (["pt", "calls", "x", "--depth", "-2"], "'-2' should be greater than or equal to 0"),
+        (["sessions", "--limit", "\x1b[31m"], "'\\x1b[31m' should be a valid integer"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_named(arguments: list[str], told: str) -> None:
+    done = permille_alone(*arguments, COLUMNS="160")
+    assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+
+
 def test_a_wrong_setting_names_the_nearest() -> None:
     done = permille_alone("sessions", PERMILLE_STATE_DIRR="/x")
     assert done.returncode == 2

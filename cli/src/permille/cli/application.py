@@ -66,6 +66,22 @@ class Commands(TyperGroup):
         """Raises `InvalidArgument` for a word that is the beginning of no command, or of several."""
         return super().resolve_command(ctx, [_command_name(args[0]), *args[1:]])
 
+    def invoke(self, ctx: Any) -> Any:
+        """Raises `typer.BadParameter` for a value that an option cannot have, with the value."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            _name_value(error)
+            raise
+
+
+def _name_value(error: typer.BadParameter) -> None:
+    """Pydantic, which reads values, calls each of them "Input"."""
+    errors = getattr(error.__cause__, "errors", None)
+    if errors is not None and error.message.startswith("Input "):
+        value = str(errors()[0]["input"])[:100]
+        error.message = f"{value!r}{error.message.removeprefix('Input')}"
+
 
 def _command_name(word: str) -> str:
     meant = [word] if word in COMMANDS else [name for name in COMMANDS if name.startswith(word)]
