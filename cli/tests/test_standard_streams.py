@@ -49,6 +49,15 @@ def permille_into(
     return done
 
 
+def into_nobody(words: list[str], temporary: Path) -> tuple[int, str]:
+    """Exit code and standard error, where the reader of standard output is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = permille_into("", words, temporary, stdout=writer)
+    os.close(writer)
+    return done.returncode, done.stderr
+
+
 def told(words: list[str], done: subprocess.CompletedProcess[str]) -> str:
     if "--json" not in words:
         assert "what to do: " in done.stderr
@@ -67,6 +76,15 @@ def test_a_full_disk_is_no_defect(words: list[str], tmp_path: Path) -> None:
 def test_a_closed_output_is_told(words: list[str], tmp_path: Path) -> None:
     done = permille_into(">&-", words, tmp_path)
     assert (done.returncode, told(words, done)) == (4, "OUTPUT_FAILED")
+
+
+@pytest.mark.parametrize("help_of", [[], ["pt"], ["pt", "stat"]], ids=" ".join)
+def test_help_that_nobody_reads_to_its_end_is_no_defect(tmp_path: Path, help_of: list[str]) -> None:
+    assert into_nobody([*help_of, "--help"], tmp_path) == (0, "")
+
+
+def test_words_that_nobody_reads_are_no_defect(words: list[str], tmp_path: Path) -> None:
+    assert into_nobody(words, tmp_path)[0] == 0
 
 
 @pytest.mark.parametrize("output", ["2>/dev/full", "2>&-"])

@@ -138,6 +138,12 @@ def run() -> None:
         app(prog_name="permille")
     except PermilleError as error:
         _end(error)
+    except SystemExit as end:
+        # So Rich and Typer, which write help, end where nobody reads it.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        nobody_reads()
+        raise SystemExit(exit_codes.OK) from None
     except OSError as error:
         if is_no_room(error):
             _end(_no_room(error))
