@@ -180,6 +180,12 @@ fn records_that_contradict_each_other_are_followed_in_one_order_and_to_the_end()
         let what = format!("{seed}: {:?}", turns.habits);
         assert_same_traces(&two, &one, &what);
         let (in_turns, _) = decode_cores(&mut Flow::new(&codes), &turns);
+        for (tid, trace) in one.iter().chain(&in_turns) {
+            let (begins, ends) = (&trace.records.columns.start_tsc, &trace.records.columns.end_tsc);
+            assert!(begins.iter().zip(ends).all(|(begin, end)| begin <= end), "thread {tid}, {what}");
+            let ticks = trace.functions.iter().map(|function| function.self_ticks).max();
+            assert!(ticks.is_none_or(|ticks| ticks < 1 << 40), "thread {tid}: {ticks:?}, {what}");
+        }
         for (tid, trace) in &one {
             let ran = |trace: &Trace| told(trace, 0).iter().map(|row| row.own).sum::<u64>();
             assert_eq!(ran(trace), ran(&in_turns[tid]), "thread {tid}, {what}");

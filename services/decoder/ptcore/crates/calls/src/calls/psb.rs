@@ -17,7 +17,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.settled {
             self.stand_before(next);
         }
-        self.stack.end_stretch_of_time(tsc);
+        self.stack.end_stretch_of_time(self.tsc);
     }
 
     /// A part begins in front of `next`: after the one before, or by itself.

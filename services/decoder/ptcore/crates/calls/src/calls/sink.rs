@@ -98,8 +98,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
-        self.tsc = tsc;
-        self.stack.skip(tsc);
+        self.skip(tsc);
         if let (true, Some(loss)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
             loss.end_tsc = tsc;
         }
@@ -112,8 +111,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     }
 
     fn switched(&mut self, ip: u64, tsc: u64) {
-        self.tsc = tsc;
-        self.stack.skip(tsc);
+        self.skip(tsc);
         if let Some(left) = self.left.take() {
             self.go_on(left, ip);
         }
@@ -192,6 +190,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.tsc = tsc;
             self.stack.advance(tsc);
         }
+    }
+
+    /// Nothing runs until `tsc`. Another core may be some ticks behind the one that was left, or more where records contradict each other.
+    fn skip(&mut self, tsc: u64) {
+        self.tsc = self.tsc.max(tsc);
+        self.stack.skip(self.tsc);
     }
 
     /// On a core others may have run since it was left.
