@@ -46,6 +46,7 @@ mod timeline;
 mod unpacked;
 mod vdso;
 mod views;
+mod zstd;
 
 pub use attribute::{place, Placed, Turn};
 pub use by_stay::ByStay;

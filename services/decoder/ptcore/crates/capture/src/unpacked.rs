@@ -2,6 +2,7 @@
 
 use crate::bytes::IN_MEMORY;
 use crate::temporary::TemporaryFile;
+use crate::zstd::{self, Frames};
 use crate::{Bytes, CaptureError};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -13,7 +14,6 @@ pub(crate) fn max_unpacked(packed: usize) -> u64 {
 }
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const XZ: &[u8] = b"\xfd7zXZ\0";
 
 /// The bytes of the file, unpacked.
@@ -42,7 +42,7 @@ pub(crate) fn content_with_doubt(path: &Path) -> Result<(Bytes, Option<String>),
     if data.starts_with(GZIP) {
         return members(path, &data, max_unpacked(data.len()));
     }
-    if data.starts_with(ZSTD) {
+    if zstd::is_file(&data) {
         return frames(path, &data, max_unpacked(data.len()));
     }
     Ok((data, None))
@@ -60,15 +60,11 @@ fn members(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String
     Ok((unpacked.bytes()?, left_out("gzip", rest)))
 }
 
-/// All frames of a zstd file (RFC 8878, section 3.1): several compressors write one each.
+/// All frames of a zstd file.
 fn frames(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>), CaptureError> {
-    let (mut unpacked, mut rest) = (Unpacked::default(), data);
-    while rest.starts_with(ZSTD) {
-        let damaged = |error| CaptureError::damaged(path, 0, format!("not zstd: {error}"));
-        let frame = ruzstd::decoding::StreamingDecoder::new(&mut rest).map_err(damaged)?;
-        unpacked.add(path, "zstd", frame, limit)?;
-    }
-    Ok((unpacked.bytes()?, left_out("zstd", rest)))
+    let (mut unpacked, mut frames) = (Unpacked::default(), Frames::new(data));
+    unpacked.add(path, "zstd", &mut frames, limit)?;
+    Ok((unpacked.bytes()?, left_out("zstd", frames.rest)))
 }
 
 fn left_out(what: &str, rest: &[u8]) -> Option<String> {
@@ -135,9 +131,8 @@ impl Unpacked {
 pub(crate) fn binary(data: &[u8], limit: u64) -> Option<Result<Vec<u8>, String>> {
     let unpacked = if data.starts_with(GZIP) {
         bounded(flate2::read::MultiGzDecoder::new(data), limit).map_err(|error| format!("not gzip: {error}"))
-    } else if data.starts_with(ZSTD) {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(data).map_err(io::Error::other);
-        decoder.and_then(|decoder| bounded(decoder, limit)).map_err(|error| format!("not zstd: {error}"))
+    } else if zstd::is_file(data) {
+        bounded(Frames::new(data), limit).map_err(|error| format!("not zstd: {error}"))
     } else if data.starts_with(XZ) {
         let bytes = pt_image::unpack_xz(data).ok_or_else(|| "not xz, or far too large when unpacked".to_owned());
         bytes.map(|bytes| Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
@@ -191,11 +186,25 @@ pub mod tests {
     }
 
     #[test]
+    fn packed_data_that_are_not_those_of_their_checksum_are_damaged() {
+        // gzip has its checksum before the size, zstd at the end.
+        for (what, mut packed, from_end) in [("gzip", gzip(&[7; 5000]), 8), ("zstd", zstd(&[7; 5000]), 1)] {
+            let at = packed.len() - from_end;
+            packed[at] ^= 1;
+            assert!(binary(&packed, 5000).unwrap().is_err(), "{what}");
+            let file = TemporaryFile::new(&packed).unwrap();
+            let told = content(&file.0).map(drop).unwrap_err().to_string();
+            assert!(told.contains(&format!("the {what} data are cut off or damaged: ")), "{told}");
+        }
+    }
+
+    #[test]
     fn a_packed_binary_is_unpacked_up_to_a_size() {
-        for packed in [gzip(&[7; 5000]), zstd(&[7; 5000])] {
+        let frames = [zstd(&[7; 2000]), zstd(&[7; 3000])].concat();
+        for packed in [gzip(&[7; 5000]), zstd(&[7; 5000]), frames] {
             assert_eq!(binary(&packed, 5000), Some(Ok(vec![7; 5000])));
             assert_eq!(binary(&packed, 4999), Some(Err("more than 4999 bytes when unpacked".to_owned())));
-            assert!(binary(&packed[..packed.len() / 2], 5000).unwrap().is_err());
+            assert!(binary(&packed[..packed.len() - 1], 5000).unwrap().is_err());
         }
         assert!(binary(XZ, 5000).unwrap().is_err());
         assert_eq!(binary(b"\x7fELF", 5000), None);
