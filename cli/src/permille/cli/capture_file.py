@@ -27,6 +27,7 @@ KINDS = "perf.data, an LLDB trace bundle (its folder or trace.json), a Griffin c
 _WAYS_OUT = {
     "UNKNOWN": f"give {KINDS}",
     "DAMAGED": "copy the file again, whole; what is there of raw packets can be read",
+    "PACKED": "unpack it to a file, and give that",
     "DESCRIPTION": "correct the description at the place named",
     "OPTION": "see `permille pt stat --help`",
     "TEMPORARY": "set TMPDIR to a folder with room for all packets of the recording",

@@ -23,6 +23,7 @@ pub fn refused(refusal: Refusal) -> PyErr {
         }
         Refusal::Unknown { .. } => "UNKNOWN",
         Refusal::Damaged { .. } => "DAMAGED",
+        Refusal::Packed { .. } => "PACKED",
         Refusal::Json { .. } => "DESCRIPTION",
         Refusal::Temporary { .. } => "TEMPORARY",
         Refusal::Option { .. } => "OPTION",

@@ -22,6 +22,11 @@ pub enum CaptureError {
         offset: u64,
         what: String,
     },
+    /// So much larger than it is that it is not unpacked, or far too large: that may be whole.
+    Packed {
+        path: PathBuf,
+        limit: u64,
+    },
     /// A description in JSON is wrong at a place (`processes[0].pid`).
     Json {
         path: PathBuf,
@@ -62,6 +67,13 @@ impl fmt::Display for CaptureError {
             CaptureError::Unknown { path, why } => write!(f, "{}: {why}", path.display()),
             CaptureError::Damaged { path, offset, what } => {
                 write!(f, "{}: at offset {offset:#x}: {what}", path.display())
+            }
+            CaptureError::Packed { path, limit } => {
+                write!(
+                    f,
+                    "{}: more than {limit} bytes when unpacked: unpack it to a file and give that",
+                    path.display()
+                )
             }
             CaptureError::Json { path, place, what } => write!(f, "{}: {place}: {what}", path.display()),
             CaptureError::Temporary { folder, size, error } => {

@@ -259,7 +259,9 @@ impl Archive {
     /// Those of the segment. One that cannot be used has none: the others still can.
     fn packets(&mut self, segment: &Node) -> Result<Bytes, CaptureError> {
         match self.file(&segment.get("key")?) {
-            Err(error @ (CaptureError::Unreadable { .. } | CaptureError::Damaged { .. })) => {
+            Err(
+                error @ (CaptureError::Unreadable { .. } | CaptureError::Damaged { .. } | CaptureError::Packed { .. }),
+            ) => {
                 self.refusals.push(error);
                 Ok(Vec::new().into())
             }

@@ -93,8 +93,7 @@ impl Unpacked {
             })? as u64;
             self.size += read;
             if self.size > limit {
-                let what = format!("more than {limit} bytes when unpacked: unpack it to a file and give that");
-                return Err(CaptureError::damaged(path, 0, what));
+                return Err(CaptureError::Packed { path: path.to_owned(), limit });
             }
             if read < room {
                 return Ok(());
@@ -173,7 +172,8 @@ pub mod tests {
         let (bytes, left_out) = members(Path::new("packed"), &packed, limit).unwrap();
         assert!(*bytes == whole[..]);
         assert_eq!(left_out, None);
-        assert!(members(Path::new("packed"), &packed, limit - 1).is_err());
+        let refused = members(Path::new("packed"), &packed, limit - 1).map(drop).unwrap_err();
+        assert!(matches!(refused, CaptureError::Packed { .. }), "{refused}");
     }
 
     #[test]

@@ -339,8 +339,8 @@ class CaptureError(Exception):
     """A recording that cannot be read.
 
     Its arguments are a kind and a message. Kinds: UNKNOWN (nothing that is known begins like this), DAMAGED,
-    DESCRIPTION (its JSON is wrong), OPTION (an image or another option cannot be), TEMPORARY (the temporary folder
-    cannot take what is put there).
+    PACKED (too large when unpacked), DESCRIPTION (its JSON is wrong), OPTION (an image or another option cannot be),
+    TEMPORARY (the temporary folder cannot take what is put there).
     """
 
 class Batches(Iterator[bytes]):
