@@ -1,6 +1,7 @@
 //! A session of permille as its archive holds it (docs/design/0002): the folder of one session in an object store of
 //! files, with the binaries beside it.
 
+mod digest;
 mod generated;
 mod who_ran;
 
@@ -73,11 +74,11 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
 
     let kinds: Result<Vec<_>, _> = manifest.elements("segments")?.iter().map(kind_of).collect();
     archive.by_time = kinds?.contains(&"core");
-    let (generated, missing) = generated::read(&manifest, |key| archive.file(key))?;
+    let (generated, missing) = generated::read(&manifest, |entry| archive.file(entry))?;
     (archive.generated, archive.warnings) = (generated, missing);
-    let code = archive.file(&manifest.get("code")?.get("key")?)?;
+    let code = archive.needed(&manifest.get("code")?)?;
     let maps = archive.path(&manifest.get("maps")?.get("key")?)?;
-    let text = content(&maps)?;
+    let text = archive.needed(&manifest.get("maps")?)?;
     let value = parse(&maps, &text)?;
     let (mut images, mut changes) = (HashMap::new(), Epochs::new());
     for process in Node::root(&maps, &value).elements("processes")? {
@@ -248,17 +249,30 @@ impl Archive {
     fn switches(&mut self, manifest: &Node) -> Result<(u64, SwitchRecords), CaptureError> {
         let switches = manifest.get("switches")?;
         let dropped = switches.find("dropped")?.map_or(Ok(0), |dropped| dropped.address())?;
-        Ok((dropped, SwitchRecords::read(&self.file(&switches.get("key")?)?)))
+        Ok((dropped, SwitchRecords::read(&self.needed(&switches)?)))
     }
 
-    fn file(&mut self, key: &Node) -> Result<Bytes, CaptureError> {
-        let path = self.path(key)?;
-        self.contents.read(&path)
+    /// The content of an entry's object, as it was recorded.
+    fn file(&mut self, entry: &Node) -> Result<Bytes, CaptureError> {
+        let path = self.path(&entry.get("key")?)?;
+        let bytes = self.contents.read(&path)?;
+        digest::require(entry, &path, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// That of one that all streams need: with a warning where it is not as it was recorded.
+    fn needed(&mut self, entry: &Node) -> Result<Bytes, CaptureError> {
+        let path = self.path(&entry.get("key")?)?;
+        let bytes = self.contents.read(&path)?;
+        if let Err(error) = digest::require(entry, &path, &bytes) {
+            self.warnings.push(format!("{error}: what it tells may be wrong"));
+        }
+        Ok(bytes)
     }
 
     /// Those of the segment. One that cannot be used has none: the others still can.
     fn packets(&mut self, segment: &Node) -> Result<Bytes, CaptureError> {
-        match self.file(&segment.get("key")?) {
+        match self.file(segment) {
             Err(
                 error @ (CaptureError::Unreadable { .. } | CaptureError::Damaged { .. } | CaptureError::Packed { .. }),
             ) => {

@@ -215,9 +215,42 @@ fn a_segment_that_cannot_be_used_costs_its_own_packets() {
         assert_eq!(sizes, [0, 4096]);
         assert!(warning.contains("segment-1.pt.zst: ") && warning.ends_with("are left out"), "{warning}");
     }
+    // A bit that nothing else tells of: the packets are others.
+    std::fs::write(&other, compress_to_vec(&[0u8; 100][..], CompressionLevel::Fastest)).unwrap();
+    let with = |sha256: &str| format!(r#"segment-1.pt.zst", "sha256": "{sha256}","#);
+    let plain = std::fs::read_to_string(&manifest).unwrap();
+    let of_zeros = "cd00e292c5970d3c5e2f0ffa5171e555bc46bfc4faddfb4a418b6840b86e79a3";
+    for (sha256, size) in [(of_zeros, 100), ("", 100), (&of_zeros.replace('c', "d"), 0)] {
+        std::fs::write(&manifest, plain.replace(r#"segment-1.pt.zst","#, &with(sha256))).unwrap();
+        let capture = open(&folder, &Options::default()).unwrap();
+        let sizes: Vec<_> = capture.streams.iter().map(|stream| stream.data.len()).collect();
+        assert_eq!((sizes, capture.warnings.len()), (vec![size, 4096], usize::from(size == 0)));
+        if let [warning] = &capture.warnings[..] {
+            let what = "segment-1.pt.zst: the SHA-256 of its content is not the manifest's: its packets are left out";
+            assert!(warning.ends_with(what), "{warning}");
+        }
+    }
+    std::fs::write(&manifest, plain).unwrap();
+    std::fs::remove_file(&other).unwrap();
     std::fs::remove_file(first).unwrap();
     let refused = open(&folder, &Options::default()).map(drop).unwrap_err().to_string();
     assert!(refused.contains("segment-1.pt.zst: No such file"), "{refused}");
+}
+
+#[test]
+fn code_that_is_not_as_it_was_recorded_is_told() {
+    let Some(store) = store("damaged-code", MAPS) else { return };
+    let manifest = store.0.join("raw/s1/manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let of_code = "36565ca5d2854ac584ac1356867f5c575d0f489442f8c8b4b8c391b2246ec1e5";
+    for (sha256, warnings) in [(of_code, 0), (&of_code.replace('3', "4"), 1)] {
+        let with = format!(r#"code.bin.zst", "sha256": "{sha256}""#);
+        std::fs::write(&manifest, text.replace(r#"code.bin.zst""#, &with)).unwrap();
+        let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
+        assert_eq!(capture.warnings.len(), warnings, "{:?}", capture.warnings);
+        let what = "code.bin.zst: the SHA-256 of its content is not the manifest's: what it tells may be wrong";
+        assert!(capture.warnings.iter().all(|warning| warning.ends_with(what)), "{:?}", capture.warnings);
+    }
 }
 
 /// The package has the name of the program; what the store has of the program is called by its content.

@@ -14,14 +14,14 @@ struct Files {
     dumps: Vec<(String, Bytes)>,
 }
 
-/// By pid; and what of them is missing or cannot be used. `file`: the content of an object.
+/// By pid; and what of them is missing or cannot be used. `file`: the content of an entry's object.
 pub fn read(
     manifest: &Node,
     mut file: impl FnMut(&Node) -> Result<Bytes, CaptureError>,
 ) -> Result<(HashMap<u32, Generated>, Vec<String>), CaptureError> {
     let (mut files, mut warnings) = (BTreeMap::<u32, Files>::new(), Vec::new());
     for told in manifest.elements("jit")? {
-        let bytes = match file(&told.get("key")?) {
+        let bytes = match file(&told) {
             Ok(bytes) => bytes,
             Err(error) => {
                 warnings.push(format!("names of code that was written at run time are missing: {error}"));
