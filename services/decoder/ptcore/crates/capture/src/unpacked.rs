@@ -67,7 +67,8 @@ fn frames(path: &Path, data: &[u8], limit: u64) -> Result<(Bytes, Option<String>
     Ok((unpacked.bytes()?, left_out("zstd", frames.rest)))
 }
 
-fn left_out(what: &str, rest: &[u8]) -> Option<String> {
+/// What is told of bytes behind the end.
+pub(crate) fn left_out(what: &str, rest: &[u8]) -> Option<String> {
     let other = rest.iter().any(|&byte| byte != 0);
     other.then(|| format!("{} bytes behind the end of the {what} data are left out", rest.len()))
 }

@@ -45,6 +45,31 @@ fn perf(arguments: &[&str], file: &Path) -> Option<Vec<String>> {
 }
 
 #[test]
+fn what_is_missing_or_left_over_behind_the_records_is_told() {
+    let Some(capture) = recording() else { return };
+    let whole = std::fs::read(reference_data().unwrap().join(RECORDING)).unwrap();
+    let path = std::env::temp_dir().join(format!("pt-capture-behind-{}", std::process::id()));
+    let opened = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let capture = open(&path, &Options::default());
+        std::fs::remove_file(&path).unwrap();
+        capture.unwrap()
+    };
+    let told = |capture: &Capture, what: &str| capture.warnings.iter().filter(|told| told.contains(what)).count();
+    let (cut, left) = ("what stands behind the records is said to end at ", "bytes behind the end of the perf data");
+    assert_eq!((told(&capture, cut), told(&capture, left)), (0, 0));
+    // From the last byte on, from a feature before the processor, from their table, from the records.
+    for (missing, known, count) in [(1, true, 1), (12_000, false, 1), (12_800, false, 1), (13_000, false, 0)] {
+        let short = opened(&whole[..whole.len() - missing]);
+        assert_eq!(told(&short, cut), count, "{missing}: {:#?}", short.warnings);
+        assert_eq!(short.cpu.is_some(), known, "{missing}");
+    }
+    let twice = opened(&whole.repeat(2));
+    assert_eq!((told(&twice, left), twice.cpu), (1, capture.cpu));
+    assert_eq!(twice.warnings.len(), capture.warnings.len() + 1, "{:#?}", twice.warnings);
+}
+
+#[test]
 fn packets_are_those_that_perf_tells() {
     let Some(capture) = recording() else { return };
     let file = reference_data().unwrap().join(RECORDING);

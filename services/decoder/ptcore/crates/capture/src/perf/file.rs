@@ -4,6 +4,7 @@ use super::attributes::Attribute;
 use super::records::Records;
 use super::sideband;
 use crate::fields::{Fields, Short};
+use crate::unpacked::left_out;
 use crate::{Bytes, Capture, CaptureError, Kind, Options};
 use std::path::{Path, PathBuf};
 
@@ -43,11 +44,21 @@ pub fn read(path: &Path, data: Bytes, options: &Options) -> Result<Capture, Capt
             let what = format!("the records are said to end at {end:#x}, the file ends at {:#x}", data.len());
             records.warnings.push(what);
         }
-        if body.1 != 0 {
-            for (feature, from, size) in features(&data, end, &flags.map(|flags| flags.unwrap_or(0))) {
+        if body.1 != 0 && end <= data.len() {
+            let (features, behind) = features(&data, end, &flags.map(|flags| flags.unwrap_or(0)));
+            for (feature, from, size) in features {
                 let from = usize::try_from(from).unwrap_or(usize::MAX).min(data.len());
                 let size = usize::try_from(size).unwrap_or(usize::MAX).min(data.len() - from);
                 records.features.take(feature, &data[from..from + size]);
+            }
+            if behind > data.len() as u64 {
+                let there = data.len();
+                records.warnings.push(format!(
+                    "what stands behind the records is said to end at {behind:#x}, the file ends at {there:#x}: the \
+                     processor, build ids and what else is told there may not be known"
+                ));
+            } else {
+                records.warnings.extend(left_out("perf", &data[behind as usize..]));
             }
         }
         records.read(path, &data, 0..end, start)?;
@@ -110,11 +121,17 @@ fn add_attributes(records: &mut Records, data: &[u8], (from, size): (u64, u64), 
     Ok(())
 }
 
-/// Number, offset and size of each feature: a table behind the records, by the bits of the flags.
-fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> Vec<(u32, u64, u64)> {
+/// Number, offset and size of each feature: a table behind the records, by the bits of the flags. And where all that
+/// ends.
+fn features(data: &[u8], end: usize, flags: &[u64; 4]) -> (Vec<(u32, u64, u64)>, u64) {
     let mut table = Fields::new(data, end);
-    let set = (0..256u32).filter(|&bit| flags[bit as usize / 64] >> (bit % 64) & 1 != 0);
-    set.map_while(|bit| section(&mut table).ok().map(|(from, size)| (bit, from, size))).collect()
+    let set: Vec<_> = (0..256u32).filter(|&bit| flags[bit as usize / 64] >> (bit % 64) & 1 != 0).collect();
+    let table_end = end as u64 + set.len() as u64 * 16;
+    let features = set.into_iter().map_while(|bit| section(&mut table).ok().map(|(from, size)| (bit, from, size)));
+    let features: Vec<_> = features.collect();
+    let ends = features.iter().map(|&(_, from, size)| from.saturating_add(size));
+    let behind = ends.max().map_or(table_end, |last| last.max(table_end));
+    (features, behind)
 }
 
 #[cfg(test)]
