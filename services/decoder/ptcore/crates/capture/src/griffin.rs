@@ -95,23 +95,31 @@ fn records<'d>(path: &Path, data: &'d Bytes) -> Result<Records<'d>, CaptureError
             released = start;
             data.release();
         }
-        let (kind, size) = (head.u32().map_err(short)?, head.u32().map_err(short)? as usize);
-        if size < HEAD || size - HEAD > head.left() {
-            let what =
-                format!("a record of kind {kind} says its size is {size}; {} bytes are left", data.len() - start);
-            if records.buffers.is_empty() {
-                return Err(CaptureError::damaged(path, start, what));
+        let (kind, body) = match record(&mut head) {
+            Ok(record) => record,
+            Err(what) if records.buffers.is_empty() => return Err(CaptureError::damaged(path, start, what)),
+            Err(what) => {
+                records.warnings.push(format!("at offset {start:#x}: {what}; the container ends here"));
+                break;
             }
-            records.warnings.push(format!("at offset {start:#x}: {what}; the container ends here"));
-            break;
-        }
-        let body = head.bytes((size - HEAD) as u64).map_err(short)?;
+        };
         if let Err(short) = records.take(kind, body) {
             let offset = start + HEAD + short.at;
             return Err(CaptureError::damaged(path, offset, format!("in a record of kind {kind}: {short}")));
         }
     }
     Ok(records)
+}
+
+/// Kind and body of the next record, or why it cannot be had.
+fn record<'d>(fields: &mut Fields<'d>) -> Result<(u32, &'d [u8]), String> {
+    let left = fields.left();
+    let (Ok(kind), Ok(size)) = (fields.u32(), fields.u32()) else {
+        return Err(format!("the head of a record has {HEAD} bytes; {left} bytes are left"));
+    };
+    let body = u64::from(size).checked_sub(HEAD as u64).and_then(|size| fields.bytes(size).ok());
+    let what = || format!("a record of kind {kind} says its size is {size}; {left} bytes are left");
+    Ok((kind, body.ok_or_else(what)?))
 }
 
 impl<'d> Records<'d> {

@@ -40,6 +40,28 @@ fn a_record_that_is_too_long_is_named_by_its_offset() {
 }
 
 #[test]
+fn a_container_that_is_cut_off_is_read_up_to_there() {
+    let folder = std::env::temp_dir().join(format!("pt-capture-griffin-cut-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("cut.griffin");
+    let mut bytes = vec![0xee, 0xff, 0xc0, 0x51, 1, 0, 0, 0];
+    // A buffer of one thread: process, thread, sequence number, size.
+    bytes.extend([0u32, 8 + 32 + 4].map(u32::to_le_bytes).concat());
+    bytes.extend([7u64, 8, 0, 4].map(u64::to_le_bytes).concat());
+    bytes.extend([0; 4]);
+    for (rest, what) in [
+        (&[2, 0, 0, 0, 16][..], "the head of a record has 8 bytes; 5 bytes are left"),
+        (&[2, 0, 0, 0, 16, 0, 0, 0, 1], "a record of kind 2 says its size is 16; 9 bytes are left"),
+    ] {
+        std::fs::write(&path, [&bytes, rest].concat()).unwrap();
+        let capture = open(&path, &Options::default()).unwrap();
+        assert_eq!(capture.streams[0].data.len(), 4);
+        assert_eq!(capture.warnings, [format!("at offset 0x34: {what}; the container ends here")]);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn pages_that_are_inherited_far_too_often_are_refused() {
     let folder = std::env::temp_dir().join(format!("pt-capture-griffin-forks-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
