@@ -16,7 +16,8 @@ pub struct Config {
     pub reference_tsc: u64,
     /// What the processor does wrong: [`Errata::of`].
     pub errata: Errata,
-    /// Addresses that were traced; used where [`Errata::skl014`] leaves an address out.
+    /// Addresses that were traced; used where packets do not say where a branch led ([`Errata::skl014`], conditional
+    /// branches).
     pub filter: AddressFilter,
     /// Where the code does not fit the packets, goes on at the next packet that has an address rather than at the
     /// next PSB: less is lost, and what follows is not checked by a PSB.

@@ -1,7 +1,9 @@
 //! Small programs and hand-written streams: what each packet means for the flow.
 
 use crate::support::{Recorder, Sections, Told};
-use pt_flow::{BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics, Time};
+use pt_flow::{
+    AddressFilter, BlockKind, CodeMemory, CodeSlice, Config, DisableKind, Flow, Loss, Reason, Statistics, Time,
+};
 use pt_packet::{writer, Compression, Errata, Execution, Ip, Packet};
 use BlockKind::*;
 
@@ -140,6 +142,27 @@ fn a_direct_jump_disables_only_when_it_goes_to_the_address() {
         Told::Disabled(DisableKind::Synchronous, CODE + 5, Some(CODE)),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn a_conditional_branch_out_of_the_filtered_addresses_led_where_the_code_says() {
+    let decode = |first: u64, last: u64| {
+        let mut memory = Sections::default();
+        memory.0.insert(CODE, BRANCHES.to_vec());
+        let filter = AddressFilter { ranges: [Some((CODE + first, CODE + last)), None, None, None] };
+        let packets = [&psb_plus(Some(CODE))[..], &[Packet::TipPgd(Ip::SUPPRESSED)]].concat();
+        let mut sink = Recorder::default();
+        Flow::new(&memory).decode(&stream(&packets), &Config { filter, ..Config::default() }, &[], &mut sink);
+        sink.told
+    };
+    let ended = |kind, target| {
+        let branch = Told::Block { start: CODE, last: CODE + 1, instructions: 2, kind, target };
+        [Told::Enabled(CODE), branch, Told::Disabled(DisableKind::Synchronous, CODE + 1, None)]
+    };
+    assert_eq!(decode(0, 3), ended(CondTaken, CODE + 4));
+    assert_eq!(decode(4, 6), ended(CondNotTaken, CODE + 3));
+    // Both ways lead out.
+    assert_eq!(decode(0, 2), ended(CondTaken, 0));
 }
 
 /// 0: call 6; 5: ret; 6: ret

@@ -19,8 +19,12 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 *self.pending.insert(next?)
             }
         };
+        let led = match event {
+            Event::Disable { ip } => ip.or_else(|| self.way_out(block)),
+            _ => None,
+        };
         let kind = match block.exit {
-            Exit::Cond if event == (Event::Disable { ip: Some(block.end) }) => BlockKind::CondNotTaken,
+            Exit::Cond if led == Some(block.end) => BlockKind::CondNotTaken,
             Exit::Cond => BlockKind::CondTaken,
             Exit::Return => BlockKind::Return,
             Exit::IndirectCall => BlockKind::IndirectCall,
@@ -65,7 +69,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Err(self.fault(Reason::NotTraced))
             }
             Event::Disable { ip } if self.events.count == 0 => {
-                self.tell(block, kind, ip.unwrap_or(0));
+                self.tell(block, kind, led.unwrap_or(0));
                 if kind == BlockKind::Return {
                     self.returns.pop();
                 }
@@ -92,6 +96,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Whether direct branches may disable tracing and not say where they lead: out of the filtered addresses alone.
     pub(super) fn direct_branches_disable(&self) -> bool {
         self.config.errata.skl014 && !self.config.filter.is_empty()
+    }
+
+    /// Where a conditional branch led that disabled tracing: packets do not say, but one way alone may leave the filtered
+    /// addresses.
+    fn way_out(&self, block: &CodeBlock) -> Option<u64> {
+        let filter = &self.config.filter;
+        match (block.exit, filter.traces(block.target), filter.traces(block.end)) {
+            (Exit::Cond, false, true) => Some(block.target),
+            (Exit::Cond, true, false) => Some(block.end),
+            _ => None,
+        }
     }
 
     #[cold]
