@@ -8,8 +8,8 @@ use pt_packet::{Cpu, Errata};
 pub fn take_over(capture: &mut Capture, options: &Options) {
     capture.cpu = options.cpu.or(capture.cpu);
     if let Some(timing) = options.timing {
-        let Config { reference_tsc, without_tnt, .. } = capture.config;
-        capture.config = Config { reference_tsc, without_tnt, ..timing };
+        let Config { reference_tsc, without_tnt, filter, .. } = capture.config;
+        capture.config = Config { reference_tsc, without_tnt, filter, ..timing };
     }
     if let Some(errata) = errata(capture) {
         capture.config.errata = errata;

@@ -1,5 +1,6 @@
 //! perf.data: files, pipes and folders of `perf record`, and loose files of perf event records.
 
+mod address_filters;
 mod attributes;
 mod auxtrace;
 mod bpf;

@@ -96,6 +96,17 @@ impl PtInfo {
     }
 }
 
+/// The address filters as perf gave them to the kernel; empty without any, and of older ones, which end before them.
+pub fn filters(body: &[u8]) -> Result<String, Short> {
+    let mut fields = Fields::new(body, 0);
+    // What `PtInfo` has.
+    let before = fields.bytes(8 * 17);
+    match before.and_then(|_| fields.u64()) {
+        Ok(length) => fields.bytes(length).map(|text| Fields::new(text, 0).text()),
+        Err(_) => Ok(String::new()),
+    }
+}
+
 /// PERF_RECORD_TIME_CONV.
 pub fn time_conversion(body: &[u8]) -> Option<Conversion> {
     let mut fields = Fields::new(body, 0);

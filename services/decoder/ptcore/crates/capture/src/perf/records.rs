@@ -1,5 +1,6 @@
 //! All records of a recording, unpacked, with what they need to be understood.
 
+use super::address_filters::AddressFilters;
 use super::attributes::{Attribute, Attributes};
 use super::auxtrace::{Joined, Streams};
 use super::build_ids::{Features, FEATURE_TRACING_DATA};
@@ -21,6 +22,7 @@ pub struct Records {
     pub features: Features,
     pub streams: Streams,
     pub info: Option<PtInfo>,
+    pub filters: AddressFilters,
     pub conversion: Option<Conversion>,
     /// Offsets of the records that the kernel wrote.
     pub events: Vec<usize>,
@@ -91,6 +93,7 @@ impl Records {
                 Ok(info) => {
                     self.conversion = info.conversion.or(self.conversion);
                     self.info = Some(info);
+                    self.filters = AddressFilters::read(record.body);
                 }
                 Err(kind) => {
                     self.foreign = true;

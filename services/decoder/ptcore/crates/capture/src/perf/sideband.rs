@@ -1,5 +1,6 @@
 //! Records of the kernel to address spaces, switches and streams.
 
+use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
 use super::pokes::{poke, Pokes};
 use super::pt_info::Switches;
@@ -31,6 +32,7 @@ struct Sideband<'o> {
     files: Files,
     build_ids: HashMap<String, String>,
     bpf: bpf::Programs,
+    filters: AddressFilters,
     conversion: Option<Conversion>,
     /// The time of the first record that has one, 0 before; TSC ticks.
     first: u64,
@@ -74,6 +76,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     sideband.bpf = std::mem::take(&mut records.features.bpf);
+    sideband.filters = std::mem::take(&mut records.filters);
     sideband.unknown = std::mem::take(&mut records.unknown);
     let switches = info.map_or(Switches::Untold, |info| info.switches);
     if switches == Switches::Samples {
@@ -146,6 +149,7 @@ pub fn attach_loose(capture: &mut Capture, code: Vec<Mapping>, options: &Options
         sideband.conversion = sideband.conversion.or(records.conversion);
         if let Some(info) = records.info {
             capture.config = info.config(None);
+            sideband.filters = std::mem::take(&mut records.filters);
         }
         capture.warnings.append(&mut records.warnings);
         all.push((data, records));
@@ -173,6 +177,7 @@ impl<'o> Sideband<'o> {
             files: Files::new(&options.symbols),
             build_ids: HashMap::new(),
             bpf: bpf::Programs::new(),
+            filters: AddressFilters::default(),
             conversion,
             first: 0,
             spaces: Spaces::default(),
@@ -238,6 +243,7 @@ impl<'o> Sideband<'o> {
                     if tsc == 0 {
                         self.untimed.map(pid, address, size, &name);
                     }
+                    self.filters.map(address, size, offset, &name);
                     self.map(pid, tsc, (address, size, offset), &name, &build_id);
                 }
             }
@@ -360,6 +366,7 @@ impl<'o> Sideband<'o> {
     fn finish(mut self, capture: &mut Capture, user_only: bool) -> Result<(), CaptureError> {
         capture.conversion = self.conversion;
         capture.config.reference_tsc = self.first;
+        capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
         for (tsc, mapping) in std::mem::take(&mut self.pokes).before() {
             self.spaces.map(KERNEL, tsc, mapping);
         }
