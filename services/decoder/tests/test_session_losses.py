@@ -409,6 +409,23 @@ async def test_branches_that_were_not_traced_are_no_damage(
     assert [row["errors"] for row in await bench.rows("segments")] == [0]
 
 
+async def test_a_direct_branch_out_of_what_was_traced_ends_the_trace(
+    bench: Bench, store_session: StoreSession, program: Program
+) -> None:
+    """On processors that may leave out its address (SKL014), when the manifest says what was traced."""
+    head, _, _ = program.packets().partition(bytes([0b1110]))
+    run = head + tsc(FIRST_TSC + TICKS) + b"\x01"
+    pt = (await store_session())["pt"] | {"family": 6, "model": 142, "stepping": 9}
+    start = program.symbols["_start"]
+    ran = []
+    for filtered in ([], [[start, start + CALL_BYTES - 1]]):
+        await store_session(runs=[run], pt=pt | {"filter": filtered})
+        ran.append((await bench.decode()).instructions)
+        functions = {row["name"] for row in await bench.rows("functions")}
+        assert (functions == {"_start"}) == bool(filtered)
+    assert ran[0] > ran[1] == 1
+
+
 async def test_a_copy_of_a_session_in_the_store_does_not_take_its_place(
     bench: Bench, store_session: StoreSession, tmp_path: Path
 ) -> None:

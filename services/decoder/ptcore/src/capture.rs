@@ -129,6 +129,11 @@ impl Capture {
     }
 
     #[getter]
+    fn filter(&self) -> Vec<(u64, u64)> {
+        self.0.config.filter.ranges.iter().flatten().copied().collect()
+    }
+
+    #[getter]
     fn without_tnt(&self) -> bool {
         self.0.config.without_tnt
     }

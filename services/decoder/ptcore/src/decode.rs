@@ -6,7 +6,9 @@ use crate::delivery::{caught, Delivery};
 use crate::image::{Image, Shared};
 use crate::outcome::{Decoded, Outcome};
 use pt_calls::{decode_calls_in_parts, Calls, Helper, Output, PART_BYTES};
-use pt_flow::{Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream};
+use pt_flow::{
+    AddressFilter, Block, CodeMemory, Config, Cpu, DisableKind, Errata, Flow, Loss, Sink, Statistics, Stream,
+};
 use pt_image::Symbols;
 use pt_packet::Reader;
 use pyo3::buffer::PyBuffer;
@@ -22,7 +24,7 @@ pub struct PtConfig(pub Config);
 impl PtConfig {
     #[new]
     #[pyo3(signature = (family, model, stepping, mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc=0,
-                        without_tnt=false))]
+                        without_tnt=false, traced=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         family: u32,
@@ -33,13 +35,16 @@ impl PtConfig {
         nominal_ratio: u8,
         reference_tsc: u64,
         without_tnt: bool,
+        traced: Vec<(u64, u64)>,
     ) -> Self {
         // An unknown processor is one whose errata nobody knows.
         let narrow = u16::try_from(family).ok().zip(u8::try_from(model).ok()).zip(u8::try_from(stepping).ok());
         let cpu = narrow.map(|((family, model), stepping)| Cpu { family, model, stepping });
         let errata = cpu.and_then(Errata::of).unwrap_or_default();
         let known = Config { mtc_freq, tsc_ctc_ratio, nominal_ratio, reference_tsc, errata, ..Config::default() };
-        PtConfig(Config { without_tnt, ..known })
+        let mut ranges = traced.into_iter();
+        let filter = AddressFilter { ranges: std::array::from_fn(|_| ranges.next()) };
+        PtConfig(Config { without_tnt, filter, ..known })
     }
 }
 

@@ -266,7 +266,11 @@ def _packet_options(capture: Capture) -> dict[str, Any]:
         "tsc_ctc_ratio": list(ratio),
         "nominal_ratio": nominal_ratio,
     }
-    return options | {"without_tnt": True} if capture.without_tnt else options
+    if capture.without_tnt:
+        options["without_tnt"] = True
+    if capture.filter:
+        options["filter"] = capture.filter
+    return options
 
 
 def _target_name(streams: list[Stream], segments: list[dict[str, Any]]) -> str:

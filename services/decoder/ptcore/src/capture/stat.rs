@@ -90,7 +90,7 @@ impl FlowStat {
         FlowStat {
             numbers: vec![
                 ("instructions", sum(|thread| thread.instructions)),
-                ("blocks", sum(Branches::blocks)),
+                ("blocks", sum(|thread| thread.blocks())),
                 ("conditional_branches", sum(|thread| thread.taken + thread.not_taken)),
                 ("taken", sum(|thread| thread.taken)),
                 ("not_taken", sum(|thread| thread.not_taken)),

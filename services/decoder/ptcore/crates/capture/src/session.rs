@@ -3,6 +3,7 @@
 
 mod digest;
 mod generated;
+mod packet_options;
 mod who_ran;
 
 use crate::files::search;
@@ -13,7 +14,7 @@ use crate::unpacked::{content, Contents};
 use crate::{
     divide, Bytes, Capture, CaptureError, Divided, Epochs, Kind, Of, Options, Stream, SwitchRecords, View, KERNEL,
 };
-use pt_flow::Config;
+use packet_options::config;
 use pt_image::{Binary, Image, ImageError, Search};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -101,13 +102,15 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         if let Some(name) = segment.find("thread_name")? {
             capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
         }
-        if !known.insert(segment.get("key")?.text()?) {
+        let key = segment.get("key")?.text()?;
+        if !known.insert(key) {
             continue;
         }
         let turns = segment.elements("turns")?;
         if !turns.is_empty() {
             let data = archive.packets(&segment)?;
             let mut stream = by_turns(&segment, &turns, data, &images, nobody, &mut capture.views)?;
+            stream.lost = lost_offsets(&manifest, key)?;
             if let (Of::Core(core), Some((_, records))) = (stream.of, &switches) {
                 stream.switches = records.of(core);
             }
@@ -209,17 +212,18 @@ fn parse(path: &Path, text: &[u8]) -> Result<serde_json::Value, CaptureError> {
     })
 }
 
-fn config(pt: &Node) -> Result<Config, CaptureError> {
-    let number = |name: &str, below: u64| pt.find(name)?.map_or(Ok(0), |node| node.integer(below));
-    let ratio = pt.elements("tsc_ctc_ratio")?;
-    let part = |at: usize| ratio.get(at).map_or(Ok(0), |node| node.integer(1 << 32));
-    Ok(Config {
-        mtc_freq: number("mtc_freq", 16)? as u8,
-        tsc_ctc_ratio: (part(0)? as u32, part(1)? as u32),
-        nominal_ratio: number("nominal_ratio", 256)? as u8,
-        without_tnt: pt.find("without_tnt")?.map_or(Ok(false), |node| node.truth())?,
-        ..Config::default()
-    })
+/// Where packets of the object are missing: each of its segments says so of its own.
+fn lost_offsets(manifest: &Node, key: &str) -> Result<Vec<usize>, CaptureError> {
+    let mut lost = Vec::new();
+    for segment in manifest.elements("segments")? {
+        if segment.get("key")?.text()? == key {
+            for offset in segment.elements("lost_offsets")? {
+                lost.push(offset.address()? as usize);
+            }
+        }
+    }
+    lost.sort_unstable();
+    Ok(lost)
 }
 
 /// So many bytes of the code file from where the change says.

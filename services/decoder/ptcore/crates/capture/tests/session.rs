@@ -61,6 +61,23 @@ fn a_session_is_its_segments_with_the_images_of_their_epochs() {
 }
 
 #[test]
+fn a_session_may_be_of_some_addresses_alone() {
+    let Some(store) = store("filter", MAPS) else { return };
+    let folder = store.0.join("raw/s1");
+    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+    let read = |value: &str| {
+        let changed = manifest.replace("\"family\"", &format!("\"filter\": {value}, \"family\""));
+        std::fs::write(folder.join("manifest.json"), changed).unwrap();
+        open(&folder, &Options::default()).map(|capture| capture.config.filter.ranges)
+    };
+    assert_eq!(read("[]").unwrap(), [None; 4]);
+    let high = u64::MAX;
+    let ranges = [Some((16, 31)), Some((64, high)), None, None];
+    assert_eq!(read(&format!("[[16, 31], [64, {high}]]")).unwrap(), ranges);
+    assert!(read("[16]").unwrap_err().to_string().contains("pt.filter[0]"));
+}
+
+#[test]
 fn a_session_may_be_without_conditional_branches() {
     let Some(store) = store("without-tnt", MAPS) else { return };
     let folder = store.0.join("raw/s1");
@@ -103,12 +120,14 @@ fn segments_of_one_object_are_the_stream_of_a_core() {
     let common = r#""key": "raw/s1/segment-0.pt.zst", "core": 3, "pid": 7"#;
     let segments = format!(
         r#"{{{common}, "tid": 8, "thread_name": "main", "turns": [[0, 7, 8, 1, 0], [100, 7, 9, 2, 0, 3]]}},
-           {{{common}, "tid": 9, "thread_name": "other"}}"#
+           {{{common}, "tid": 9, "thread_name": "other", "lost_offsets": [120, 110]}}"#
     );
     std::fs::write(&manifest, format!("{head}\"segments\": [{segments}],{tail}")).unwrap();
     let capture = open(&store.0.join("raw/s1"), &Options::default()).unwrap();
     let [stream] = &capture.streams[..] else { panic!("it is one stream") };
     assert_eq!((stream.of, &stream.epochs[..]), (Of::Core(3), &[(0, 0), (100, 1)][..]));
+    // Each segment says what its thread has lost.
+    assert_eq!(stream.lost, [110, 120]);
     // The last number was not always there.
     let views: Vec<_> = capture.views.iter().map(|view| (view.tid, view.epoch, view.stay)).collect();
     assert_eq!(views, [(8, 1, 0), (9, 2, 3)]);

@@ -149,10 +149,12 @@ mod tests {
         let at = |offset| Ip { compression: Compression::Full, payload: 0x1000 + offset };
         let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
         let mut data = Vec::new();
-        for &psb in psbs {
-            [Packet::Psb, mode, Packet::Fup(at(psb)), Packet::Psbend].map(|packet| write(&mut data, packet));
+        for packet in psbs.iter().flat_map(|&psb| [Packet::Psb, mode, Packet::Fup(at(psb)), Packet::Psbend]) {
+            write(&mut data, packet);
         }
-        [Packet::Fup(at(stop)), Packet::TipPgd(Ip::SUPPRESSED)].map(|packet| write(&mut data, packet));
+        for packet in [Packet::Fup(at(stop)), Packet::TipPgd(Ip::SUPPRESSED)] {
+            write(&mut data, packet);
+        }
         let mut branches = Branches::new(|_| String::new(), &|| true);
         Flow::new(&image).decode(&data, &Config::default(), &[], &mut branches);
         assert_eq!(branches.gap_count, 0);

@@ -105,9 +105,11 @@ class PtConfig:
         nominal_ratio: int,
         reference_tsc: int = 0,
         without_tnt: bool = False,
+        traced: Sequence[tuple[int, int]] = (),
     ) -> None:
         """`reference_tsc`: a TSC of about the time of the recording; packets have only the lowest 56 bits of theirs.
-        `without_tnt`: conditional branches were not traced."""
+        `without_tnt`: conditional branches were not traced. `traced`: first and last addresses of up to four ranges
+        that were, () where all was."""
 
 class Callers:
     """Callers of a stream that were found when calls below them had been taken already. False when there are none."""
@@ -453,6 +455,10 @@ class Capture:
     @property
     def timing(self) -> tuple[int, tuple[int, int], int]:
         """MTC frequency, TSC ticks per crystal tick (numerator, denominator), nominal ratio; zeros where unknown."""
+
+    @property
+    def filter(self) -> list[tuple[int, int]]:
+        """First and last address of each range that was traced; [] is everything."""
 
     @property
     def without_tnt(self) -> bool:

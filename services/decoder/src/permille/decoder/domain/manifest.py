@@ -19,6 +19,7 @@ _I32 = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 _I64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _U8 = Annotated[int, Field(ge=0, lt=1 << 8)]
 _U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+_U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
 _Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
 # Once they did not tell how often the thread had come from another core.
 _Turn = Annotated[
@@ -61,6 +62,8 @@ class PacketOptions(_Part):
     tsc_ctc_ratio: tuple[_U32, _U32] = (0, 0)
     nominal_ratio: _U8 = 0
     without_tnt: bool = False
+    # First and last addresses of what was traced; all of it where there is none.
+    filter: tuple[tuple[_U64, _U64], ...] = Field(default=(), max_length=4)
 
 
 class Segment(_Part):

@@ -216,6 +216,7 @@ def _config(archive: SessionArchive) -> PtConfig:
         options.nominal_ratio,
         archive.manifest.clock.tsc0,
         options.without_tnt,
+        options.filter,
     )
 
 

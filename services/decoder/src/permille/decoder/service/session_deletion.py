@@ -78,7 +78,11 @@ class SessionDeletion:
             operation = await self._operations.get(f"operations/{identity}")
             request = decoder_pb2.DecodeRequest()
             if not operation.done and operation.request.Unpack(request) and request.session == name:
-                raise _busy(name, "being decoded", f"wait for {operation.name} to end, or cancel it")
+                raise _busy(
+                    name,
+                    f"being decoded by {operation.name}",
+                    "wait for that to end, or press Ctrl-C in the command that waits for it",
+                )
 
 
 def _busy(name: str, what: str, way_out: str) -> FailedPrecondition:

@@ -4,7 +4,7 @@ use super::attributes::SampleId;
 use super::overlap::overlap;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, CaptureError, Of};
-use pt_packet::find_psb;
+use pt_packet::{find_psb, ErrorKind, Reader, PSB};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -94,8 +94,11 @@ fn joined(
         let again = match &before {
             Some((before, expected)) if !meets(*expected) => {
                 let again = may_overlap.then(|| overlap(before, &bytes)).flatten();
-                broken.extend(again.is_none().then_some(at));
-                astray |= again.is_none();
+                if again.is_none() {
+                    broken.push(at);
+                    astray = true;
+                    without_half_a_packet(&mut parts);
+                }
                 again.unwrap_or(0)
             }
             _ => 0,
@@ -122,6 +125,26 @@ fn joined(
     };
     let data = Bytes::join_for(&parts, beginnings)?;
     Ok(Joined { name, tid, cpu, data, size: at, places, broken, undecodable })
+}
+
+/// A packet of which the rest is missing becomes padding: it would be read on in what comes behind.
+fn without_half_a_packet(parts: &mut Vec<Bytes>) {
+    let Some(last) = parts.pop() else { return };
+    let begin = begin_of_half_a_packet(&last).unwrap_or(last.len());
+    let rest = last.len() - begin;
+    parts.extend([last.part(0..begin), Bytes::from(vec![0; rest])]);
+}
+
+fn begin_of_half_a_packet(data: &[u8]) -> Option<usize> {
+    let mut reader = Reader::new(data);
+    reader.seek(std::iter::successors(find_psb(data, 0), |psb| find_psb(data, psb + PSB.len())).last()?);
+    loop {
+        match reader.read() {
+            Ok(Some(_)) => {}
+            Ok(None) => return None,
+            Err(error) => return (error.kind == ErrorKind::Truncated).then_some(error.offset),
+        }
+    }
 }
 
 impl Joined {
@@ -187,9 +210,6 @@ mod tests {
     fn behind_packets_that_are_missing_the_next_psb_is_waited_for() {
         let folder = Folder::new("hole");
         program(&folder, "work", &NOP_RET);
-        let mut pipe = Pipe::new();
-        pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
-        pipe.enters((7, 7, 10, 0));
         let full = |payload| Ip { compression: Compression::Full, payload };
         let bytes = |packets: &[Packet]| {
             let mut data = Vec::new();
@@ -198,19 +218,37 @@ mod tests {
             data
         };
         let begins = |tsc| [Packet::Psb, Packet::Tsc(tsc), Packet::Psbend, Packet::TipPge(full(USER))];
-        let first = bytes(&[&begins(20)[..], &[Packet::Tip(full(USER))]].concat());
         // The middle of something: its returns are not those of what was there before.
         let middle = bytes(&[Packet::Tip(full(USER)); 3]);
         let last = bytes(&[&begins(40)[..], &[Packet::TipPgd(full(1))]].concat());
-        pipe.packets(0, 0, &first);
-        pipe.packets(0, 1 << 20, &middle);
-        pipe.packets(0, (1 << 20) + middle.len() as u64, &[&middle[..], &last].concat());
-        let capture = pipe.open(&folder, Options::default());
-        assert_eq!(capture.streams[0].lost, [first.len()]);
-        assert_eq!(runs(&capture), [(7, vec![2, 2])]);
-        let what = format!("{} bytes behind them, up to the next PSB, cannot be decoded", 2 * middle.len());
-        let warning = format!("core 0: packets were lost at 1 places: {:#x}; {what}", first.len());
-        assert_eq!(capture.warnings, [warning]);
+        let put = |pipe: &mut Pipe, offset: u64, data: &[u8]| {
+            pipe.record(71, 0, &[words(&[data.len() as u64, offset, 0]), halves(&[0, u32::MAX, 0, 0])].concat());
+            pipe.0.extend(data);
+        };
+        // Of the packet in front of what is missing so many bytes are there.
+        for kept in 0..8 {
+            let mut pipe = Pipe::new();
+            pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+            pipe.enters((7, 7, 10, 0));
+            let mut first = bytes(&[&begins(20)[..], &[Packet::Tip(full(USER))]].concat());
+            first.extend(&bytes(&[Packet::Tsc(0x1234)])[..kept]);
+            put(&mut pipe, 0, &first);
+            put(&mut pipe, 1 << 20, &middle);
+            put(&mut pipe, (1 << 20) + middle.len() as u64, &[&middle[..], &last].concat());
+            let capture = pipe.open(&folder, Options::default());
+            assert_eq!(capture.streams[0].lost, [first.len()]);
+            assert_eq!(runs(&capture), [(7, vec![2, 2])], "{kept}");
+            let what = format!("{} bytes behind them, up to the next PSB, cannot be decoded", 2 * middle.len());
+            let warning = format!("core 0: packets were lost at 1 places: {:#x}; {what}", first.len());
+            assert_eq!(capture.warnings, [warning]);
+            // Half of one in front of a PSB, too.
+            let mut pipe = Pipe::new();
+            pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+            pipe.enters((7, 7, 10, 0));
+            put(&mut pipe, 0, &first);
+            put(&mut pipe, 1 << 20, &last);
+            assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![2, 2])], "{kept}");
+        }
     }
 
     #[test]
