@@ -1,4 +1,4 @@
-"""Memory does not grow with the length of the trace."""
+"""Memory does not grow with the length of the trace, and with each thread of it by what that one ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEAK = "peak memory"
 
 
 @pytest.mark.slow
-def test_a_long_trace_takes_no_more_memory_than_a_short_one() -> None:
+def test_a_long_trace_takes_no_more_memory_than_a_short_one_and_each_process_as_much_as_another() -> None:
     shared = Path(os.environ.get("PERMILLE_SHARED", BENCH.parents[1] / "shared"))
     if not (shared / "data/pt/griffin").exists():
         pytest.skip(f"no reference data at {shared}: set PERMILLE_SHARED")
@@ -34,3 +34,5 @@ def test_a_long_trace_takes_no_more_memory_than_a_short_one() -> None:
     assert peak - before <= MEGABYTES * 2**30 / 1e9
     # The short one fills no batch of rows.
     assert peak <= figures[f"{PEAK}, {short}"]["value"] + 40
+    few, many = (one["value"] for name, one in figures.items() if name.startswith("memory for each of"))
+    assert 0 < many <= 2 * few

@@ -74,11 +74,12 @@ impl CachedBlocks {
         function: u32,
         branches: &mut CondBranches<'_>,
     ) -> (Option<CondBranch>, Option<CondBranch>) {
+        let list = self.list.near();
         let mut last = None;
         loop {
             let Some(branch) = branches.next() else { return (None, last) };
             let way = branch.way & 1;
-            match self.list.get_mut(branch.id) {
+            match list.get_mut(branch.id as usize) {
                 Some(cached)
                     if cached.known.function == function
                         && u32::from(cached.instructions[way]) == branch.instructions =>

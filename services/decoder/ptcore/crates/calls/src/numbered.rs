@@ -12,22 +12,22 @@ const STEP: usize = 64;
 
 /// Elements by number.
 pub struct Numbered<T> {
-    list: Vec<T>,
+    /// Of numbers below its length.
+    near: Vec<T>,
     nothing: T,
     /// There is room for so many as soon as there is one.
     room: usize,
-    /// Below it each number is a place.
-    near: usize,
-    /// Places below it that were passed over.
+    /// Numbers that were passed over.
     vacant: usize,
-    far: Far,
+    far: Far<T>,
 }
 
-/// By upper bits of numbers: where those stand that have them, and which bits they are, by place.
-#[derive(Default)]
-struct Far {
-    slots: Vec<Slot>,
+/// Elements by the upper bits of their numbers.
+struct Far<T> {
+    list: Vec<T>,
+    /// Of those that stand together, by place.
     keys: Vec<u32>,
+    slots: Vec<Slot>,
 }
 
 #[derive(Clone, Copy)]
@@ -41,83 +41,99 @@ const VACANT: Slot = Slot { key: u32::MAX, place: 0 };
 impl<T: Copy> Numbered<T> {
     /// `nothing`: what is there of a number of which nothing was put in. `room`: for so many from the outset.
     pub fn new(nothing: T, room: usize) -> Self {
-        Numbered { list: Vec::new(), nothing, room, near: 0, vacant: 0, far: Far::default() }
-    }
-
-    #[inline(always)]
-    fn place(&self, number: u32) -> usize {
-        let number = number as usize;
-        if number < self.near {
-            number
-        } else {
-            self.place_of_far(number)
-        }
-    }
-
-    #[inline(never)]
-    fn place_of_far(&self, number: usize) -> usize {
-        match self.far.find((number / TOGETHER) as u32) {
-            Some(place) => self.near + place as usize * TOGETHER + number % TOGETHER,
-            None => usize::MAX,
-        }
+        let far = Far { list: Vec::new(), keys: Vec::new(), slots: Vec::new() };
+        Numbered { near: Vec::new(), nothing, room, vacant: 0, far }
     }
 
     #[inline(always)]
     pub fn get(&self, number: u32) -> Option<&T> {
-        self.list.get(self.place(number))
+        match self.near.get(number as usize) {
+            None => self.far.get(number),
+            known => known,
+        }
     }
 
     #[inline(always)]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        let place = self.place(number);
-        self.list.get_mut(place)
+        match self.near.get_mut(number as usize) {
+            None => self.far.get_mut(number),
+            known => known,
+        }
     }
 
     /// Where there is no element, there is one of nothing from now on.
     #[inline(always)]
     pub fn put(&mut self, number: u32) -> &mut T {
-        let mut place = self.place(number);
-        if place >= self.list.len() {
-            place = self.make_room(number as usize);
+        if number as usize >= self.near.len() {
+            return self.put_behind(number);
         }
-        &mut self.list[place]
+        &mut self.near[number as usize]
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, number: usize) -> usize {
-        let passed_over = number.saturating_sub(self.near);
-        if self.far.keys.is_empty() && self.vacant + passed_over <= self.near.max(FEWEST) {
-            self.list.reserve(self.room.saturating_sub(self.near));
-            self.vacant += passed_over;
-            self.near = (number + 1).next_multiple_of(STEP);
-            self.list.resize(self.near, self.nothing);
-            return number;
+    fn put_behind(&mut self, number: u32) -> &mut T {
+        let index = number as usize;
+        let passed_over = index - self.near.len();
+        if !self.far.keys.is_empty() || self.vacant + passed_over > self.near.len().max(FEWEST) {
+            return self.far.put(number, self.nothing);
         }
-        let place = self.near + self.far.put((number / TOGETHER) as u32) as usize * TOGETHER;
-        self.list.resize(place + TOGETHER, self.nothing);
-        place + number % TOGETHER
+        self.near.reserve(self.room.saturating_sub(self.near.len()));
+        self.vacant += passed_over;
+        self.near.resize((index + 1).next_multiple_of(STEP), self.nothing);
+        &mut self.near[index]
+    }
+
+    /// Those that stand at their numbers, which are all for whom a flow tells most.
+    #[inline(always)]
+    pub fn near(&mut self) -> &mut [T] {
+        &mut self.near
     }
 
     /// All elements with their numbers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        let (near, far) = self.list.split_at_mut(self.near);
         let first = self.far.keys.iter().map(|key| key * TOGETHER as u32);
-        let far = far.chunks_exact_mut(TOGETHER).zip(first).flat_map(|(some, first)| (first..).zip(some));
-        (0..).zip(near).chain(far)
+        let far = self.far.list.chunks_exact_mut(TOGETHER).zip(first).flat_map(|(some, first)| (first..).zip(some));
+        (0..).zip(&mut self.near).chain(far)
     }
 
     pub fn memory(&self) -> usize {
-        self.list.capacity() * size_of::<T>()
-            + self.far.slots.capacity() * size_of::<Slot>()
-            + self.far.keys.capacity() * 4
+        let Far { list, keys, slots } = &self.far;
+        (self.near.capacity() + list.capacity()) * size_of::<T>()
+            + keys.capacity() * 4
+            + slots.capacity() * size_of::<Slot>()
     }
 }
 
-impl Far {
-    fn find(&self, key: u32) -> Option<u32> {
+impl<T: Copy> Far<T> {
+    #[inline(never)]
+    fn get(&self, number: u32) -> Option<&T> {
+        self.list.get(self.index(number)?)
+    }
+
+    #[inline(never)]
+    fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let index = self.index(number)?;
+        self.list.get_mut(index)
+    }
+
+    fn put(&mut self, number: u32, nothing: T) -> &mut T {
+        let index = match self.index(number) {
+            Some(index) => index,
+            None => {
+                self.add(number / TOGETHER as u32);
+                let index = self.list.len() + number as usize % TOGETHER;
+                self.list.resize(self.list.len() + TOGETHER, nothing);
+                index
+            }
+        };
+        &mut self.list[index]
+    }
+
+    fn index(&self, number: u32) -> Option<usize> {
+        let key = number / TOGETHER as u32;
         let slot = self.slots.get(self.at(key)?)?;
-        (slot.key == key).then_some(slot.place)
+        (slot.key == key).then_some(slot.place as usize * TOGETHER + number as usize % TOGETHER)
     }
 
     /// Where the key is or would be.
@@ -130,22 +146,20 @@ impl Far {
         Some(at)
     }
 
-    /// Puts a key in that is not there; its place.
-    fn put(&mut self, key: u32) -> u32 {
-        if self.keys.len() * 2 >= self.slots.len() {
+    /// Adds a key that is not there.
+    fn add(&mut self, key: u32) {
+        self.keys.push(key);
+        let mut from = self.keys.len() - 1;
+        if self.keys.len() * 2 > self.slots.len() {
             self.slots = vec![VACANT; (self.slots.len() * 2).max(64)];
-            for (place, &key) in (0..).zip(&self.keys) {
-                if let Some(at) = self.at(key) {
-                    self.slots[at] = Slot { key, place };
-                }
+            from = 0;
+        }
+        for place in from..self.keys.len() {
+            let key = self.keys[place];
+            if let Some(at) = self.at(key) {
+                self.slots[at] = Slot { key, place: place as u32 };
             }
         }
-        let place = self.keys.len() as u32;
-        self.keys.push(key);
-        if let Some(at) = self.at(key) {
-            self.slots[at] = Slot { key, place };
-        }
-        place
     }
 }
 
