@@ -98,6 +98,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     // Of other imports a core's stream may be in pieces, or have overwritten what the records tell of.
     let told = if backend.starts_with("imported:") { says(&manifest, "follows_threads")? } else { archive.by_time };
     let switches = if told { Some(archive.switches(&manifest)?) } else { None };
+    let mut lost = lost_offsets(&manifest)?;
     for segment in manifest.elements("segments")? {
         if let Some(name) = segment.find("thread_name")? {
             capture.names.insert(segment.get("tid")?.integer(PIDS)? as u32, name.text()?.to_owned());
@@ -110,7 +111,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         if !turns.is_empty() {
             let data = archive.packets(&segment)?;
             let mut stream = by_turns(&segment, &turns, data, &images, nobody, &mut capture.views)?;
-            stream.lost = lost_offsets(&manifest, key)?;
+            stream.lost = lost.remove(key).unwrap_or_default();
             if let (Of::Core(core), Some((_, records))) = (stream.of, &switches) {
                 stream.switches = records.of(core);
             }
@@ -212,17 +213,15 @@ fn parse(path: &Path, text: &[u8]) -> Result<serde_json::Value, CaptureError> {
     })
 }
 
-/// Where packets of the object are missing: each of its segments says so of its own.
-fn lost_offsets(manifest: &Node, key: &str) -> Result<Vec<usize>, CaptureError> {
-    let mut lost = Vec::new();
+/// Where packets are missing, by the key of the object: each of its segments says so of its own.
+fn lost_offsets<'j>(manifest: &Node<'j>) -> Result<HashMap<&'j str, Vec<usize>>, CaptureError> {
+    let mut lost: HashMap<_, Vec<_>> = HashMap::new();
     for segment in manifest.elements("segments")? {
-        if segment.get("key")?.text()? == key {
-            for offset in segment.elements("lost_offsets")? {
-                lost.push(offset.address()? as usize);
-            }
+        for offset in segment.elements("lost_offsets")? {
+            lost.entry(segment.get("key")?.text()?).or_default().push(offset.address()? as usize);
         }
     }
-    lost.sort_unstable();
+    lost.values_mut().for_each(|offsets| offsets.sort_unstable());
     Ok(lost)
 }
 
