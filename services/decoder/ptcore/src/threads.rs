@@ -12,7 +12,7 @@ use pt_capture::{
 use pt_flow::{CodeMemory, Config, Flow, Sink, Statistics, Stream};
 use pt_image::Symbols;
 use pt_listing::Code;
-use pt_packet::{find_psb, PSB};
+use pt_packet::psbs;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -198,13 +198,11 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
     fn psbs(&self) -> HashMap<(u32, u32), u64> {
         let mut found = HashMap::new();
         for CoreStream { core, data, epochs, .. } in self.streams {
-            let mut psb = find_psb(data, 0);
-            while let Some(offset) = psb {
+            for offset in psbs(data, 0) {
                 let turn = epochs.partition_point(|&(from, _)| from <= offset).saturating_sub(1);
                 if let Some(&(_, view)) = epochs.get(turn) {
                     *found.entry((*core, self.views[view as usize].tid)).or_default() += 1;
                 }
-                psb = find_psb(data, offset + PSB.len());
             }
         }
         found

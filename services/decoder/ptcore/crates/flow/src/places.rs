@@ -3,7 +3,7 @@
 use crate::shared_work::share;
 use crate::Config;
 use memchr::memmem;
-use pt_packet::{find_psb, Packet, Reader, OVF, PSB};
+use pt_packet::{find_psb, psbs, Packet, Reader, OVF, PSB};
 use std::ops::Range;
 
 /// Further than that PSBs are not looked for in front of what may be an OVF.
@@ -53,9 +53,7 @@ pub fn places(data: &[u8], workers: Workers, apart: &[usize], fit: impl Fn(usize
     let most = workers.part_bytes.max(1);
     let least = most.div_ceil(8);
     let size = |at: usize| (data.len().saturating_sub(at) / (2 * workers.threads.max(1))).clamp(least, most);
-    let psbs = |from: usize| {
-        std::iter::successors(find_psb(data, from), |psb| find_psb(data, psb + PSB.len())).filter(|&psb| fit(psb))
-    };
+    let psbs = |from: usize| psbs(data, from).filter(|&psb| fit(psb));
     let mut places = vec![0];
     let mut last = 0;
     loop {

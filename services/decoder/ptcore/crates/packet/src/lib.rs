@@ -11,4 +11,4 @@ pub mod writer;
 
 pub use errata::{Cpu, Errata};
 pub use packet::{Compression, Execution, Ip, Packet};
-pub use reader::{find_psb, Error, ErrorKind, Reader, OVF, PSB};
+pub use reader::{find_psb, psbs, Error, ErrorKind, Reader, OVF, PSB};

@@ -8,7 +8,7 @@ mod psb;
 mod stateless;
 
 pub use error::{Error, ErrorKind};
-pub use psb::{find_psb, OVF, PSB};
+pub use psb::{find_psb, psbs, OVF, PSB};
 
 use crate::{Errata, Packet};
 use frequent::frequent;

@@ -4,7 +4,7 @@ use super::attributes::SampleId;
 use super::overlap::overlap;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, CaptureError, Of};
-use pt_packet::{find_psb, ErrorKind, Reader, PSB};
+use pt_packet::{find_psb, psbs, ErrorKind, Reader};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -137,7 +137,7 @@ fn without_half_a_packet(parts: &mut Vec<Bytes>) {
 
 fn begin_of_half_a_packet(data: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(data);
-    reader.seek(std::iter::successors(find_psb(data, 0), |psb| find_psb(data, psb + PSB.len())).last()?);
+    reader.seek(psbs(data, 0).last()?);
     loop {
         match reader.read() {
             Ok(Some(_)) => {}

@@ -1,6 +1,6 @@
 //! Pieces of a buffer that is written around: what is old in one was in the one before.
 
-use pt_packet::{find_psb, Packet, Reader, PSB};
+use pt_packet::{find_psb, psbs, Packet, Reader};
 
 /// perf fills pieces up to a multiple of this, with zeros.
 const FILLED: usize = 8;
@@ -13,9 +13,8 @@ const MOST_COMPARED: usize = 16;
 /// or when they have no PSB in common: then nothing of the piece in front of its first PSB can be decoded.
 pub fn overlap(before: &[u8], piece: &[u8]) -> Option<usize> {
     let first = find_psb(piece, 0)?;
-    let psbs = std::iter::successors(find_psb(before, 0), |psb| find_psb(before, psb + PSB.len()));
     let mut left = before.len().saturating_mul(MOST_COMPARED);
-    for psb in psbs.filter(|&psb| is_whole(&before[psb..])) {
+    for psb in psbs(before, 0).filter(|&psb| is_whole(&before[psb..])) {
         // Whichever begins later; what it begins with is in the other one.
         let (old, new) = (psb.saturating_sub(first), first.saturating_sub(psb));
         let (end, rest) = (&before[old..], &piece[new..]);
@@ -42,6 +41,7 @@ mod tests {
     use crate::perf::recording::{words, Folder, Pipe};
     use crate::{Capture, Options};
     use pt_packet::writer::write;
+    use pt_packet::PSB;
 
     const ROOM: usize = 1 << 10;
 

@@ -7,6 +7,11 @@ pub const PSB: [u8; 16] =
 /// The two bytes of an OVF packet.
 pub const OVF: [u8; 2] = [0x02, 0xf3];
 
+/// The offsets of the PSBs at or after `from`, none within another.
+pub fn psbs(data: &[u8], from: usize) -> impl Iterator<Item = usize> + '_ {
+    std::iter::successors(find_psb(data, from), |psb| find_psb(data, psb + PSB.len()))
+}
+
 /// The offset of the first whole PSB at or after `from`.
 pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
