@@ -13,6 +13,7 @@ mod machine;
 mod made_up;
 mod made_up_times;
 mod mutations;
+mod next_ip;
 mod notices;
 mod one_by_one;
 mod oracle;

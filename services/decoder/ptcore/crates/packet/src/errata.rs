@@ -8,7 +8,8 @@ pub struct Cpu {
     pub stepping: u8,
 }
 
-/// Which errata a decoder must allow for. Each has the name it had first, in Intel's specification updates.
+/// Which errata a decoder must allow for. Each has the name it had first, in Intel's specification updates where it
+/// is in one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errata {
     /// PSB+ may hold FUP and MODE packets although tracing is disabled there.
@@ -31,6 +32,9 @@ pub struct Errata {
     pub skl168: bool,
     /// TMA may be corrupt.
     pub skz84: bool,
+    /// The FUP of an interruption at an indirect or far branch may have the address behind it. It has no name of Intel's: Linux's
+    /// perf has it as `INTEL_PT_FUP_WITH_NLIP`.
+    pub fup_with_nlip: bool,
 }
 
 impl Errata {
@@ -52,8 +56,8 @@ impl Errata {
             // Alder Lake and later clients, which mix cores.
             (6, 0x97 | 0x9a | 0xaa | 0xac | 0xb5 | 0xb7 | 0xba | 0xbd | 0xbf | 0xc5 | 0xc6 | 0xcc | 0xd5)
             | (0x12, 0x01 | 0x03) => Errata { apl11: true, ..core },
-            // Goldmont.
-            (6, 0x5c | 0x5f) => Errata { apl11: true, apl12: true, ..none },
+            // Goldmont, the clients and the servers: perf knows of the last one of the former alone, but the core is the same.
+            (6, 0x5c | 0x5f) => Errata { apl11: true, apl12: true, fup_with_nlip: true, ..none },
             // Goldmont Plus and later small cores, as Linux's intel-family.h numbers them.
             (6, 0x7a | 0x86 | 0x96 | 0x9c | 0xaf | 0xb6 | 0xbe | 0xdd) => Errata { apl11: true, ..none },
             _ => return None,
@@ -69,7 +73,9 @@ mod tests {
     fn errata_go_with_the_model() {
         let of = |family, model| Errata::of(Cpu { family, model, stepping: 3 });
         assert!(of(6, 0x5e).is_some_and(|errata| errata.skd007 && !errata.apl11));
-        assert!(of(6, 0x5c).is_some_and(|errata| errata.apl12 && !errata.bdm70));
+        assert!(of(6, 0x5c).is_some_and(|errata| errata.apl12 && errata.fup_with_nlip && !errata.bdm70));
+        // Goldmont Plus has neither.
+        assert!(of(6, 0x7a).is_some_and(|errata| errata.apl11 && !errata.apl12 && !errata.fup_with_nlip));
         // Alder Lake-N has small cores alone, unlike the other Alder Lakes.
         assert!(of(6, 0xbe).is_some_and(|errata| errata.apl11 && !errata.bdm70));
         assert!(of(6, 0x97).is_some_and(|errata| errata.apl11 && errata.bdm70));

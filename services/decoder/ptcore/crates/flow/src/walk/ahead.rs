@@ -1,7 +1,7 @@
 //! The next event, which may concern the block about to run.
 
 use super::{Ahead, Walk};
-use crate::code_block::Mark;
+use crate::code_block::{Exit, Mark};
 use crate::event::{Event, Fault};
 use crate::{BlockKind, CodeMemory, DisableKind, Reason, Sink};
 
@@ -19,7 +19,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 event
             }
         };
-        match event {
+        match self.at_current_ip(event) {
             Event::Target { .. } => Ok(Ahead::Run),
             Event::End if self.config.stop_at_last_packet => Ok(Ahead::Stopped),
             Event::Disable { ip: None } if self.code.block(self.at).has(Mark::Cr3) => Ok(self.disabled_by_cr3()),
@@ -48,6 +48,26 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::Overflow { ip } => self.overflow(ip).map(|()| Ahead::Stopped),
             Event::Status { ip } => self.status(ip),
             Event::Enable { .. } | Event::Branches => Err(self.unexpected(&event)),
+        }
+    }
+
+    /// An interruption with the address of the branch where it was, of which the FUP may have the one behind it: that is not come
+    /// to without a target ([`pt_packet::Errata::fup_with_nlip`]).
+    #[inline(always)]
+    fn at_current_ip(&self, event: Event) -> Event {
+        if !self.config.errata.fup_with_nlip {
+            return event;
+        }
+        let block = self.code.block(self.at);
+        let needs_target = matches!(block.exit, Exit::IndirectJump | Exit::IndirectCall | Exit::Return | Exit::Far);
+        match event {
+            Event::AsyncBranch { from, to } if needs_target && from == block.end => {
+                Event::AsyncBranch { from: block.last, to }
+            }
+            Event::AsyncDisable { at, ip } if needs_target && at == block.end => {
+                Event::AsyncDisable { at: block.last, ip }
+            }
+            event => event,
         }
     }
 
