@@ -10,7 +10,7 @@ const DEPTH: usize = 64;
 #[derive(Clone)]
 pub struct ReturnStack {
     calls: [u32; DEPTH],
-    /// The return addresses of calls whose block is not kept.
+    /// The return addresses of calls whose block is not told.
     addresses: [u64; DEPTH],
     top: usize,
     depth: usize,
@@ -20,7 +20,7 @@ pub struct ReturnStack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     Block(u32),
-    /// Its block is not kept, and returns here.
+    /// Its block is not kept, or what its return goes to is not the same in all modes: in that of the call it goes here.
     Address(u64),
 }
 
@@ -47,6 +47,19 @@ impl ReturnStack {
         self.push_kept(call);
         if call == SCRATCH {
             self.addresses[self.top] = address;
+        }
+    }
+
+    /// Execution is in a mode in which returns pop no more than the lower half of an address: those of calls that have more of it
+    /// are told by themselves. `end`: of the block of a call.
+    #[cold]
+    pub fn narrow(&mut self, end: impl Fn(u32) -> u64) {
+        for newer in 0..self.depth {
+            let at = self.top.wrapping_sub(newer) % DEPTH;
+            let call = self.calls[at];
+            if call != SCRATCH && end(call) > u64::from(u32::MAX) {
+                (self.calls[at], self.addresses[at]) = (SCRATCH, end(call));
+            }
         }
     }
 
@@ -118,6 +131,19 @@ mod tests {
             assert_eq!(stack.pop(), Some(Open::Block(call)));
         }
         assert_eq!(stack.pop(), None);
+    }
+
+    #[test]
+    fn a_call_that_a_narrow_return_does_not_go_back_to_has_its_address() {
+        let end = |call| if call == 2 { 0x7fff_0000_1005 } else { 0x1005 };
+        let mut stack = ReturnStack::new();
+        for call in [3, 2, 1] {
+            stack.push(end(call), call);
+        }
+        stack.pop();
+        stack.narrow(end);
+        assert_eq!(stack.pop(), Some(Open::Address(0x7fff_0000_1005)));
+        assert_eq!(stack.pop(), Some(Open::Block(3)));
     }
 
     #[test]

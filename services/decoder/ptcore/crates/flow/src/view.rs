@@ -40,6 +40,16 @@ impl View {
         16 << self.mode()
     }
 
+    /// What a return pops of the address behind its call: outside of 64-bit mode the lower half (SDM section "Indirect Transfer
+    /// Compression for Returns"). Of what one with 16 bits pops no packet tells in which segment that is.
+    pub fn popped(self, address: u64) -> u64 {
+        if self.execution() == Execution::Bits64 {
+            address
+        } else {
+            address & u64::from(u32::MAX)
+        }
+    }
+
     pub fn epoch(self) -> u32 {
         self.0 >> 2
     }

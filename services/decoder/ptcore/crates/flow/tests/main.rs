@@ -12,6 +12,7 @@ mod hidden_kernel;
 mod machine;
 mod made_up;
 mod made_up_times;
+mod modes;
 mod mutations;
 mod next_ip;
 mod notices;

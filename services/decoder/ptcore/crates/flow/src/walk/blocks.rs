@@ -87,7 +87,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 self.follow(call, Way::Next, target)
             }
             // The scratch block of a call over a section border may be another by now.
-            Open::Address(target) => {
+            Open::Address(address) => {
+                let target = self.view.popped(address);
                 self.tell(block, BlockKind::Return, target);
                 self.go(target)
             }

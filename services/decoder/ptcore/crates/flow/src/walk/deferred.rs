@@ -145,8 +145,9 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
         walk.events.last_ip = self.events.last_ip;
         (walk.events.bits, walk.events.count) = (branches.bits, branches.count);
         walk.events.tnt_bits = branches.count.into();
-        (walk.view, walk.epoch, walk.enabled, walk.is_trial) = (view, self.epoch, true, true);
+        (walk.epoch, walk.enabled, walk.is_trial) = (self.epoch, true, true);
         walk.returns = self.returns.clone();
+        walk.look_in(view);
         let ended = walk.go(ip).and_then(|()| walk.run());
         let (position, left, is_cut) = (walk.events.position(), walk.events.count, !walk.pauses);
         *room = room.saturating_sub(TRIAL + position);

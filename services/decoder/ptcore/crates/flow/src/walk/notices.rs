@@ -143,7 +143,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 if self.mode.replace(mode) == Some(mode) {
                     return;
                 }
-                self.view = self.view.of_mode(mode);
+                self.look_in(self.view.of_mode(mode));
             }
             NoticeKind::InterruptFlag(flag) if self.interrupt_flag.replace(flag) == Some(flag) => return,
             NoticeKind::Trigger { .. } => {

@@ -1,7 +1,9 @@
 //! What code is looked at: the epoch of the image and the mode of execution.
 
 use super::Walk;
+use crate::view::View;
 use crate::{CodeMemory, Notice, NoticeKind, Sink};
+use pt_packet::Execution;
 
 impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     /// Takes the mode that comes with the event; a change is told with what is held.
@@ -9,11 +11,21 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn take_mode(&mut self, ip: Option<u64>, status: bool) {
         let Some((mode, flag)) = self.events.mode.take() else { return };
         if self.mode.replace(mode) != Some(mode) {
-            self.view = self.view.of_mode(mode);
+            self.look_in(self.view.of_mode(mode));
             self.held.push(Notice { kind: NoticeKind::ExecutionMode(mode), ip, status });
         }
         if self.interrupt_flag.replace(flag) != Some(flag) {
             self.held.push(Notice { kind: NoticeKind::InterruptFlag(flag), ip, status });
+        }
+    }
+
+    /// Code is looked at so from now on, and its returns pop so much.
+    #[cold]
+    pub(super) fn look_in(&mut self, view: View) {
+        self.view = view;
+        if view.execution() != Execution::Bits64 {
+            let code = &*self.code;
+            self.returns.narrow(|call| code.block(call).end);
         }
     }
 
