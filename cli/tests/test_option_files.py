@@ -37,6 +37,15 @@ def test_a_file_that_is_not_there_is_named_once(raw: Path, option: str) -> None:
     assert refused(raw, option, none) == (3, "NO_SUCH_FILE", f"there is no file {none}", "check the path")
 
 
+@pytest.mark.parametrize("option", [*FILES, "--symbols", "--categories"])
+def test_nothing_is_behind_a_file(raw: Path, option: str) -> None:
+    command = ["calls", "--table"] if option == "--categories" else ["stat"]
+    code, reason, message, way_out = refused(raw, option, raw / "x", *command)
+    what = "folder" if option == "--symbols" else "file"
+    assert (code, reason, way_out) == (3, f"NO_SUCH_{what.upper()}", "check the path")
+    assert message == f"there is no {what} {raw / 'x'}: Not a directory"
+
+
 @pytest.mark.parametrize("option", [*FILES, "--categories"])
 def test_a_folder_in_place_of_a_file_is_not_taken_for_the_recording(raw: Path, option: str) -> None:
     command = ["calls", "--table"] if option == "--categories" else ["stat"]

@@ -249,6 +249,15 @@ def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) 
     assert "thread 7" in pt("dump", raw, "--thread", "7", code=3).stderr
 
 
+def test_nothing_is_behind_a_file_or_at_a_path_that_no_system_has(raw: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for file in (raw / "x", loop, tmp_path / ("x" * 300)):
+        error = json.loads(pt("stat", file, "--json", code=3).stderr)["error"]
+        assert (error["reason"], error["help"]) == ("NO_SUCH_FILE", "check the path")
+        assert error["message"].startswith(f"there is no file {file}: ")
+
+
 def words(size: int, *numbers: int) -> bytes:
     return b"".join(number.to_bytes(size, "little") for number in numbers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -11,6 +12,8 @@ from permille.mesh.errors import DataLoss, InvalidArgument, NotFound, PermilleEr
 
 # As `ptcore` divides it (`capture/src/options.rs`).
 _IMAGE = re.compile(r"(?P<file>.+?)(?::(?:0[xX][0-9a-fA-F]+|[0-9]+)){1,3}", re.DOTALL)
+# Nothing can be at such a path.
+_NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 def check_file(option: str, file: Path, what: str) -> None:
@@ -56,9 +59,10 @@ def check_folder(option: str, folder: Path) -> None:
     try:
         kind = folder.stat().st_mode
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
+        if error.errno in _NOWHERE:
+            why = "" if isinstance(error, FileNotFoundError) else f": {error.strerror}"
             raise NotFound(
-                f"there is no folder {folder}", reason="NO_SUCH_FOLDER", help="check the path", metadata=metadata
+                f"there is no folder {folder}{why}", reason="NO_SUCH_FOLDER", help="check the path", metadata=metadata
             ) from None
         raise unreadable(folder, error) from None
     if not stat.S_ISDIR(kind):
@@ -87,8 +91,11 @@ def folder_for_file(option: str, folder: Path, what: str) -> InvalidArgument:
 def unreadable(file: Path, error: OSError) -> PermilleError:
     """Why a file that was named cannot be read."""
     metadata = {"file": str(file)}
-    if isinstance(error, FileNotFoundError):
-        return NotFound(f"there is no file {file}", reason="NO_SUCH_FILE", help="check the path", metadata=metadata)
+    if error.errno in _NOWHERE:
+        why = "" if isinstance(error, FileNotFoundError) else f": {error.strerror}"
+        return NotFound(
+            f"there is no file {file}{why}", reason="NO_SUCH_FILE", help="check the path", metadata=metadata
+        )
     if isinstance(error, PermissionError):
         return PermissionDenied(
             f"{file} may not be read by you",
