@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from elftools.elf.elffile import ELFFile
 from permille.ptcore import Capture
 
@@ -247,6 +248,25 @@ def test_what_cannot_be_read_is_named_with_a_way_out(raw: Path, tmp_path: Path) 
     failed = pt("stat", text, "--json", code=2)
     assert json.loads(failed.stderr)["error"]["reason"] == "CAPTURE_UNKNOWN"
     assert "thread 7" in pt("dump", raw, "--thread", "7", code=3).stderr
+
+
+def test_a_packed_recording_that_is_damaged_or_far_larger_than_it_is_is_refused(raw: Path, tmp_path: Path) -> None:
+    """4 GiB are the most; the sizes are told apart by what to do: what was cut off is lost, what is large is whole."""
+    whole = zstandard.ZstdCompressor(write_checksum=True).compress(raw.read_bytes() + os.urandom(1 << 12))
+    wrong = bytearray(gzip.compress(raw.read_bytes()))
+    # Of the CRC32 behind the data (RFC 1952, section 2.3.1).
+    wrong[-8] ^= 1
+    for name, content in [("cut.zst", whole[:-1000]), ("wrong.gz", bytes(wrong))]:
+        file = tmp_path / name
+        file.write_bytes(content)
+        error = json.loads(pt("stat", file, "--json", code=9).stderr)["error"]
+        assert (error["reason"], error["metadata"]["file"]) == ("CAPTURE_DAMAGED", str(file))
+        assert "data are cut off or damaged" in error["message"]
+    bomb = tmp_path / "bomb.zst"
+    bomb.write_bytes(zstandard.ZstdCompressor().compress(bytes((64 << 20) + 1)))
+    error = json.loads(pt("stat", bomb, "--json", code=2).stderr)["error"]
+    assert (error["reason"], error["help"]) == ("CAPTURE_PACKED", "unpack it to a file, and give that")
+    assert error["message"].startswith(f"{bomb}: more than {64 << 20} bytes when unpacked")
 
 
 def test_nothing_is_behind_a_file_or_at_a_path_that_no_system_has(raw: Path, tmp_path: Path) -> None:
