@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import zstandard
 from elftools.elf.elffile import ELFFile
+from permille.cli.rendering.undebugged_text import undebugged_text
 from permille.ptcore import Capture
 
 from .conftest import PERMILLE, await_true, permille_alone, plain_environment
@@ -667,6 +668,25 @@ def test_a_file_with_inlined_functions_that_is_missing_is_named(tmp_path: Path) 
         assert pt("calls", *program, *form).stderr == ""
         found = pt("calls", *program, "--inlined", *form, "--symbols", elsewhere)
         assert (found.stderr, "middle" in found.stdout) == ("", True)
+
+
+def test_binaries_without_debug_information_are_named_where_inlined_functions_are_wanted(
+    inlining: list[str | Path],
+) -> None:
+    program = inlining[0].parent / "inlining"  # type: ignore[union-attr]
+    subprocess.run(["strip", "--strip-debug", str(program)], check=True)
+    for form in ([], ["--table"]):
+        told = pt("calls", *inlining, "--inlined", *form)
+        (warning,) = told.stderr.splitlines()
+        assert warning == f"warning: without debug information nothing is known of what was inlined: {program}"
+        assert "leaf" in told.stdout
+        assert pt("calls", *inlining, *form).stderr == ""
+
+
+def test_the_first_of_many_binaries_without_debug_information_are_named() -> None:
+    told = undebugged_text(f"/lib/{letter}.so" for letter in "ebdac")
+    assert told.endswith(": /lib/a.so, /lib/b.so, /lib/c.so and 2 more")
+    assert undebugged_text(["/lib/b.so", "/lib/a.so"]).endswith(": /lib/a.so, /lib/b.so")
 
 
 def test_the_layers_of_a_real_trace_agree() -> None:

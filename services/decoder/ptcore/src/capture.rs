@@ -117,6 +117,10 @@ impl Capture {
         py.detach(|| self.0.images.iter().flat_map(pt_image::Image::absent).collect())
     }
 
+    fn undebugged(&self) -> BTreeSet<&str> {
+        self.0.images.iter().flat_map(pt_image::Image::undebugged).collect()
+    }
+
     fn streams(&self) -> Vec<Stream> {
         (0..self.0.streams.len()).map(|index| stream(&self.0, index)).collect()
     }

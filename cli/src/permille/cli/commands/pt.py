@@ -13,6 +13,7 @@ from permille.cli.capture_options import reading
 from permille.cli.invocation import Invocation, command
 from permille.cli.rendering.stat_text import peak_memory_bytes, stat_lines, total
 from permille.cli.rendering.terminal_text import escaped
+from permille.cli.rendering.undebugged_text import undebugged_text
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -289,6 +290,11 @@ def _tell_warnings(invocation: Invocation, capture: Capture, told: int = 0) -> N
         invocation.notes.print(f"warning: {escaped(warning)}", markup=False)
 
 
+def _tell_undebugged(invocation: Invocation, capture: Capture) -> None:
+    if names := capture.undebugged():
+        invocation.notes.print(f"warning: {escaped(undebugged_text(names))}", markup=False)
+
+
 def _tell_absent(invocation: Invocation, capture: Capture) -> None:
     absent = sorted(capture.absent())
     for line in absent:
@@ -305,7 +311,7 @@ def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings
     """Whole batches, so that a reader that has seen enough ends the decode with the next one.
 
     Of streams that would have to be put together first, the beginnings are listed (`beginnings`), and only then all.
-    `absent`: binaries that were looked for in vain are told. Returns how many bytes were written.
+    `absent`: debug information that was looked for in vain is told. Returns how many bytes were written.
     """
     capture, streams, batches = listed(beginnings=beginnings)
     _tell_warnings(invocation, capture)
@@ -323,6 +329,7 @@ def _write(invocation: Invocation, listed: Callable[..., _Listed], *, beginnings
         _tell_warnings(invocation, capture, told)
         if absent:
             _tell_absent(invocation, capture)
+            _tell_undebugged(invocation, capture)
 
 
 def _write_behind(written: int, batches: Iterable[bytes]) -> int:

@@ -180,6 +180,11 @@ impl Binary {
         self.dwarf.absent()
     }
 
+    /// Whether it has no debug information that can be read, and [`Binary::frames`] or [`Binary::lines`] wanted it.
+    pub fn misses_debug_information(&self) -> bool {
+        self.dwarf.is_missed()
+    }
+
     /// The file's bytes from `offset` on.
     pub fn code(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default()

@@ -67,6 +67,11 @@ impl Dwarf {
         opened.borrow_owner().absent.all()
     }
 
+    /// It was asked for, and there is none.
+    pub fn is_missed(&self) -> bool {
+        self.opened.get().is_some_and(Option::is_none)
+    }
+
     fn opened(&self) -> Option<&Mutex<Opened>> {
         let open = || {
             let main = self.files.iter().find(|(_, bytes)| has_units(bytes))?;

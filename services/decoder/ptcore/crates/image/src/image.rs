@@ -238,4 +238,12 @@ impl Image {
         }
         lines
     }
+
+    /// The names of the files in which frames or lines were looked for, and that have no debug information.
+    pub fn undebugged(&self) -> impl Iterator<Item = &str> {
+        self.spaces.iter().filter_map(|space| match space {
+            Space::Binary { name, binary } if binary.misses_debug_information() => Some(name.as_str()),
+            _ => None,
+        })
+    }
 }

@@ -108,6 +108,19 @@ fn compressed_sections() {
 }
 
 #[test]
+fn a_binary_misses_debug_information_that_was_wanted_and_is_not_there() {
+    if !have(&[GCC]) {
+        return;
+    }
+    for (option, misses) in [("-g", false), ("-g0", true)] {
+        let binary = load(&built(&[option]), &Search::default());
+        assert!(!binary.misses_debug_information());
+        binary.frames(extent(&binary, "outer").start);
+        assert_eq!(binary.misses_debug_information(), misses, "{option}");
+    }
+}
+
+#[test]
 fn split_debug_information_where_it_was_written() {
     if !have(&[GCC]) {
         return;

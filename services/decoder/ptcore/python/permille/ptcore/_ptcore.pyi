@@ -452,6 +452,9 @@ class Capture:
     def absent(self) -> set[str]:
         """A line for each file that debug information refers to and that `calls` with `inlined` did not find."""
 
+    def undebugged(self) -> set[str]:
+        """The binaries in which `calls` with `inlined` looked for debug information, and that have none."""
+
     @property
     def timing(self) -> tuple[int, tuple[int, int], int]:
         """MTC frequency, TSC ticks per crystal tick (numerator, denominator), nominal ratio; zeros where unknown."""
