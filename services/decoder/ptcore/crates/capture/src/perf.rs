@@ -6,6 +6,7 @@ mod auxtrace;
 mod bpf;
 mod build_ids;
 mod file;
+mod id_index;
 mod kernel;
 mod modules;
 mod overlap;

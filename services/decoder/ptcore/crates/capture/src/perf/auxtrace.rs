@@ -1,6 +1,6 @@
 //! PERF_RECORD_AUXTRACE and samples: pieces of the packet streams.
 
-use super::attributes::SampleId;
+use super::id_index::Opened;
 use super::overlap::overlap;
 use crate::fields::{Fields, Short};
 use crate::{Bytes, CaptureError, Of};
@@ -56,10 +56,10 @@ impl Streams {
     }
 
     /// Takes the packets of a sample, which come behind those of all samples before.
-    pub fn take_sample(&mut self, id: &SampleId, packets: Bytes) {
-        let key = match id.cpu {
+    pub fn take_sample(&mut self, of: Opened, packets: Bytes) {
+        let key = match of.cpu {
             Some(cpu) => (cpu, NONE, cpu),
-            None => (0, id.tid.unwrap_or(NONE), NONE),
+            None => (0, of.tid.unwrap_or(NONE), NONE),
         };
         self.0.entry(key).or_default().push(Piece::Sample(packets));
     }

@@ -35,6 +35,7 @@ pub mod kind {
     pub const HEADER_ATTR: u32 = 64;
     pub const TRACING_DATA: u32 = 66;
     pub const BUILD_ID: u32 = 67;
+    pub const ID_INDEX: u32 = 69;
     pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
     pub const AUXTRACE_ERROR: u32 = 72;

@@ -4,6 +4,7 @@ use super::address_filters::AddressFilters;
 use super::attributes::{Attribute, Attributes};
 use super::auxtrace::{Joined, Streams};
 use super::build_ids::{Features, FEATURE_TRACING_DATA};
+use super::id_index::{IdIndex, Opened};
 use super::pt_info::{time_conversion, PtInfo};
 use super::record::{kind, Record, HEAD};
 use super::samples::Sample;
@@ -21,6 +22,7 @@ pub struct Records {
     pub attributes: Attributes,
     pub features: Features,
     pub streams: Streams,
+    ids: IdIndex,
     pub info: Option<PtInfo>,
     pub filters: AddressFilters,
     pub conversion: Option<Conversion>,
@@ -114,6 +116,7 @@ impl Records {
                 self.features.take(u32::try_from(feature).unwrap_or(u32::MAX), rest);
             }
             kind::BUILD_ID => self.features.build_id(&record),
+            kind::ID_INDEX => self.ids.take(record.body).map_err(text)?,
             kind::TRACING_DATA => {
                 let size = Fields::new(record.body, 0).u32().map_err(text)? as usize;
                 let size = size.checked_next_multiple_of(8).filter(|&size| size <= data.len() - behind);
@@ -211,18 +214,26 @@ impl Records {
                 sample.flatten().filter(|sample| !sample.packets.is_empty())
             };
             for (at, record) in self.own(file) {
-                if let Some(Sample { id, packets, .. }) = sample(&record) {
-                    streams.take_sample(&id, file.part(at + packets.start..at + packets.end));
+                if let Some(sample) = sample(&record) {
+                    let packets = file.part(at + sample.packets.start..at + sample.packets.end);
+                    streams.take_sample(self.opened(&sample), packets);
                 }
             }
             for record in self.unpacked() {
-                if let Some(Sample { id, packets, .. }) = sample(&record) {
-                    streams.take_sample(&id, record.body[packets].to_vec().into());
+                if let Some(sample) = sample(&record) {
+                    streams.take_sample(self.opened(&sample), record.body[sample.packets.clone()].to_vec().into());
                 }
             }
         }
         let around = self.info.is_some_and(|info| info.snapshots);
         streams.join(file, around, beginnings)
+    }
+
+    /// Whose packets a sample has. Where it was taken it need not say: of a program that is recorded, but not its machine, it does
+    /// not (evsel__config in tools/perf/util/evsel.c of Linux), though its buffer is that of a core, which other threads use too.
+    fn opened(&self, sample: &Sample) -> Opened {
+        let told = sample.event.and_then(|event| self.ids.opened(event));
+        told.unwrap_or(Opened { cpu: sample.id.cpu, tid: sample.id.tid })
     }
 }
 

@@ -20,6 +20,8 @@ const BRANCH_COUNTERS: u64 = 1 << 19;
 #[derive(Default)]
 pub struct Sample {
     pub id: SampleId,
+    /// The id of the event that it is of.
+    pub event: Option<u64>,
     /// `config` of the tracepoint that it is of.
     pub tracepoint: Option<u64>,
     /// Where in the record the tracepoint's data are.
@@ -34,7 +36,8 @@ impl Sample {
         let has = |bit| attribute.sample_type & bit != 0;
         let mut fields = Fields::new(body, 0);
         let mut id = SampleId::default();
-        skip(&mut fields, attribute, &[field::IDENTIFIER, field::IP])?;
+        let event = if has(field::IDENTIFIER) { Some(fields.u64()?) } else { None };
+        skip(&mut fields, attribute, &[field::IP])?;
         if has(field::TID) {
             (id.pid, id.tid) = (Some(fields.u32()?), Some(fields.u32()?));
         }
@@ -47,7 +50,7 @@ impl Sample {
             fields.u32()?;
         }
         let tracepoint = (attribute.kind == TYPE_TRACEPOINT).then_some(attribute.config);
-        let mut sample = Sample { id, tracepoint, ..Sample::default() };
+        let mut sample = Sample { id, event, tracepoint, ..Sample::default() };
         let told = has(field::AUX) || (has(field::RAW) && tracepoint.is_some());
         if !told {
             return Ok(sample);
@@ -177,11 +180,9 @@ mod tests {
     fn ran(tsc: u64) -> Vec<u8> {
         let mut data = Vec::new();
         let full = |payload| Ip { compression: Compression::Full, payload };
-        for packet in
-            [Packet::Psb, Packet::Tsc(tsc), Packet::Psbend, Packet::TipPge(full(USER)), Packet::TipPgd(full(1))]
-        {
-            write(&mut data, packet);
-        }
+        let begins = [Packet::Psb, Packet::Tsc(tsc), Packet::Psbend, Packet::TipPge(full(USER))];
+        let ends = [Packet::Tsc(tsc + 1), Packet::TipPgd(full(1))];
+        begins.into_iter().chain(ends).for_each(|packet| write(&mut data, packet));
         data.resize(data.len().next_multiple_of(8), 0);
         data
     }
@@ -282,5 +283,32 @@ mod tests {
         let [stream] = &capture.streams[..] else { panic!("{} streams", capture.streams.len()) };
         assert_eq!((stream.of, &stream.lost[..]), (Of::Core(3), &[2 * ran(0).len()][..]));
         assert_eq!(runs(&capture), [(7, vec![2, 2, 2])]);
+    }
+
+    #[test]
+    fn packets_of_a_sample_that_does_not_say_where_it_was_taken_are_those_of_its_events_core_or_thread() {
+        let folder = Folder::new("opened");
+        program(&folder, "work", &NOP_RET);
+        let opened = |cpu: u64, tid: u64| {
+            let mut pipe = recording(field::IDENTIFIER | field::TID | field::TIME | field::AUX, 0, 0);
+            // Behind the entry stands which guest's it is (none).
+            pipe.record(kind::ID_INDEX, 0, &words(&[1, ID, 3, cpu, tid, 0, 0]));
+            pipe.maps((7, 7, 5, 0), USER, 4, 0x1000, "/work");
+            pipe.enters((7, 7, 10, 3));
+            pipe.enters((7, 9, 150, 3));
+            let sample = |tid: u32, tsc: u64, packets: &[u8]| {
+                let size = words(&[packets.len() as u64]);
+                [&words(&[ID])[..], &halves(&[7, tid]), &words(&[tsc]), &size, packets].concat()
+            };
+            pipe.record(kind::SAMPLE, 0, &sample(7, 110, &ran(100)));
+            pipe.record(kind::SAMPLE, 0, &sample(9, 210, &[ran(100), ran(200)].concat()));
+            pipe.open(&folder, Options::default())
+        };
+        let core = opened(3, 7);
+        assert_eq!(core.streams.iter().map(|stream| stream.of).collect::<Vec<_>>(), [Of::Core(3)]);
+        assert_eq!(runs(&core), [(7, vec![2]), (9, vec![2])]);
+        let thread = opened(u64::MAX, 7);
+        assert_eq!(thread.streams.iter().map(|stream| stream.of).collect::<Vec<_>>(), [Of::Thread { pid: 7, tid: 7 }]);
+        assert_eq!(runs(&thread), [(7, vec![2, 2])]);
     }
 }
