@@ -43,7 +43,9 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         what: error.to_string(),
     })?;
     let root = Node::root(path, &value);
-    let kind = root.get("type")?;
+    // LLDB up to 14 told what it is in an object of its own, and called the vendor and the traces otherwise.
+    let trace = root.find("trace")?.unwrap_or_else(|| root.clone());
+    let kind = trace.get("type")?;
     if kind.text()? != "intel-pt" {
         return Err(kind.error(format!("only traces of type intel-pt can be read, not {}", kind.text()?)));
     }
@@ -55,7 +57,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         contents: Contents::default(),
         outside: BTreeSet::new(),
     };
-    bundle.capture.cpu = cpu(&root.get("cpuInfo")?)?;
+    bundle.capture.cpu = cpu(&trace.get("cpuInfo")?)?;
     for process in root.elements("processes")? {
         bundle.process(&process)?;
     }
@@ -97,7 +99,7 @@ fn cpu(info: &Node) -> Result<Option<(u16, u8, u8)>, CaptureError> {
     let family = info.get("family")?.integer(1 << 16)? as u16;
     let (model, stepping) = (info.get("model")?.integer(256)? as u8, info.get("stepping")?.integer(256)? as u8);
     let vendor = info.get("vendor")?;
-    Ok((vendor.text()? == "GenuineIntel").then_some((family, model, stepping)))
+    Ok(matches!(vendor.text()?, "GenuineIntel" | "intel").then_some((family, model, stepping)))
 }
 
 fn conversion(node: &Node) -> Result<Conversion, CaptureError> {
@@ -110,10 +112,24 @@ impl Bundle<'_> {
     /// The file that a node names: within the bundle's folder, or elsewhere, as LLDB allows it.
     fn file(&mut self, named: &Node) -> Result<PathBuf, CaptureError> {
         let path = self.folder.join(named.text()?);
+        let path = self.inside(&path).unwrap_or(path);
         if self.is_outside(&path) {
             self.outside.insert(named.text()?.to_owned());
         }
         Ok(path)
+    }
+
+    /// Where in the folder a file is that is named by its whole path: the kernel's, of which a copy is among the modules, and all
+    /// files of LLDB up to 14, also of a folder that was moved since.
+    fn inside(&self, named: &Path) -> Option<PathBuf> {
+        let whole = named.strip_prefix("/").ok()?;
+        let copy = self.folder.join("modules").join(whole);
+        if copy.is_file() || named.exists() {
+            return Some(copy).filter(|copy| copy.is_file());
+        }
+        let mut parts = whole.components();
+        let ends = std::iter::from_fn(|| parts.next().map(|_| parts.as_path()));
+        ends.map(|end| self.folder.join(end)).find(|path| path.is_file())
     }
 
     /// What that file holds.
@@ -139,10 +155,20 @@ impl Bundle<'_> {
         }
         for thread in process.elements("threads")? {
             let tid = thread.get("tid")?.integer(PIDS)? as u32;
-            let Some(trace) = thread.find("iptTrace")? else { continue };
+            let Some(trace) = thread.find("iptTrace")?.or(self.saved(&thread)?) else { continue };
             self.stream(&trace, format!("thread {tid}"), Of::Thread { pid, tid }, Vec::new())?;
         }
         Ok(())
+    }
+
+    /// What LLDB up to 14 called the trace of a thread: it named that of each, and wrote those that there were.
+    fn saved<'j>(&mut self, thread: &Node<'j>) -> Result<Option<Node<'j>>, CaptureError> {
+        let Some(trace) = thread.find("traceFile")? else { return Ok(None) };
+        let there = self.file(&trace)?.exists();
+        if !there {
+            self.capture.warnings.push(format!("{} is not there: its thread was not traced", trace.text()?));
+        }
+        Ok(Some(trace).filter(|_| there))
     }
 
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
@@ -283,59 +309,4 @@ fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Swit
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() {
-        let home = std::env::temp_dir().join(format!("pt-capture-bundle-{}", std::process::id()));
-        let folder = home.join("bundle");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(home.join("secret"), "root:$6$secret:1:0").unwrap();
-        std::fs::write(home.join("packets"), pt_packet::PSB).unwrap();
-        std::os::unix::fs::symlink(home.join("secret"), folder.join("linked")).unwrap();
-        let gone = r#"{"file": "gone", "systemPath": "/gone/program", "loadAddress": 4096}"#;
-        let opened = |cores: &str, trace: &str| {
-            let text = format!(
-                r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
-                "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}}, "cpus": [{cores}],
-                "processes": [{{"pid": 1, "modules": [{gone}], "threads": [{{"tid": 1, "iptTrace": "{trace}"}}]}}]}}"#
-            );
-            read(&folder.join("trace.json"), text.as_bytes(), &Options::default())
-        };
-        let secret = home.join("secret");
-        for named in ["../secret", "linked", secret.to_str().unwrap()] {
-            let refused = opened("", named).map(drop).unwrap_err().to_string();
-            assert!(
-                refused.ends_with("is outside of the bundle's folder, and holds no Processor Trace packets"),
-                "{refused}"
-            );
-            let core = format!(r#"{{"id": 0, "contextSwitchTrace": "{named}", "iptTrace": "../packets"}}"#);
-            let refused = opened(&core, "../packets").map(drop).unwrap_err().to_string();
-            assert!(refused.ends_with("is outside of the bundle's folder, and holds no records of perf"), "{refused}");
-        }
-        let missing = opened("", "gone").map(drop).unwrap_err().to_string();
-        assert!(
-            missing.contains("trace.json: processes[0].threads[0].iptTrace: ") && missing.contains("gone: No such")
-        );
-        let capture = opened("", "../packets").unwrap();
-        let told = "the bundle names files outside of its folder, which were read (1): ../packets";
-        let missing = "/gone/program at 0x1000: the file is not there";
-        assert_eq!(capture.warnings, [missing, told]);
-        std::fs::remove_dir_all(home).unwrap();
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_leaves_without_a_name() {
-        let record = |out: bool, pid: i32, tid: i32, time: u64| {
-            let misc = if out { MISC_SWITCH_OUT } else { 0 };
-            let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
-            [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()]
-                .concat()
-        };
-        let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
-        let switches = switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }).unwrap();
-        let told: Vec<_> = switches.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
-        assert_eq!(told, [(10, 7, 9, true), (20, 7, 9, false), (30, 0, 0, true)]);
-    }
-}
+mod tests;

@@ -1,0 +1,119 @@
+use super::*;
+use crate::elf;
+use pt_flow::CodeMemory;
+
+#[test]
+fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() {
+    let home = std::env::temp_dir().join(format!("pt-capture-bundle-{}", std::process::id()));
+    let folder = home.join("bundle");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(home.join("secret"), "root:$6$secret:1:0").unwrap();
+    std::fs::write(home.join("packets"), pt_packet::PSB).unwrap();
+    std::os::unix::fs::symlink(home.join("secret"), folder.join("linked")).unwrap();
+    let gone = r#"{"file": "gone", "systemPath": "/gone/program", "loadAddress": 4096}"#;
+    let opened = |cores: &str, trace: &str| {
+        let text = format!(
+            r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+            "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}}, "cpus": [{cores}],
+            "processes": [{{"pid": 1, "modules": [{gone}], "threads": [{{"tid": 1, "iptTrace": "{trace}"}}]}}]}}"#
+        );
+        read(&folder.join("trace.json"), text.as_bytes(), &Options::default())
+    };
+    let secret = home.join("secret");
+    for named in ["../secret", "linked", secret.to_str().unwrap()] {
+        let refused = opened("", named).map(drop).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("is outside of the bundle's folder, and holds no Processor Trace packets"),
+            "{refused}"
+        );
+        let core = format!(r#"{{"id": 0, "contextSwitchTrace": "{named}", "iptTrace": "../packets"}}"#);
+        let refused = opened(&core, "../packets").map(drop).unwrap_err().to_string();
+        assert!(refused.ends_with("is outside of the bundle's folder, and holds no records of perf"), "{refused}");
+    }
+    let missing = opened("", "gone").map(drop).unwrap_err().to_string();
+    assert!(missing.contains("trace.json: processes[0].threads[0].iptTrace: ") && missing.contains("gone: No such"));
+    let capture = opened("", "../packets").unwrap();
+    let told = "the bundle names files outside of its folder, which were read (1): ../packets";
+    let missing = "/gone/program at 0x1000: the file is not there";
+    assert_eq!(capture.warnings, [missing, told]);
+    std::fs::remove_dir_all(home).unwrap();
+}
+
+#[test]
+fn a_thread_that_has_ended_leaves_without_a_name() {
+    let record = |out: bool, pid: i32, tid: i32, time: u64| {
+        let misc = if out { MISC_SWITCH_OUT } else { 0 };
+        let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
+        [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
+    };
+    let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
+    let switches = switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }).unwrap();
+    let told: Vec<_> = switches.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
+    assert_eq!(told, [(10, 7, 9, true), (20, 7, 9, false), (30, 0, 0, true)]);
+}
+
+/// A folder as LLDB writes it, with one thread's packets and a program, and the description of it.
+struct Saved {
+    home: PathBuf,
+    folder: PathBuf,
+}
+
+const MODULE: u64 = 0x40_0000;
+const KERNEL_CODE: u64 = 0xffff_ffff_8100_0000;
+
+impl Saved {
+    fn new(name: &str) -> Saved {
+        let home = std::env::temp_dir().join(format!("pt-capture-lldb-{name}-{}", std::process::id()));
+        let folder = home.join("bundle");
+        std::fs::create_dir_all(folder.join("modules/usr/bin")).unwrap();
+        std::fs::create_dir_all(folder.join("modules/boot")).unwrap();
+        let program = |base| elf::file(base, &[0x90, 0xc3], &[]);
+        std::fs::write(folder.join("modules/usr/bin/work"), program(MODULE)).unwrap();
+        std::fs::write(folder.join("modules/boot/vmlinux"), program(KERNEL_CODE)).unwrap();
+        std::fs::write(folder.join("9.trace"), pt_packet::PSB).unwrap();
+        std::fs::write(folder.join("0.switches"), []).unwrap();
+        Saved { home, folder }
+    }
+
+    fn open(&self, text: &str) -> Capture {
+        read(&self.folder.join("trace.json"), text.as_bytes(), &Options::default()).unwrap()
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.home).unwrap();
+    }
+}
+
+#[test]
+fn a_bundle_of_lldb_14_is_read_where_it_was_moved_to() {
+    let saved = Saved::new("14");
+    let capture = saved.open(
+        r#"{"trace": {"type": "intel-pt", "cpuInfo": {"vendor": "intel", "family": 6, "model": 85, "stepping": 4}},
+        "processes": [{"pid": 7, "triple": "x86_64-unknown-linux-gnu",
+            "threads": [{"tid": 9, "traceFile": "/home/other/bundle/9.trace"},
+                {"tid": 10, "traceFile": "/home/other/bundle/10.trace"}],
+            "modules": [{"file": "/home/other/bundle/modules/usr/bin/work", "systemPath": "/usr/bin/work",
+                "loadAddress": "0x400000"}]}]}"#,
+    );
+    assert_eq!(capture.warnings, ["/home/other/bundle/10.trace is not there: its thread was not traced"]);
+    assert_eq!(capture.cpu, Some((6, 85, 4)));
+    assert_eq!(capture.streams.iter().map(|stream| stream.of).collect::<Vec<_>>(), [Of::Thread { pid: 7, tid: 9 }]);
+    let code = capture.memory().read(capture.streams[0].epochs[0].1, MODULE).map(|code| code.bytes[..2].to_vec());
+    assert_eq!(code, Some(vec![0x90, 0xc3]));
+}
+
+#[test]
+fn the_kernel_of_a_bundle_is_its_copy_among_the_modules() {
+    let saved = Saved::new("kernel");
+    let capture = saved.open(
+        r#"{"type": "intel-pt", "cpuInfo": {"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4},
+        "tscPerfZeroConversion": {"timeMult": 1, "timeShift": 0, "timeZero": "0"},
+        "cpus": [{"id": 0, "contextSwitchTrace": "0.switches", "iptTrace": "9.trace"}],
+        "kernel": {"file": "/boot/vmlinux", "loadAddress": "0xffffffff81000000"}}"#,
+    );
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    let code = capture.memory().read(capture.streams[0].epochs[0].1, KERNEL_CODE).map(|code| code.bytes[..2].to_vec());
+    assert_eq!(code, Some(vec![0x90, 0xc3]));
+}
