@@ -14,6 +14,7 @@ mod made_up;
 mod made_up_times;
 mod modes;
 mod mutations;
+mod newer_code;
 mod next_ip;
 mod notices;
 mod one_by_one;

@@ -6,6 +6,7 @@
 
 use super::deferred::{Branches, Reached};
 use super::Walk;
+use crate::code::is_extensible;
 use crate::event::{Event, Fault, Mode};
 use crate::view::is_kernel;
 use crate::{CodeMemory, Loss, NoticeKind, Reason, Sink};
@@ -49,10 +50,17 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     pub(super) fn may_bypass(&self, fault: &Fault) -> bool {
         match fault.reason {
             Reason::NoCode | Reason::NoKernelCode => true,
+            // What is no instruction at all is rather where the flow has gone astray, by the code, a packet or the mode.
+            Reason::BadInstruction => self.mode.is_some() && self.may_be_newer(),
             // Of a call by code that is not known.
             Reason::EmptyReturnStack => self.bypassed,
             _ => false,
         }
+    }
+
+    /// Whether what stands at the address that could not be read may be an instruction that came after the disassembler.
+    fn may_be_newer(&self) -> bool {
+        self.memory.read(self.view.epoch(), self.ip).is_some_and(|code| is_extensible(code.bytes))
     }
 
     /// Goes on where execution is in known code again, or in the kernel where another thread runs. Fails when a PSB comes before,
