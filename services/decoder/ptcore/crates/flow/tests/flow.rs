@@ -481,6 +481,26 @@ fn a_psb_may_stand_between_an_overflow_and_its_fup() {
 }
 
 #[test]
+fn an_overflow_may_take_the_tip_of_an_interrupt() {
+    let goes_on = [Packet::Fup(full(CODE + 3)), end_at(CODE + 5)[0], end_at(0)[1]];
+    for between in [&[][..], &[Packet::Cbr { ratio: 9 }]] {
+        let taken = [&[branches(&[true]), Packet::Fup(full(CODE + 5))], between, &[Packet::Ovf]].concat();
+        let told = run(BRANCHES, &[&taken[..], &goes_on].concat());
+        let offset = stream(&[&psb_plus(Some(CODE))[..], &taken].concat()).len() - 2;
+        let expected = [
+            block(0, 1, 2, CondTaken, 4),
+            Told::Block { start: CODE + 4, last: CODE + 4, instructions: 1, kind: Interrupted, target: 0 },
+            stopped(5),
+            Told::Overflow(offset, None),
+            Told::Enabled(CODE + 3),
+            Told::Block { start: CODE + 3, last: CODE + 4, instructions: 2, kind: Interrupted, target: 0 },
+            stopped(5),
+        ];
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
 fn an_overflow_may_end_while_tracing_is_disabled() {
     let told = run(BRANCHES, &[Packet::Ovf, Packet::TipPge(full(CODE + 4)), end_at(CODE + 4)[0], end_at(0)[1]]);
     assert_eq!(told[1..], [Told::Enabled(CODE + 4), stopped(4)]);

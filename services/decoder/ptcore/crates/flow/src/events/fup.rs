@@ -27,20 +27,24 @@ impl Events<'_> {
         self.pair(at).map(Some)
     }
 
-    /// FUP with the TIP or TIP.PGD that belongs to it.
+    /// FUP with the TIP or TIP.PGD that belongs to it, which an overflow may have taken.
     fn pair(&mut self, at: u64) -> Result<Event, Fault> {
-        let (mut mode, mut paging, mut vmcs) = (None, None, None);
+        let (mut mode, mut paging, mut vmcs, mut overflows) = (None, None, None, false);
         let event = loop {
             self.last_offset = self.reader.offset();
             match self.packet() {
                 Ok(Some(Packet::Tip(ip))) => break Ok(Event::AsyncBranch { from: at, to: self.resolve(ip) }),
                 Ok(Some(Packet::TipPgd(ip))) => break Ok(Event::AsyncDisable { at, ip: self.resolve(ip) }),
-                // A stream may end between the two: the flow is known up to here.
+                // A stream may end between the two, or packets be lost: the flow is known up to here.
                 Ok(None) => break Ok(Event::AsyncDisable { at, ip: None }),
                 Ok(Some(Packet::ModeExec { mode: size, interrupt_flag })) => mode = Some((size, interrupt_flag)),
                 Ok(Some(Packet::Pip { cr3, non_root })) => paging = Some(NoticeKind::Paging { cr3, non_root }),
                 Ok(Some(Packet::Vmcs(base))) => vmcs = Some(NoticeKind::Vmcs { base }),
                 Ok(Some(packet)) if passive(&packet) => self.in_passing(&packet),
+                Ok(Some(Packet::Ovf)) => {
+                    overflows = true;
+                    break Ok(Event::AsyncDisable { at, ip: None });
+                }
                 Ok(Some(packet)) => break Err(self.unexpected_at(self.last_offset, packet.name())),
                 Err(fault) => break Err(fault),
             }
@@ -52,6 +56,10 @@ impl Events<'_> {
         }
         for kind in [vmcs, paging].into_iter().flatten() {
             self.tell(kind, Place::Here);
+        }
+        if overflows {
+            self.offset = self.last_offset;
+            return self.overflow();
         }
         event.map(|_| self.queued())
     }
