@@ -21,6 +21,13 @@ const IMAGE: u32 = 3;
 const XPAGE: u32 = 4;
 const UNMAP: u32 = 5;
 const FORK: u32 = 6;
+const SECTION: u32 = 7;
+const THREAD_END: u32 = 8;
+/// System calls, of a later version.
+const AUDIT: u32 = 9;
+
+/// Size of a thread's name.
+const NAME: u64 = 16;
 
 /// Forks of forks are followed this far.
 const MAX_ANCESTORS: usize = 64;
@@ -39,6 +46,8 @@ struct Records<'d> {
     names: BTreeMap<u32, String>,
     parents: BTreeMap<u32, u32>,
     warnings: Vec<String>,
+    /// Records of kinds that are not known, by kind.
+    unknown: BTreeMap<u32, u64>,
 }
 
 pub fn read(path: &Path, data: &Bytes, options: &Options) -> Result<Capture, CaptureError> {
@@ -108,6 +117,10 @@ fn records<'d>(path: &Path, data: &'d Bytes) -> Result<Records<'d>, CaptureError
             return Err(CaptureError::damaged(path, offset, format!("in a record of kind {kind}: {short}")));
         }
     }
+    for (kind, count) in &records.unknown {
+        let what = "which is not known here: they are left out";
+        records.warnings.push(format!("{count} records are of kind {kind}, {what}"));
+    }
     Ok(records)
 }
 
@@ -146,9 +159,16 @@ impl<'d> Records<'d> {
                 let (parent, _, child, _) = (fields.u64()? as u32, fields.u64()?, fields.u64()? as u32, fields.u64()?);
                 self.parents.insert(child, parent);
             }
-            // Threads are known by their buffers, code by its pages.
-            THREAD | IMAGE | UNMAP => {}
-            _ => self.warnings.push(format!("a record of unknown kind {kind}, {} bytes, is left out", body.len())),
+            THREAD => {
+                let (_, tid) = (fields.u64()?, fields.u64()? as u32);
+                // Of a later version.
+                if let Ok(name) = fields.bytes(NAME) {
+                    self.names.entry(tid).or_insert_with(|| Fields::new(name, 0).text());
+                }
+            }
+            // Code is known by its pages, a thread's end by its packets.
+            IMAGE | UNMAP | SECTION | THREAD_END | AUDIT => {}
+            _ => *self.unknown.entry(kind).or_default() += 1,
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Griffin containers.
 
 use crate::support::{reference_data, Told};
-use pt_capture::{open, Kind, Of, Options};
+use pt_capture::{open, Capture, Kind, Of, Options};
 use pt_flow::Flow;
+use pt_packet::{writer::write, Compression, Ip, Packet};
 
 #[test]
 fn every_container_decodes_without_loss() {
@@ -83,4 +84,63 @@ fn pages_that_are_inherited_far_too_often_are_refused() {
     std::fs::remove_dir_all(&folder).unwrap();
     let what = "the pages of all processes have more than 1073741824 bytes, with those that they inherit";
     assert!(error.to_string().ends_with(what), "{error}");
+}
+
+const CODE: u64 = 0x40_0000;
+const NOP_RET: [u8; 2] = [0x90, 0xc3];
+
+/// A container, record by record.
+struct Container(Vec<u8>);
+
+impl Container {
+    fn new() -> Self {
+        Container(vec![0xee, 0xff, 0xc0, 0x51, 1, 0, 0, 0])
+    }
+
+    fn record(&mut self, kind: u32, words: &[u64], rest: &[u8]) -> &mut Self {
+        self.0.extend([kind, 8 + words.len() as u32 * 8 + rest.len() as u32].map(u32::to_le_bytes).concat());
+        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.0.extend(rest);
+        self
+    }
+
+    /// The process executes a program.
+    fn executes(&mut self, pid: u64, code: &[u8]) -> &mut Self {
+        self.record(1, &[pid, 4], b"work\0").record(2, &[pid, pid], b"").page(pid, CODE, code)
+    }
+
+    fn page(&mut self, pid: u64, address: u64, code: &[u8]) -> &mut Self {
+        self.record(4, &[pid, address, code.len() as u64], code)
+    }
+
+    /// Its thread of the same number runs from an address until it returns.
+    fn ran(&mut self, pid: u64, sequence: u64) -> &mut Self {
+        let full = |payload| Ip { compression: Compression::Full, payload };
+        let mut data = Vec::new();
+        let run = [Packet::Psb, Packet::Psbend, Packet::TipPge(full(CODE)), Packet::TipPgd(full(1))];
+        run.into_iter().for_each(|packet| write(&mut data, packet));
+        self.record(0, &[pid, pid, sequence, data.len() as u64], &data)
+    }
+
+    fn open(&self, name: &str) -> Capture {
+        let path = std::env::temp_dir().join(format!("pt-capture-griffin-{name}-{}", std::process::id()));
+        std::fs::write(&path, &self.0).unwrap();
+        let capture = open(&path, &Options::default());
+        std::fs::remove_file(&path).unwrap();
+        capture.unwrap()
+    }
+}
+
+#[test]
+fn records_of_later_versions_are_told_once() {
+    let mut container = Container::new();
+    // A thread with its name, sections, the end of a thread, system calls.
+    container.executes(7, &NOP_RET).record(2, &[7, 9], b"worker\0\0\0\0\0\0\0\0\0\0").ran(9, 0);
+    container.record(7, &[7, 1], b"").record(8, &[7, 9], b"");
+    for _ in 0..1000 {
+        container.record(9, &[1, 2, 3], b"").record(70, &[], b"");
+    }
+    let capture = container.open("later");
+    assert_eq!(capture.warnings, ["1000 records are of kind 70, which is not known here: they are left out"]);
+    assert_eq!(capture.names[&9], "worker");
 }
