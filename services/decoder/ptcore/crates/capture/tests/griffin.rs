@@ -1,7 +1,7 @@
 //! Griffin containers.
 
 use crate::support::{reference_data, Told};
-use pt_capture::{open, Capture, Kind, Of, Options};
+use pt_capture::{open, Capture, Kind, Of, Options, Stream};
 use pt_flow::Flow;
 use pt_packet::{writer::write, Compression, Ip, Packet};
 
@@ -88,6 +88,7 @@ fn pages_that_are_inherited_far_too_often_are_refused() {
 
 const CODE: u64 = 0x40_0000;
 const NOP_RET: [u8; 2] = [0x90, 0xc3];
+const TWO_NOPS_RET: [u8; 3] = [0x90, 0x90, 0xc3];
 
 /// A container, record by record.
 struct Container(Vec<u8>);
@@ -129,6 +130,53 @@ impl Container {
         std::fs::remove_file(&path).unwrap();
         capture.unwrap()
     }
+}
+
+/// How many instructions each stream has.
+fn instructions(capture: &Capture) -> Vec<u64> {
+    let memory = capture.memory();
+    let count = |stream: &Stream| {
+        let mut told = Told::default();
+        let counts = Flow::new(&memory).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+        assert_eq!(told.losses, []);
+        counts.instructions
+    };
+    capture.streams.iter().map(count).collect()
+}
+
+#[test]
+fn a_process_that_executes_a_program_again_keeps_what_it_ran_before() {
+    let mut container = Container::new();
+    container.executes(7, &NOP_RET).ran(7, 0).ran(7, 1).executes(7, &TWO_NOPS_RET);
+    // The last buffer of the first program is written late; those of the second one are counted anew.
+    container.ran(7, 2).ran(7, 0).ran(7, 1);
+    // A child's numbers begin behind those of its parent.
+    container.record(6, &[7, 7, 8, 8], b"").record(1, &[8, 4], b"work\0").record(2, &[8, 8], b"");
+    container.ran(8, 5).executes(8, &NOP_RET).ran(8, 0).ran(8, 1);
+    let capture = container.open("exec");
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(capture.streams.iter().map(|stream| stream.epochs.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(instructions(&capture), [3 * 2 + 2 * 3, 3 + 2 * 2]);
+}
+
+#[test]
+fn a_buffer_that_is_missing_is_a_loss_at_its_place() {
+    let mut container = Container::new();
+    container.executes(7, &NOP_RET).ran(7, 3).ran(7, 5);
+    let capture = container.open("missing");
+    assert_eq!(capture.warnings, ["thread 7: buffers are missing at 1 places"]);
+    let [stream] = &capture.streams[..] else { panic!("one thread") };
+    assert_eq!(stream.lost, [stream.data.len() / 2]);
+}
+
+#[test]
+fn code_that_is_mapped_later_stands_over_what_was_there() {
+    let mut container = Container::new();
+    container.executes(7, &[0xcc]).page(7, CODE + 1, &NOP_RET).page(7, CODE, &TWO_NOPS_RET).ran(7, 0);
+    let capture = container.open("replaced");
+    let what = "nothing says when: the last is taken to have been there from the beginning";
+    assert_eq!(capture.warnings, [format!("1 times code was mapped where other code had been, and {what}")]);
+    assert_eq!(instructions(&capture), [3]);
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! What the records of a container say, thread by thread and process by process.
+
+use super::placed::place;
+use crate::fields::{Fields, Short};
+use std::collections::{BTreeMap, BTreeSet};
+
+const BUFFER: u32 = 0;
+const PROCESS: u32 = 1;
+const THREAD: u32 = 2;
+const IMAGE: u32 = 3;
+const XPAGE: u32 = 4;
+const UNMAP: u32 = 5;
+const FORK: u32 = 6;
+const SECTION: u32 = 7;
+const THREAD_END: u32 = 8;
+/// System calls, of a later version.
+const AUDIT: u32 = 9;
+
+/// Size of a thread's name.
+const NAME: u64 = 16;
+
+/// Forks of forks are followed this far.
+const MAX_ANCESTORS: usize = 64;
+
+/// Code by address; none overlaps another.
+pub type Pages<'d> = BTreeMap<u64, &'d [u8]>;
+
+#[derive(Default)]
+pub struct Records<'d> {
+    pub threads: BTreeMap<u32, Thread<'d>>,
+    /// By process: the pages of one program that it executed after another.
+    pub programs: BTreeMap<u32, Vec<Pages<'d>>>,
+    pub names: BTreeMap<u32, String>,
+    /// Processes that were told of.
+    told: BTreeSet<u32>,
+    /// By child: a process and which of its programs it ran.
+    parents: BTreeMap<u32, (u32, usize)>,
+    /// How often code took the place of other code.
+    pub replaced: u64,
+    /// Records of kinds that are not known, by kind.
+    pub unknown: BTreeMap<u32, u64>,
+}
+
+/// The packets of a thread.
+#[derive(Default)]
+pub struct Thread<'d> {
+    /// By program that its process executed; not all need have packets.
+    pub parts: Vec<Part<'d>>,
+    /// To which of them its buffers belong now.
+    at: usize,
+}
+
+pub struct Part<'d> {
+    pub pid: u32,
+    pub program: usize,
+    /// By sequence number.
+    pub buffers: BTreeMap<u64, &'d [u8]>,
+}
+
+impl<'d> Thread<'d> {
+    fn begins(&mut self, pid: u32, program: usize) {
+        if self.parts.last().is_none_or(|last| (last.pid, last.program) != (pid, program)) {
+            self.parts.push(Part { pid, program, buffers: BTreeMap::new() });
+        }
+    }
+
+    /// Buffers are counted anew for each program, and written some time after its begin is told: the first one is known by its
+    /// number (`pt_on_execve` of Griffin's arch/x86/kernel/pt.c).
+    fn take(&mut self, sequence: u64, packets: &'d [u8]) {
+        let buffers = &self.parts[self.at].buffers;
+        let first = buffers.first_key_value().is_some_and(|(&first, _)| sequence < first);
+        if (first || buffers.contains_key(&sequence)) && self.at + 1 < self.parts.len() {
+            self.at += 1;
+        }
+        self.parts[self.at].buffers.insert(sequence, packets);
+    }
+}
+
+impl<'d> Records<'d> {
+    pub fn take(&mut self, kind: u32, body: &'d [u8]) -> Result<(), Short> {
+        let mut fields = Fields::new(body, 0);
+        match kind {
+            BUFFER => {
+                let (pid, tid) = (fields.u64()? as u32, fields.u64()? as u32);
+                let (sequence, size) = (fields.u64()?, fields.u64()?);
+                let packets = fields.bytes(size)?;
+                let program = self.program(pid);
+                let thread = self.threads.entry(tid).or_default();
+                if thread.parts.is_empty() {
+                    thread.begins(pid, program);
+                }
+                thread.take(sequence, packets);
+            }
+            PROCESS => {
+                let (pid, size) = (fields.u64()? as u32, fields.u64()?);
+                let name = Fields::new(fields.bytes(size)?, 0).text();
+                self.names.insert(pid, name);
+                let programs = self.programs.entry(pid).or_default();
+                let again = !self.told.insert(pid);
+                if again || programs.is_empty() {
+                    programs.push(Pages::new());
+                }
+            }
+            THREAD => {
+                let (pid, tid) = (fields.u64()? as u32, fields.u64()? as u32);
+                let program = self.program(pid);
+                self.threads.entry(tid).or_default().begins(pid, program);
+                // Of a later version.
+                if let Ok(name) = fields.bytes(NAME) {
+                    self.names.entry(tid).or_insert_with(|| Fields::new(name, 0).text());
+                }
+            }
+            XPAGE => {
+                let (pid, base, size) = (fields.u64()? as u32, fields.u64()?, fields.u64()?);
+                let bytes = fields.bytes(size)?;
+                let programs = self.programs.entry(pid).or_default();
+                if programs.is_empty() {
+                    programs.push(Pages::new());
+                }
+                let pages = programs.last_mut().expect("one at least");
+                self.replaced += u64::from(place(pages, base, bytes));
+            }
+            FORK => {
+                let (parent, _, child, _) = (fields.u64()? as u32, fields.u64()?, fields.u64()? as u32, fields.u64()?);
+                self.parents.insert(child, (parent, self.program(parent)));
+            }
+            // Code is known by its pages, the end of a thread by its packets.
+            IMAGE | UNMAP | SECTION | THREAD_END | AUDIT => {}
+            _ => *self.unknown.entry(kind).or_default() += 1,
+        }
+        Ok(())
+    }
+
+    pub fn have_packets(&self) -> bool {
+        self.threads.values().flat_map(|thread| &thread.parts).any(|part| !part.buffers.is_empty())
+    }
+
+    /// Which of its programs a process runs.
+    fn program(&self, pid: u32) -> usize {
+        self.programs.get(&pid).map_or(0, |programs| programs.len().saturating_sub(1))
+    }
+
+    /// The pages of a program, and behind them those of the processes that it was forked from.
+    pub fn line(&self, pid: u32, program: usize) -> Vec<&Pages<'d>> {
+        let (mut seen, mut line, mut next) = (BTreeSet::new(), Vec::new(), Some((pid, program)));
+        while let Some((pid, program)) = next.filter(|&(pid, _)| line.len() <= MAX_ANCESTORS && seen.insert(pid)) {
+            line.extend(self.programs.get(&pid).and_then(|programs| programs.get(program)));
+            next = self.parents.get(&pid).copied().filter(|_| program == 0);
+        }
+        line
+    }
+
+    /// The programs of a process; one that nothing is told of has one.
+    pub fn programs(&self, pid: u32) -> usize {
+        self.program(pid) + 1
+    }
+
+    /// Bytes of all processes that ran, with what they inherit.
+    pub fn inherited(&self) -> usize {
+        let pids: BTreeSet<u32> = self.threads.values().flat_map(|thread| &thread.parts).map(|part| part.pid).collect();
+        let programs = pids.into_iter().flat_map(|pid| (0..self.programs(pid)).map(move |program| (pid, program)));
+        let pages = programs.flat_map(|(pid, program)| self.line(pid, program));
+        pages.flat_map(BTreeMap::values).map(|bytes| bytes.len()).sum()
+    }
+}
