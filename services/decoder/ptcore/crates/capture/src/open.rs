@@ -41,7 +41,7 @@ fn described(path: &Path) -> PathBuf {
 }
 
 /// The options with what stands beside the recording: the copy of the kernel that `perf record --kcore` makes, and
-/// records of the kernel (`*.sideband.pevent`) with the binaries that they name.
+/// records of the kernel (`is_sideband`) with the binaries that they name.
 fn with_neighbours(path: &Path, options: &Options) -> Options {
     let mut options = options.clone();
     if options.sideband.is_empty() {
@@ -61,10 +61,21 @@ fn with_neighbours(path: &Path, options: &Options) -> Options {
 fn sideband_beside(path: &Path) -> Vec<PathBuf> {
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let packets = path.file_name().unwrap_or_default().to_string_lossy();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut found: Vec<_> = paths.filter(|path| path.to_string_lossy().ends_with(".sideband.pevent")).collect();
+    let named = |path: &Path| is_sideband(&path.file_name().unwrap_or_default().to_string_lossy(), &packets);
+    let mut found: Vec<_> = paths.filter(|path| named(path)).collect();
     found.sort();
     found
+}
+
+/// As DynamoRIO names such files, whatever the packets are called, and as the scripts of libipt do, with whose files it and ptxed
+/// are given what perf recorded: `perf.data-sideband-cpu0.pevent` beside `perf.data-aux-idx0.bin`.
+fn is_sideband(name: &str, packets: &str) -> bool {
+    let recording = packets.rsplit_once("-aux-idx").map(|(recording, _)| recording);
+    let of_libipt = recording.and_then(|recording| name.strip_prefix(recording)?.strip_prefix("-sideband"));
+    let of_libipt = of_libipt.is_some_and(|rest| rest.ends_with(".pevent"));
+    of_libipt || name == "sideband.pevent" || name.ends_with(".sideband.pevent")
 }
 
 fn unknown(data: &[u8]) -> String {
@@ -78,4 +89,21 @@ fn unknown(data: &[u8]) -> String {
         data.len(),
         first.join(" ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_the_kernel_are_those_of_the_packets_beside_them() {
+        for name in ["sideband.pevent", "primary.sideband.pevent"] {
+            assert!(is_sideband(name, "pt.bin"), "{name}");
+        }
+        for name in ["perf.data-sideband.pevent", "perf.data-sideband-cpu0.pevent", "perf.data-sideband-cpu12.pevent"] {
+            assert!(is_sideband(name, "perf.data-aux-idx0.bin"), "{name}");
+            assert!(!is_sideband(name, "other.data-aux-idx0.bin") && !is_sideband(name, "pt.bin"), "{name}");
+        }
+        assert!(!is_sideband("perf.data-aux-idx0.bin", "perf.data-aux-idx0.bin"));
+    }
 }

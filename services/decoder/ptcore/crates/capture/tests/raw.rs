@@ -20,6 +20,27 @@ fn packets_run_through_the_code_that_was_given() {
 }
 
 #[test]
+fn what_the_scripts_of_libipt_take_out_of_a_recording_is_found_together() {
+    let Some(data) = reference_data() else { return };
+    let folder = std::env::temp_dir().join(format!("pt-raw-libipt-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, of_libipt) in [
+        ("pt.bin", "perf.data-aux-idx0.bin"),
+        ("primary.sideband.pevent", "perf.data-sideband-cpu0.pevent"),
+        ("secondary.sideband.pevent", "perf.data-sideband.pevent"),
+        ("hello", "hello"),
+    ] {
+        std::fs::write(folder.join(of_libipt), std::fs::read(data.join("pt/dynamorio").join(name)).unwrap()).unwrap();
+    }
+    let capture = open(&folder.join("perf.data-aux-idx0.bin"), &Options::default()).unwrap();
+    let mut told = Told::default();
+    let stream = &capture.streams[0];
+    Flow::new(&capture.memory()).decode(&stream.data, &capture.config, &stream.epochs, &mut told);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(told.instructions.len(), 8, "{told:x?}");
+}
+
+#[test]
 fn what_is_no_recording_is_said_to_be_none() {
     let Some(data) = reference_data() else { return };
     let error = |name: &str| open(&data.join(name), &Options::default()).err().unwrap().to_string();
