@@ -117,6 +117,10 @@ impl Files {
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
+        // So Linux names a file that was deleted before it was mapped, or before perf looked: another one may stand there now.
+        let there = path.strip_suffix(" (deleted)");
+        let may_be_other = there.is_some() && build_id.is_empty();
+        let path = there.unwrap_or(path);
         let relative = path.trim_start_matches('/');
         let name = relative.rsplit('/').next().unwrap_or_default();
         let plain = !name.is_empty() && !path.starts_with('[') && !relative.split('/').any(|part| part == "..");
@@ -134,7 +138,7 @@ impl Files {
             }
         }
         candidates.extend(self.search.caches.binaries(build_id));
-        if plain && path.starts_with('/') {
+        if plain && path.starts_with('/') && !may_be_other {
             candidates.push(path.into());
         }
         candidates
@@ -191,6 +195,17 @@ fn loaded_of<Elf: FileHeader>(bytes: &[u8]) -> Result<Vec<Loaded>, object::Error
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn a_file_that_was_deleted_is_looked_for_by_its_name_but_where_it_was_by_its_build_id_alone() {
+        let shell = Path::new("/bin/sh").canonicalize().unwrap();
+        let id = Binary::load(&shell, &Search::default()).unwrap().build_id().to_owned();
+        let deleted = format!("{} (deleted)", shell.display());
+        let folder = shell.parent().unwrap().to_owned();
+        assert_eq!(Files::new(&[folder]).find(&deleted, "").unwrap().build_id(), id);
+        assert_eq!(Files::new(&[]).find(&deleted, &id).unwrap().build_id(), id);
+        assert_eq!(Files::new(&[]).find(&deleted, "").err().unwrap(), "the file is not there");
+    }
 
     #[test]
     fn a_binary_that_is_gone_is_found_where_tools_keep_copies() {
