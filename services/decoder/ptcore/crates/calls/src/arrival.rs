@@ -28,6 +28,9 @@ impl Arrival {
             BlockKind::Return => Arrival::Return,
             BlockKind::IndirectJump => Arrival::IndirectJump,
             BlockKind::Far => Arrival::Far,
+            // Out of what is traced it is like any other far branch.
+            BlockKind::FarCall if block.target == 0 => Arrival::Far,
+            BlockKind::FarCall if block.target != block.end => Arrival::Call,
             _ => Arrival::Jump,
         }
     }

@@ -31,7 +31,7 @@ impl EdgeKind {
             BlockKind::Call => EdgeKind::Call,
             BlockKind::IndirectCall => EdgeKind::IndirectCall,
             BlockKind::Return => EdgeKind::Return,
-            BlockKind::Far => EdgeKind::Far,
+            BlockKind::Far | BlockKind::FarCall => EdgeKind::Far,
             BlockKind::Linear | BlockKind::Interrupted => return None,
         })
     }
@@ -56,8 +56,8 @@ impl Hash for Edge {
 /// a block are seldom foretold.
 #[inline(always)]
 pub fn way(kind: BlockKind) -> usize {
-    const WAYS: [u8; 10] = {
-        let mut ways = [u8::MAX; 10];
+    const WAYS: [u8; 11] = {
+        let mut ways = [u8::MAX; 11];
         ways[BlockKind::CondNotTaken as usize] = 0;
         ways[BlockKind::CondTaken as usize] = 1;
         ways[BlockKind::Jump as usize] = 1;

@@ -4,6 +4,7 @@ mod batches;
 mod bounds;
 mod calls;
 mod deep;
+mod far_calls;
 mod functions;
 mod gathered;
 mod griffin;

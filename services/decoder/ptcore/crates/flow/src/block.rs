@@ -13,8 +13,10 @@ pub enum BlockKind {
     Call,
     IndirectCall,
     Return,
-    /// System call, software interrupt, far jump, far call, far return.
+    /// System call, software interrupt, far jump, far return.
     Far,
+    /// A far CALL, which a far return is to end.
+    FarCall,
     /// Left between two instructions by an interrupt or a disable; `last` is the last instruction that ran.
     Interrupted,
 }

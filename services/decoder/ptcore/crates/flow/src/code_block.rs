@@ -14,6 +14,13 @@ pub enum Exit {
     IndirectCall,
     Return,
     Far,
+    FarCall,
+}
+
+impl Exit {
+    pub fn is_far(self) -> bool {
+        matches!(self, Exit::Far | Exit::FarCall)
+    }
 }
 
 /// Instructions that packets other than those of branches refer to.

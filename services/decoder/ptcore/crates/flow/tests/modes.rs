@@ -52,3 +52,24 @@ fn one_of_64_bits_goes_back_behind_its_call_whatever_the_mode_was_meanwhile() {
     let returned = [(NARROW + 1, BlockKind::Far, WIDE + 8), (WIDE + 8, BlockKind::Return, WIDE + 5)];
     assert_eq!(told(&[&there[..], &back, &[RETURNS]].concat()), [called, returned].concat());
 }
+
+#[test]
+fn a_far_call_into_code_of_the_other_mode_is_told_from_a_far_jump() {
+    // 0: call far [rax]; 2: jmp far [rax]. Far there: 0: retf
+    let mut memory = Sections::default();
+    memory.0.insert(WIDE, vec![0xff, 0x18, 0xff, 0x28]);
+    memory.0.insert(NARROW, vec![0xcb]);
+    let (there, back) = (far(Execution::Bits32, NARROW), far(Execution::Bits64, WIDE + 2));
+    let packets = [&psb_plus(Some(WIDE))[..], &there, &back, &there].concat();
+    let mut sink = Recorder::default();
+    let config = Config { stop_at_last_packet: true, ..Config::default() };
+    Flow::new(&memory).decode(&stream(&packets), &config, &[], &mut sink);
+    let block = |at, kind, target| Told::Block { start: at, last: at, instructions: 1, kind, target };
+    let expected = [
+        Told::Enabled(WIDE),
+        block(WIDE, BlockKind::FarCall, NARROW),
+        block(NARROW, BlockKind::Far, WIDE + 2),
+        block(WIDE + 2, BlockKind::Far, NARROW),
+    ];
+    assert_eq!(sink.told, expected);
+}

@@ -103,7 +103,7 @@ impl Sink for Branches<'_> {
             BlockKind::Call => self.direct_calls += 1,
             BlockKind::IndirectCall => self.indirect_calls += 1,
             BlockKind::Return => self.returns += 1,
-            BlockKind::Far => self.far += 1,
+            BlockKind::Far | BlockKind::FarCall => self.far += 1,
             BlockKind::Linear | BlockKind::Interrupted => {}
         }
     }

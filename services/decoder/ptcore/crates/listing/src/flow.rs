@@ -202,7 +202,7 @@ fn kind_name(kind: BlockKind) -> &'static str {
         BlockKind::Call => "call",
         BlockKind::IndirectCall => "indirect call",
         BlockKind::Return => "return",
-        BlockKind::Far => "far",
+        BlockKind::Far | BlockKind::FarCall => "far",
         BlockKind::Interrupted => "interrupted",
     }
 }

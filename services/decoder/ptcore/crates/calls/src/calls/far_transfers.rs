@@ -26,6 +26,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             let entered = self.enter(target, id);
             return self.stack.call(entered.function, self.last, target, self.end);
         }
+        // The end of a far call.
+        if self.stack.return_locally(target) {
+            return;
+        }
         if self.stack.returns_to(target) {
             return self.stack.pop(0);
         }

@@ -141,11 +141,11 @@ pub fn exit(instruction: &Instruction) -> Exit {
         FlowControl::Return if instruction.mnemonic() == Mnemonic::Ret => Exit::Return,
         FlowControl::Return => Exit::Far,
         FlowControl::IndirectCall if instruction.is_call_near_indirect() => Exit::IndirectCall,
-        FlowControl::IndirectCall => Exit::Far,
+        FlowControl::IndirectCall => Exit::FarCall,
         FlowControl::Call if instruction.is_call_near() => Exit::Call,
         FlowControl::Call => match instruction.code() {
             Code::Syscall | Code::Sysenter | Code::Vmcall | Code::Vmlaunch | Code::Vmresume => Exit::Far,
-            _ if instruction.is_call_far() => Exit::Far,
+            _ if instruction.is_call_far() => Exit::FarCall,
             _ => Exit::Linear,
         },
     }

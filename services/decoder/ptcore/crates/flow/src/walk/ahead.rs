@@ -59,7 +59,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             return event;
         }
         let block = self.code.block(self.at);
-        let needs_target = matches!(block.exit, Exit::IndirectJump | Exit::IndirectCall | Exit::Return | Exit::Far);
+        let needs_target =
+            block.exit.is_far() || matches!(block.exit, Exit::IndirectJump | Exit::IndirectCall | Exit::Return);
         match event {
             Event::AsyncBranch { from, to } if needs_target && from == block.end => {
                 Event::AsyncBranch { from: block.last, to }

@@ -349,7 +349,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                         return Ok(false);
                     }
                 }
-                Exit::Cond | Exit::Far => {
+                Exit::Cond | Exit::Far | Exit::FarCall => {
                     self.pending = Some(Event::Target { ip: Some(ip) });
                     return Ok(false);
                 }

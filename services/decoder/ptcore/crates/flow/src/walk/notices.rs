@@ -27,10 +27,10 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Place::Before(ip) => self.instructions_before(&block, ip),
             Place::Behind(ip) => self.instructions_before(&block, ip).map(|before| before + 1),
             Place::PtWrite => self.code.behind(self.memory, self.view, &block, Mark::PtWrite),
-            Place::Cr3 if block.exit != Exit::Far || block.has(Mark::Cr3) => {
+            Place::Cr3 if !block.exit.is_far() || block.has(Mark::Cr3) => {
                 self.code.behind(self.memory, self.view, &block, Mark::Cr3)
             }
-            Place::Vmcs if block.exit != Exit::Far || block.has(Mark::Vmcs) => {
+            Place::Vmcs if !block.exit.is_far() || block.has(Mark::Vmcs) => {
                 self.code.behind(self.memory, self.view, &block, Mark::Vmcs)
             }
             Place::Branch | Place::Cr3 | Place::Vmcs => (!direct).then_some(block.instructions),

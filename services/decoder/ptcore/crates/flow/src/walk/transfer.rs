@@ -29,12 +29,13 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Exit::Return => BlockKind::Return,
             Exit::IndirectCall => BlockKind::IndirectCall,
             Exit::IndirectJump => BlockKind::IndirectJump,
+            Exit::FarCall => BlockKind::FarCall,
             _ => BlockKind::Far,
         };
         match event {
             Event::Target { ip: Some(ip) } if block.exit != Exit::Cond => {
                 self.tell(block, kind, ip);
-                if kind == BlockKind::Far {
+                if block.exit.is_far() {
                     self.pauses |= self.is_trial;
                     if self.enters_hidden(block.last, ip) {
                         return Err(self.leave_for_hidden(DisableKind::Synchronous, block.last, ip, block.end));
