@@ -17,7 +17,7 @@ pub const RESTORER: u64 = 0x7000;
 /// The page of stubs, and that of what returns for others.
 const STUBS: u64 = 0x0;
 const RETURNS: u64 = 0x8000;
-const BARE: u64 = 0x9000;
+pub const BARE: u64 = 0x9000;
 /// Where programs begin.
 pub const START: u64 = 0x1_0000;
 

@@ -5,6 +5,7 @@ mod bounds;
 mod calls;
 mod deep;
 mod far_calls;
+mod filters;
 mod functions;
 mod gathered;
 mod griffin;

@@ -126,7 +126,8 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         };
         // What is behind a far branch is not traced.
         let far = kind == DisableKind::Synchronous && self.arrival == Arrival::Far;
-        if far {
+        // Nor is what a call leads to, when that is out of the filtered addresses.
+        if far || kind == DisableKind::Synchronous && self.arrival == Arrival::Call {
             self.arrival = Arrival::Jump;
         }
         self.left = Some(Left { at, resumes, far });
