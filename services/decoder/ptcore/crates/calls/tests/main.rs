@@ -21,5 +21,6 @@ mod side_by_side;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
 mod threads;
+mod times;
 mod truth;
 mod turns;
