@@ -44,11 +44,13 @@ pub struct Events<'a> {
     pub busy: bool,
     pub packets: u64,
     pub tnt_bits: u64,
+    /// Each once, however often it is read, and where the last of them ends.
     pub psb: u64,
+    psb_end: usize,
     pub ovf: u64,
     /// The counts of packets, PSBs and overflows in front of the last PSB.
     pub before_psb: (u64, u64, u64),
-    /// Where that stands, and the time in front of it.
+    /// Where that stands, unless nobody goes on from there, and the time in front of it.
     pub psb_at: usize,
     pub time_before_psb: Time,
     /// The last PSB that stood within the PSB+ of another one.
@@ -83,6 +85,7 @@ impl<'a> Events<'a> {
             packets: 0,
             tnt_bits: 0,
             psb: 0,
+            psb_end: 0,
             ovf: 0,
             before_psb: (0, 0, 0),
             psb_at: usize::MAX,
@@ -181,10 +184,13 @@ impl<'a> Events<'a> {
         self.take_time(&packet);
         match packet {
             Packet::Psb => {
-                self.before_psb = (self.packets - 1, self.psb, self.ovf);
-                self.psb_at = self.reader.offset().wrapping_sub(PSB.len());
+                let end = self.reader.offset();
+                self.psb_at = end - PSB.len();
+                if self.psb_at >= self.psb_end {
+                    (self.psb, self.psb_end) = (self.psb + 1, end);
+                }
+                self.before_psb = (self.packets - 1, self.psb - 1, self.ovf);
                 self.time_before_psb.clone_from(&self.time);
-                self.psb += 1;
                 self.time.world.at_psb(self.reader.data(), self.reader.offset(), self.config.errata, false);
             }
             Packet::Ovf => self.ovf += 1,

@@ -244,6 +244,7 @@ fn decode(memory: &Sections, stream: &[u8], config: &Config) -> Checks {
     let told = |loss: &&Loss| loss.reason != Reason::NotTraced;
     let errors = checks.losses.iter().filter(told).count();
     assert_eq!(statistics.errors, errors as u64);
+    assert_eq!(statistics.psb, pt_packet::psbs(stream, 0).count() as u64);
     // Each branch, packet or byte leads along so much code at most.
     let steps = statistics.tnt_bits + 8 * stream.len() as u64 + 16;
     assert!(checks.blocks <= steps * (PROGRAM.len() as u64 + 16), "{} blocks", checks.blocks);

@@ -31,8 +31,8 @@ struct Passed {
     /// The mode as a packet behind which an address comes says it, or one by itself.
     mode: Option<Mode>,
     noted: Option<Execution>,
-    /// Packets and PSBs up to the last PSB.
-    counts: (u64, u64),
+    /// Packets up to the last PSB.
+    packets: u64,
 }
 
 /// Why no more is passed.
@@ -72,7 +72,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             in_kernel: Some(address).filter(|&address| is_kernel(address)),
             of_program: fault.reason != Reason::NoKernelCode,
             branches: Branches::of(&self.events),
-            counts: (self.events.packets, self.events.psb),
+            packets: self.events.packets,
             ..Passed::default()
         };
         let tnt_bits = self.events.tnt_bits;
@@ -85,7 +85,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Found::Known(event, branches) => (event, branches),
             Found::Other(event) => (event, passed.branches),
             Found::Nothing => {
-                (self.events.packets, self.events.psb) = passed.counts;
+                self.events.packets = passed.packets;
                 self.events.tnt_bits = tnt_bits;
                 return Err(Fault { reason, ..fault });
             }
@@ -179,7 +179,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             // Of the program it says nothing but that there are no calls to return from.
             Event::Status { ip: Some(ip) } if self.is_hidden(ip) => {
                 passed.in_kernel = Some(ip);
-                passed.counts = (self.events.packets, self.events.psb);
+                passed.packets = self.events.packets;
                 self.forget_calls();
                 (self.followed, self.bypassed) = (self.events.offset, false);
             }

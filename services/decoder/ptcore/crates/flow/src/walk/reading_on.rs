@@ -11,7 +11,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     #[cold]
     pub(super) fn read_on(&mut self, psb: usize) {
         self.pass_held();
-        let counts = (self.events.packets, self.events.psb, self.events.ovf, self.events.tnt_bits);
+        let counts = (self.events.packets, self.events.ovf, self.events.tnt_bits);
         let mut unexpected = None;
         loop {
             let event = match self.pending.take() {
@@ -35,6 +35,6 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
         for placed in self.events.notes_left() {
             self.pass_note(Some(placed));
         }
-        (self.events.packets, self.events.psb, self.events.ovf, self.events.tnt_bits) = counts;
+        (self.events.packets, self.events.ovf, self.events.tnt_bits) = counts;
     }
 }
