@@ -120,6 +120,25 @@ async def test_a_damaged_time_is_in_the_tables_as_any_other(
     assert max(row["total_ns"] for row in await bench.rows("functions")) > 1 << 53
 
 
+@pytest.mark.parametrize("of_core", [False, True])
+async def test_what_stops_the_flow_where_an_import_has_cut_is_not_among_the_losses(
+    bench: Bench, store_session: StoreSession, program: Program, *, of_core: bool
+) -> None:
+    garbage = b"\x02\xffgarbage that is no packet"
+    # FUP and TIP.PGD, behind what the recording has.
+    appended = b"\x7d" + program.address.to_bytes(6, "little") + b"\x01"
+    runs = [program.packets() + garbage + appended]
+    segments = (await store_session(runs=runs))["segments"]
+    segments[0]["size_bytes"] = len(runs[0]) - len(appended)
+    if of_core:
+        segments[0] |= {"kind": "core", "core": 3, "turns": [[0, 7, segments[0]["tid"], 1, 0, 0]]}
+    await store_session(runs=runs, segments=segments, backend="imported:raw")
+    decoded = await bench.decode()
+    (loss,) = await bench.rows("losses")
+    assert (loss["stream_offset"], loss["size_bytes"]) == (len(program.packets()), len(garbage))
+    assert decoded.lost_bytes == len(garbage)
+
+
 async def test_without_mappings_all_is_lost_and_told(bench: Bench, store_session: StoreSession, program: Any) -> None:
     manifest = await store_session()
     await bench.store.put_stream(manifest["maps"]["key"], b"{}")

@@ -72,7 +72,7 @@ impl Decoder {
         Decoder { image: image.share(), config: config.0, idle: Mutex::default() }
     }
 
-    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false, threads=1))]
+    #[pyo3(signature = (data, epochs, take=None, *, inlined=false, timeless=false, threads=1, appended=0))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn decode(
         &self,
@@ -83,8 +83,9 @@ impl Decoder {
         inlined: bool,
         timeless: bool,
         threads: usize,
+        appended: usize,
     ) -> PyResult<Decoded> {
-        let stream = bytes(&data)?;
+        let (stream, config) = (bytes(&data)?, Config { appended, ..self.config });
         let outcome = py.detach(|| {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Idle { mut flow, mut calls, mut helpers } = idle.unwrap_or_else(|| Idle::new(&self.image));
@@ -93,11 +94,11 @@ impl Decoder {
             let (outcome, idle) = caught(|| {
                 let statistics = if timeless {
                     let mut counted = Counted::new(calls, true);
-                    let statistics = flow.decode(stream, &self.config, &epochs, &mut counted);
+                    let statistics = flow.decode(stream, &config, &epochs, &mut counted);
                     calls = counted.finish().0;
                     statistics
                 } else {
-                    let stream = Stream { data: stream, config: &self.config, epochs: &epochs };
+                    let stream = Stream { data: stream, config: &config, epochs: &epochs };
                     by_threads(&self.image, &mut flow, &mut calls, &mut helpers, stream, threads)
                 };
                 let outcome = Outcome::of(&self.image, &mut flow, &mut calls, &mut helpers, statistics, inlined);
@@ -157,7 +158,7 @@ pub fn decode(
     epochs: Vec<(usize, u32)>,
     inlined: bool,
 ) -> PyResult<Decoded> {
-    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false, 1)
+    Decoder::new(image, config).decode(py, data, epochs, None, inlined, false, 1, 0)
 }
 
 /// The stream's bytes; they must not change while it is decoded.

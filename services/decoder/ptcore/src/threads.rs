@@ -43,7 +43,8 @@ pub fn divide(
 type Given = (PyBuffer<u8>, u32, Vec<Turn>, bool);
 
 #[pyfunction]
-#[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false, threads=1))]
+#[pyo3(signature = (cores, images, config, takes=None, *, switches=None, inlined=false, timeless=false, threads=1,
+                    appended=0))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn decode_threads(
     py: Python<'_>,
@@ -55,6 +56,7 @@ pub fn decode_threads(
     inlined: bool,
     timeless: bool,
     threads: usize,
+    appended: usize,
 ) -> PyResult<BTreeMap<(u32, u32), Decoded>> {
     let (pids, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
     let image_of: HashMap<_, _> = pids.iter().enumerate().map(|(number, &pid)| (pid, number)).collect();
@@ -87,7 +89,8 @@ pub fn decode_threads(
             let calls = |view: &View, core: u32| {
                 Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), traced))
             };
-            let work = Work { memory, streams: &streams, views: &views, config: &config.0, timeless, inlined };
+            let config = &Config { appended, ..config.0 };
+            let work = Work { memory, streams: &streams, views: &views, config, timeless, inlined };
             match &streams[..] {
                 [only] if !timeless && has_one_stay(&views) => work.alone(only, threads, calls),
                 [only] => work.one_core(only, calls),

@@ -97,6 +97,11 @@ impl<'a> Events<'a> {
         }
     }
 
+    /// Of the whole stream.
+    pub fn bytes(&self) -> usize {
+        self.reader.data().len()
+    }
+
     /// Where reading would go on.
     pub fn position(&self) -> usize {
         self.reader.offset()

@@ -268,6 +268,7 @@ class Decoder:
         inlined: bool = False,
         timeless: bool = False,
         threads: int = 1,
+        appended: int = 0,
     ) -> Decoded:
         """Decodes the stream of one thread without holding the GIL.
 
@@ -279,6 +280,8 @@ class Decoder:
         which calls began, and have gaps; those of functions count them in the order in which they are told. What
         `take` raises ends the decode. `timeless`: the packets hold no times; instructions are counted instead, one a
         tick.
+
+        `appended`: so many bytes at the end are not the stream's, but stop it where it was cut; no loss counts them.
 
         `threads` share the work where the stream is long and has times. What is told is the same but for the sizes of
         batches and the order in them; `take` is called by one thread at a time, in the order of the stream.
@@ -308,6 +311,7 @@ def decode_threads(
     inlined: bool = False,
     timeless: bool = False,
     threads: int = 1,
+    appended: int = 0,
 ) -> dict[tuple[int, int], Decoded]:
     """Decodes the streams of cores without holding the GIL: what each thread did, by first core and tid.
 
@@ -318,7 +322,8 @@ def decode_threads(
     which nothing is told is left out. `switches`: 24-byte records of all cores: calls go on where their thread goes to
     another core, unless that is not among these or misses packets. Without, they end there. `threads`: up to so many
     share the work on several cores, and may call `takes` of different threads at the same time. What is told of a
-    thread does not depend on how many. Raises ValueError for a pid without image, and for a core that is given twice.
+    thread does not depend on how many. `appended`: as `Decoder.decode` has it, of each stream. Raises
+    ValueError for a pid without image, and for a core that is given twice.
     """
 
 def divide(

@@ -202,7 +202,13 @@ def _of_thread(
     decoder, epochs = context.decoder(segment.pid), list(segment.epochs)
     with giving_back(packets):
         result = decoder.decode(
-            packets, epochs, written.add, inlined=task.inlined, timeless=timeless, threads=task.threads
+            packets,
+            epochs,
+            written.add,
+            inlined=task.inlined,
+            timeless=timeless,
+            threads=task.threads,
+            appended=_appended(context, (segment,), packets),
         )
     written.finish(result)
     return {segment.index: dict(result.stats)}
@@ -242,6 +248,8 @@ def _of_cores(
             inlined=task.inlined,
             timeless=context.archive.manifest.timeless,
             threads=task.threads,
+            # Those of several are decoded together only where none was cut.
+            appended=_appended(context, *group[0]) if len(group) == 1 else 0,
         )
     for (first, tid), result in results.items():
         for core, counters in result.cores.items():
@@ -251,6 +259,13 @@ def _of_cores(
         if (first, tid) in written:
             written[first, tid].finish(result)
     return stats
+
+
+def _appended(context: SessionContext, stream: Stream, packets: mmap.mmap | bytes) -> int:
+    """The bytes that stop the flow where an import has cut a stream."""
+    if not context.archive.manifest.imported:
+        return 0
+    return max(len(packets) - sum(segment.size_bytes for segment in stream), 0)
 
 
 def _core(segment: Segment) -> int:

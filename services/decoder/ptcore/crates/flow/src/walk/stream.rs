@@ -97,6 +97,8 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
     }
 
     pub(super) fn lose(&mut self, lost: Loss) {
+        let end = self.events.bytes().saturating_sub(self.config.appended);
+        let lost = Loss { size: lost.size.min(end.saturating_sub(lost.offset)), ..lost };
         if lost.reason == Reason::BeforeFirstPsb {
             if lost.size == 0 {
                 return;
