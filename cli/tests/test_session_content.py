@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from permille.cli.capture_file import Given, open_capture
 from permille.cli.session_import import session_content as module
 from permille.cli.session_import.session_content import SessionContent, session_content
+from permille.decoder.domain.manifest import read_manifest
 from permille.ptcore import Capture
 
 from .test_pt import reference
@@ -55,3 +58,63 @@ def test_a_stream_is_one_segment_as_long_as_a_worker_decodes_it_in_one_go(
     assert begins == [0, 16 << 20, 32 << 20]
     assert sum(segment["size_bytes"] for segment in cut.manifest["segments"]) == 40 << 20
     assert told[-1] == (40 << 20, 40 << 20)
+
+
+SWITCH_CPU_WIDE, AUXTRACE = 15, 71
+
+
+def with_odd_threads(data: bytearray) -> int:
+    """Gives the thread of every hundredth switch record a number that no thread has; how many there are then."""
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end, switches, odd = at + size, 0, 0
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        if kind == SWITCH_CPU_WIDE:
+            switches += 1
+            if switches % 100 == 0:
+                # Behind the head and who comes or leaves: process and thread.
+                struct.pack_into("<I", data, at + 20, 1 << 31 | switches)
+                odd += 1
+        at += length
+        if kind == AUXTRACE:
+            at += struct.unpack_from("<Q", data, at - length + 8)[0]
+    return odd
+
+
+def test_an_odd_record_is_told_and_all_else_is_imported(tmp_path: Path) -> None:
+    data = bytearray(reference("perf/perf.data.intel_pt-4.14").read_bytes())
+    odd = with_odd_threads(data)
+    assert odd == 1
+    file = tmp_path / "perf.data"
+    file.write_bytes(data)
+    content = session_content(Capture(str(file)), file, tmp_path / "code", lambda *_: None)
+    manifest = read_manifest(json.dumps(content.manifest).encode(), "manifest.json")
+    (note,) = (note for note in manifest.notes if "no system has" in note)
+    assert note.startswith("1 records ") and note.endswith(f", thread {1 << 31 | 100}")
+
+
+def test_packets_of_a_thread_that_no_system_has_are_imported_as_those_of_another(tmp_path: Path) -> None:
+    packets = bytes.fromhex("0282" * 8 + "0223")
+    (tmp_path / "packets").write_bytes(packets)
+    shutil.copy("/bin/true", tmp_path / "program")
+    description = {
+        "type": "intel-pt",
+        "cpuInfo": {"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4},
+        "processes": [
+            {
+                "pid": 1 << 31,
+                "modules": [{"file": "program", "systemPath": "/program", "loadAddress": 4096}],
+                "threads": [{"tid": (1 << 32) - 1, "iptTrace": "packets"}, {"tid": 7, "iptTrace": "packets"}],
+            }
+        ],
+    }
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(description))
+    content = session_content(Capture(str(file)), file, tmp_path / "code", lambda *_: None)
+    manifest = read_manifest(json.dumps(content.manifest).encode(), "manifest.json")
+    (process,) = json.loads(content.maps)["processes"]
+    pids, tids = zip(*((segment.pid, segment.tid) for segment in manifest.segments), strict=True)
+    assert set(pids) == {process["pid"]} and 7 in tids
+    assert all(number < 1 << 31 for number in (*pids, *tids))
+    (note,) = (note for note in manifest.notes if "a system has" in note)
+    assert note.startswith("2 numbers of processes, threads or cores") and str(1 << 31) in note

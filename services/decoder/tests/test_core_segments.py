@@ -61,6 +61,12 @@ def switches(*records: tuple[int, int, int, int, int]) -> bytes:
     return b"".join(struct.pack("<QIIII", *record) for record in records)
 
 
+def test_records_of_what_no_system_has_make_no_segments() -> None:
+    odd = ((12, 2, 7, 1 << 31, IN), (13, 2, (1 << 32) - 1, 72, IN), (14, 2, 7, 1 << 31, OUT))
+    found = divided(manifest(core(0, 2)), switches((10, 2, 7, 71, IN), *odd, (20, 2, 7, 71, OUT))).segments
+    assert [(s.pid, s.tid) for s in found] == [(7, 71)]
+
+
 def test_each_thread_that_was_seen_on_a_core_has_a_segment_of_its_own() -> None:
     found = divided(
         manifest(core(0, 2), core(1, 3)),

@@ -43,6 +43,11 @@ def test_half_a_record_is_left_out() -> None:
     assert core_timelines(records((10, 2, 70, 0))[:-1]) == {}
 
 
+def test_records_of_what_no_system_has_are_left_out() -> None:
+    odd = records((10, 1 << 31, 70, 1), (20, 2, 1 << 31, 1), (30, 3, 71, 1))
+    assert set(core_timelines(odd)) == {71}
+
+
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3))), st.lists(st.integers(0, 120)))
 def test_each_start_has_the_core_of_the_last_switch(moves: list[tuple[int, int]], starts: list[int]) -> None:
     moves, starts = sorted(moves), sorted(starts)

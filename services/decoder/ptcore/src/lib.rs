@@ -51,6 +51,7 @@ fn _ptcore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(threads::decode_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::divide, module)?)?;
+    module.add_function(wrap_pyfunction!(threads::switch_warnings, module)?)?;
     module.add_function(wrap_pyfunction!(decode::instructions, module)?)?;
     module.add_function(wrap_pyfunction!(decode::packets, module)?)?;
     Ok(())

@@ -39,6 +39,12 @@ pub fn divide(
     Ok((divided.turns.into_iter().map(turn).collect(), divided.total, divided.ambiguous, divided.coarse))
 }
 
+#[pyfunction]
+pub fn switch_warnings(py: Python<'_>, switches: PyBuffer<u8>) -> PyResult<Vec<String>> {
+    let records = bytes(&switches)?;
+    Ok(py.detach(|| SwitchRecords::read(records).warnings().collect()))
+}
+
 /// Packets, number, turns, and whether none of its packets are missing.
 type Given = (PyBuffer<u8>, u32, Vec<Turn>, bool);
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from permille.cli.piped_recording import written_ns
+from permille.cli.session_import.renumbering import Renumbering
 from permille.cli.session_import.session_times import session_times
 from permille.mesh.errors import FailedPrecondition, InvalidArgument
 
@@ -91,10 +92,11 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     if capture.kind == "raw" and not any(changes for _, changes in listed.processes):
         raise _no_code(file)
     keys = [_key(binary) for binary in listed.binaries]
-    maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys)}).encode()
+    renumbering = Renumbering()
+    maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys, renumbering)}).encode()
     kernel = any(pid == _KERNEL and changes for pid, changes in listed.processes)
     together = _decoded_together(capture, streams)
-    parts, segments = _segments(capture, streams, progress, lone_threads=not (kernel or together))
+    parts, segments = _segments(capture, streams, progress, renumbering, lone_threads=not (kernel or together))
     switches = capture.switches()
     body: dict[str, Any] = {
         "pt": _packet_options(capture),
@@ -105,7 +107,7 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
     }
     if together:
         body["follows_threads"] = True
-    manifest = _manifest(capture, file, streams, body)
+    manifest = _manifest(capture, file, streams, body, renumbering.notes)
     return SessionContent(capture, manifest, parts, maps, switches, code, dict(zip(keys, listed.binaries, strict=True)))
 
 
@@ -116,7 +118,9 @@ def read_file(path: Path) -> Iterator[bytes]:
             yield data
 
 
-def _manifest(capture: Capture, file: Path, streams: list[Stream], body: dict[str, Any]) -> dict[str, Any]:
+def _manifest(
+    capture: Capture, file: Path, streams: list[Stream], body: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
     segments = body["segments"]
     first = min((segment["first_tsc"] for segment in segments if segment["first_tsc"]), default=0)
     times = session_times(capture, first, max(segment["last_tsc"] for segment in segments), written_ns(file))
@@ -135,7 +139,7 @@ def _manifest(capture: Capture, file: Path, streams: list[Stream], body: dict[st
         "end_ns": times.ns1,
         "stop_reason": "IMPORTED",
         "clock": times.clock,
-        "notes": [*capture.warnings, *times.notes],
+        "notes": [*capture.warnings, *notes, *times.notes],
         **body,
     }
 
@@ -148,7 +152,7 @@ def _decoded_together(capture: Capture, streams: list[Stream]) -> bool:
 
 
 def _segments(
-    capture: Capture, streams: list[Stream], progress: Progress, *, lone_threads: bool
+    capture: Capture, streams: list[Stream], progress: Progress, renumbering: Renumbering, *, lone_threads: bool
 ) -> tuple[list[StreamPart], list[dict[str, Any]]]:
     """`lone_threads`: a piece of one thread is as a recorder of threads makes it."""
     total = sum(stream.size_bytes for stream in streams)
@@ -172,25 +176,25 @@ def _segments(
                 "sha256": _sha256(read(part)),
                 "first_tsc": piece.first_tsc,
                 "last_tsc": piece.last_tsc,
-                "core": -1 if stream.core is None else stream.core,
+                "core": -1 if stream.core is None else renumbering(stream.core),
                 "stream_begin": piece.begin,
             }
-            threads = _lone_thread(stream, piece) if lone_threads else None
-            for segment in threads or _threads(stream, piece):
+            threads = _lone_thread(stream, piece, renumbering) if lone_threads else None
+            for segment in threads or _threads(stream, piece, renumbering):
                 segments.append({"index": len(segments), **common, **segment})
     return parts, segments
 
 
-def _lone_thread(stream: Stream, piece: Piece) -> list[dict[str, Any]] | None:
+def _lone_thread(stream: Stream, piece: Piece, renumbering: Renumbering) -> list[dict[str, Any]] | None:
     """The piece as recorders make it, where one thread alone ran in it."""
     if len({(pid, tid, stay) for _, pid, tid, _, _, stay in piece.turns}) != 1:
         return None
-    (segment,) = _threads(stream, piece)
+    (segment,) = _threads(stream, piece, renumbering)
     del segment["turns"]
     return [segment | {"kind": "thread", "epochs": [[offset, epoch] for offset, _, _, epoch, *_ in piece.turns]}]
 
 
-def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
+def _threads(stream: Stream, piece: Piece, renumbering: Renumbering) -> list[dict[str, Any]]:
     """One segment for each thread of the piece; the first says who ran when."""
     names = {tid: name for _, tid, name in stream.threads}
     ends = [turn[0] for turn in piece.turns[1:]] + [piece.next - piece.begin]
@@ -204,8 +208,8 @@ def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
     segments: list[dict[str, Any]] = [
         {
             "kind": "core",
-            "pid": pid,
-            "tid": tid,
+            "pid": renumbering(pid),
+            "tid": renumbering(tid),
             "thread_name": names.get(tid) or ("" if tid else "idle, or unknown"),
             "size_bytes": sizes[tid],
             "lost_offsets": lost[tid],
@@ -213,13 +217,16 @@ def _threads(stream: Stream, piece: Piece) -> list[dict[str, Any]]:
         }
         for tid, pid in pids.items()
     ]
-    segments[0]["turns"] = piece.turns
+    segments[0]["turns"] = [(at, renumbering(pid), renumbering(tid), *rest) for at, pid, tid, *rest in piece.turns]
     return segments
 
 
-def _processes(listed: Listed, keys: list[str]) -> list[dict[str, Any]]:
+def _processes(listed: Listed, keys: list[str], renumbering: Renumbering) -> list[dict[str, Any]]:
     return [
-        {"pid": pid, "changes": [_change(change, listed, keys) for change in changes]}
+        {
+            "pid": pid if pid == _KERNEL else renumbering(pid),
+            "changes": [_change(change, listed, keys) for change in changes],
+        }
         for pid, changes in listed.processes
     ]
 

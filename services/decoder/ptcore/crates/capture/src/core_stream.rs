@@ -1,6 +1,9 @@
 //! The packets of a core on which nothing but user code of some processes was traced, divided by its switch records.
 
 use crate::attribute::{place, Placed};
+use crate::contradictions::Contradictions;
+use crate::ids::Impossible;
+use crate::on_core::Sign;
 use crate::runs::{epoch_at, runs, Spaces};
 use crate::stays::Stays;
 use crate::{Switch, View, Views};
@@ -29,10 +32,11 @@ pub struct SwitchRecords {
     /// Each with its core.
     switches: Vec<(u32, Switch)>,
     stays: Stays,
+    impossible: Impossible,
 }
 
 impl SwitchRecords {
-    /// Bytes behind the last whole record are ignored.
+    /// Bytes behind the last whole record are ignored, and records of what cannot be.
     pub fn read(records: &[u8]) -> Self {
         let word = |record: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
         let read = |record: &[u8]| {
@@ -40,9 +44,23 @@ impl SwitchRecords {
             let (pid, tid, enters) = (word(record, 12), word(record, 16), word(record, 20) == 1);
             (word(record, 8), Switch { tsc, pid, tid, enters })
         };
-        let switches: Vec<_> = records.chunks_exact(RECORD).map(read).collect();
+        let mut impossible = Impossible::default();
+        let may_be = |&(core, Switch { pid, tid, .. }): &(u32, Switch)| impossible.allows(core, pid, tid);
+        let switches: Vec<_> = records.chunks_exact(RECORD).map(read).filter(may_be).collect();
         let stays = Stays::of(switches.iter().copied());
-        SwitchRecords { switches, stays }
+        SwitchRecords { switches, stays, impossible }
+    }
+
+    /// What is wrong with them.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + use<> {
+        let sign = |&(core, Switch { tsc, pid, tid, enters }): &(u32, Switch)| match enters {
+            true => (core, tsc, Sign::Enters((pid, tid))),
+            false => (core, tsc, Sign::Leaves(Some((pid, tid)))),
+        };
+        let mut signs: Vec<_> = self.switches.iter().map(sign).collect();
+        signs.sort_by_key(|&(core, tsc, _)| (core, tsc));
+        let contradictions = Contradictions::of(signs.into_iter());
+        [self.impossible.warning(), contradictions.warning()].into_iter().flatten()
     }
 
     /// The cores that threads were on.
@@ -94,4 +112,36 @@ pub fn divide(data: &[u8], config: &Config, records: &SwitchRecords, core: u32, 
     let Placed { epochs, ambiguous, coarse, .. } = place(data, config, first, &turns);
     let turn = |(offset, view): (usize, u32)| (offset, views[view as usize]);
     Divided { turns: epochs.into_iter().map(turn).collect(), total: turns.len(), ambiguous, coarse }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(records: &[(u64, u32, u32, u32, u32)]) -> SwitchRecords {
+        let record = |&(tsc, core, pid, tid, enters): &(u64, u32, u32, u32, u32)| {
+            [&tsc.to_le_bytes()[..], &[core, pid, tid, enters].map(u32::to_le_bytes).concat()].concat()
+        };
+        SwitchRecords::read(&records.iter().flat_map(record).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn records_of_what_no_system_has_are_told_and_left_out() {
+        let odd = [(20, 0, 7, 1 << 31, 1), (30, 0, u32::MAX, 71, 0), (40, 1 << 31, 7, 71, 1)];
+        let read = records(&[&[(10, 0, 7, 70, 1)], &odd[..], &[(50, 0, 7, 70, 0)]].concat());
+        let told: Vec<_> = read.of(0).iter().map(|switch| (switch.tsc, switch.tid)).collect();
+        assert_eq!((told, read.of(1 << 31)), (vec![(10, 70), (50, 70)], vec![]));
+        let first = "the first: core 0, process 7, thread 2147483648";
+        let expected = format!("3 records name what no system has, and are left out; {first}");
+        assert_eq!(read.warnings().collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn records_that_contradict_each_other_are_told() {
+        let read = records(&[(10, 0, 7, 70, 1), (20, 1, 7, 70, 1), (30, 1, 7, 70, 0), (40, 0, 7, 70, 0)]);
+        let told: Vec<_> = read.warnings().collect();
+        let first = "the first on core 1 at TSC 20: thread 70 comes, and is on core 0 still";
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with(&format!("1 records of switches contradict others, {first}")), "{told:?}");
+    }
 }

@@ -1,8 +1,10 @@
 //! Trace bundles of LLDB (`trace.json`): threads or cores, modules, switch records.
 
+use crate::contradictions::Contradictions;
 use crate::conversion::Conversion;
 use crate::fields::Fields;
 use crate::files::{loaded, Files};
+use crate::ids::Impossible;
 use crate::json::Node;
 use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
@@ -34,6 +36,9 @@ struct Bundle<'p> {
     contents: Contents,
     /// Files outside of the folder that were read, as the bundle names them.
     outside: BTreeSet<String>,
+    /// What records of switches say, by core and time, and those that are left out.
+    signs: Vec<(u32, u64, Sign)>,
+    impossible: Impossible,
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
@@ -56,6 +61,8 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         capture: Capture::new(Kind::Lldb),
         contents: Contents::default(),
         outside: BTreeSet::new(),
+        signs: Vec::new(),
+        impossible: Impossible::default(),
     };
     bundle.capture.cpu = cpu(&trace.get("cpuInfo")?)?;
     for process in root.elements("processes")? {
@@ -80,7 +87,9 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     if bundle.capture.streams.is_empty() {
         return Err(root.error("neither `cpus` nor any thread names a trace (`iptTrace`)"));
     }
-    let Bundle { mut capture, spaces, outside, .. } = bundle;
+    let Bundle { mut capture, spaces, outside, signs, impossible, .. } = bundle;
+    let contradictions = Contradictions::of(signs.into_iter());
+    capture.warnings.extend(impossible.warning().into_iter().chain(contradictions.warning()));
     if let Some(first) = outside.first() {
         let count = outside.len();
         capture
@@ -239,7 +248,8 @@ impl Bundle<'_> {
         let id = cpu.get("id")?.integer(PIDS)? as u32;
         let named = cpu.get("contextSwitchTrace")?;
         let records = self.file(&named)?;
-        let switches = switches(&records, &self.content(&named, &records)?, conversion).map_err(|error| {
+        let content = self.content(&named, &records)?;
+        let switches = switches(&records, &content, conversion, id, &mut self.impossible).map_err(|error| {
             // What stands in it is not told of a file that someone else's bundle might name.
             let other = || named.error("the file is outside of the bundle's folder, and holds no records of perf");
             if self.is_outside(&records) {
@@ -247,8 +257,10 @@ impl Bundle<'_> {
             } else {
                 error
             }
-        })?;
-        self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), switches)
+        });
+        let mut on_core = switches?;
+        self.signs.extend(on_core.signs().iter().map(|&(tsc, sign)| (id, tsc, sign)));
+        self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), on_core.switches().1)
     }
 }
 
@@ -279,7 +291,13 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 
 /// PERF_RECORD_SWITCH_CPU_WIDE records whose sample id is {pid, tid, time} (perf_event_open(2)).
-fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Switch>, CaptureError> {
+fn switches(
+    path: &Path,
+    data: &[u8],
+    conversion: Conversion,
+    id: u32,
+    impossible: &mut Impossible,
+) -> Result<OnCore, CaptureError> {
     let mut fields = Fields::new(data, 0);
     let (mut core, mut last) = (OnCore::default(), 0);
     while fields.left() > 0 {
@@ -303,9 +321,12 @@ fn switches(path: &Path, data: &[u8], conversion: Conversion) -> Result<Vec<Swit
             return Err(damaged(format!("the switch at TSC {tsc} comes after that at {last}")));
         }
         last = tsc;
-        core.saw(tsc, Sign::of_switch((pid, tid), misc & MISC_SWITCH_OUT != 0));
+        let sign = Sign::of_switch((pid, tid), misc & MISC_SWITCH_OUT != 0);
+        if sign.who().is_none_or(|(pid, tid)| impossible.allows(id, pid, tid)) {
+            core.saw(tsc, sign);
+        }
     }
-    Ok(core.switches().1)
+    Ok(core)
 }
 
 #[cfg(test)]

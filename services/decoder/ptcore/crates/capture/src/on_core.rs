@@ -34,7 +34,7 @@ impl Sign {
         }
     }
 
-    fn who(self) -> Option<Who> {
+    pub fn who(self) -> Option<Who> {
         match self {
             Sign::Traced(who) | Sign::Enters(who) | Sign::Execs(who) | Sign::Exits(who) => Some(who),
             Sign::Leaves(who) => who,
@@ -51,9 +51,15 @@ impl OnCore {
         self.0.push((tsc, sign));
     }
 
+    /// By time.
+    pub fn signs(&mut self) -> &[(u64, Sign)] {
+        self.0.sort_by_key(|&(tsc, _)| tsc);
+        &self.0
+    }
+
     /// Who ran when tracing of the core began, where that is told, and all switches by time.
     pub fn switches(mut self) -> (Option<Switch>, Vec<Switch>) {
-        self.0.sort_by_key(|&(tsc, _)| tsc);
+        self.signs();
         let begins = self.begins();
         let mut told = Told::default();
         for (tsc, sign) in self.0 {

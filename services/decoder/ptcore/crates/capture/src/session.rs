@@ -252,7 +252,9 @@ impl Archive {
     fn switches(&mut self, manifest: &Node) -> Result<(u64, SwitchRecords), CaptureError> {
         let switches = manifest.get("switches")?;
         let dropped = switches.find("dropped")?.map_or(Ok(0), |dropped| dropped.address())?;
-        Ok((dropped, SwitchRecords::read(&self.needed(&switches)?)))
+        let records = SwitchRecords::read(&self.needed(&switches)?);
+        self.warnings.extend(records.warnings());
+        Ok((dropped, records))
     }
 
     /// The content of an entry's object, as it was recorded.

@@ -28,6 +28,7 @@ from permille.ptcore._ptcore import (
     divide,
     instructions,
     packets,
+    switch_warnings,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "divide",
     "instructions",
     "packets",
+    "switch_warnings",
 ]

@@ -326,6 +326,9 @@ def decode_threads(
     ValueError for a pid without image, and for a core that is given twice.
     """
 
+def switch_warnings(switches: bytes) -> list[str]:
+    """What is wrong with a session's switch records: numbers that no system has, and what contradicts itself."""
+
 def divide(
     data: Buffer, config: PtConfig, core: int, switches: Buffer, epochs: Mapping[int, Sequence[tuple[int, int]]]
 ) -> tuple[list[tuple[int, int, int, int, int, int]], int, int, int]:

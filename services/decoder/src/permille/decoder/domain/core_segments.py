@@ -7,18 +7,16 @@ is found where the packets are (`permille.ptcore.divide`).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from permille.decoder.domain.manifest import Manifest, Segment
+from permille.decoder.domain.switch_records import IN, records
 
 # Offset in the stream, pid, tid, epoch, kernel's epoch, how often the thread had come from another core.
 Turn: TypeAlias = tuple[int, int, int, int, int, int]
 
-_RECORD = struct.Struct("<QIIII")
-_IN = 1
 # The kind of a segment that comes of a core's here; no manifest has it.
 _BY_SWITCHES = "core-by-switches"
 
@@ -110,14 +108,8 @@ def _stays(switches: bytes) -> dict[int, dict[int, _Stay]]:
         if tid == 0:
             continue
         stay = cores.setdefault(core, {}).setdefault(tid, _Stay(pid, tsc, tsc, stays=True))
-        stay.last_tsc, stay.stays = tsc, operation == _IN
+        stay.last_tsc, stay.stays = tsc, operation == IN
     return cores
-
-
-def records(switches: bytes) -> Iterable[tuple[int, ...]]:
-    """TSC, core, pid, tid, 1 in or 0 out; bytes behind the last whole record are ignored."""
-    whole = len(switches) - len(switches) % _RECORD.size
-    return _RECORD.iter_unpack(memoryview(switches)[:whole])
 
 
 def bytes_by_thread(turns: Iterable[Turn], size: int) -> dict[int, int]:

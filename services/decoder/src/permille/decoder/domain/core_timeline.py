@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-_RECORD = struct.Struct("<QIIII")
-_IN = 1
+from permille.decoder.domain.switch_records import IN, records
+
 UNKNOWN = -1
 
 
@@ -34,17 +33,15 @@ class CoreTimeline:
         return CoreTimeline(times[1:], cores)
 
 
-def core_timelines(records: bytes) -> dict[int, CoreTimeline]:
-    """The timeline of each thread, by tid, from 24-byte records (tsc, cpu, pid, tid, 1 in or 0 out) in time order.
+def core_timelines(switches: bytes) -> dict[int, CoreTimeline]:
+    """The timeline of each thread, by tid.
 
-    A thread that leaves a core without having been seen to arrive was there from the beginning. Bytes behind the last
-    whole record are ignored.
+    A thread that leaves a core without having been seen to arrive was there from the beginning.
     """
-    whole = len(records) - len(records) % _RECORD.size
     times: dict[int, list[int]] = defaultdict(list)
     cores: dict[int, list[int]] = {}
-    for tsc, cpu, _, tid, operation in _RECORD.iter_unpack(memoryview(records)[:whole]):
-        known = cores.setdefault(tid, [UNKNOWN if operation == _IN else cpu])
+    for tsc, cpu, _, tid, operation in records(switches):
+        known = cores.setdefault(tid, [UNKNOWN if operation == IN else cpu])
         times[tid].append(tsc)
-        known.append(cpu if operation == _IN else UNKNOWN)
+        known.append(cpu if operation == IN else UNKNOWN)
     return {tid: CoreTimeline(tuple(times[tid]), tuple(cores[tid])) for tid in cores}

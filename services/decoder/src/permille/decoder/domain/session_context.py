@@ -18,7 +18,7 @@ from permille.decoder.domain.generated_code import read_generated
 from permille.decoder.domain.image_steps import ImageStep, StepKind, image_steps, with_loads
 from permille.decoder.domain.manifest import Segment
 from permille.mesh.errors import PermilleError
-from permille.ptcore import Binary, Decoder, Generated, Image, PtConfig
+from permille.ptcore import Binary, Decoder, Generated, Image, PtConfig, switch_warnings
 
 # The half of the address space that all processes share, as perf writes its pid: -1.
 KERNEL = 2**32 - 1
@@ -180,6 +180,9 @@ async def _read_timelines(context: SessionContext) -> None:
     try:
         context.switches = await context.archive.switches()
         context.timelines = core_timelines(context.switches)
+        if not context.archive.manifest.imported:
+            # The manifest of an import says it.
+            context.notes += switch_warnings(context.switches)
     except PermilleError as error:
         if not is_lost(error):
             raise

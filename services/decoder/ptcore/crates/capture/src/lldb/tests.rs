@@ -47,8 +47,10 @@ fn a_thread_that_has_ended_leaves_without_a_name() {
         [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
     };
     let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
-    let switches = switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }).unwrap();
-    let told: Vec<_> = switches.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
+    let switches =
+        switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }, 45, &mut Impossible::default())
+            .unwrap();
+    let told: Vec<_> = switches.switches().1.iter().map(|one| (one.tsc, one.pid, one.tid, one.enters)).collect();
     assert_eq!(told, [(10, 7, 9, true), (20, 7, 9, false), (30, 0, 0, true)]);
 }
 

@@ -2,8 +2,13 @@
 
 use super::attributes::SampleId;
 use super::pt_info::Switches;
-use crate::on_core::{OnCore, Sign};
+use crate::contradictions::Contradictions;
+use crate::ids::Impossible;
+use crate::on_core::{OnCore, Sign, Who};
 use std::collections::{BTreeMap, HashMap};
+
+/// -1: no core, or a thread that has ended.
+const NONE: u32 = u32::MAX;
 
 /// Gathers the records that say who ran where.
 #[derive(Default)]
@@ -14,6 +19,7 @@ pub struct Running {
     /// There are switch records.
     switched: bool,
     samples: Vec<Sample>,
+    impossible: Impossible,
 }
 
 /// Of sched:sched_switch; tids.
@@ -26,16 +32,29 @@ struct Sample {
 
 impl Running {
     pub fn saw(&mut self, core: Option<u32>, tsc: u64, sign: Sign) {
-        if let Some(core) = core {
+        let (pid, tid) = sign.who().unwrap_or_default();
+        let Some(core) = core.filter(|&core| ![core, pid, tid].contains(&NONE)) else { return };
+        if self.impossible.allows(core, pid, tid) {
             self.cores.entry(core).or_default().saw(tsc, sign);
         }
     }
 
+    /// A thread with its process, as a record on a core tells it. Whether there may be such.
+    pub fn knows(&mut self, core: Option<u32>, (pid, tid): Who) -> bool {
+        let may_be = self.impossible.allows(core.filter(|&core| core != NONE).unwrap_or(0), pid, tid);
+        if may_be {
+            self.pids.insert(tid, pid);
+        }
+        may_be
+    }
+
     pub fn switched(&mut self, id: &SampleId, tsc: u64, out: bool) {
         let (Some(pid), Some(tid)) = (id.pid, id.tid) else { return };
-        self.pids.insert(tid, pid);
         self.switched = true;
-        self.saw(id.cpu, tsc, Sign::of_switch((pid, tid), out));
+        let sign = Sign::of_switch((pid, tid), out);
+        if sign.who().is_none_or(|who| self.knows(id.cpu, who)) {
+            self.saw(id.cpu, tsc, sign);
+        }
     }
 
     pub fn sampled(&mut self, core: Option<u32>, tsc: u64, leaves: u32, enters: u32) {
@@ -49,6 +68,17 @@ impl Running {
             self.saw(core, tsc, Sign::Leaves(Some(leaves)));
             self.saw(core, tsc, Sign::Enters(enters));
         }
+    }
+
+    /// What is wrong with the records. `timed`: they have times, which say what came before what.
+    pub fn warnings(&mut self, timed: bool) -> impl Iterator<Item = String> + use<> {
+        let of_core = |(&core, signs): (&u32, &'_ mut OnCore)| {
+            signs.signs().iter().map(|&(tsc, sign)| (core, tsc, sign)).collect::<Vec<_>>()
+        };
+        let signs: Vec<_> = self.cores.iter_mut().flat_map(of_core).collect();
+        let contradictions = timed.then(|| Contradictions::of(signs.into_iter()));
+        let contradictions = contradictions.and_then(|contradictions| contradictions.warning());
+        [self.impossible.warning(), contradictions].into_iter().flatten()
     }
 
     pub fn take(&mut self, core: u32) -> OnCore {
@@ -72,3 +102,6 @@ impl Running {
         Some(format!("{why}: what a core ran is taken for that of the thread for which tracing began there; {way_out}"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,6 +86,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
         sideband.record(&record, &records.attributes);
     }
     sideband.running.all_told();
+    capture.warnings.extend(sideband.running.warnings(sideband.conversion.is_some()));
     if joined.iter().any(|joined| joined.cpu.is_some()) {
         capture.warnings.extend(sideband.running.doubt(switches, records.attributes.sched_switch.is_some()));
     }
@@ -251,9 +252,10 @@ impl<'o> Sideband<'o> {
                 if exec {
                     self.spaces.exec(pid, tsc);
                     self.untimed.exec(pid);
+                }
+                if self.running.knows(id.cpu, (pid, tid)) && exec {
                     self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
-                self.running.pids.insert(tid, pid);
                 if self.names.get(&tid).is_none_or(|&(since, _)| since <= tsc) {
                     self.names.insert(tid, (tsc, name));
                 }
@@ -262,15 +264,16 @@ impl<'o> Sideband<'o> {
                 if pid != parent && inherits {
                     self.spaces.fork(parent, pid, tsc);
                 }
-                self.running.pids.insert(tid, pid);
+                self.running.knows(id.cpu, (pid, tid));
                 if let Some((_, name)) = self.names.get(&parent_tid).filter(|&&(since, _)| since <= tsc).cloned() {
                     self.names.entry(tid).or_insert((tsc, name));
                 }
             }
             Event::ItraceStart { pid, tid } => {
-                self.traced = Some((pid, tid));
-                self.running.pids.insert(tid, pid);
-                self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
+                if self.running.knows(id.cpu, (pid, tid)) {
+                    self.traced = Some((pid, tid));
+                    self.running.saw(id.cpu, tsc, Sign::Traced((pid, tid)));
+                }
             }
             Event::Switch { out } => self.running.switched(&id, tsc, out),
             Event::SchedSwitch { leaves, enters } => self.running.sampled(id.cpu, tsc, leaves, enters),
