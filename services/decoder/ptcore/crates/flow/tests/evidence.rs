@@ -111,6 +111,17 @@ impl<'s> Packets<'s> {
         matches!(packet, Ok(Some(Packet::Trig { .. } | Packet::Cfe { .. } | Packet::Evd { .. })))
     }
 
+    /// Whether the bytes that stand there are another packet to libipt 2.0, or none.
+    pub fn are_others_at(&self, offset: usize) -> bool {
+        let rest = &self.0[offset..];
+        match self.from(offset).read() {
+            Ok(Some(Packet::Bbp { .. } | Packet::Bep { .. })) => true,
+            Ok(Some(Packet::Pwre { .. })) => rest[2] & 0x88 == 0x80,
+            Ok(_) => self.are_newer_at(offset),
+            Err(_) => matches!(rest, [0x99, payload, ..] if payload & 0xe3 == 3),
+        }
+    }
+
     /// Whether the packet in front is an MWAIT.
     pub fn are_behind_mwait(&self, offset: usize) -> bool {
         matches!(self.between(0, offset).last(), Some(Packet::Mwait { .. }))

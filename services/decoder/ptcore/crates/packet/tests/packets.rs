@@ -140,6 +140,17 @@ fn packets_are_the_same_near_to_the_end_and_far_from_it() {
 }
 
 #[test]
+fn no_packet_tells_of_no_branch_and_none_counts_beyond_64_bits() {
+    let cyc = |extended: usize, last: u8| [&[7][..], &vec![1; extended - 1], &[last], &[0; 16]].concat();
+    let tnt = |payload: u8| [&[0x02, 0xa3, payload][..], &[0; 21]].concat();
+    let first = |bytes: &[u8]| Reader::new(bytes).next().unwrap().map(|(_, packet)| packet).map_err(|error| error.kind);
+    assert_eq!(first(&cyc(8, 0xfe)), Ok(Packet::Cyc(0x7f << 54)));
+    assert_eq!(first(&cyc(9, 0)), Err(ErrorKind::Unknown));
+    assert_eq!(first(&tnt(2)), Ok(Packet::Tnt { bits: 0, count: 1 }));
+    assert_eq!([0, 1].map(|payload| first(&tnt(payload))), [Err(ErrorKind::Unknown); 2]);
+}
+
+#[test]
 fn unknown_bytes_are_named() {
     let error = Reader::new(&[0x00, 0x02, 0xff, 0x07, 0x55]).find_map(Result::err).unwrap();
     assert_eq!((error.kind, error.offset, error.bytes), (ErrorKind::Unknown, 1, [0x02, 0xff, 0x07, 0x55]));

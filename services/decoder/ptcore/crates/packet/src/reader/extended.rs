@@ -16,7 +16,8 @@ pub fn extended(rest: &[u8]) -> Result<(Packet, usize), ErrorKind> {
     Ok(match second {
         0xa3 => {
             let word = payload(2, 6)?;
-            if word == 0 {
+            // A branch at least, and behind them the stop bit.
+            if word <= 1 {
                 return Err(ErrorKind::Unknown);
             }
             let count = 63 - word.leading_zeros();

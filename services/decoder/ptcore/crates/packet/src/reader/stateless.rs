@@ -67,7 +67,8 @@ fn cyc(rest: &[u8], first: u8) -> Result<(Packet, usize), ErrorKind> {
         let Some(&byte) = rest.get(size) else {
             return Err(ErrorKind::Truncated);
         };
-        if shift > 63 {
+        // A count that is not of 64 bits.
+        if shift + 7 > u64::BITS {
             return Err(ErrorKind::Unknown);
         }
         value |= u64::from(byte >> 1) << shift;
