@@ -321,7 +321,7 @@ mod tests {
         let told = listed(Form::Text, |image, lines| list_calls(image, 0, lines));
         assert_eq!(told.len(), 3);
         assert!(told[1].ends_with("2    [generated]+0x1006"), "{told:?}");
-        assert!(told[2].ends_with("4  [generated]+0x1000 (began before, not over)"), "{told:?}");
+        assert!(told[2].ends_with("4  [generated]+0x1000 (began before)"), "{told:?}");
         let shallow = listed(Form::Json, |image, lines| list_calls(image, 1, lines));
         assert_eq!(shallow.len(), 1);
         let start = r#"{"stream":"7","pid":1,"tid":2,"call":"#;

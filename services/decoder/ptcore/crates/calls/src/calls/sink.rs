@@ -124,11 +124,18 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             DisableKind::Synchronous if self.passed.0 == at => self.passed.1,
             DisableKind::Synchronous => self.end,
         };
-        // What is behind a far branch is not traced.
         let far = kind == DisableKind::Synchronous && self.arrival == Arrival::Far;
-        // Nor is what a call leads to, when that is out of the filtered addresses.
-        if far || kind == DisableKind::Synchronous && self.arrival == Arrival::Call {
-            self.arrival = Arrival::Jump;
+        match self.arrival {
+            _ if kind == DisableKind::Asynchronous => {}
+            // What is behind a far branch is not traced, nor what a call leads to that is out of the filtered addresses.
+            Arrival::Far | Arrival::Call => self.arrival = Arrival::Jump,
+            // Nor the caller that a function which alone is traced returns to.
+            Arrival::Return if self.stack.depth() == 1 => {
+                self.stack.pop(0);
+                self.arrival = Arrival::Begin;
+                return;
+            }
+            _ => {}
         }
         self.left = Some(Left { at, resumes, far });
     }
