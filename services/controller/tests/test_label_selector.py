@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -183,17 +184,23 @@ def pause_image(folder: Path) -> Path:
 @pytest.mark.slow
 async def test_a_real_containerds_pods_are_found_by_their_labels(node: Node, containerd: Containerd) -> None:
     controller = await asking(node, containerd.socket)
+
+    async def pods_of(selector: str) -> pb.Node:
+        return (await controller.GetNode(pb.GetNodeRequest(selector=selector))).node
+
     with contextlib.ExitStack() as pods:
         for name, labels in (("web-0", {"app": "web", "tier": "front"}), ("web-1", {"app": "web", "tier": "back"})):
             pods.callback(containerd.remove_pod, containerd.run_pod(name, labels))
+        # A pod that was just started need not execute its program yet.
+        async with asyncio.timeout(60):
+            while {process.name for process in (await pods_of("app=web")).other_processes} != {"pause"}:
+                await asyncio.sleep(0.1)
         both, front, back = [
-            (await controller.GetNode(pb.GetNodeRequest(selector=selector))).node
-            for selector in ("app=web", "app=web,tier in (front)", "app,tier notin (front)")
+            await pods_of(selector) for selector in ("app=web", "app=web,tier in (front)", "app,tier notin (front)")
         ]
-        assert {process.name for process in both.other_processes} == {"pause"}
         assert len(both.group.pids) == 2 and len(front.group.pids) == len(back.group.pids) == 1
         assert {*front.group.pids, *back.group.pids} == set(both.group.pids)
-        missed = (await controller.GetNode(pb.GetNodeRequest(selector="app=db"))).node.group
+        missed = (await pods_of("app=db")).group
         assert "none of 2 pods" in missed.why_not
         with pytest.raises(InvalidArgument, match="one of"), converted():
             await controller.GetNode(pb.GetNodeRequest(selector="app=web", pod="shop/web-0"))
