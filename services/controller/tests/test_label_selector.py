@@ -198,6 +198,7 @@ async def test_a_real_containerds_pods_are_found_by_their_labels(node: Node, con
         both, front, back = [
             await pods_of(selector) for selector in ("app=web", "app=web,tier in (front)", "app,tier notin (front)")
         ]
+        assert {process.name for process in both.other_processes} == {"pause"}
         assert len(both.group.pids) == 2 and len(front.group.pids) == len(back.group.pids) == 1
         assert {*front.group.pids, *back.group.pids} == set(both.group.pids)
         missed = (await pods_of("app=db")).group
