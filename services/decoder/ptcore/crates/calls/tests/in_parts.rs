@@ -79,24 +79,24 @@ fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(Bl
 }
 
 /// By one thread and by several, and what they keep from stream to stream.
-struct Both<'m> {
+pub struct Both<'m> {
     one: (Flow<&'m Sections>, Calls<Functions, Gathered>),
     many: (Flow<&'m Sections>, Calls<Functions, Gathered>),
     helpers: Vec<Helper<&'m Sections, Functions>>,
     /// Several threads tell no addresses.
     without_addresses: bool,
-    parts: usize,
-    again: usize,
+    pub parts: usize,
+    pub again: usize,
 }
 
 impl<'m> Both<'m> {
-    fn new(memory: &'m Sections, symbols: Functions, threads: usize) -> Self {
+    pub fn new(memory: &'m Sections, symbols: Functions, threads: usize) -> Self {
         let new = || (Flow::new(memory), Calls::handing_out(symbols, Gathered::default()));
         let helpers = (0..threads).map(|_| Helper::new(memory, symbols)).collect();
         Both { one: new(), many: new(), helpers, without_addresses: false, parts: 0, again: 0 }
     }
 
-    fn compare(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) {
+    pub fn compare(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) {
         let (flow, calls) = &mut self.one;
         calls.output().rows = rows;
         let statistics = flow.decode(stream.data, stream.config, stream.epochs, calls);
