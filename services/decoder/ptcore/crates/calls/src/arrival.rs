@@ -52,11 +52,40 @@ impl Arrival {
 pub struct Left {
     pub at: u64,
     pub resumes: u64,
-    /// By a far branch.
-    pub far: bool,
+    pub way: Way,
+}
+
+/// What the flow was left by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// What came between two instructions, or a call.
+    #[default]
+    Between,
+    Far,
+    /// A jump to what is not traced, as out of the filtered addresses.
+    Jump,
+    Return,
+}
+
+impl Way {
+    /// By the branch that disabled tracing, which says where it led if `told`.
+    pub fn behind(arrival: Arrival, told: bool) -> Way {
+        match arrival {
+            Arrival::Far => Way::Far,
+            Arrival::Return => Way::Return,
+            Arrival::IndirectJump => Way::Jump,
+            Arrival::Jump if told => Way::Jump,
+            _ => Way::Between,
+        }
+    }
 }
 
 impl Left {
+    /// Whether the call that it was left in may be over.
+    pub fn leads_out(&self) -> bool {
+        matches!(self.way, Way::Jump | Way::Return)
+    }
+
     /// Whether tracing ended between two instructions of the kernel, and begins elsewhere in it: by writes to IA32_RTIT_CTL, as
     /// perf makes them where another thread is to run and where this one runs again.
     pub fn stops_kernel(&self, begins: u64) -> bool {

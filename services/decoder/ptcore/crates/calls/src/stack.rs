@@ -134,6 +134,11 @@ impl<O: Output> Stack<O> {
         self.frames.last().is_some_and(|frame| frame.returns_to == address)
     }
 
+    /// Where what called the innermost call goes on, when that is known.
+    pub fn caller_goes_on_at(&self) -> Option<u64> {
+        self.frames.last().map(|frame| frame.returns_to).filter(|&address| address != NO_ADDRESS)
+    }
+
     pub fn interruption(&mut self) -> Option<&mut Interruption> {
         let asynchronous = self.frames.last().is_some_and(Frame::is_asynchronous);
         self.interruptions.last_mut().filter(|_| asynchronous)

@@ -1,7 +1,7 @@
 //! What each arrival at another function means for the stack.
 
 use super::Calls;
-use crate::arrival::{Arrival, Left};
+use crate::arrival::{Arrival, Left, Way};
 use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
@@ -128,7 +128,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.stack.return_locally(target) {
             return;
         }
-        if self.stack.returns_to(target) {
+        // What is not traced may have gone over into it: then it returns to what called that.
+        let goes_on = |interruption: &mut Interruption| interruption.resumes == target;
+        if self.stack.returns_to(target) || self.stack.interruption().is_some_and(goes_on) {
             return self.stack.pop(0);
         }
         if self.stack.return_to(target) {
@@ -170,7 +172,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.unwind_to(entered, target);
         } else if self.is_start(entered) {
             self.begin_anew(entered, target);
-        } else if left.far && is_kernel(left.at) && is_kernel(target) {
+        } else if left.way == Way::Far && is_kernel(left.at) && is_kernel(target) {
             self.enter_again(entered, target);
         } else {
             self.interrupt_by(entered, left, target);
@@ -196,6 +198,25 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if !self.arrival.is_jump() || self.stack.function() != Some(function) {
             self.arrive(left.at, u32::MAX, Known { function, called: function, entry, stub: false });
         }
+    }
+
+    /// The innermost call led out of what is traced. True where it is over, as tracing goes on at `ip` with another call, or with what
+    /// called or was interrupted by this one; that is what was left then.
+    #[cold]
+    pub(super) fn end_what_led_out(&mut self, ip: u64) -> bool {
+        let jumped = self.left.is_some_and(|left| left.way == Way::Jump);
+        let left = match self.stack.interruption() {
+            Some(&mut Interruption { resumes, repeats, .. }) => Some((repeats, resumes)),
+            None => self.stack.caller_goes_on_at().filter(|_| jumped).map(|at| (at, at)),
+        };
+        let goes_on = left.is_some_and(|(_, resumes)| resumes == ip);
+        if left.is_none() && self.stack.depth() != 1 || !goes_on && !self.look_up(ip, false).0.entry {
+            return false;
+        }
+        self.stack.pop(0);
+        self.left = left.map(|(at, resumes)| Left { at, resumes, way: Way::Between });
+        self.arrival = Arrival::Jump;
+        true
     }
 
     /// What ran goes on at `to`, or else arrives there so.

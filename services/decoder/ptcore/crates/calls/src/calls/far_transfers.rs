@@ -3,7 +3,7 @@
 
 use super::arrivals::plain;
 use super::Calls;
-use crate::arrival::Left;
+use crate::arrival::{Left, Way};
 use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
@@ -65,7 +65,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         }
         if entered.entry {
             // A handler of signals.
-            let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, far: true };
+            let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, way: Way::Far };
             self.interrupt_by(entered, left, target);
         } else if self.stack.function() != Some(entered.function) {
             self.unwind_to(entered, target);

@@ -1,7 +1,7 @@
 //! The flow as it is told: paths by their plans, losses, and where tracing is disabled.
 
 use super::Calls;
-use crate::arrival::{Arrival, Left};
+use crate::arrival::{Arrival, Left, Way};
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
 use pt_flow::{Block, CondBranches, DisableKind, Loss, Path, Sink};
@@ -98,6 +98,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     }
 
     fn enabled(&mut self, ip: u64, resumed: bool, tsc: u64) {
+        let is_over = self.left.is_some_and(|left| left.leads_out()) && self.end_what_led_out(ip);
         self.skip(tsc);
         if let (true, Some(loss)) = (std::mem::take(&mut self.overflowing), self.stack.losses.last_mut()) {
             loss.end_tsc = tsc;
@@ -106,7 +107,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             // Tracing ended while another thread ran on its core.
             None if self.stack.depth() != 0 => self.break_off(),
             None => self.arrival = Arrival::Begin,
-            Some(left) => self.go_on(left, if resumed { left.resumes } else { ip }),
+            Some(left) => self.go_on(left, if resumed && !is_over { left.resumes } else { ip }),
         }
     }
 
@@ -117,14 +118,17 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         }
     }
 
-    fn disabled(&mut self, kind: DisableKind, at: u64, _target: Option<u64>, tsc: u64) {
+    fn disabled(&mut self, kind: DisableKind, at: u64, target: Option<u64>, tsc: u64) {
         self.pass(tsc);
         let resumes = match kind {
             DisableKind::Asynchronous => at,
             DisableKind::Synchronous if self.passed.0 == at => self.passed.1,
             DisableKind::Synchronous => self.end,
         };
-        let far = kind == DisableKind::Synchronous && self.arrival == Arrival::Far;
+        let way = match kind {
+            DisableKind::Asynchronous => Way::Between,
+            DisableKind::Synchronous => Way::behind(self.arrival, target.is_some()),
+        };
         match self.arrival {
             _ if kind == DisableKind::Asynchronous => {}
             // What is behind a far branch is not traced, nor what a call leads to that is out of the filtered addresses.
@@ -137,12 +141,12 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             }
             _ => {}
         }
-        self.left = Some(Left { at, resumes, far });
+        self.left = Some(Left { at, resumes, way });
     }
 
     fn interrupt(&mut self, from: u64, to: u64, tsc: u64) {
         self.pass(tsc);
-        self.leave(Left { at: from, resumes: from, far: false }, to, Arrival::Interruption);
+        self.leave(Left { at: from, resumes: from, way: Way::Between }, to, Arrival::Interruption);
     }
 
     fn moved(&mut self) {
