@@ -51,7 +51,8 @@ impl<'s> Packets<'s> {
         self.are_bad_at(reader.offset())
     }
 
-    /// Whether what follows is no packet, a target without an address, or a clock of no ratio, up to the end of the next PSB+.
+    /// Whether what follows is no packet, or none to libipt 2.0, a target without an address, or a clock of no ratio, up to the end of
+    /// the next PSB+.
     pub fn go_bad_from(&self, offset: usize) -> bool {
         let mut reader = self.from(offset);
         loop {
@@ -62,8 +63,10 @@ impl<'s> Packets<'s> {
                     return true
                 }
                 Ok(Some(Packet::Cbr { ratio: 0 })) => return true,
-                Ok(Some(Packet::Psb)) => return self.are_bad_at(at),
+                Ok(Some(Packet::Psb)) if self.are_bad_at(at) => return true,
+                Ok(Some(Packet::Psb)) if at != offset => return false,
                 Ok(None) => return false,
+                Ok(Some(_)) if self.are_newer_at(at) => return true,
                 Ok(Some(_)) => {}
             }
         }
@@ -122,9 +125,24 @@ impl<'s> Packets<'s> {
         }
     }
 
-    /// Whether the packet in front is an MWAIT.
-    pub fn are_behind_mwait(&self, offset: usize) -> bool {
-        matches!(self.between(0, offset).last(), Some(Packet::Mwait { .. }))
+    /// Whether the packet in front is an MWAIT or a MODE.Exec.
+    pub fn are_behind_mwait_or_mode(&self, offset: usize) -> bool {
+        matches!(self.between(0, offset).last(), Some(Packet::Mwait { .. } | Packet::ModeExec { .. }))
+    }
+
+    /// Whether a MODE.Exec stands behind another one, and nothing between them.
+    pub fn have_two_modes_in_a_row(&self) -> bool {
+        let (mut reader, mut is_behind_one) = (Reader::new(self.0), false);
+        while reader.synchronize().is_some() {
+            while let Ok(Some(packet)) = reader.read() {
+                let is_mode = matches!(packet, Packet::ModeExec { .. });
+                if is_mode && is_behind_one {
+                    return true;
+                }
+                is_behind_one = is_mode || is_behind_one && packet == Packet::Pad;
+            }
+        }
+        false
     }
 
     /// Whether tracing is disabled at or behind that place.

@@ -9,7 +9,7 @@ use crate::flow::{full, psb_plus, stream};
 use crate::mutations::Random;
 use crate::support::{self, Sections};
 use crate::vectors;
-use pt_flow::{Config, Cpu, Errata};
+use pt_flow::{CodeMemory, Config, Cpu, Errata};
 use pt_packet::{Execution, Ip, Packet, PSB};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -224,9 +224,15 @@ fn what_differs_on_damaged_packets_has_its_reason() {
     let [begins, ends] = [Packet::TipPge(full(0x1000)), Packet::TipPgd(Ip::SUPPRESSED)];
     let mwait = Packet::Mwait { hints: 1, extensions: 0 };
     let trig = Packet::Trig { number: 1, instructions: None, multiple: false, fup: false };
+    let event = Packet::Evd { kind: 0, payload: 1 };
+    let other_mode = Packet::ModeExec { mode: Execution::Bits32, interrupt_flag: false };
     let again = [begins, Packet::Psb, Packet::Psbend, mode, begins, branch, there];
     for (first, packets, reason) in [
-        (Some(0x1000), vec![branch, there, mwait, branch, there], "an MWAIT says nothing of the flow"),
+        (
+            Some(0x1000),
+            vec![branch, there, mwait, branch, there],
+            "an MWAIT or a mode says nothing of the branches behind it",
+        ),
         (Some(0x1000), vec![branch, there, Packet::Psbend, branch, there], "a PSBEND without its PSB ends the flow"),
         (Some(0x1000), vec![branch, there, trig, branch, there], "libipt does not know the packet"),
         (
@@ -245,6 +251,20 @@ fn what_differs_on_damaged_packets_has_its_reason() {
             vec![branch, there, fup, ends, cbr, Packet::Psb, branch],
             "what is in front of a bad packet happened",
         ),
+        (Some(0x1000), vec![branch, there, fup, ends, cbr, cbr, event], "what is in front of a bad packet happened"),
+        (
+            Some(0x1000),
+            vec![branch, there, mode, branch, there],
+            "an MWAIT or a mode says nothing of the branches behind it",
+        ),
+        (None, vec![other_mode, mode, begins, branch, there], "a mode is told once, also where the flow is lost"),
+        (Some(0x1000), vec![branch, there, fup, Packet::Tip(full(!0xfff))], "a kernel without code is not traced"),
+        (
+            None,
+            [&[Packet::TipPge(full(0x9000)), cbr][..], &psb_plus(None), &again].concat(),
+            "what is behind a TIP.PGE to no code is told behind the loss",
+        ),
+        (None, vec![Packet::TipPge(full(0)), ends], "nothing resumes before anything ran"),
     ] {
         let stream = &stream(&[psb_plus(first), packets].concat());
         let input = Input { name: "damaged-packets", stream, cpu: SKYLAKE, config: Config::default(), memory };
@@ -328,6 +348,8 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         } else if told("no code is known at the address") && (libipt("\"") || libipt("[cbr ")) && end == stream.len() {
             let ran = packets.stop_from(offset) || packets.begin_at(offset);
             return ran.then_some("code that is not known ran up to a TIP.PGD");
+        } else if told("no code is known at the address") && libipt("[cbr ") && stream[end..].starts_with(&PSB) {
+            return packets.begin_at(offset).then_some("what is behind a TIP.PGE to no code is told behind the loss");
         } else if told("TIP.PGE does") && (libipt("sync ") || libipt("\"")) {
             return stream[end..].starts_with(&PSB).then_some("a PSB that was read is gone on from");
         } else if told("TIP.PGE does") && libipt("[cbr ") {
@@ -371,6 +393,8 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
         Some("what is in front of a bad packet happened")
     } else if here("stopped ") && packets.are_behind_fup(stream.len()) {
         Some("nothing says that what follows the last whole packet ran")
+    } else if here("enabled 0") && libipt("[resumed 0 ") && difference.contains("behind 0 instructions") {
+        Some("nothing resumes before anything ran")
     } else if goes_elsewhere(difference) {
         Some("each return takes its call from the stack")
     } else if (difference.contains("expected tracing enabled event") || layer == Layer::Blocks)
@@ -378,9 +402,13 @@ fn allowed(layer: Layer, Input { stream, memory, .. }: &Input<'_>, difference: &
     {
         stops_twice.then_some("a TIP.PGD while tracing is disabled changes nothing")
     } else if difference.contains("does not match query")
-        && given_up.is_some_and(|offset| packets.are_behind_mwait(offset))
+        && given_up.is_some_and(|offset| packets.are_behind_mwait_or_mode(offset))
     {
-        Some("an MWAIT says nothing of the flow")
+        Some("an MWAIT or a mode says nothing of the branches behind it")
+    } else if here("stopped ") && libipt("[interrupt ") {
+        enters_unknown_kernel(difference, memory).then_some("a kernel without code is not traced")
+    } else if libipt("[mode ") && packets.have_two_modes_in_a_row() {
+        Some("a mode is told once, also where the flow is lost")
     } else if layer == Layer::Instructions
         && here("disabled -")
         && (libipt("reached ") && difference.contains(", \", here")
@@ -420,6 +448,18 @@ fn goes_elsewhere(difference: &str) -> bool {
     let behind =
         difference.split_once(", a return to ").and_then(|(_, rest)| rest.split_once(" for libipt: libipt \""));
     behind.is_some_and(|(elsewhere, libipt)| libipt.split([' ', '"']).next() == Some(elsewhere))
+}
+
+/// Whether libipt's interrupt leads where tracing stops here, into a kernel of which no code is known.
+fn enters_unknown_kernel(difference: &str, memory: &Sections) -> bool {
+    let words = |before: &str| {
+        let (_, rest) = difference.split_once(before)?;
+        let mut words = rest.split([' ', '"']);
+        Some((words.next()?, words.next()?))
+    };
+    let (Some(interrupt), Some(stop)) = (words("libipt \"[interrupt "), words("here \"stopped ")) else { return false };
+    let Ok(to) = u64::from_str_radix(stop.1, 16) else { return false };
+    interrupt == stop && to >> 63 == 1 && memory.read(0, to).is_none()
 }
 
 struct Trace {
