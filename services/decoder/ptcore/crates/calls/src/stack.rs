@@ -128,6 +128,15 @@ impl<O: Output> Stack<O> {
         self.function().map_or(Role::Plain, |function| self.functions.sums[function as usize].role)
     }
 
+    /// Whether a jump out of the innermost call leads to other calls than those around it.
+    pub fn switches(&self) -> bool {
+        let role = |function: u32| self.functions.sums[function as usize].role;
+        match self.role() {
+            Role::LongJump => self.outer_function().is_some_and(|outer| role(outer) == Role::Switch),
+            role => role == Role::Switch,
+        }
+    }
+
     /// Whether the innermost call returns to `address`.
     #[inline(always)]
     pub fn returns_to(&self, address: u64) -> bool {

@@ -20,6 +20,7 @@ const RETURNS: u64 = 0x8000;
 pub const BARE: u64 = 0x9000;
 /// Where programs begin.
 pub const START: u64 = 0x1_0000;
+const SWITCH: u64 = 0x1_1000;
 
 /// Every 0x1000 bytes are a function; above 0x9000 nothing divides the code.
 pub struct Pages;
@@ -41,6 +42,7 @@ impl Symbols for Pages {
                 STUBS => Role::Stub,
                 RETURNS => Role::ReturnStub,
                 START => Role::Start,
+                SWITCH => Role::Switch,
                 _ => Role::Plain,
             },
         }
@@ -380,6 +382,35 @@ fn a_loss_ends_all_calls() {
     assert_eq!(trace.records.end_tsc[..2], [107, 107]);
     assert_eq!((rows[2].function, rows[2].depth, rows[3].function, rows[3].depth), (MAIN, 0, LEAF, 1));
     assert_eq!((trace.losses[0].offset, trace.losses[0].size, trace.losses[0].end_tsc), (7, 9, 150));
+}
+
+/// As a goroutine does that waits, while another one of the same functions goes on, or one begins.
+#[test]
+fn what_a_switch_of_stacks_leads_to_has_none_of_the_callers_around_it() {
+    for (jumps_from, target) in [(LONGJMP, WORK + 4), (LONGJMP, LEAF), (SWITCH, WORK + 4), (SWITCH, LEAF)] {
+        let mut script = Script::at(MAIN);
+        script.call(MAIN, WORK).call(WORK, SWITCH);
+        if jumps_from == LONGJMP {
+            script.call(SWITCH, LONGJMP);
+        }
+        script.jump(jumps_from, target).ret(target, MAIN + 4).jump(MAIN + 4, MAIN);
+        let trace = script.end();
+        let told: Vec<_> = rows(&trace).iter().map(|row| (row.function, row.parent, row.flags)).collect();
+        let open = told.len() - 2;
+        assert!(told[..open].iter().all(|(.., flags)| flags & END_TRUNCATED != 0));
+        let both = BEGIN_TRUNCATED | END_TRUNCATED;
+        let resumed = (target & !0xfff, open as u64, BEGIN_TRUNCATED);
+        assert_eq!(told[open..], [(MAIN, NO_PARENT, both), resumed], "{jumps_from:x} to {target:x}");
+    }
+}
+
+/// As a panic that a goroutine recovers from.
+#[test]
+fn a_far_jump_that_nothing_switches_by_unwinds() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).call(LEAF, LONGJMP).jump(LONGJMP, MAIN + 4).jump(MAIN + 4, MAIN);
+    let depths: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.depth, row.own)).collect();
+    assert_eq!(depths, [(MAIN, 0, 7), (WORK, 1, 4), (LEAF, 2, 4), (LONGJMP, 3, 3)]);
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub enum Role {
     SetJump,
     /// It leaves by jumping to such an address.
     LongJump,
+    /// It goes on with other calls than those around it, by itself or by what jumps far in it: with those of a goroutine or a fiber.
+    Switch,
     /// It only leads to another function, as `malloc@plt` and retpolines do: who calls it calls that one.
     Stub,
     /// It only returns, in place of its caller, which jumps to it instead of returning: a return thunk.
@@ -30,17 +32,25 @@ const INDIRECT: [&[u8]; 5] = [
 ];
 
 impl Role {
+    /// Whether what it jumps to may be anything but a call in its place.
+    pub fn jumps_far(self) -> bool {
+        matches!(self, Role::LongJump | Role::Switch)
+    }
+
     /// Whether it is no call of its own.
     pub fn is_stub(self) -> bool {
         matches!(self, Role::Stub | Role::ReturnStub)
     }
 
-    /// By the names that glibc, musl, the kernel (arch/x86/lib/retpoline.S) and compilers use.
+    /// By the names that glibc, musl, Go (runtime/asm_amd64.s), Boost.Context, the kernel (arch/x86/lib/retpoline.S) and compilers use.
     pub fn of(name: &[u8]) -> Role {
         match name {
             b"setjmp" | b"_setjmp" | b"__setjmp" | b"sigsetjmp" | b"__sigsetjmp" => Role::SetJump,
             b"longjmp" | b"_longjmp" | b"__longjmp" | b"siglongjmp" | b"__libc_longjmp" | b"__libc_siglongjmp"
-            | b"__longjmp_chk" | b"____longjmp_chk" => Role::LongJump,
+            | b"__longjmp_chk" | b"____longjmp_chk" | b"runtime.gogo" | b"runtime.gogo.abi0" | b"gogo" => {
+                Role::LongJump
+            }
+            b"runtime.execute" | b"jump_fcontext" | b"ontop_fcontext" => Role::Switch,
             b"__x86_return_thunk"
             | b"__x86_return_thunk_ecx"
             | b"__x86_return_thunk_rcx"

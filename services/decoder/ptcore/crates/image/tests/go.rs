@@ -1,7 +1,7 @@
 //! Names and lines of stripped Go programs.
 
 use crate::support::{self, have, Folder, GO, OBJCOPY};
-use pt_image::{Binary, Search};
+use pt_image::{Binary, Role, Search};
 use std::collections::BTreeMap;
 
 const PROGRAM: &str = r#"package main
@@ -65,6 +65,15 @@ fn a_stripped_program_has_the_names_and_lines_of_the_whole_one() {
         let of_go = |name: &&String| name.starts_with("runtime.(*") || name.starts_with("fmt.(*");
         let count = expected.values().filter(of_go).count();
         assert!(count > 100);
+        for binary in [&whole, &stripped] {
+            let role = |name: &str| {
+                let mut named =
+                    binary.functions().iter().filter(|function| binary.name(function).as_deref() == Some(name));
+                named.next().map(|function| function.role)
+            };
+            assert_eq!(role("runtime.execute"), Some(Role::Switch), "{mode} {with_c}");
+            assert_eq!(role("gogo"), Some(Role::LongJump), "{mode} {with_c}");
+        }
         // Type parameters are written out in the symbol table alone.
         let same = found.iter().filter(|(address, name)| of_go(name) && expected.get(address) == Some(name)).count();
         assert!(same * 100 >= count * 95, "{mode} {with_c}: {same} of {count}");

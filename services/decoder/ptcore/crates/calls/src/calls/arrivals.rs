@@ -20,7 +20,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             Arrival::IndirectJump => {
                 // Where nothing divides code, an entry that nobody called yet looks like the middle of what lies before it.
                 let within = known.called != u32::MAX && !entered.entry;
-                if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
+                if self.stack.switches() {
+                    self.switch(entered, address);
+                } else if !within || self.stack.role() == Role::LongJump || !self.lands(entered.function, address) {
                     self.jump(entered, address);
                 }
             }
@@ -94,6 +96,14 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             return self.stack.function() == Some(function);
         }
         self.unwinds_to(function, target)
+    }
+
+    /// What goes on has calls of its own, which are not known.
+    #[cold]
+    fn switch(&mut self, entered: Entered, target: u64) {
+        if self.stack.function() != Some(entered.function) {
+            self.begin_anew(entered, target);
+        }
     }
 
     /// True when the jump left the function that jumps far.

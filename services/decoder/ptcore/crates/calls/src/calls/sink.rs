@@ -5,7 +5,7 @@ use crate::arrival::{Arrival, Left, Way};
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
 use pt_flow::{Block, CondBranches, DisableKind, Loss, Path, Sink};
-use pt_image::{Role, Symbols};
+use pt_image::Symbols;
 
 impl<S: Symbols, O: Output> Sink for Calls<S, O> {
     const DIVIDED: bool = true;
@@ -51,7 +51,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         } else if self.arrival == Arrival::Call && plan.is_entry {
             self.stack.call(function, self.last, plan.start, self.end);
             plan
-        } else if self.arrival.is_jump() && plan.is_entry && self.stack.role() != Role::LongJump {
+        } else if self.arrival.is_jump() && plan.is_entry && !self.stack.role().jumps_far() {
             self.stack.go_over(function, self.end, plan.start);
             plan
         } else {
