@@ -1,6 +1,9 @@
 //! Code that takes the place of other code.
 
-use super::records::Pages;
+use std::collections::BTreeMap;
+
+/// Code by address; none overlaps another.
+pub type Pages<'d> = BTreeMap<u64, &'d [u8]>;
 
 /// Puts code over what stood there. Returns whether that was other code.
 pub fn place<'d>(pages: &mut Pages<'d>, base: u64, bytes: &'d [u8]) -> bool {

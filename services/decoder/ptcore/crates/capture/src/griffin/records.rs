@@ -1,6 +1,6 @@
 //! What the records of a container say, thread by thread and process by process.
 
-use super::placed::place;
+use super::placed::{place, Pages};
 use crate::fields::{Fields, Short};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,6 @@ const NAME: u64 = 16;
 
 /// Forks of forks are followed this far.
 const MAX_ANCESTORS: usize = 64;
-
-/// Code by address; none overlaps another.
-pub type Pages<'d> = BTreeMap<u64, &'d [u8]>;
 
 #[derive(Default)]
 pub struct Records<'d> {
