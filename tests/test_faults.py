@@ -80,13 +80,16 @@ def test_killed_during_decoding(mesh: WholeMesh, spinning: Process, killed: str)
 
 @pytest.mark.slow
 def test_permille_up_killed_leaves_nothing_and_the_next_one_carries_on(mesh: WholeMesh, target: Process) -> None:
+    # The decoder has a worker as soon as there was something to decode.
+    with mesh.started("trace", "--pid", str(target.pid), "--for", "200ms", "--json") as first:
+        mesh.finished(first)
+    started = mesh.processes()
+    assert len(started) > len(EVERYONE)
     with (
         RecordingWatch(mesh, target.pid) as watch,
         mesh.started("trace", "--pid", str(target.pid), "--for", "3s", "--json") as trace,
     ):
         mesh.await_recording(target.pid)
-        started = mesh.processes()
-        assert len(started) >= 1 + len(EVERYONE)
         mesh.up.kill()
         mesh.up.wait()
         assert_ended(started)
