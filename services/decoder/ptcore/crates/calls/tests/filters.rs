@@ -5,13 +5,14 @@ use crate::functions::Functions;
 use crate::in_parts::Both;
 use crate::machine::BASE;
 use crate::nested::{self, Nested};
+use crate::support::kernel::ip;
 use crate::support::Sections;
 use crate::truth::{self, Divided, Row};
 use crate::turns::programs;
 use pt_calls::{Calls, ASYNCHRONOUS, BEGIN_TRUNCATED, NO_PARENT};
 use pt_flow::{Block, BlockKind, Config, DisableKind, Flow, Loss, Sink, Stream};
 use pt_packet::writer::write;
-use pt_packet::{Compression, Execution, Ip, Packet};
+use pt_packet::{Execution, Packet};
 
 #[test]
 fn a_call_out_of_the_filtered_addresses_makes_no_function_of_where_it_returns_to() {
@@ -44,7 +45,6 @@ fn a_function_that_is_traced_alone_is_called_anew_each_time() {
 fn a_function_that_is_traced_alone_has_the_same_calls_by_several_threads() {
     // je to the ret; nop; ret
     let memory = Sections([(BASE, vec![0x74, 0x01, 0x90, 0xc3])].into());
-    let ip = |address| Ip { compression: Compression::Full, payload: address };
     let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: false };
     let mut data = Vec::new();
     let mut tell = |packet| write(&mut data, packet);
