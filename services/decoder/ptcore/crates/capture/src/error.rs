@@ -55,6 +55,11 @@ impl CaptureError {
         CaptureError::Damaged { path: path.to_owned(), offset: offset as u64, what: what.into() }
     }
 
+    /// Whether one file is at fault, and not what is told of it or this machine: what other files hold can be had.
+    pub(crate) fn is_of_content(&self) -> bool {
+        matches!(self, CaptureError::Unreadable { .. } | CaptureError::Damaged { .. } | CaptureError::Packed { .. })
+    }
+
     pub(crate) fn option(given: &str, what: impl Into<String>) -> Self {
         CaptureError::Option { given: given.to_owned(), what: what.into() }
     }

@@ -109,6 +109,7 @@ fn records<'d>(path: &Path, data: &'d Bytes, warnings: &mut Vec<String>) -> Resu
         warnings.push(format!("version {version} of the container is read like version {VERSION}"));
     }
     let mut released = 0;
+    let (mut damaged, mut first_damage) = (0, None);
     while head.left() > 0 {
         let start = head.at();
         // The system maps what stands around each head as well.
@@ -125,9 +126,15 @@ fn records<'d>(path: &Path, data: &'d Bytes, warnings: &mut Vec<String>) -> Resu
             }
         };
         if let Err(short) = records.take(kind, body) {
-            let offset = start + HEAD + short.at;
-            return Err(CaptureError::damaged(path, offset, format!("in a record of kind {kind}: {short}")));
+            damaged += 1;
+            let what = || format!("{:#x} in one of kind {kind}: {short}", start + HEAD + short.at);
+            first_damage.get_or_insert_with(what);
         }
+    }
+    if let Some(first) = first_damage {
+        warnings.push(format!(
+            "{damaged} records are shorter than what they should hold and left out, first at offset {first}"
+        ));
     }
     if records.replaced > 0 {
         let what = "nothing says when: the last is taken to have been there from the beginning";

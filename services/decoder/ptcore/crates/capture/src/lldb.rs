@@ -39,6 +39,8 @@ struct Bundle<'p> {
     /// What records of switches say, by core and time, and those that are left out.
     signs: Vec<(u32, u64, Sign)>,
     impossible: Impossible,
+    /// Why files of threads and cores cannot be used.
+    refusals: Vec<CaptureError>,
 }
 
 pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, CaptureError> {
@@ -63,6 +65,7 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
         outside: BTreeSet::new(),
         signs: Vec::new(),
         impossible: Impossible::default(),
+        refusals: Vec::new(),
     };
     bundle.capture.cpu = cpu(&trace.get("cpuInfo")?)?;
     for process in root.elements("processes")? {
@@ -84,10 +87,14 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     } else if kernel.is_some() {
         return Err(root.error("a kernel's trace is per core: it has no `cpus`"));
     }
-    if bundle.capture.streams.is_empty() {
+    let Bundle { mut capture, spaces, outside, signs, impossible, mut refusals, .. } = bundle;
+    if capture.streams.is_empty() && !refusals.is_empty() {
+        return Err(refusals.swap_remove(0));
+    }
+    if capture.streams.is_empty() {
         return Err(root.error("neither `cpus` nor any thread names a trace (`iptTrace`)"));
     }
-    let Bundle { mut capture, spaces, outside, signs, impossible, .. } = bundle;
+    capture.warnings.extend(refusals.iter().map(|error| format!("{error}: these packets are left out")));
     let contradictions = Contradictions::of(signs.into_iter());
     capture.warnings.extend(impossible.warning().into_iter().chain(contradictions.warning()));
     if let Some(first) = outside.first() {
@@ -141,14 +148,17 @@ impl Bundle<'_> {
         ends.map(|end| self.folder.join(end)).find(|path| path.is_file())
     }
 
-    /// What that file holds.
-    fn content(&mut self, named: &Node, path: &Path) -> Result<Bytes, CaptureError> {
-        self.contents.read(path).map_err(|error| match error {
-            CaptureError::Unreadable { path, error } if error.kind() == ErrorKind::NotFound => {
-                named.error(format!("{}: {error}", path.display()))
+    /// What that file holds; `None` where it cannot be read: other threads and cores still can.
+    fn content(&mut self, named: &Node, path: &Path) -> Result<Option<Bytes>, CaptureError> {
+        match self.contents.read(path) {
+            Ok(content) => return Ok(Some(content)),
+            Err(CaptureError::Unreadable { path, error }) if error.kind() == ErrorKind::NotFound => {
+                self.refusals.push(named.error(format!("{}: {error}", path.display())));
             }
-            error => error,
-        })
+            Err(error) if error.is_of_content() => self.refusals.push(error),
+            Err(error) => return Err(error),
+        }
+        Ok(None)
     }
 
     /// Also by way of a link. What is not there is nowhere.
@@ -182,7 +192,7 @@ impl Bundle<'_> {
 
     fn stream(&mut self, trace: &Node, name: String, of: Of, switches: Vec<Switch>) -> Result<(), CaptureError> {
         let path = self.file(trace)?;
-        let data = self.content(trace, &path)?;
+        let Some(data) = self.content(trace, &path)? else { return Ok(()) };
         // A bundle that someone else made might name any file.
         if self.is_outside(&path) && find_psb(&data, 0).is_none() {
             return Err(trace.error("the file is outside of the bundle's folder, and holds no Processor Trace packets"));
@@ -216,9 +226,9 @@ impl Bundle<'_> {
         let parts = binary.and_then(|binary| Ok((parts(&binary, base)?, binary)));
         let (parts, binary) = match parts {
             Ok(found) => found,
-            Err(why) if file.is_some() => return Err(module.error(why)),
             Err(why) => {
-                self.capture.warnings.push(format!("{name} at {base:#x}: {why}"));
+                let of_file = file.is_some().then(|| module.error(&why).to_string());
+                self.capture.warnings.push(of_file.unwrap_or_else(|| format!("{name} at {base:#x}: {why}")));
                 return Ok(());
             }
         };
@@ -248,17 +258,18 @@ impl Bundle<'_> {
         let id = cpu.get("id")?.integer(PIDS)? as u32;
         let named = cpu.get("contextSwitchTrace")?;
         let records = self.file(&named)?;
-        let content = self.content(&named, &records)?;
-        let switches = switches(&records, &content, conversion, id, &mut self.impossible).map_err(|error| {
+        let Some(content) = self.content(&named, &records)? else { return Ok(()) };
+        let mut on_core = match switches(&records, &content, conversion, id, &mut self.impossible) {
+            Ok(on_core) => on_core,
             // What stands in it is not told of a file that someone else's bundle might name.
-            let other = || named.error("the file is outside of the bundle's folder, and holds no records of perf");
-            if self.is_outside(&records) {
-                other()
-            } else {
-                error
+            Err(_) if self.is_outside(&records) => {
+                return Err(named.error("the file is outside of the bundle's folder, and holds no records of perf"));
             }
-        });
-        let mut on_core = switches?;
+            Err(error) => {
+                self.refusals.push(error);
+                return Ok(());
+            }
+        };
         self.signs.extend(on_core.signs().iter().map(|&(tsc, sign)| (id, tsc, sign)));
         self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), on_core.switches().1)
     }

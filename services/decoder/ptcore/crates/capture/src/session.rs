@@ -278,9 +278,7 @@ impl Archive {
     /// Those of the segment. One that cannot be used has none: the others still can.
     fn packets(&mut self, segment: &Node) -> Result<Bytes, CaptureError> {
         match self.file(segment) {
-            Err(
-                error @ (CaptureError::Unreadable { .. } | CaptureError::Damaged { .. } | CaptureError::Packed { .. }),
-            ) => {
+            Err(error) if error.is_of_content() => {
                 self.refusals.push(error);
                 Ok(Vec::new().into())
             }

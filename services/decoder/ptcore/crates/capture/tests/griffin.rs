@@ -170,6 +170,21 @@ fn a_buffer_that_is_missing_is_a_loss_at_its_place() {
 }
 
 #[test]
+fn a_record_that_is_too_short_for_what_it_says_costs_itself_only() {
+    let mut container = Container::new();
+    container.executes(7, &NOP_RET).ran(7, 0);
+    let at = container.0.len() + 8;
+    // A page and packets that should have more bytes, a fork of nobody.
+    container.record(4, &[7, CODE, 100], &TWO_NOPS_RET).record(0, &[7, 7, 1, 100], &[0; 8]).record(6, &[7, 7], b"");
+    let capture = container.ran(7, 2).open("short");
+    let short = "3 records are shorter than what they should hold and left out";
+    let first = format!("{:#x} in one of kind 4: 100 bytes are wanted, 3 are there", at + 24);
+    let missing = "thread 7: buffers are missing at 1 places".to_owned();
+    assert_eq!(capture.warnings, [format!("{short}, first at offset {first}"), missing]);
+    assert_eq!(instructions(&capture), [4]);
+}
+
+#[test]
 fn code_that_is_mapped_later_stands_over_what_was_there() {
     let mut container = Container::new();
     container.executes(7, &[0xcc]).page(7, CODE + 1, &NOP_RET).page(7, CODE, &TWO_NOPS_RET).ran(7, 0);

@@ -119,3 +119,35 @@ fn the_kernel_of_a_bundle_is_its_copy_among_the_modules() {
     let code = capture.memory().read(capture.streams[0].epochs[0].1, KERNEL_CODE).map(|code| code.bytes[..2].to_vec());
     assert_eq!(code, Some(vec![0x90, 0xc3]));
 }
+
+#[test]
+fn a_core_whose_files_are_damaged_costs_no_other() {
+    let saved = Saved::new("damaged");
+    let (records, empty) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
+    std::fs::write(&records, [0; 5]).unwrap();
+    let core = |id: u32, switches: &str, trace: &str| {
+        format!(r#"{{"id": {id}, "contextSwitchTrace": "{switches}", "iptTrace": "{trace}"}}"#)
+    };
+    let open = |cores: &[String]| {
+        let text = format!(
+            r#"{{"type": "intel-pt", "cpuInfo": {{"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4}},
+            "tscPerfZeroConversion": {{"timeMult": 1, "timeShift": 0, "timeZero": "0"}}, "cpus": [{}]}}"#,
+            cores.join(", ")
+        );
+        read(&saved.folder.join("trace.json"), text.as_bytes(), &Options::default())
+    };
+    let bad = [core(1, "1.switches", "9.trace"), core(2, "2.switches", "9.trace"), core(4, "0.switches", "4.trace")];
+    let told = [
+        format!("{}: at offset 0x4: 2 bytes are wanted, 1 are there", records.display()),
+        format!("{}: cpus[2].contextSwitchTrace: ", saved.folder.join("trace.json").display()),
+        format!("{}: cpus[3].iptTrace: {}: ", saved.folder.join("trace.json").display(), empty.display()),
+    ];
+    let capture = open(&[&[core(0, "0.switches", "9.trace")][..], &bad].concat()).unwrap();
+    assert_eq!(capture.streams.iter().map(|stream| stream.of).collect::<Vec<_>>(), [Of::Core(0)]);
+    assert_eq!(capture.warnings.len(), told.len(), "{:?}", capture.warnings);
+    for (warning, told) in capture.warnings.iter().zip(&told) {
+        assert!(warning.starts_with(told) && warning.ends_with(": these packets are left out"), "{warning}");
+    }
+    let Err(error) = open(&bad) else { panic!("nothing is left") };
+    assert_eq!(error.to_string(), told[0]);
+}
