@@ -288,6 +288,11 @@ impl Functions {
         totals
     }
 
+    #[inline(always)]
+    pub fn role(&self, number: u32) -> Role {
+        self.sums[number as usize].role
+    }
+
     pub fn key(&self, number: u32) -> FunctionKey {
         self.known[number as usize]
     }

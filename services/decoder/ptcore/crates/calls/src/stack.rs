@@ -125,16 +125,28 @@ impl<O: Output> Stack<O> {
     }
 
     pub fn role(&self) -> Role {
-        self.function().map_or(Role::Plain, |function| self.functions.sums[function as usize].role)
+        self.function().map_or(Role::Plain, |function| self.functions.role(function))
     }
 
     /// Whether a jump out of the innermost call leads to other calls than those around it.
-    pub fn switches(&self) -> bool {
-        let role = |function: u32| self.functions.sums[function as usize].role;
-        match self.role() {
-            Role::LongJump => self.outer_function().is_some_and(|outer| role(outer) == Role::Switch),
-            role => role == Role::Switch,
+    pub fn switches(&mut self) -> bool {
+        let role = |frame: &Frame| self.functions.role(frame.function);
+        let jumps = self.frames.iter().rev().map(role).find(|&role| role != Role::LongJump);
+        if jumps.is_none() {
+            self.not_known_here();
         }
+        jumps == Some(Role::Switch)
+    }
+
+    /// Whether it need not be what called the innermost call that goes on when it returns.
+    pub fn returns_elsewhere(&mut self) -> bool {
+        let switches = self.frames.last().is_some_and(Frame::switches);
+        // Who called the outermost call is not known, whoever goes on.
+        if switches && self.frames.len() == 1 {
+            self.not_known_here();
+            return false;
+        }
+        switches
     }
 
     /// Whether the innermost call returns to `address`.
@@ -251,11 +263,12 @@ impl<O: Output> Stack<O> {
         let row = self.window.open(&Opening { function, call_address, target, flags, parent, depth }, addresses);
         let sums = &mut self.functions.sums[function as usize];
         sums.open += 1;
-        if sums.role == Role::SetJump {
+        let role = sums.role;
+        if role == Role::SetJump {
             self.remember_landing(returns_to);
         }
         let timed = if timeless { NOBODY } else { function };
-        self.frames.push(Frame { row, function, timed, marks: 0, returns_to, began, below: 0 });
+        self.frames.push(Frame { row, function, timed, marks: Frame::marks_of(role), returns_to, began, below: 0 });
         (row, before)
     }
 

@@ -387,21 +387,37 @@ fn a_loss_ends_all_calls() {
 /// As a goroutine does that waits, while another one of the same functions goes on, or one begins.
 #[test]
 fn what_a_switch_of_stacks_leads_to_has_none_of_the_callers_around_it() {
-    for (jumps_from, target) in [(LONGJMP, WORK + 4), (LONGJMP, LEAF), (SWITCH, WORK + 4), (SWITCH, LEAF)] {
+    let by_jump = [(LONGJMP, WORK + 4), (LONGJMP, LEAF), (SWITCH, WORK + 4), (SWITCH, LEAF)];
+    // Also where it was called: others of the same functions wait there.
+    let by_return = [(SWITCH, WORK + 4), (SWITCH, LEAF)];
+    let all = by_jump.map(|one| (true, one)).into_iter().chain(by_return.map(|one| (false, one)));
+    for (jumps, (from, target)) in all {
         let mut script = Script::at(MAIN);
         script.call(MAIN, WORK).call(WORK, SWITCH);
-        if jumps_from == LONGJMP {
-            script.call(SWITCH, LONGJMP);
+        if from == LONGJMP {
+            // One calls another, as `siglongjmp` does.
+            script.call(SWITCH, LONGJMP).call(LONGJMP, LONGJMP);
         }
-        script.jump(jumps_from, target).ret(target, MAIN + 4).jump(MAIN + 4, MAIN);
+        if jumps { script.jump(from, target) } else { script.ret(from, target) }
+            .ret(target, MAIN + 4)
+            .jump(MAIN + 4, MAIN);
         let trace = script.end();
         let told: Vec<_> = rows(&trace).iter().map(|row| (row.function, row.parent, row.flags)).collect();
         let open = told.len() - 2;
         assert!(told[..open].iter().all(|(.., flags)| flags & END_TRUNCATED != 0));
         let both = BEGIN_TRUNCATED | END_TRUNCATED;
         let resumed = (target & !0xfff, open as u64, BEGIN_TRUNCATED);
-        assert_eq!(told[open..], [(MAIN, NO_PARENT, both), resumed], "{jumps_from:x} to {target:x}");
+        assert_eq!(told[open..], [(MAIN, NO_PARENT, both), resumed], "{jumps} {from:x} to {target:x}");
     }
+}
+
+/// What is open then is nobody's but its own.
+#[test]
+fn a_switch_of_stacks_that_began_before_the_trace_has_the_caller_that_it_returns_to() {
+    let mut script = Script::at(SWITCH);
+    script.ret(SWITCH, WORK + 4).ret(WORK + 4, MAIN + 4).jump(MAIN + 4, MAIN);
+    let told: Vec<_> = rows(&script.end()).iter().map(|row| (row.function, row.depth)).collect();
+    assert_eq!(told, [(MAIN, 0), (WORK, 1), (SWITCH, 2)]);
 }
 
 /// As a panic that a goroutine recovers from.

@@ -277,6 +277,40 @@ fn callers_that_are_found_late_are_found_by_parts_as_well() {
     }
 }
 
+/// Parts begin where a stack is switched by what jumps far, and in a function that goes over into what switches it by a return.
+#[test]
+fn who_goes_on_with_another_stack_is_told_by_parts_as_well() {
+    const LONG_JUMP: u64 = machine::BASE + 0x200;
+    const SWITCH: u64 = machine::BASE + 0xd00;
+    let function = |number: u64| machine::BASE + 0x100 * number;
+    let mut code = vec![0x90; 0x2000];
+    let mut put = |at: u64, bytes: &[u8]| code[(at - machine::BASE) as usize..][..bytes.len()].copy_from_slice(bytes);
+    let branch = |kind: u8, at: u64, to: u64| [&[kind][..], &(to.wrapping_sub(at + 5) as u32).to_le_bytes()].concat();
+    put(function(20), &branch(0xe8, function(20), SWITCH));
+    put(SWITCH, &branch(0xe8, SWITCH, LONG_JUMP));
+    put(LONG_JUMP, &[0xff, 0xe0]);
+    put(function(21), &[branch(0xe8, function(21), function(22)), vec![0xc3]].concat());
+    put(function(22), &branch(0xe9, function(22), SWITCH + 0x80));
+    put(SWITCH + 0x80, &[0xc3]);
+    let mut data = Vec::new();
+    let mut tell = |packet| write(&mut data, packet);
+    let ip = |address| Ip { compression: Compression::Full, payload: address };
+    let mode = Packet::ModeExec { mode: Execution::Bits64, interrupt_flag: true };
+    let mut psb = |at, then| {
+        let psb = [Packet::Psb, mode, Packet::Fup(ip(at)), Packet::Psbend, then];
+        psb.into_iter().for_each(&mut tell);
+    };
+    psb(function(20), Packet::TipPge(ip(function(20))));
+    for _ in 0..10 {
+        psb(LONG_JUMP, Packet::Tip(ip(function(21))));
+        psb(function(22), Packet::Tip(ip(function(21) + 5)));
+        psb(function(21) + 5, Packet::Tip(ip(function(20))));
+    }
+    let memory = Sections(BTreeMap::from([(machine::BASE, code)]));
+    let (parts, again) = compare("switches", &memory, &data);
+    assert!(parts > 50 && again > 10, "{parts} parts, {again} of them once more");
+}
+
 #[test]
 fn cycles_that_are_counted_over_a_whole_part_are_counted_by_parts_as_well() {
     let code = [&[0x74, 0xfe].repeat(4)[..], &[0x90, 0x90]].concat(); // je to itself

@@ -8,11 +8,12 @@ pub const MAX_NAME: usize = 1 << 12;
 pub enum Role {
     #[default]
     Plain,
-    /// Its return address can be jumped to later.
-    SetJump,
     /// It leaves by jumping to such an address.
     LongJump,
-    /// It goes on with other calls than those around it, by itself or by what jumps far in it: with those of a goroutine or a fiber.
+    /// Its return address can be jumped to later.
+    SetJump,
+    /// It goes on with other calls than those around it, as it returns or jumps or by what jumps far in it: with those of a goroutine or
+    /// a fiber.
     Switch,
     /// It only leads to another function, as `malloc@plt` and retpolines do: who calls it calls that one.
     Stub,
@@ -37,12 +38,18 @@ impl Role {
         matches!(self, Role::LongJump | Role::Switch)
     }
 
+    /// Whether its calls are others than most: where they return to, or who goes on then.
+    pub fn returns_oddly(self) -> bool {
+        matches!(self, Role::SetJump | Role::Switch)
+    }
+
     /// Whether it is no call of its own.
     pub fn is_stub(self) -> bool {
         matches!(self, Role::Stub | Role::ReturnStub)
     }
 
-    /// By the names that glibc, musl, Go (runtime/asm_amd64.s), Boost.Context, the kernel (arch/x86/lib/retpoline.S) and compilers use.
+    /// By the names that glibc, musl, Go (runtime/asm_amd64.s), the kernel (arch/x86/lib/retpoline.S), compilers and what makes
+    /// coroutines use: Boost.Context, bRPC, libco, libcoro, Ruby, D, greenlet and QEMU.
     pub fn of(name: &[u8]) -> Role {
         match name {
             b"setjmp" | b"_setjmp" | b"__setjmp" | b"sigsetjmp" | b"__sigsetjmp" => Role::SetJump,
@@ -50,7 +57,18 @@ impl Role {
             | b"__longjmp_chk" | b"____longjmp_chk" | b"runtime.gogo" | b"runtime.gogo.abi0" | b"gogo" => {
                 Role::LongJump
             }
-            b"runtime.execute" | b"jump_fcontext" | b"ontop_fcontext" => Role::Switch,
+            b"swapcontext"
+            | b"setcontext"
+            | b"runtime.execute"
+            | b"jump_fcontext"
+            | b"ontop_fcontext"
+            | b"bthread_jump_fcontext"
+            | b"coctx_swap"
+            | b"coro_transfer"
+            | b"coroutine_transfer"
+            | b"fiber_switchContext"
+            | b"slp_switch"
+            | b"qemu_coroutine_switch" => Role::Switch,
             b"__x86_return_thunk"
             | b"__x86_return_thunk_ecx"
             | b"__x86_return_thunk_rcx"

@@ -138,6 +138,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if self.stack.return_locally(target) {
             return;
         }
+        if self.stack.returns_elsewhere() {
+            return self.switch(entered, target);
+        }
         // What is not traced may have gone over into it: then it returns to what called that.
         let goes_on = |interruption: &mut Interruption| interruption.resumes == target;
         if self.stack.returns_to(target) || self.stack.interruption().is_some_and(goes_on) {
@@ -191,7 +194,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// Whether another program begins there in place of what ran.
     pub(super) fn is_start(&self, entered: Entered) -> bool {
-        entered.entry && self.stack.functions.sums[entered.function as usize].role == Role::Start
+        entered.entry && self.stack.functions.role(entered.function) == Role::Start
     }
 
     /// A call begins that interrupts what runs.

@@ -11,7 +11,7 @@ use crate::plan::{Move, Plan};
 use crate::records::TAIL_CALL;
 use crate::stack::Entry;
 use pt_flow::{Block, BlockKind, Path, Sink, Step};
-use pt_image::Symbols;
+use pt_image::{Role, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
     /// Runs a path for which there is no plan of this version.
@@ -98,7 +98,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             if !goes_on {
                 match arrival {
                     None => {}
-                    Some(Arrival::Jump) if !self.stack.functions.sums[function as usize].role.jumps_far() => {
+                    Some(Arrival::Jump) if !self.stack.functions.role(function).jumps_far() => {
                         let entry = Entry { flags: TAIL_CALL, ..plain(of(known), plan.end, block.start) };
                         self.plans.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                         function = known.function;
@@ -113,7 +113,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
                         let entry = Entry { returns_to, ..plain(entered, plan.last, block.start) };
                         self.plans.moves.push(Move::enter(std::mem::take(&mut run), &entry));
                     }
-                    Some(Arrival::Return) if returns_to == block.start => {
+                    Some(Arrival::Return)
+                        if returns_to == block.start && self.stack.functions.role(function) != Role::Switch =>
+                    {
                         self.plans.moves.push(Move::pop(std::mem::take(&mut run)));
                         (function, returns_to) = open.pop()?;
                     }

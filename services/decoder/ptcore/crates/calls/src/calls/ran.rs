@@ -63,7 +63,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     fn role_of(&mut self, block: &Block<'_>) -> Role {
         let function = self.known(block.id, block.start).function;
-        self.stack.functions.sums[function as usize].role
+        self.stack.functions.role(function)
     }
 
     /// What the stub leads to is arrived at as the stub was, or returned to.

@@ -1,5 +1,7 @@
 //! Calls that are open, and how they begin.
 
+use pt_image::Role;
+
 /// A call that is open.
 pub struct Frame {
     pub row: u32,
@@ -19,8 +21,23 @@ pub struct Frame {
 pub const INTERRUPTED: u8 = 1;
 /// Landings or calls of its own code are remembered as long as it is open.
 pub const HOLDS: u8 = 2;
+/// Who goes on when it is over need not be who called it.
+pub const SWITCHES: u8 = 4;
 
 impl Frame {
+    /// Those of a call that nothing interrupts.
+    pub fn marks_of(role: Role) -> u8 {
+        if role == Role::Switch {
+            SWITCHES
+        } else {
+            0
+        }
+    }
+
+    pub fn switches(&self) -> bool {
+        self.marks & SWITCHES != 0
+    }
+
     pub fn is_asynchronous(&self) -> bool {
         self.marks & INTERRUPTED != 0
     }

@@ -7,7 +7,6 @@ use crate::output::Output;
 use crate::plan::{Move, NONE, TAIL};
 use crate::records::TAIL_CALL;
 use crate::window::Opening;
-use pt_image::Role;
 
 impl<O: Output> Stack<O> {
     /// A call begins.
@@ -78,7 +77,7 @@ impl<O: Output> Stack<O> {
         let (ran, timed, depth) = (clock.ran, clock.timed(function), *base + frames.len() as u32);
         let Some(&Frame { row: parent, timed: before, .. }) = frames.last() else { return false };
         let Some(sums) = functions.sums.get_mut(function as usize) else { return false };
-        if sums.role == Role::SetJump || !window.is_ready() || frames.len() == frames.capacity() {
+        if sums.role.returns_oddly() || !window.is_ready() || frames.len() == frames.capacity() {
             return false;
         }
         let Some(change) = clock.place() else { return false };

@@ -122,12 +122,13 @@ impl<O: Output> Stack<O> {
             let (call_address, target, flags) = (call.call_address, call.target, call.flags);
             let opening = Opening { function, call_address, target, flags, parent: NOBODY, depth };
             let row = self.window.adopt(number, caller, &opening, call.start_tsc);
-            self.functions.sums[function as usize].open += 1;
+            let sums = &mut self.functions.sums[function as usize];
+            sums.open += 1;
             self.frames.push(Frame {
                 row,
                 function,
                 timed: if call.timed { function } else { NOBODY },
-                marks: if call.asynchronous { INTERRUPTED } else { 0 },
+                marks: Frame::marks_of(sums.role) | if call.asynchronous { INTERRUPTED } else { 0 },
                 returns_to: if index == 0 { returns_to } else { call.returns_to },
                 began,
                 below: call.below,

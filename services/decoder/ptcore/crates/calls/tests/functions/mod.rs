@@ -24,6 +24,7 @@ impl Symbols for Functions {
                 (true, 2) => Role::LongJump,
                 (true, 4..=11) => Role::Stub,
                 (true, 12) => Role::ReturnStub,
+                (true, 13) => Role::Switch,
                 _ => Role::Plain,
             },
         }
