@@ -60,6 +60,7 @@ impl Role {
             b"swapcontext"
             | b"setcontext"
             | b"runtime.execute"
+            | b"runtime.coroswitch_m"
             | b"jump_fcontext"
             | b"ontop_fcontext"
             | b"bthread_jump_fcontext"
