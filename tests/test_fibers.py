@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,46 +9,11 @@ import pytest
 
 from tests.whole_mesh import WholeMesh, session_of
 
-FIBERS = 4
-# Each request waits once. Nothing that returns tells one fiber from another.
-SOURCE = f"""
-#include <stdlib.h>
-#include <ucontext.h>
-static ucontext_t fibers[{FIBERS}], begun;
-static int running;
-static volatile long sum;
-__attribute__((noinline)) void spin(int turns) {{ for (int i = 0; i < turns; i++) sum += i; }}
-__attribute__((noinline)) void wait_for_others(void) {{
-    int from = running;
-    running = (from + 1) % {FIBERS};
-    swapcontext(&fibers[from], &fibers[running]);
-    sum++;
-}}
-__attribute__((noinline)) void request(int fiber) {{
-    spin(1000 * (fiber + 1));
-    wait_for_others();
-    spin(500);
-}}
-void serve(int fiber) {{ for (;;) request(fiber); }}
-int main(void) {{
-    for (int fiber = 0; fiber < {FIBERS}; fiber++) {{
-        getcontext(&fibers[fiber]);
-        fibers[fiber].uc_stack.ss_sp = malloc(1 << 16);
-        fibers[fiber].uc_stack.ss_size = 1 << 16;
-        makecontext(&fibers[fiber], (void (*)(void))serve, 1, fiber);
-    }}
-    swapcontext(&begun, &fibers[0]);
-}}
-"""
-
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    source, program = tmp_path / "fibers.c", tmp_path / "fibers"
-    source.write_text(SOURCE)
-    subprocess.run(["gcc", "-O1", "-o", str(program), str(source)], check=True)
+    program = tmp_path / "fibers"
+    subprocess.run(["gcc", "-O1", "-o", program, Path(__file__).with_name("fibers.c")], check=True)
     return program
 
 

@@ -140,7 +140,7 @@ impl<O: Output> Stack<O> {
 
     /// Whether it need not be what called the innermost call that goes on when it returns.
     pub fn returns_elsewhere(&mut self) -> bool {
-        let switches = self.frames.last().is_some_and(Frame::switches);
+        let switches = self.role() == Role::Switch;
         // Who called the outermost call is not known, whoever goes on.
         if switches && self.frames.len() == 1 {
             self.not_known_here();

@@ -387,11 +387,15 @@ fn a_loss_ends_all_calls() {
 /// As a goroutine does that waits, while another one of the same functions goes on, or one begins.
 #[test]
 fn what_a_switch_of_stacks_leads_to_has_none_of_the_callers_around_it() {
-    let by_jump = [(LONGJMP, WORK + 4), (LONGJMP, LEAF), (SWITCH, WORK + 4), (SWITCH, LEAF)];
-    // Also where it was called: others of the same functions wait there.
-    let by_return = [(SWITCH, WORK + 4), (SWITCH, LEAF)];
-    let all = by_jump.map(|one| (true, one)).into_iter().chain(by_return.map(|one| (false, one)));
-    for (jumps, (from, target)) in all {
+    for (jumps, from, target) in [
+        (true, LONGJMP, WORK + 4),
+        (true, LONGJMP, LEAF),
+        (true, SWITCH, WORK + 4),
+        (true, SWITCH, LEAF),
+        // To where it was called: others of the same functions wait there.
+        (false, SWITCH, WORK + 4),
+        (false, SWITCH, LEAF),
+    ] {
         let mut script = Script::at(MAIN);
         script.call(MAIN, WORK).call(WORK, SWITCH);
         if from == LONGJMP {

@@ -87,12 +87,10 @@ pub fn read(path: &Path, text: &[u8], options: &Options) -> Result<Capture, Capt
     } else if kernel.is_some() {
         return Err(root.error("a kernel's trace is per core: it has no `cpus`"));
     }
-    let Bundle { mut capture, spaces, outside, signs, impossible, mut refusals, .. } = bundle;
-    if capture.streams.is_empty() && !refusals.is_empty() {
-        return Err(refusals.swap_remove(0));
-    }
+    let Bundle { mut capture, spaces, outside, signs, impossible, refusals, .. } = bundle;
     if capture.streams.is_empty() {
-        return Err(root.error("neither `cpus` nor any thread names a trace (`iptTrace`)"));
+        let none_named = || root.error("neither `cpus` nor any thread names a trace (`iptTrace`)");
+        return Err(refusals.into_iter().next().unwrap_or_else(none_named));
     }
     capture.warnings.extend(refusals.iter().map(|error| format!("{error}: these packets are left out")));
     let contradictions = Contradictions::of(signs.into_iter());
@@ -150,14 +148,15 @@ impl Bundle<'_> {
 
     /// What that file holds; `None` where it cannot be read: other threads and cores still can.
     fn content(&mut self, named: &Node, path: &Path) -> Result<Option<Bytes>, CaptureError> {
-        match self.contents.read(path) {
+        let refusal = match self.contents.read(path) {
             Ok(content) => return Ok(Some(content)),
             Err(CaptureError::Unreadable { path, error }) if error.kind() == ErrorKind::NotFound => {
-                self.refusals.push(named.error(format!("{}: {error}", path.display())));
+                named.error(format!("{}: {error}", path.display()))
             }
-            Err(error) if error.is_of_content() => self.refusals.push(error),
+            Err(error) if error.is_of_content() => error,
             Err(error) => return Err(error),
-        }
+        };
+        self.refusals.push(refusal);
         Ok(None)
     }
 
@@ -227,8 +226,10 @@ impl Bundle<'_> {
         let (parts, binary) = match parts {
             Ok(found) => found,
             Err(why) => {
-                let of_file = file.is_some().then(|| module.error(&why).to_string());
-                self.capture.warnings.push(of_file.unwrap_or_else(|| format!("{name} at {base:#x}: {why}")));
+                self.capture.warnings.push(match file {
+                    Some(_) => module.error(why).to_string(),
+                    None => format!("{name} at {base:#x}: {why}"),
+                });
                 return Ok(());
             }
         };

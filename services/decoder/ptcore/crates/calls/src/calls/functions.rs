@@ -72,7 +72,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             self.look_around(start)
         };
         let named = if called || divided { entered.function } else { u32::MAX };
-        let stub = self.stack.functions.sums[entered.function as usize].role.is_stub();
+        let stub = self.stack.functions.role(entered.function).is_stub();
         let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
         if id != u32::MAX {
             self.cached.know(id, known);

@@ -22,7 +22,7 @@ pub const INTERRUPTED: u8 = 1;
 /// Landings or calls of its own code are remembered as long as it is open.
 pub const HOLDS: u8 = 2;
 /// Who goes on when it is over need not be who called it.
-pub const SWITCHES: u8 = 4;
+const SWITCHES: u8 = 4;
 
 impl Frame {
     /// Those of a call that nothing interrupts.
@@ -32,10 +32,6 @@ impl Frame {
         } else {
             0
         }
-    }
-
-    pub fn switches(&self) -> bool {
-        self.marks & SWITCHES != 0
     }
 
     pub fn is_asynchronous(&self) -> bool {

@@ -123,7 +123,7 @@ fn the_kernel_of_a_bundle_is_its_copy_among_the_modules() {
 #[test]
 fn a_core_whose_files_are_damaged_costs_no_other() {
     let saved = Saved::new("damaged");
-    let (records, empty) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
+    let (records, gone) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
     std::fs::write(&records, [0; 5]).unwrap();
     let core = |id: u32, switches: &str, trace: &str| {
         format!(r#"{{"id": {id}, "contextSwitchTrace": "{switches}", "iptTrace": "{trace}"}}"#)
@@ -140,7 +140,7 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
     let told = [
         format!("{}: at offset 0x4: 2 bytes are wanted, 1 are there", records.display()),
         format!("{}: cpus[2].contextSwitchTrace: ", saved.folder.join("trace.json").display()),
-        format!("{}: cpus[3].iptTrace: {}: ", saved.folder.join("trace.json").display(), empty.display()),
+        format!("{}: cpus[3].iptTrace: {}: ", saved.folder.join("trace.json").display(), gone.display()),
     ];
     let capture = open(&[&[core(0, "0.switches", "9.trace")][..], &bad].concat()).unwrap();
     assert_eq!(capture.streams.iter().map(|stream| stream.of).collect::<Vec<_>>(), [Of::Core(0)]);
@@ -150,4 +150,19 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
     }
     let Err(error) = open(&bad) else { panic!("nothing is left") };
     assert_eq!(error.to_string(), told[0]);
+}
+
+#[test]
+fn a_module_that_cannot_be_read_costs_its_own_code_only() {
+    let saved = Saved::new("module");
+    let capture = saved.open(
+        r#"{"type": "intel-pt", "cpuInfo": {"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4},
+        "processes": [{"pid": 7, "threads": [{"tid": 9, "iptTrace": "9.trace"}],
+            "modules": [{"file": "9.trace", "systemPath": "/usr/bin/other", "loadAddress": "0x600000"},
+                {"file": "modules/usr/bin/work", "systemPath": "/usr/bin/work", "loadAddress": "0x400000"}]}]}"#,
+    );
+    let place = format!("{}: processes[0].modules[0]: ", saved.folder.join("trace.json").display());
+    assert!(capture.warnings.len() == 1 && capture.warnings[0].starts_with(&place), "{:?}", capture.warnings);
+    let code = capture.memory().read(capture.streams[0].epochs[0].1, MODULE).map(|code| code.bytes[..2].to_vec());
+    assert_eq!(code, Some(vec![0x90, 0xc3]));
 }
