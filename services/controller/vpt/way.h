@@ -7,6 +7,8 @@
 
 #include "block.h"
 
+#define PAGE_BYTES 4096
+#define INSN_BYTES 15 /* the longest instruction */
 #define RETURN_DEPTH 64 /* the depth of the processor's own stack for return compression */
 
 struct returns {
@@ -19,7 +21,7 @@ enum way {
     WAY_NOT_TAKEN, /* a TNT bit */
     WAY_TAKEN,     /* a TNT bit: a branch, or a return to where its call said */
     WAY_TARGET,    /* a TIP */
-    WAY_AGAIN,     /* QEMU gave up the block in the middle and began again there: code that changed itself, an atomic step */
+    WAY_AGAIN,     /* QEMU gave up the block and began again there: code that changed itself, an atomic step, the page's end */
     WAY_UNKNOWN,   /* the block cannot have led there by itself */
 };
 
@@ -45,6 +47,15 @@ static inline bool returns_pop(struct returns *r, uint64_t address)
     return false;
 }
 
+/*
+ * QEMU gives up a block in front of an instruction that ends on another page, and begins the next block with it. It tells a
+ * plugin what it has read of it by then, so `end` is not where it ends.
+ */
+static inline bool given_up(const struct block *block, uint64_t to)
+{
+    return to == block->last && block->count > 1 && block->last % PAGE_BYTES > PAGE_BYTES - INSN_BYTES;
+}
+
 /* How `block` went on to `to`; `compress`: a return may be told by a bit. */
 static inline enum way way_to(struct returns *r, bool compress, const struct block *block, uint64_t to)
 {
@@ -65,11 +76,15 @@ static inline enum way way_to(struct returns *r, bool compress, const struct blo
         return WAY_SILENT;
     case INSN_JUMP_INDIRECT:
     case INSN_FAR:
-        return WAY_TARGET;
+        return given_up(block, to) ? WAY_AGAIN : WAY_TARGET;
     case INSN_CALL_INDIRECT:
+        if (given_up(block, to))
+            break;
         returns_push(r, block->end);
         return WAY_TARGET;
     case INSN_RETURN:
+        if (given_up(block, to))
+            break;
         return compress && returns_pop(r, to) ? WAY_TAKEN : WAY_TARGET;
     case INSN_REPEAT:
         if (to == block->last)

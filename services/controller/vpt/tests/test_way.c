@@ -74,6 +74,20 @@ static void a_call_that_only_reads_the_address_is_no_call(void)
     CHECK(way_to(&returns, true, &back, call.end) == WAY_TARGET);
 }
 
+static void an_instruction_over_the_end_of_a_page_runs_in_the_next_block(void)
+{
+    const enum insn_class indirect[] = {INSN_JUMP_INDIRECT, INSN_CALL_INDIRECT, INSN_RETURN, INSN_FAR};
+    struct returns returns = {0};
+    for (unsigned i = 0; i < sizeof indirect / sizeof *indirect; i++) {
+        struct block over = {.start = 0xff9, .last = 0xffe, .end = 0x1000, .count = 6, .class = (uint8_t)indirect[i]};
+        CHECK(way_to(&returns, true, &over, over.last) == WAY_AGAIN && !returns.depth);
+        CHECK(from(indirect[i], base.last) == WAY_TARGET);
+        over.start = over.last, over.count = 1;
+        CHECK(way_to(&returns, true, &over, over.last) == WAY_TARGET);
+        returns_forget(&returns);
+    }
+}
+
 static void a_block_given_up_at_once_begins_again_alone(void)
 {
     struct block block = ending(INSN_LINEAR);
@@ -90,6 +104,7 @@ int main(void)
     returns_are_compressed_as_deep_as_a_processor_can();
     a_return_elsewhere_empties_the_stack();
     a_call_that_only_reads_the_address_is_no_call();
+    an_instruction_over_the_end_of_a_page_runs_in_the_next_block();
     a_block_given_up_at_once_begins_again_alone();
     return 0;
 }
