@@ -276,5 +276,5 @@ void flow_block(struct thread *t, uint32_t session, const struct block *block, c
     }
     t->stream->blocks++;
     if (unlikely(t->truth != NULL))
-        truth_block(t, block->id);
+        truth_block(t, block->id, registers[RSP]);
 }

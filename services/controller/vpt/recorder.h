@@ -42,7 +42,7 @@ struct thread {
     uint32_t stream_index;
     struct pt_writer writer;
     struct returns returns;
-    FILE *truth;
+    FILE *truth, *stacks;
 };
 
 struct recorder {
@@ -182,7 +182,8 @@ void guest_saw(uint64_t address, const void *host);
 bool truth_create(void);
 uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats);
 void truth_open(struct thread *thread);
-void truth_block(struct thread *thread, uint32_t id);
+void truth_remove(uint32_t stream);
+void truth_block(struct thread *thread, uint32_t id, uint64_t stack);
 void truth_trim(struct thread *thread, uint64_t address);
 void truth_gap(struct thread *thread);
 void truth_close(struct thread *thread);

@@ -70,8 +70,7 @@ void streams_remove(void)
         streams[i] = NULL;
         snprintf(path, sizeof path, "%s/stream-%u.pt", recorder.folder, i);
         unlink(path);
-        snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, i);
-        unlink(path);
+        truth_remove(i);
     }
 }
 

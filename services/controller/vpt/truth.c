@@ -2,6 +2,8 @@
 #include "lock_in_time.h"
 #include "recorder.h"
 
+#include <unistd.h>
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *blocks;
 static uint32_t next_id;
@@ -35,14 +37,33 @@ uint32_t truth_define(const uint64_t *addresses, uint32_t count, bool repeats)
     return head[0];
 }
 
+/* The files of a stream: what ran, and the stack pointers. */
+static const char *name_of(char path[320], const char *what, uint32_t stream)
+{
+    snprintf(path, 320, "%s/%s-%u.bin", recorder.folder, what, stream);
+    return path;
+}
+
 void truth_open(struct thread *t)
 {
     char path[320];
-    snprintf(path, sizeof path, "%s/truth-%u.bin", recorder.folder, t->stream->index);
-    t->truth = fopen(path, "we");
+    t->truth = fopen(name_of(path, "truth", t->stream->index), "we");
+    t->stacks = fopen(name_of(path, "truth-stack", t->stream->index), "we");
 }
 
-void truth_block(struct thread *t, uint32_t id) { fwrite(&id, sizeof id, 1, t->truth); }
+void truth_remove(uint32_t stream)
+{
+    char path[320];
+    unlink(name_of(path, "truth", stream));
+    unlink(name_of(path, "truth-stack", stream));
+}
+
+void truth_block(struct thread *t, uint32_t id, uint64_t stack)
+{
+    fwrite(&id, sizeof id, 1, t->truth);
+    if (t->stacks)
+        fwrite(&stack, sizeof stack, 1, t->stacks);
+}
 
 void truth_trim(struct thread *t, uint64_t address)
 {
@@ -64,7 +85,9 @@ void truth_close(struct thread *t)
 {
     if (t->truth)
         fclose(t->truth);
-    t->truth = NULL;
+    if (t->stacks)
+        fclose(t->stacks);
+    t->truth = t->stacks = NULL;
 }
 
 /* In a forked child: the files, and what is still in their buffers, are the parent's, and so is who has the lock. */
@@ -74,5 +97,5 @@ void truth_forget(void)
     blocks = NULL;
     for (unsigned i = 0; i < MAX_VCPUS; i++)
         if (recorder.threads[i])
-            recorder.threads[i]->truth = NULL;
+            recorder.threads[i]->truth = recorder.threads[i]->stacks = NULL;
 }

@@ -5,6 +5,7 @@
  * <dir>/<pid>/stream-<n>.pt     struct vpt_stream, then the packets of one thread from VPT_PAGE on
  * <dir>/<pid>/sideband.bin      struct vpt_record, each followed by its body
  * <dir>/<pid>/truth-<n>.bin     truth mode: u32 entries, see VPT_TRUTH_*
+ * <dir>/<pid>/truth-stack-<n>.bin  truth mode: a u64 for each block in truth-<n>.bin, the stack pointer as it began
  * <dir>/<pid>/truth-blocks.bin  truth mode: u32 id, u32 count | VPT_TRUTH_REPEATS, then count u64 addresses
  *
  * Everything is little-endian. permille.controller.domain.vpt_layout mirrors this file; a test holds the two together.

@@ -14,8 +14,15 @@ pub enum Truth {
 
 /// The truth log, instruction by instruction: the rules stand in vpt.h.
 pub struct Log {
+    /// The stack pointer as the last instruction that was told began, where a block of the log begins with it.
+    #[allow(dead_code)]
+    pub stack_pointer: Option<u64>,
     entries: Vec<u8>,
     at: usize,
+    /// By block that ran; none where the log is without them.
+    stack_pointers: std::vec::IntoIter<u64>,
+    /// That of `now`, until its first instruction is told.
+    beginning: Option<u64>,
     blocks: Vec<(Vec<u64>, bool)>,
     now: std::vec::IntoIter<u64>,
     /// A repeating instruction is held back until it is known whether it retired.
@@ -35,7 +42,11 @@ impl Log {
             at += 8 + 8 * addresses.len();
             blocks.push((addresses, count & REPEATS != 0));
         }
-        Log { entries, at: 0, blocks, now: Vec::new().into_iter(), held: None, behind: None }
+        let stacks = std::fs::read(folder.join(format!("truth-stack-{stream}.bin"))).unwrap_or_default();
+        let stack_pointers = stacks.chunks_exact(8).map(|bytes| u64_at(bytes, 0)).collect::<Vec<_>>().into_iter();
+        let now = Vec::new().into_iter();
+        let (stack_pointer, beginning, held, behind) = (None, None, None, None);
+        Log { stack_pointer, entries, at: 0, stack_pointers, beginning, blocks, now, held, behind }
     }
 
     fn entry(&self) -> Option<u32> {
@@ -53,8 +64,10 @@ impl Log {
     }
 
     pub fn next(&mut self) -> Truth {
+        self.stack_pointer = None;
         loop {
             if let Some(address) = self.now.next() {
+                self.stack_pointer = self.beginning.take();
                 return Truth::Instruction(address);
             }
             if let Some(behind) = self.behind.take() {
@@ -75,12 +88,14 @@ impl Log {
                     repeats = false;
                 }
             }
+            self.beginning = self.stack_pointers.next();
             let goes_on = self.held == Some(first);
             let held = self.held.take();
             if repeats {
                 self.held = addresses.pop();
             }
             if goes_on {
+                self.beginning = None;
                 addresses.drain(..addresses.len().min(1));
             }
             self.now = addresses.into_iter();
