@@ -67,8 +67,20 @@ class Deciders:
                 yield name, header, done.result()
 
 
+def example(package: str, name: str) -> Path:
+    """A program of ptcore's that compares something, built."""
+    command = ["cargo", "build", "-q", "--release", "-p", package, "--example", name]
+    subprocess.run(command, cwd=PTCORE, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target")) / "release/examples" / name
+
+
+def compared(tool: Path, folder: Path, stream: int) -> subprocess.CompletedProcess[str]:
+    """What such a program says of a stream of a recording."""
+    return subprocess.run([tool, folder, str(stream)], check=False, capture_output=True, text=True, timeout=600)
+
+
 def verdict(tool: Path, folder: Path, stream: int) -> Verdict:
-    done = subprocess.run([tool, folder, str(stream)], check=False, capture_output=True, text=True, timeout=600)
+    done = compared(tool, folder, stream)
     numbers = RESULT.search(done.stdout)
     assert numbers is not None, f"{tool.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     equal, gaps, errors, missing, beyond = map(int, numbers.groups())
@@ -315,25 +327,17 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def deciders() -> Deciders:
     subprocess.run(["make", "-s", "-C", ORACLE, "vpt_oracle"], check=True)
-    command = ["cargo", "build", "-q", "--release", "-p", "pt-flow", "--example", "truth"]
-    subprocess.run(command, cwd=PTCORE, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target"))
-    return Deciders(ORACLE / "vpt_oracle", target / "release/examples/truth")
+    return Deciders(ORACLE / "vpt_oracle", example("pt-flow", "truth"))
 
 
 @pytest.fixture(scope="session")
 def differential() -> Callable[[Path, int], str]:
     """What the comparison of both decoders, layer by layer, says of a stream of a recording."""
-    command = ["cargo", "build", "-q", "--release", "-p", "pt-flow", "--example", "differential"]
-    subprocess.run(command, cwd=PTCORE, check=True)
+    program = example("pt-flow", "differential")
     subprocess.run(["make", "-s", "-C", ORACLE], check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target"))
 
     def compare(folder: Path, stream: int) -> str:
-        program = str(target / "release/examples/differential")
-        done = subprocess.run(
-            [program, str(folder), str(stream)], check=False, capture_output=True, text=True, timeout=600
-        )
+        done = compared(program, folder, stream)
         return done.stdout + done.stderr
 
     return compare
