@@ -95,7 +95,7 @@ pub fn decode_threads(
             let calls = |view: &View, core: u32| {
                 Calls::handing_out(memory, Delivery::of_many(memory, takes.remove(&(core, view.tid)), traced))
             };
-            let config = &Config { appended, ..config.0 };
+            let config = &Config { appended, thread_switch: memory.thread_switch(), ..config.0 };
             let work = Work { memory, streams: &streams, views: &views, config, timeless, inlined };
             match &streams[..] {
                 [only] if !timeless && has_one_stay(&views) => work.alone(only, threads, calls),
@@ -156,7 +156,7 @@ impl<C: CodeMemory + Code + Symbols + Copy + Send + Sync> Work<'_, C> {
     fn one_core(&self, stream: &Core<'_>, mut calls: impl FnMut(&View, u32) -> Calls<C, Delivery<C>>) -> Vec<Told> {
         let mut flow = Flow::new(self.memory);
         let make = |view: &View| Counted::new(calls(view, stream.core), self.timeless);
-        let mut threads = Threads::of_core(self.views, stream.core, make);
+        let mut threads = Threads::of_core(self.views, stream.core, make).switching_at(self.config.thread_switch);
         flow.decode(stream.data, self.config, &stream.epochs, &mut threads);
         let mut psbs = self.psbs();
         let told = |(tid, sink): (u32, Counted<_>)| {

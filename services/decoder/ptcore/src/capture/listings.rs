@@ -34,7 +34,7 @@ pub fn list_flow(
         Some(tid) => {
             let mut wanted = Some(sink);
             let make = |view: &pt_capture::View| Only(if view.tid == tid { wanted.take() } else { None });
-            let mut threads = Threads::new(&capture.views, make);
+            let mut threads = Threads::new(&capture.views, make).switching_at(capture.config.thread_switch);
             let warnings = capture.decode(number, &mut flow, &mut threads, stop);
             threads.finish();
             warnings

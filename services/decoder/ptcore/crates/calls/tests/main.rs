@@ -20,6 +20,7 @@ mod paths;
 mod side_by_side;
 #[path = "../../flow/tests/support/mod.rs"]
 mod support;
+mod switches;
 mod threads;
 mod times;
 mod truth;

@@ -26,7 +26,8 @@ pub fn decode<S: Symbols + Copy + Send>(
     let cores = cores.map(|((data, epochs), core)| CoreStream { core, data, epochs: epochs.clone(), is_whole: true });
     let cores: Vec<_> = cores.collect();
     let make = move |_: &View, _| Calls::new(symbols);
-    let threads = decode_side_by_side(&mut flows, &Config::default(), &cores, &turns.views, &turns.stays(), make);
+    let config = Config { thread_switch: turns.thread_switch, ..Config::default() };
+    let threads = decode_side_by_side(&mut flows, &config, &cores, &turns.views, &turns.stays(), make);
     let mut traces = BTreeMap::new();
     for ((tid, _), Travelled { sink: mut calls, learned }) in threads {
         let mut totals = Totals { functions: Vec::new(), edges: Vec::new(), calls: 0 };

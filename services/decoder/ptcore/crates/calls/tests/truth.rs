@@ -144,7 +144,7 @@ fn threads_that_take_turns_and_change_cores_have_the_calls_that_each_core_saw() 
 pub fn decode_cores(flow: &mut Flow<&Codes<'_>>, turns: &Turns) -> (BTreeMap<u32, Trace>, u64) {
     let stays = turns.stays();
     let mut sinks = ThreadSinks::of_cores(&stays, [0, 1].into(), |_, _| Calls::new(Divided));
-    let mut threads = [0, 1].map(|core| Threads::on_core(&turns.views, core));
+    let mut threads = [0, 1].map(|core| Threads::on_core(&turns.views, core).switching_at(turns.thread_switch));
     let mut epochs = turns.epochs.each_ref().map(|epochs| epochs.iter().copied());
     let streams = turns.cores.iter().zip(&mut epochs).zip(&mut threads);
     let streams = streams.map(|((data, epochs), sink)| InTurn { data, epochs, sink }).collect();

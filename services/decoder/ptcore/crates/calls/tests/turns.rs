@@ -1,7 +1,7 @@
 //! Threads made up at random that take turns on two cores.
 
 use crate::machine::Random;
-use crate::nested::{Begins, Habits, Nested};
+use crate::nested::{Begins, Habits, Nested, SCHEDULER};
 use crate::support::Sections;
 use pt_capture::{Stays, Switch, View};
 use pt_flow::{is_kernel, CodeMemory, CodeSlice};
@@ -36,6 +36,8 @@ pub struct Turns {
     /// Of each turn, and where it begins on its core.
     pub views: Vec<View>,
     pub epochs: [Vec<(usize, u32)>; 2],
+    /// As `Config` has it.
+    pub thread_switch: Option<u64>,
 }
 
 impl Turns {
@@ -64,8 +66,17 @@ impl Turns {
         turns
     }
 
-    /// They are a kernel's, and go over into each other in the midst of it.
+    /// They are a kernel's, and go over into each other in the midst of it, or into themselves.
     fn of_kernel(seed: u64) -> Turns {
+        Turns::switching(seed, true)
+    }
+
+    /// The same; the kernel never switches from a thread to the same one.
+    pub fn of_others(seed: u64) -> Turns {
+        Turns { thread_switch: Some(SCHEDULER), ..Turns::switching(seed, false) }
+    }
+
+    fn switching(seed: u64, to_itself: bool) -> Turns {
         let habits = Habits { kernel: true, interrupts: [0, 50, 300][seed as usize % 3], ..habits(seed) };
         // The first two are idle, each on its core.
         let mut turns = Turns::new(habits, (0..5).map(|_| Nested::of_kernel(seed, habits)).collect());
@@ -75,7 +86,11 @@ impl Turns {
         for turn in 0..100 {
             let core = if turn < 2 { turn } else { random.below(2) };
             let any = 2 + random.below(3);
-            let next = if turn < 2 || runs[1 - core] == any || random.below(4) == 0 { core } else { any };
+            let mut next = if turn < 2 || runs[1 - core] == any || random.below(4) == 0 { core } else { any };
+            if !to_itself && !dark[core] && runs[core] == next {
+                let others = (core..5).filter(|&other| other == core || other > 1);
+                next = others.filter(|&other| !runs.contains(&other)).min().unwrap_or(core);
+            }
             let begins = match (dark[core], runs[core] == next) {
                 (true, _) => Begins::Traced { anew: !stopped[next] },
                 (false, true) => Begins::Still,
@@ -99,7 +114,7 @@ impl Turns {
 
     fn new(habits: Habits, threads: Vec<Nested>) -> Turns {
         let (cores, epochs) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
-        Turns { habits, threads, cores, views: Vec::new(), epochs }
+        Turns { habits, threads, cores, views: Vec::new(), epochs, thread_switch: None }
     }
 
     fn turn(&mut self, number: usize, core: usize, run: impl FnOnce(&mut Nested, &mut Vec<u8>) -> bool) -> bool {

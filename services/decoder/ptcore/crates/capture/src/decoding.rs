@@ -102,7 +102,8 @@ where
         Some(stays) => ThreadSinks::of_cores(stays, whole, make),
         None => ThreadSinks::of_one_stream(make),
     };
-    let mut threads: Vec<_> = cores.iter().map(|one| Threads::on_core(views, one.core)).collect();
+    let mut threads: Vec<_> =
+        cores.iter().map(|one| Threads::on_core(views, one.core).switching_at(config.thread_switch)).collect();
     let streams = cores.into_iter().zip(&mut threads);
     let streams = streams.map(|(one, sink)| InTurn { data: one.data, epochs: one.epochs, sink }).collect();
     flow.decode_in_turns(config, streams, &mut sinks, &mut ByStay::new(views, stays, over));

@@ -50,6 +50,11 @@ impl<'c, I: Borrow<Image>> Memory<'c, I> {
         }
     }
 
+    /// Where the kernel goes from one thread to another, as `Config` wants it: Linux, arch/x86/entry/entry_64.S.
+    pub fn thread_switch(&self) -> Option<u64> {
+        self.images.get(self.kernel?)?.borrow().address_of(b"__switch_to_asm")
+    }
+
     /// As [`Image::describe`], for a space as [`Place`] names it.
     pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
         let (image, space) = self.divide(space);

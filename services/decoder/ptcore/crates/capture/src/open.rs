@@ -25,6 +25,7 @@ pub fn open(path: &Path, given: &Options) -> Result<Capture, CaptureError> {
     };
     capture.warnings.extend(doubt);
     take_over(&mut capture, options);
+    capture.config.thread_switch = capture.memory().thread_switch();
     warn(&mut capture);
     warn_of_unused(&mut capture, given, options);
     Ok(capture)

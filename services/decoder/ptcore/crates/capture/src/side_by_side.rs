@@ -95,7 +95,8 @@ where
     let learned = share(flows.iter_mut().zip(groups), |(flow, (_, streams))| {
         let mut group = Group::of(&common);
         let mut epochs: Vec<_> = streams.iter().map(|&stream| cores[stream].epochs.iter().copied()).collect();
-        let mut threads: Vec<_> = streams.iter().map(|&stream| Threads::on_core(views, cores[stream].core)).collect();
+        let on_core = |core| Threads::on_core(views, core).switching_at(config.thread_switch);
+        let mut threads: Vec<_> = streams.iter().map(|&stream| on_core(cores[stream].core)).collect();
         let parts = streams.iter().zip(&mut epochs).zip(&mut threads);
         let parts = parts.map(|((&stream, epochs), sink)| InTurn { data: cores[stream].data, epochs, sink }).collect();
         let mut turns = GroupTurns { common: &common, streams };

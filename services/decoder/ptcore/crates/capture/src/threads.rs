@@ -1,6 +1,9 @@
 //! What a core ran, divided by thread.
 
+mod near_switch;
+
 use crate::{Sinks, ThreadSinks, View};
+use near_switch::NearSwitch;
 use pt_flow::{Block, CondBranches, DisableKind, InTurns, Loss, Notice, Path, Sink};
 use std::collections::BTreeMap;
 
@@ -27,6 +30,7 @@ pub struct Threads<'v, T> {
     traced: bool,
     open: bool,
     ahead: Vec<Ahead>,
+    near: NearSwitch,
 }
 
 enum Ahead {
@@ -82,7 +86,14 @@ impl<'v, T: Sinks> Threads<'v, T> {
             traced: false,
             open: false,
             ahead: Vec::new(),
+            near: NearSwitch::default(),
         }
+    }
+
+    /// [`pt_flow::Config::thread_switch`].
+    pub fn switching_at(mut self, switch: Option<u64>) -> Self {
+        self.near.switch = switch;
+        self
     }
 
     #[inline]
@@ -146,6 +157,7 @@ impl<'v, T: Sinks> Threads<'v, T> {
 
     /// No block followed.
     fn deliver(&mut self) {
+        self.give_up();
         if let Some(epoch) = self.enabled_in() {
             self.enter(epoch);
         }
@@ -183,6 +195,9 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     const DIVIDED: bool = T::Sink::DIVIDED;
 
     fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        if self.near.is_at(block.start) {
+            return self.take(block, tsc, false);
+        }
         self.reach(block.epoch, tsc, || block.start);
         if let Some(sink) = self.sink() {
             sink.block(block, tsc);
@@ -190,6 +205,9 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn run(&mut self, block: &Block<'_>, tsc: u64) {
+        if self.near.is_at(block.start) {
+            return self.take(block, tsc, false);
+        }
         self.reach(block.epoch, tsc, || block.start);
         if let Some(sink) = self.sink() {
             sink.run(block, tsc);
@@ -197,6 +215,13 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn cond_branches(&mut self, branches: &mut CondBranches<'_>, tsc: u64) {
+        // A call leads to the switch: only the first one can begin there.
+        if self.near.is_at(branches.next_start()) {
+            while let Some(branch) = branches.next() {
+                self.take(&branches.block(branch), tsc, false);
+            }
+            return;
+        }
         self.reach(branches.epoch(), tsc, || branches.next_start());
         if let Some(sink) = self.sink() {
             sink.cond_branches(branches, tsc);
@@ -204,6 +229,9 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn path(&mut self, path: &Path<'_>, tsc: u64) {
+        if self.near.is_on(path) {
+            return path.blocks().for_each(|block| self.take(&block, tsc, false));
+        }
         self.reach(path.epoch(), tsc, || path.blocks().next().map_or(0, |block| block.start));
         if let Some(sink) = self.sink() {
             sink.path(path, tsc);
@@ -211,6 +239,7 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn paths(&mut self, generation: u64) {
+        self.near.paths(generation);
         // The others are told when they run.
         self.sinks.paths(generation);
         if let Some(place) = self.place {
@@ -219,6 +248,9 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn psb(&mut self, next: &Block<'_>, tsc: u64) {
+        if self.near.waits() {
+            return self.take(next, tsc, true);
+        }
         self.reach(next.epoch, tsc, || next.start);
         if let Some(sink) = self.sink() {
             sink.psb(next, tsc);
@@ -226,12 +258,15 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn epoch(&mut self, epoch: u32) {
-        self.coming = epoch;
+        // Whoever came before has had its turn.
+        self.give_to_next();
+        let before = std::mem::replace(&mut self.coming, epoch);
         self.epochs += 1;
         self.open |= self.traced;
         if self.lost {
             self.sinks.lose(&self.view(epoch), self.core);
         } else {
+            self.will_go_to(before, epoch);
             self.begun.push(epoch);
         }
     }
@@ -258,6 +293,7 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn loss(&mut self, loss: &Loss) {
+        self.give_up();
         let begun = std::mem::take(&mut self.begun);
         self.deliver();
         self.enter(loss.epoch);
@@ -275,6 +311,7 @@ impl<T: Sinks> Sink for Threads<'_, T> {
     }
 
     fn overflow(&mut self, offset: usize, from: Option<u64>, tsc: u64) {
+        self.give_up();
         let begun = std::mem::take(&mut self.begun);
         self.deliver();
         if !std::mem::take(&mut self.traced) {
@@ -305,8 +342,9 @@ impl<T: Sinks> InTurns for Threads<'_, T> {
 
     fn pauses(&mut self) {
         self.place = None;
-        let (views, runs) = (self.views, self.open.then_some(self.epoch));
-        let untold = self.begun.iter().copied().chain(runs).filter_map(|epoch| views.get(epoch as usize).copied());
+        let (views, runs) = (self.views, self.open.then(|| self.enabled_in().unwrap_or(self.epoch)));
+        let untold = self.begun.iter().chain(&self.near.next).copied().chain(runs);
+        let untold = untold.filter_map(|epoch| views.get(epoch as usize).copied());
         self.sinks.pauses(self.core, self.epochs, untold);
     }
 

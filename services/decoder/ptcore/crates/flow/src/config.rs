@@ -34,6 +34,8 @@ pub struct Config {
     /// CYC to CYC, a core cycle in 256ths of a TSC tick, measured also where a ratio is known, over TSC packets between
     /// which MTC packets may be missing, and by packets that cannot be right too.
     pub clock_of_libipt: bool,
+    /// The address of the kernel's function in which it goes from one thread to another, for sinks that divide by thread.
+    pub thread_switch: Option<u64>,
     /// Bytes at the end that were put behind the stream, to stop the flow where it was cut: none of them is lost.
     pub appended: usize,
 }

@@ -158,6 +158,7 @@ impl Random {
             without_tnt: self.below(4) == 0,
             forget_rate_at_overflow: self.bit(),
             clock_of_libipt: self.bit(),
+            thread_switch: None,
             appended: 10 * self.below(2),
         }
     }

@@ -11,7 +11,7 @@ use pt_flow::is_kernel;
 use pt_packet::writer::write;
 use pt_packet::{Execution, Ip, Packet};
 use std::ops::Range;
-pub use turns::{Begins, Stay};
+pub use turns::{Begins, Stay, SCHEDULER};
 
 const SIZE: u64 = 0x100;
 const PROGRAM: u64 = 0x10_0000;

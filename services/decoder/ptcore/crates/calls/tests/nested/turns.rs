@@ -6,7 +6,7 @@ use pt_packet::writer::write;
 use pt_packet::{Ip, Packet};
 
 /// The kernel's function in which one thread goes over into another, and where that goes on.
-const SCHEDULER: u64 = KERNEL + SIZE * (FUNCTIONS as u64 - 1);
+pub const SCHEDULER: u64 = KERNEL + SIZE * (FUNCTIONS as u64 - 1);
 const SWITCHED: u64 = SCHEDULER + 3;
 
 /// From where on the program runs on one core, without a stay on the other, as far as the packets tell.

@@ -19,6 +19,12 @@ impl Binary {
         Some(if function.source == Source::Plt { name + "@plt" } else { name })
     }
 
+    /// The address of the function that the file calls so, as it spells the name.
+    pub fn function_named(&self, name: &[u8]) -> Option<u64> {
+        let is_it = |function: &&Function| function.name.and_then(|of| self.raw_name(of)) == Some(name);
+        self.functions.iter().find(is_it).map(|function| function.address)
+    }
+
     fn raw_name(&self, name: Name) -> Option<&[u8]> {
         let bytes = match name.file {
             Source::Debug => self.debug.as_deref()?,

@@ -67,6 +67,24 @@ impl Symbols for Image {
 }
 
 impl Image {
+    /// Where a function of this name, as the files spell it, stands in any epoch: the first one.
+    pub fn address_of(&self, name: &[u8]) -> Option<u64> {
+        let own: Vec<_> = (0..self.spaces.len() as u32).map(|space| self.binary(space)?.function_named(name)).collect();
+        if own.iter().all(Option::is_none) {
+            return None;
+        }
+        let stands = |section: u32, start: u64| {
+            let Section { space, content } = &self.sections[section as usize];
+            let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
+            let bias = start.wrapping_sub(self.binary(*space)?.address_of(start.wrapping_sub(*delta))?);
+            Some(own[*space as usize]?.wrapping_add(bias))
+        };
+        self.pieces.iter().find_map(|(&start, piece)| {
+            let addresses = piece.history.iter().filter_map(|&(_, section)| stands(section, start));
+            addresses.into_iter().find(|address| (start..piece.end).contains(address))
+        })
+    }
+
     /// What to call the function in `space`, or the code from `address` on (the space's own) that no function covers.
     pub fn describe(&self, space: u32, function: Option<u32>, address: u64) -> Description {
         let at = |binary: &str, address: u64| format!("{}+{address:#x}", binary.rsplit('/').next().unwrap_or(binary));

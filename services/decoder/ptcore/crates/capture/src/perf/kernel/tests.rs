@@ -41,6 +41,8 @@ fn a_kcore_holds_the_code_and_kallsyms_the_names_until_the_kernel_changes_it() {
     assert_eq!(image.read(1, 0xffff_ffff_a000_0001).unwrap().bytes[0], 0xcc);
     assert_eq!(name(&image, 0xffff_ffff_a000_0000), "first");
     assert_eq!(name(&image, 0xffff_ffff_a000_0003), "second");
+    assert_eq!(image.address_of(b"second"), Some(0xffff_ffff_a000_0002));
+    assert_eq!(image.address_of(b"third"), None);
 }
 
 #[test]
@@ -52,6 +54,7 @@ fn vmlinux_is_moved_to_where_its_text_was() {
     let (image, _) = built(&options, &Recorded { symbol, ..Recorded::default() });
     assert_eq!(image.read(0, 0xffff_ffff_a000_0002).unwrap().bytes, &CODE[2..]);
     assert_eq!(name(&image, 0xffff_ffff_a000_0002), "_text");
+    assert_eq!(image.address_of(b"_text"), Some(0xffff_ffff_a000_0000));
 }
 
 #[test]
@@ -227,12 +230,17 @@ fn the_folder_of_perf_record_with_kcore_holds_the_kernel_as_it_ran() {
     std::fs::write(beside.join("data"), recording().0).unwrap();
     std::fs::write(beside.join("kcore_dir/kcore"), kcore_of(&[(BOOTED, &code), (MODULE, &[0x90, 0x90, 0x90, 0xc3])]))
         .unwrap();
-    let names = format!("{BOOTED:x} T _text\n{:x} t work\n{MODULE:x} t send\t[net]\n", BOOTED + 64);
+    let switch = BOOTED + 66;
+    let names = format!(
+        "{BOOTED:x} T _text\n{:x} t work\n{switch:x} T __switch_to_asm\n{MODULE:x} t send\t[net]\n",
+        BOOTED + 64
+    );
     std::fs::write(beside.join("kcore_dir/kallsyms"), names).unwrap();
     let capture = open(&beside, &Options::default()).unwrap();
     assert_eq!(capture.warnings, Vec::<String>::new());
     assert_eq!(runs(&capture), [(7, vec![4, 2, 4])]);
     assert_eq!((named(&capture, BOOTED + 65), named(&capture, MODULE + 3)), ("work".to_owned(), "send".to_owned()));
+    assert_eq!(capture.config.thread_switch, Some(switch));
 }
 
 #[test]
