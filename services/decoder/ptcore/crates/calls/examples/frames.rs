@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use truth_log::{Log, Truth};
 
 /// A stack pointer that is further from where it was last is on another stack.
-const REACH: u64 = 1 << 20;
+const REACH: u64 = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instructions {
