@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,10 +45,10 @@ def compare(recording: Any, deciders: Any) -> int:
     return min(total.values())
 
 
-def assert_is_what_ran(lab: Any, deciders: Any, workload: str, option: str, instructions: int) -> None:
+def record_until(lab: Any, workload: str, option: str, enough: int, judge: Callable[[Any], int]) -> None:
     flags, options = OPTIONS[option]
     with lab.busy(workload) as target:
-        target.record_until(instructions, lambda it: compare(it, deciders), flags, period_ms=250, **options)
+        target.record_until(enough, judge, flags, period_ms=250, **options)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +56,14 @@ def assert_is_what_ran(lab: Any, deciders: Any, workload: str, option: str, inst
     [("program", "everything"), ("redis", "everything"), ("gzip", "nothing"), ("python", "no return compression")],
 )
 def test_the_decoded_flow_is_what_ran(lab: Any, deciders: Any, workload: str, option: str) -> None:
-    assert_is_what_ran(lab, deciders, workload, option, 50_000)
+    record_until(lab, workload, option, 50_000, lambda recording: compare(recording, deciders))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_ten_million_instructions_with_every_packet_option(lab: Any, deciders: Any, workload: str, option: str) -> None:
-    assert_is_what_ran(lab, deciders, workload, option, 10_000_000)
+    record_until(lab, workload, option, 10_000_000, lambda recording: compare(recording, deciders))
 
 
 def test_a_full_buffer_stops_and_what_it_has_is_what_ran(lab: Any, deciders: Any) -> None:
