@@ -41,7 +41,7 @@ pub fn decode<S: Symbols + Copy + Send>(
     traces
 }
 
-fn assert_same_traces(told: &BTreeMap<u32, Trace>, expected: &BTreeMap<u32, Trace>, what: &str) {
+pub fn assert_same_traces(told: &BTreeMap<u32, Trace>, expected: &BTreeMap<u32, Trace>, what: &str) {
     assert_eq!(told.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
     for ((tid, one), other) in told.iter().zip(expected.values()) {
         let what = format!("thread {tid}, {what}");

@@ -1,13 +1,11 @@
 //! Threads of a traced kernel change where it switches them, wherever near it their epochs begin.
 
 use crate::machine::Random;
-use crate::side_by_side;
-use crate::truth::{assert_same, decode_cores, told, Divided, ALL_FLAGS};
+use crate::side_by_side::{self, assert_same_traces};
+use crate::truth::{decode_cores, Divided};
 use crate::turns::{programs, Turns};
-use pt_calls::Trace;
 use pt_flow::Flow;
 use pt_packet::{Packet, Reader};
-use std::collections::BTreeMap;
 
 /// Where packets begin between which nothing but branches is told, in stretches.
 fn branches(stream: &[u8]) -> Vec<Vec<usize>> {
@@ -45,14 +43,6 @@ fn moved(turns: &Turns, core: usize, random: &mut Random) -> (Vec<(usize, u32)>,
     (moved, count)
 }
 
-fn assert_are(traces: &BTreeMap<u32, Trace>, expected: &BTreeMap<u32, Trace>, what: &str) {
-    assert_eq!(traces.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
-    for ((tid, one), other) in traces.iter().zip(expected.values()) {
-        assert_same(&told(one, ALL_FLAGS), &told(other, ALL_FLAGS), &format!("thread {tid}, {what}"));
-        assert_eq!(one.losses, other.losses, "thread {tid}, {what}");
-    }
-}
-
 #[test]
 fn threads_change_where_the_kernel_switches_wherever_near_it_their_epochs_begin() {
     let mut count = 0;
@@ -72,10 +62,10 @@ fn threads_change_where_the_kernel_switches_wherever_near_it_their_epochs_begin(
         for pass in 0..2 {
             let (traces, errors) = decode_cores(&mut flow, &turns);
             assert_eq!(errors, 0, "{what}");
-            assert_are(&traces, &exact, &format!("pass {pass}, {what}"));
+            assert_same_traces(&traces, &exact, &format!("pass {pass}, {what}"));
         }
         let by_two = side_by_side::decode(&codes, &turns, 2, Divided);
-        assert_are(&by_two, &exact, &format!("by two flows, {what}"));
+        assert_same_traces(&by_two, &exact, &format!("by two flows, {what}"));
     }
     assert!(count as u64 > 20 * programs(), "{count}");
 }

@@ -1,7 +1,7 @@
 //! Which function an address belongs to, and what to call it.
 
 use super::{Content, Image, Section, Space, UNMAPPED};
-use crate::{Place, Role, Symbols};
+use crate::{Binary, Place, Role, Symbols};
 use std::ops::Range;
 
 /// What can be said of a function to people.
@@ -56,13 +56,9 @@ impl Symbols for Image {
 
     fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
         let (section, ..) = self.section_at(epoch, pad)?;
-        let Section { space, content } = &self.sections[section as usize];
-        let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
-        let binary = self.binary(*space)?;
-        let own = binary.address_of(pad.wrapping_sub(*delta))?;
-        let bias = pad.wrapping_sub(own);
+        let (_, binary, bias) = self.file_of(section, pad)?;
         let mapped = |returns: Range<u64>| returns.start.wrapping_add(bias)..returns.end.wrapping_add(bias);
-        Some(binary.caught_at(own)?.into_iter().map(mapped).collect())
+        Some(binary.caught_at(pad.wrapping_sub(bias))?.into_iter().map(mapped).collect())
     }
 }
 
@@ -74,15 +70,22 @@ impl Image {
             return None;
         }
         let stands = |section: u32, start: u64| {
-            let Section { space, content } = &self.sections[section as usize];
-            let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
-            let bias = start.wrapping_sub(self.binary(*space)?.address_of(start.wrapping_sub(*delta))?);
-            Some(own[*space as usize]?.wrapping_add(bias))
+            let (space, _, bias) = self.file_of(section, start)?;
+            Some(own[space as usize]?.wrapping_add(bias))
         };
         self.pieces.iter().find_map(|(&start, piece)| {
-            let addresses = piece.history.iter().filter_map(|&(_, section)| stands(section, start));
-            addresses.into_iter().find(|address| (start..piece.end).contains(address))
+            let mut addresses = piece.history.iter().filter_map(|&(_, section)| stands(section, start));
+            addresses.find(|address| (start..piece.end).contains(address))
         })
+    }
+
+    /// The file that stands at the address: its space, and what is subtracted for its own addresses.
+    fn file_of(&self, section: u32, address: u64) -> Option<(u32, &Binary, u64)> {
+        let Section { space, content } = &self.sections[section as usize];
+        let (Content::File { delta } | Content::Code { delta: Some(delta), .. }) = content else { return None };
+        let binary = self.binary(*space)?;
+        let own = binary.address_of(address.wrapping_sub(*delta))?;
+        Some((*space, binary, address.wrapping_sub(own)))
     }
 
     /// What to call the function in `space`, or the code from `address` on (the space's own) that no function covers.
