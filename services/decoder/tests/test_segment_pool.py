@@ -3,17 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from secrets import token_hex
 
 import psutil
 import pytest
 from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.lone_process import run_in_lone_process
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.workers import WorkerDied
+from permille.mesh.errors import Unavailable
 
 DIES = "__import__('os').kill(__import__('os').getpid(), 9)"
 SLEEPS = "__import__('time').sleep(600)"
+# Loads here, and ends every other process.
+NEEDS_THIS_PROCESS = """
+import os
+if os.getpid() != {pid}:
+    os.kill(os.getpid(), 9)
+def work(task):
+    return task
+"""
+PIDS = Path("/sys/fs/cgroup/pids")
+# With room for so many more threads than there are at first, then for any number.
+SHORT_OF_THREADS = """
+import asyncio, pathlib, sys
+from permille.decoder.domain.local_workers import LocalWorkers
+from permille.decoder.domain.segment_pool import SegmentPool
+from permille.mesh.errors import Unavailable
+
+group = pathlib.Path(sys.argv[1])
+
+async def main():
+    await asyncio.to_thread(int)
+    pool = SegmentPool(eval, LocalWorkers(2))
+    (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + int(sys.argv[2])))
+    found = await asyncio.gather(*(pool.run(str(number)) for number in range(4)), return_exceptions=True)
+    (group / "pids.max").write_text("max")
+    found += await asyncio.gather(*(pool.run(str(number)) for number in range(4)))
+    print(*(one.reason if isinstance(one, Unavailable) else one for one in found))
+    pool.close()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
 
 
 @pytest.fixture
@@ -39,6 +78,52 @@ async def test_a_task_that_kills_its_worker_costs_itself_only(pool: SegmentPool[
         else:
             assert result == number
     assert await pool.run("1 + 1") == 2
+
+
+@pytest.fixture
+def needs_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    name = f"needs_{token_hex(4)}"
+    (tmp_path / f"{name}.py").write_text(NEEDS_THIS_PROCESS.format(pid=os.getpid()))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    work: Callable[[str], str] = importlib.import_module(name).work
+    return work
+
+
+async def test_no_task_is_to_blame_for_a_worker_that_cannot_start(needs_this_process: Callable[[str], str]) -> None:
+    pool = SegmentPool(needs_this_process, LocalWorkers(2))
+    for alone in (False, True):
+        with pytest.raises(Unavailable, match="no worker process can be started") as error:
+            await pool.run("task", alone=alone)
+        assert error.value.reason == "NO_WORKER"
+    pool.close()
+    with pytest.raises(Unavailable, match="no worker process can be started"):
+        run_in_lone_process(needs_this_process, "task")
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    folder = PIDS / f"permille-test-{token_hex(4)}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made at {PIDS}: {error}")
+    yield folder
+    # Workers that were killed are in it until they are gone.
+    while (folder / "pids.current").read_text() != "0\n":
+        time.sleep(0.05)
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("room", range(7))
+def test_where_threads_are_short_workers_do_what_they_can(group: Path, room: int, tmp_path: Path) -> None:
+    script = tmp_path / "short_of_threads.py"
+    script.write_text(SHORT_OF_THREADS)
+    enter = f"echo $$ > {group}/cgroup.procs && exec {sys.executable} {script} {group} {room}"
+    done = subprocess.run(["sh", "-c", enter], stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    found = done.stdout.split()
+    assert found[4:] == ["0", "1", "2", "3"]
+    assert all(one in (str(number), "NO_WORKER") for number, one in enumerate(found[:4]))
 
 
 async def test_the_end_of_the_pool_ends_its_workers(pool: SegmentPool[str, object]) -> None:

@@ -11,21 +11,28 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from permille.decoder.domain.workers import WorkerDied
+from permille.decoder.domain.workers import WorkerDied, no_worker
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _PR_SET_PDEATHSIG = 1
+# What a process says when it has its task: from then on its end is the task's fault.
+_BEGUN = b"+"
 
 
 def run_in_lone_process(work: Callable[[_Task], _Result], task: _Task) -> _Result:
-    """What `work` returns. Raises what it raises, and `WorkerDied` when it ends the process."""
+    """What `work` returns. Raises what it raises, `WorkerDied` when it ends the process, `Unavailable` without one."""
     command = [sys.executable, "-m", __name__, str(os.getpid())]
     # Both ends are this very program: nobody else's pickles are read.
-    done = subprocess.run(command, input=pickle.dumps((work, task)), stdout=subprocess.PIPE, check=False)
+    try:
+        done = subprocess.run(command, input=pickle.dumps((work, task)), stdout=subprocess.PIPE, check=False)
+    except OSError as why:
+        raise no_worker(str(why)) from why
+    if not done.stdout.startswith(_BEGUN):
+        raise no_worker(f"it ended at its start ({done.returncode})")
     if done.returncode:
         raise WorkerDied
-    result, error = pickle.loads(done.stdout)  # noqa: S301
+    result, error = pickle.loads(done.stdout[len(_BEGUN) :])  # noqa: S301
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
@@ -40,6 +47,8 @@ def _main() -> None:
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     work, task = pickle.load(sys.stdin.buffer)  # noqa: S301
+    answer.write(_BEGUN)
+    answer.flush()
     try:
         told = pickle.dumps((work(task), None))
     except Exception as error:

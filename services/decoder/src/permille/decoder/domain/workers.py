@@ -6,12 +6,24 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
+from permille.mesh.errors import Unavailable
+
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
 class WorkerDied(Exception):  # noqa: N818 - it tells what happened
     """The worker process ended while it worked on this task alone."""
+
+
+def no_worker(why: str) -> Unavailable:
+    """A process that ended, or could not be made, before it had any task: that is no task's fault."""
+    return Unavailable(
+        f"no worker process can be started: {why}",
+        reason="NO_WORKER",
+        help="give the decoder more processes, threads or memory (limits of its container or service, `ulimit -a`)",
+        retry_after_s=5,
+    )
 
 
 class Workers(Protocol):
@@ -28,7 +40,7 @@ class Workers(Protocol):
         """
 
     async def submit_alone(self, work: Callable[[_Task], _Result], task: _Task, priority: int) -> Future[_Result]:
-        """As `submit`, in a process in which nothing else runs; `WorkerDied` when the task ends it."""
+        """As `submit`, in a process of its own; the future raises `WorkerDied` when the task ends it."""
 
     def lost(self, error: BaseException) -> bool:
         """Whether an error of a future of `submit` says that a worker ended."""
