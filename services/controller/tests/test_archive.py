@@ -118,6 +118,7 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
         ImageChange(3, 7, "code", 0xA000, 2, code=b"de"),
         ImageChange(4, 8, "unmap", 0x1000, 4096),
         ImageChange(5, 9, "map", 0x2000, 4096, 0, "/gone", "cd"),
+        ImageChange(5, 9, "map", 0x3000, 4, 0, "[vdso]", code=b"\x7fELF"),
     ]
 
     def find(pid: int, path: str, build_id: str) -> MappedBinary | None:
@@ -132,16 +133,18 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
     (process,) = json.loads(text)["processes"]
     # What a process is called `threads` of the manifest say: the session's name is that of its first one.
     assert process.keys() == {"pid", "changes"} and process["pid"] == 7
-    assert [(c["event"], c["epoch"], c["code_offset"], c["binary"]) for c in process["changes"]] == [
-        ("map", 1, 0, "binaries/ab"),
-        ("code", 2, 0, ""),
-        ("code", 3, 3, ""),
-        ("unmap", 4, 0, ""),
-        ("map", 5, 0, ""),
+    told = [(c["event"], c["epoch"], c["code_offset"], c.get("code_size", 0), c["binary"]) for c in process["changes"]]
+    assert told == [
+        ("map", 1, 0, 0, "binaries/ab"),
+        ("code", 2, 0, 0, ""),
+        ("code", 3, 3, 0, ""),
+        ("unmap", 4, 0, 0, ""),
+        ("map", 5, 0, 0, ""),
+        ("map", 5, 5, 4, ""),
     ]
     code = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "code.bin.zst").read_bytes())
-    assert code == b"abcde"
-    assert manifest["code"]["size_bytes"] == 5
+    assert code == b"abcde\x7fELF"
+    assert manifest["code"]["size_bytes"] == 9
     assert json.loads((tmp_path / "binaries.json").read_text()) == {
         "binaries/ab": "/bin/x",
         "binaries/ab.debug": "/debug/x",

@@ -244,8 +244,10 @@ def change_entry(
         "binary": "",
         "code_offset": 0,
     }
-    if change.event == "code":
+    if change.code:
         entry["code_offset"] = code.append(change.code)
+        if change.event == "map":
+            entry["code_size"] = len(change.code)
     elif change.event == "map" and change.path.startswith("/"):
         mapped = find_binary(pid, change.path, change.build_id)
         if mapped is not None:

@@ -20,6 +20,8 @@ PROC = Path("/proc")
 MOST_CODE_BYTES = 64 << 20
 _USER_END = 1 << 47
 _DELETED = " (deleted)"
+# An ELF file that the kernel maps: vdso(7).
+_VDSO, _ELF = "[vdso]", b"\x7fELF"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class ProcessImage:
             code = self._code.get(mapping, b"")
             if not mapping.in_memory_only:
                 yield change
+            elif code.startswith(_ELF) and mapping.path == _VDSO:
+                yield replace(change, code=code)
             elif code:
                 yield replace(change, event="code", path="", size_bytes=len(code), code=code)
             else:

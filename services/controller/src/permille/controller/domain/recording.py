@@ -96,7 +96,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """One change of what is mapped: event `map`, `unmap` or `code`; `code` has the bytes."""
+    """One change of what is mapped: event `map`, `unmap` or `code`; `code` has the bytes, of a `map` an ELF file."""
 
     epoch: int
     tsc: int
