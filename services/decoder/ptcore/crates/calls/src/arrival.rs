@@ -2,6 +2,9 @@
 
 use pt_flow::{is_kernel, Block, BlockKind};
 
+/// Bytes of SYSCALL, SYSENTER and INT n.
+pub const SYSTEM_CALL: u64 = 2;
+
 /// How the next block is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -55,6 +58,12 @@ pub struct Left {
     pub way: Way,
 }
 
+/// Whether a system call in front of `resumes` may go on at `address`. SYSENTER does not keep where it was: Linux goes on behind the
+/// INT 80H that stands behind it (arch/x86/entry/vdso/vdso32/system_call.S).
+pub fn is_landing(resumes: u64, address: u64) -> bool {
+    address == resumes.wrapping_add(SYSTEM_CALL) && address >> 32 == 0
+}
+
 /// What the flow was left by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
@@ -84,6 +93,11 @@ impl Left {
     /// Whether the call that it was left in may be over.
     pub fn leads_out(&self) -> bool {
         matches!(self.way, Way::Jump | Way::Return)
+    }
+
+    /// Whether what was left goes on at `address`.
+    pub fn goes_on_at(&self, address: u64) -> bool {
+        address == self.resumes || self.way == Way::Far && is_landing(self.resumes, address)
     }
 
     /// Whether tracing ended between two instructions of the kernel, and begins elsewhere in it: by writes to IA32_RTIT_CTL, as

@@ -357,6 +357,20 @@ fn a_system_call_changes_nothing() {
 }
 
 #[test]
+fn a_system_call_of_32_bits_goes_on_behind_the_other_one_that_stands_behind_it() {
+    // SYSENTER, INT 80H, and a name for what is behind, or code that nothing divides.
+    for (sysenter, landing) in [(WORK - 4, WORK), (BARE + 0x20, BARE + 0x24)] {
+        let mut script = Script::at(MAIN);
+        let begin = sysenter & !0xfff;
+        script.call(MAIN, begin).jump(begin, sysenter).system_call(sysenter).enabled(landing, false);
+        script.ret(landing, MAIN + 4).jump(MAIN + 4, MAIN);
+        let found = rows(&script.end());
+        assert!(found.iter().all(|row| row.flags & ASYNCHRONOUS == 0));
+        assert_eq!(found[1..].iter().map(|row| row.own).sum::<u64>(), 3 + 2 + 2);
+    }
+}
+
+#[test]
 fn a_thread_goes_on_where_it_was_left_whoever_ran_meanwhile() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).stopped(WORK).enabled(WORK, false).call(WORK, LEAF).ret(LEAF, WORK + 4);

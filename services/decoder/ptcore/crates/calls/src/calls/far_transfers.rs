@@ -3,15 +3,12 @@
 
 use super::arrivals::plain;
 use super::Calls;
-use crate::arrival::{Left, Way};
+use crate::arrival::{is_landing, Left, Way, SYSTEM_CALL};
 use crate::functions::Entered;
 use crate::known::Known;
 use crate::output::Output;
 use pt_flow::is_kernel;
 use pt_image::Symbols;
-
-/// Bytes of SYSCALL, SYSENTER and INT n, which are gone back by where a system call is made again.
-const SYSTEM_CALL: u64 = 2;
 
 fn enters_kernel(from: u64, to: u64) -> bool {
     is_kernel(to) && !is_kernel(from)
@@ -60,11 +57,12 @@ impl<S: Symbols, O: Output> Calls<S, O> {
             };
         };
         self.stack.does_not_return(target);
-        if target == resumes || self.stack.resume(target) || self.stack.return_to(target) {
+        if target == resumes || is_landing(resumes, target) || self.stack.resume(target) || self.stack.return_to(target)
+        {
             return;
         }
         if entered.entry {
-            // A handler of signals.
+            // A handler of signals. Where a system call is made again, its bytes are gone back by.
             let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, way: Way::Far };
             self.interrupt_by(entered, left, target);
         } else if self.stack.function() != Some(entered.function) {

@@ -212,7 +212,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// On a core others may have run since it was left.
     fn go_on(&mut self, left: Left, ip: u64) {
-        if left.resumes != ip {
+        if !left.goes_on_at(ip) {
             self.leave(left, ip, Arrival::Elsewhere);
         }
     }
