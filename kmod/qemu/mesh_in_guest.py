@@ -48,7 +48,7 @@ SETTINGS = ["--state-dir", str(STATE)]
 NEXT_RECORDING, RECORDING_COMES = 0x6D720001, 0x6D720004
 PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 12, 17, 0x4206, 0x4207
 # struct user_regs_struct: fs_base is the 22nd of 27 registers.
-REGISTERS, FS_BASE = 27, 21
+REGISTERS, FS_BASE, GS_BASE = 27, 21, 22
 WALL = 0x40000000
 
 
@@ -108,7 +108,7 @@ def thread_pointer(tid: int) -> int:
     os.waitpid(tid, WALL)
     libc.ptrace(PTRACE_GETREGS, tid, none, ctypes.byref(registers))
     libc.ptrace(PTRACE_DETACH, tid, none, none)
-    return registers[FS_BASE]
+    return registers[FS_BASE] or registers[GS_BASE]
 
 
 def write_pointers(pid: int) -> None:

@@ -310,6 +310,21 @@ static void traced_ring(void)
 	conclude(&r, &load, "a ring of threads was recorded");
 }
 
+/* Where its binary is in the guest: `run` */
+static void traced_32_bits(void)
+{
+	char *const program[] = { "/bits32", NULL };
+	struct recording r;
+	pid_t pid = start_program(program);
+
+	trace(&r, pid, 0);
+	hand_over(&r);
+	close_recording(&r);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	result("a program of 32 bits was recorded");
+}
+
 /* What `load` and the other words of a recording say, each by its name in the environment */
 static void put_options(char *words)
 {
@@ -337,15 +352,17 @@ static void trace_load(const char *load)
 {
 	if (atoi(load))
 		traced_ring();
+	else if (!strcmp(load, "bits32"))
+		traced_32_bits();
 	else
 		traced_redis(!strcmp(load, "two"));
 }
 
 /*
  * `recording-0=`, `recording-1=` and so on, each with its words between commas: load=redis,
- * load=two (of them in one session), or so many threads of a ring, wherever they like or on one
- * cpu=; with a buffer_kb= that must not suffice. With ring0=1 the kernel's code too. Until each
- * process came arrivals= times, or period_ms=.
+ * load=two (of them in one session), load=bits32 (a program of 32 bits), or so many threads of a
+ * ring, wherever they like or on one cpu=; with a buffer_kb= that must not suffice. With ring0=1
+ * the kernel's code too. Until each process came arrivals= times, or period_ms=.
  */
 void test_traced(void)
 {

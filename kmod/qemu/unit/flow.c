@@ -6,7 +6,9 @@
 #include "guest.h"
 #include "unit.h"
 
-#define CODE_64		(1u << 15)	/* of the hidden flags */
+/* Of the hidden flags; code of 16 bits has neither. */
+#define CODE_32		(1u << 4)
+#define CODE_64		(1u << 15)
 
 /*
  * Exceptions that point at the instruction that raised them, which has not retired (SDM volume 3,
@@ -21,7 +23,12 @@ static bool in_context(const struct unit *unit, const struct guest *guest)
 	bool ring = unit->ctl & (guest_in_user_mode(guest) ? CTL_USER : CTL_KERNEL);
 	bool match = !(unit->ctl & CTL_CR3) || !((guest->control[3] ^ unit->match) >> 5);
 
-	return ring && match && (guest->hidden_flags & CODE_64);
+	return ring && match && (guest->hidden_flags & (CODE_32 | CODE_64));
+}
+
+static bool in_code32(const struct guest *guest)
+{
+	return !(guest->hidden_flags & CODE_64);
 }
 
 static void enter(struct unit *unit, uint64_t ip, struct guest *guest)
@@ -32,12 +39,12 @@ static void enter(struct unit *unit, uint64_t ip, struct guest *guest)
 	if (unit->ctl & CTL_KERNEL)
 		unit->truth = truth_of(0, unit->cpu);
 	else
-		unit->truth = truth_of(guest->control[3], guest->segments[FS].base);
+		unit->truth = truth_of(guest->control[3], guest->segments[in_code32(guest) ? GS : FS].base);
 	if ((unit->ctl & CTL_KERNEL) && unit->moved)
 		pt_pip(&unit->writer, tsc, guest->control[3]);
 	if (pt_psb_due(&unit->writer))
 		pt_psb(&unit->writer, tsc, false, 0);
-	pt_mode_exec64(&unit->writer, tsc);
+	pt_mode_exec(&unit->writer, tsc, in_code32(guest));
 	pt_tip_pge(&unit->writer, tsc, ip);
 	returns_forget(&unit->returns);
 	unit->inside = true;
@@ -49,11 +56,21 @@ static void leave(struct unit *unit, struct guest *guest)
 	unit->inside = false;
 }
 
+/* To what the code before does not tell, maybe in another mode */
+static void target(struct unit *unit, uint64_t to, struct guest *guest)
+{
+	uint64_t tsc = guest_tsc(guest);
+
+	if (unit->writer.code32 != in_code32(guest))
+		pt_mode_exec(&unit->writer, tsc, in_code32(guest));
+	pt_tip(&unit->writer, tsc, to);
+}
+
 /* A branch to another ring: to where the tracing goes on, or does not. */
 static void far_branch(struct unit *unit, uint64_t to, bool context, struct guest *guest)
 {
 	if (context)
-		pt_tip(&unit->writer, guest_tsc(guest), to);
+		target(unit, to, guest);
 	else
 		leave(unit, guest);
 	returns_forget(&unit->returns);
@@ -98,7 +115,7 @@ static bool follow(struct unit *unit, uint64_t to, struct guest *guest)
 		branch(unit, 1, guest);
 		return true;
 	case WAY_TARGET:
-		pt_tip(&unit->writer, guest_tsc(guest), to);
+		target(unit, to, guest);
 		if (unit->previous.class == INSN_FAR)
 			returns_forget(&unit->returns);
 		return true;
@@ -119,6 +136,10 @@ static void interrupted(struct unit *unit, int vector, uint64_t to, bool context
 
 	if (!guest_interrupted(guest, unit->cpu, &ip)) {
 		lose_track(unit, guest);
+		return;
+	}
+	if (previous->class == INSN_SYSTEM && ip == previous->end && vector >= 32) { /* INT n */
+		far_branch(unit, to, context, guest);
 		return;
 	}
 	if (previous->class == INSN_SYSTEM && ip == previous->end) { /* int3 */
@@ -146,7 +167,7 @@ static void come(struct unit *unit, const struct block *block, bool context, str
 
 	if (vector >= 0) {
 		interrupted(unit, vector, block->start, context, guest);
-	} else if (unit->previous.class == INSN_SYSTEM && block->start == unit->lstar) {
+	} else if (unit->previous.class == INSN_SYSTEM && !guest_in_user_mode(guest)) {
 		far_branch(unit, block->start, context, guest);
 	} else if (unit->moved && block->start == unit->previous.end) {
 		if (context)

@@ -12,7 +12,6 @@ enum {
 	MSR_CTL = 0x570,
 	MSR_STATUS = 0x571,
 	MSR_CR3_MATCH = 0x572,
-	MSR_LSTAR = 0xc0000082,
 };
 
 #define CTL_MTC_FREQ(ctl)	((ctl) >> 14 & 15)
@@ -99,9 +98,6 @@ static void write_other(struct unit *unit, uint32_t number, uint64_t value)
 void registers_write(struct unit *unit, struct guest *guest, uint32_t number, uint64_t value)
 {
 	switch (number) {
-	case MSR_LSTAR:
-		unit->lstar = value;
-		break;
 	case MSR_CTL:
 		write_ctl(unit, guest, value);
 		break;

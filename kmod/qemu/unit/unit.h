@@ -68,8 +68,8 @@ struct code {
 
 struct unit {
 	unsigned int cpu;
-	/* IA32_RTIT_*, and the LSTAR that tells a system call from an interrupt */
-	uint64_t ctl, status, base, mask, match, lstar;
+	/* IA32_RTIT_* */
+	uint64_t ctl, status, base, mask, match;
 	uint64_t entry;			/* of the ToPA table, 0: to be read */
 	enum access access;
 	uint32_t leaf, subleaf;		/* of the CPUID that runs */

@@ -63,7 +63,7 @@ static void enter(struct thread *t, uint64_t ip, uint32_t epoch)
         return;
     if (pt_psb_due(&t->writer))
         pt_psb(&t->writer, tsc, false, 0);
-    pt_mode_exec64(&t->writer, tsc);
+    pt_mode_exec(&t->writer, tsc, false);
     pt_tip_pge(&t->writer, tsc, ip);
     returns_forget(&t->returns);
     t->stream->in_user = 1;

@@ -169,12 +169,14 @@ void pt_pip(struct pt_writer *w, uint64_t tsc, uint64_t cr3)
     pip(w);
 }
 
-static void mode_exec64(struct pt_writer *w) { put(w, OPC_MODE | 0x01 << 8, 2); }
+/* CS.D, or CS.L */
+static void mode_exec(struct pt_writer *w) { put(w, OPC_MODE | (w->code32 ? 0x02 : 0x01) << 8, 2); }
 
-void pt_mode_exec64(struct pt_writer *w, uint64_t tsc)
+void pt_mode_exec(struct pt_writer *w, uint64_t tsc, bool code32)
 {
     pt_align(w, tsc);
-    mode_exec64(w);
+    w->code32 = code32;
+    mode_exec(w);
 }
 
 void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip)
@@ -193,7 +195,7 @@ void pt_psb(struct pt_writer *w, uint64_t tsc, bool enabled, uint64_t ip)
     put(w, EXT | EXT_CBR << 8, 2);
     put(w, w->config->bus_ratio, 2);
     if (enabled) {
-        mode_exec64(w);
+        mode_exec(w);
         ip_packet(w, OPC_FUP, ip);
     }
     put(w, EXT | EXT_PSBEND << 8, 2);

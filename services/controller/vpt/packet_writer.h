@@ -27,6 +27,7 @@ struct pt_writer {
     uint64_t now;      /* of the last timed packet */
     uint8_t *next_psb;
     uint64_t cr3; /* what a PSB+ says, 0: nothing */
+    bool code32;  /* what MODE.Exec said last */
     bool full;
 };
 
@@ -45,7 +46,7 @@ void pt_tip(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_tip_pge(struct pt_writer *w, uint64_t tsc, uint64_t ip);
 void pt_tip_pgd(struct pt_writer *w, uint64_t tsc);
 void pt_fup(struct pt_writer *w, uint64_t tsc, uint64_t ip);
-void pt_mode_exec64(struct pt_writer *w, uint64_t tsc);
+void pt_mode_exec(struct pt_writer *w, uint64_t tsc, bool code32);
 /* The address space from here on: the kernel is traced. */
 void pt_pip(struct pt_writer *w, uint64_t tsc, uint64_t cr3);
 void pt_overflow(struct pt_writer *w, uint64_t tsc);
