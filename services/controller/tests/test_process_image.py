@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from permille.controller.domain.elf_notes import names
 from permille.controller.domain.process_image import Mapping, ProcessImage, parse_maps
 
 MAPS = """\
@@ -68,6 +71,13 @@ def test_what_comes_to_the_place_of_another_is_a_change_with_a_time(tmp_path: Pa
     ]
 
 
+def test_a_file_that_is_removed_meanwhile_is_no_other_code(tmp_path: Path) -> None:
+    line = "1000-2000 r-xp 0 08:01 1 /bin/x"
+    image = looked(tmp_path, line + "\n", line + " (deleted)\n")
+    # Whatever has that name now was not mapped.
+    assert [(change.epoch, change.path) for change in image.changes()] == [(0, "")]
+
+
 def test_what_only_tells_where_a_jitdump_is_is_no_code(tmp_path: Path) -> None:
     image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 2 /home/u/jit-7.dump\n")
     assert [change.path for change in image.changes()] == ["/bin/x"]
@@ -79,6 +89,24 @@ def test_a_process_that_ends_keeps_what_it_had(tmp_path: Path) -> None:
     image.look()
     image.read_code()
     assert [change.path for change in image.changes()] == ["/bin/x"]
+
+
+def test_what_is_mapped_of_a_file_that_is_gone_is_read_as_that_file(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    content, build_id = program.read_bytes(), names(program)[0]
+    with subprocess.Popen([program, "60"]) as child:
+        while Path(f"/proc/{child.pid}/exe").readlink() != program:
+            time.sleep(0.01)
+        program.unlink()
+        image = ProcessImage(child.pid, lambda: 0)
+        image.read_code()
+        child.kill()
+    (gone,) = [change for change in image.changes() if change.path == str(program)]
+    assert (gone.event, gone.build_id) == ("map", build_id)
+    code = slice(gone.offset, gone.offset + gone.size_bytes)
+    assert gone.code[:64] == content[:64]
+    assert gone.code[code].rstrip(b"\0") == content[code].rstrip(b"\0")
 
 
 def test_code_without_a_file_is_read_from_the_process_itself() -> None:

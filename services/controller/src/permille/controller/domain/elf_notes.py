@@ -40,19 +40,24 @@ LAYOUTS = {
 def names(path: Path) -> tuple[str, str]:
     """Build id (hex) and the name in .gnu_debuglink, "" for what is not there or is damaged. Raises OSError."""
     with path.open("rb") as file:
-        head = file.read(64)
-        layout = LAYOUTS.get(head[4:6])
-        if not head.startswith(ELF_MAGIC) or layout is None:
-            return "", ""
-        try:
-            build_id = build_id_by_segments(file, head, layout)
-        except DAMAGED:
-            return "", ""
-        try:
-            told, link = names_by_sections(file, head, layout)
-        except DAMAGED:
-            return build_id, ""
-        return build_id or told, link
+        return names_in(file)
+
+
+def names_in(file: BinaryIO) -> tuple[str, str]:
+    """As `names`, of an open file."""
+    head = file.read(64)
+    layout = LAYOUTS.get(head[4:6])
+    if not head.startswith(ELF_MAGIC) or layout is None:
+        return "", ""
+    try:
+        build_id = build_id_by_segments(file, head, layout)
+    except DAMAGED:
+        return "", ""
+    try:
+        told, link = names_by_sections(file, head, layout)
+    except DAMAGED:
+        return build_id, ""
+    return build_id or told, link
 
 
 def build_id_by_segments(file: BinaryIO, head: bytes, layout: Layout) -> str:
@@ -84,7 +89,7 @@ def entries(file: BinaryIO, at: int, size: int, count: int, layout: struct.Struc
 
 def read(file: BinaryIO, offset: int, size: int) -> bytes:
     # Behind where a file may end there is no place to go to.
-    file.seek(min(offset, os.fstat(file.fileno()).st_size))
+    file.seek(min(offset, file.seek(0, os.SEEK_END)))
     return file.read(min(size, MOST_BYTES))
 
 

@@ -2,31 +2,35 @@
 
 Where a mapping comes to a place that nothing was at before, it is as if it had always been there: whatever was executed
 there was this. Where one comes to a place that something else was at, that is a change, and it has the time at
-which it was seen. Code that no file backs is read when the recording is over.
+which it was seen. Code that no file backs is read when the recording is over. Of an ELF file that is gone, and of the
+vDSO, all that is mapped of it is read: so its functions have their names.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from permille.controller.domain import elf_notes
 from permille.controller.domain.jit_files import is_jitdump
 from permille.controller.domain.recording import ImageChange
+from permille.mesh.elf_magic import ELF_MAGIC
 
 PROC = Path("/proc")
 # Memory that is reserved for generated code, most of it never used.
 MOST_CODE_BYTES = 64 << 20
 _USER_END = 1 << 47
 _DELETED = " (deleted)"
-# An ELF file that the kernel maps: vdso(7).
-_VDSO, _ELF = "[vdso]", b"\x7fELF"
+# vdso(7)
+_VDSO = "[vdso]"
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """Executable memory; `path` "" or in brackets where no file backs it. `inode` 0 likewise."""
+    """`path` "" or in brackets where no file backs it, `inode` 0 likewise."""
 
     begin: int
     end: int
@@ -38,17 +42,27 @@ class Mapping:
     def in_memory_only(self) -> bool:
         return not self.path.startswith("/") or self.path.endswith(_DELETED)
 
+    @property
+    def of_file(self) -> bool:
+        return bool(self.inode) or self.path == _VDSO
+
+    def same_file(self, other: Mapping) -> bool:
+        return (self.path, self.inode) == (other.path, other.inode)
+
     def overlaps(self, other: Mapping) -> bool:
         return self.begin < other.end and other.begin < self.end
 
 
 def parse_maps(text: str) -> Iterator[Mapping]:
     """The executable mappings of user code in /proc/<pid>/maps (proc_pid_maps(5))."""
+    return (mapping for protection, mapping in _parsed(text) if "x" in protection and mapping.end <= _USER_END)
+
+
+def _parsed(text: str) -> Iterator[tuple[str, Mapping]]:
     for line in text.splitlines():
         place, protection, offset, _, inode, *path = line.split(None, 5)
         begin, end = (int(number, 16) for number in place.split("-"))
-        if "x" in protection and end <= _USER_END:
-            yield Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")
+        yield protection, Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")
 
 
 class ProcessImage:
@@ -73,7 +87,8 @@ class ProcessImage:
         if not now:
             # A process that ends has given its memory up already.
             return
-        come = sorted(now - self._there, key=lambda mapping: mapping.begin)
+        new = {mapping for mapping in now - self._there if not self._lost_its_file(mapping)}
+        come = sorted(new, key=lambda mapping: mapping.begin)
         if come:
             self._come(come)
         self._there = now
@@ -82,13 +97,16 @@ class ProcessImage:
         """Reads what no file backs: what was generated until now."""
         self.look()
         try:
+            told = (self._folder / "maps").read_text(errors="surrogateescape")
             memory = os.open(self._folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return
+        constant = [mapping for protection, mapping in _parsed(told) if "r" in protection and "w" not in protection]
         try:
             for mapping in self._there:
                 if mapping.in_memory_only and mapping.end - mapping.begin <= MOST_CODE_BYTES:
-                    self._code[mapping] = read_memory(memory, mapping)
+                    code = elf_file(memory, filter(mapping.same_file, constant)) if mapping.of_file else b""
+                    self._code[mapping] = code or read_memory(memory, mapping)
         finally:
             os.close(memory)
 
@@ -98,12 +116,21 @@ class ProcessImage:
             code = self._code.get(mapping, b"")
             if not mapping.in_memory_only:
                 yield change
-            elif code.startswith(_ELF) and mapping.path == _VDSO:
-                yield replace(change, code=code)
+            elif code.startswith(ELF_MAGIC) and mapping.of_file:
+                build_id, _ = elf_notes.names_in(io.BytesIO(code))
+                yield replace(change, path=mapping.path.removesuffix(_DELETED), build_id=build_id, code=code)
             elif code:
                 yield replace(change, event="code", path="", size_bytes=len(code), code=code)
             else:
                 yield replace(change, path="")
+
+    def _lost_its_file(self, mapping: Mapping) -> bool:
+        """Whether it was there before, and its file was removed since: another one may have the name by now."""
+        before = replace(mapping, path=mapping.path.removesuffix(_DELETED))
+        if before == mapping or before not in self._seen:
+            return False
+        self._seen = [mapping if seen == before else seen for seen in self._seen]
+        return True
 
     def _come(self, mappings: list[Mapping]) -> None:
         epoch = self._changes[-1].epoch if self._changes else 0
@@ -124,6 +151,20 @@ class ProcessImage:
                     path=mapping.path,
                 )
             )
+
+
+def elf_file(memory: int, mappings: Iterable[Mapping]) -> bytes:
+    """An ELF file as far as it is mapped, each byte in its place; nothing where it is none, or too large."""
+    # What was relocated and then locked is the last of it: of a page that is mapped twice the other one is the file's.
+    last_first = sorted(mappings, key=lambda mapping: mapping.offset, reverse=True)
+    sizes = [mapping.offset + mapping.end - mapping.begin for mapping in last_first]
+    if not sizes or last_first[-1].offset or max(sizes) > MOST_CODE_BYTES:
+        return b""
+    file = bytearray(max(sizes))
+    for mapping in last_first:
+        part = read_memory(memory, mapping)
+        file[mapping.offset : mapping.offset + len(part)] = part
+    return bytes(file) if file.startswith(ELF_MAGIC) else b""
 
 
 def read_memory(memory: int, mapping: Mapping) -> bytes:
