@@ -371,6 +371,17 @@ fn a_system_call_of_32_bits_goes_on_behind_the_other_one_that_stands_behind_it()
 }
 
 #[test]
+fn a_probe_of_returns_is_passed_on_the_way_to_the_caller() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).call(WORK, LEAF).ret(LEAF, BARE).stopped(BARE).enabled(WORK + 4, false);
+    script.call(WORK + 4, LEAF).ret(LEAF, WORK + 8).ret(WORK + 8, BARE).stopped(BARE).enabled(MAIN + 4, false);
+    script.jump(MAIN + 4, MAIN);
+    let found = rows(&script.end());
+    let told: Vec<_> = found.iter().map(|row| (row.function, row.parent, row.flags & !BEGIN_TRUNCATED)).collect();
+    assert_eq!(told, [(MAIN, NO_PARENT, END_TRUNCATED), (WORK, 0, 0), (LEAF, 1, 0), (LEAF, 1, 0)]);
+}
+
+#[test]
 fn a_thread_goes_on_where_it_was_left_whoever_ran_meanwhile() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).stopped(WORK).enabled(WORK, false).call(WORK, LEAF).ret(LEAF, WORK + 4);

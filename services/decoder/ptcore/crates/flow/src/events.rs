@@ -34,6 +34,8 @@ pub struct Events<'a> {
     pub passed_psb: Option<usize>,
     /// Execution mode that comes with the last event.
     pub mode: Option<Mode>,
+    /// The address in place of that of the next FUP, which is of a copy of the instruction there.
+    pub copied: Option<u64>,
     /// What a `Note` event tells.
     pub note: Option<Placed>,
     /// Events that came with one packet, each with its mode, and the notes of those that are `Note`.
@@ -77,6 +79,7 @@ impl<'a> Events<'a> {
             last_offset: 0,
             passed_psb: None,
             mode: None,
+            copied: None,
             note: None,
             queue: VecDeque::new(),
             notes: VecDeque::new(),

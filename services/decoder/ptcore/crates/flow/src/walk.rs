@@ -11,6 +11,7 @@ mod hot;
 mod notices;
 mod reading_on;
 mod resume;
+mod slots;
 mod state;
 mod status;
 mod stream;

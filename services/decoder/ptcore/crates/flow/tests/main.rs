@@ -19,5 +19,6 @@ mod next_ip;
 mod notices;
 mod one_by_one;
 mod oracle;
+mod slots;
 mod support;
 mod vectors;

@@ -234,6 +234,11 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     /// What ran goes on at `to`, or else arrives there so.
     pub(super) fn leave(&mut self, left: Left, to: u64, arrival: Arrival) {
+        let returned = self.arrival == Arrival::Return && left.at == left.resumes;
+        if returned && arrival == Arrival::Elsewhere && self.stack.returns_to(to) {
+            // It returned to a breakpoint that is in the place of what called it (Linux, kernel/events/uprobes.c, uretprobes).
+            return;
+        }
         // What a far branch left is in the function that runs.
         if !self.arrival.is_jump() || left.at == left.resumes {
             self.arrive_where_left(left);

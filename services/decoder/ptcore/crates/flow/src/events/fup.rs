@@ -9,6 +9,7 @@ use pt_packet::Packet;
 impl Events<'_> {
     /// A FUP: for what waits for one, or with the TIP that belongs to it. `None` when nobody is to be told of it.
     pub(super) fn fup(&mut self, at: u64) -> Result<Option<Event>, Fault> {
+        let at = self.copied.take().unwrap_or(at);
         if let Some(mode) = self.system.mode.take() {
             if self.system.alone() {
                 self.system.bind(at);

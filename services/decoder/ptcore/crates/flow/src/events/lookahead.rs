@@ -19,6 +19,14 @@ impl Events<'_> {
         }
     }
 
+    /// The address of that one if it is a FUP, and nothing else comes before.
+    pub fn fup_ahead(&self) -> Option<u64> {
+        match self.deciding() {
+            Ok(Packet::Fup(ip)) if !self.busy => ip.resolve(self.last_ip),
+            _ => None,
+        }
+    }
+
     /// Whether that is a TIP or TIP.PGD, or would have been one.
     pub(super) fn tip_ahead(&self) -> bool {
         match self.deciding() {

@@ -22,6 +22,7 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
             Event::Enable { ip: Some(ip) } => {
                 self.take_mode(Some(ip), false);
                 self.enter_epoch(self.events.last_offset);
+                let ip = self.stands_at(ip);
                 self.enable(ip)?;
             }
             Event::Status { ip: Some(ip) } => {
