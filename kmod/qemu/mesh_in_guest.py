@@ -47,7 +47,7 @@ SETTINGS = ["--state-dir", str(STATE)]
 # kmod/qemu/unit/mark.h
 NEXT_RECORDING, RECORDING_COMES = 0x6D720001, 0x6D720004
 PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 12, 17, 0x4206, 0x4207
-# struct user_regs_struct: fs_base is the 22nd of 27 registers.
+# struct user_regs_struct: fs_base and gs_base, which programs of 32 bits use, are the 22nd and 23rd of 27 registers.
 REGISTERS, FS_BASE, GS_BASE = 27, 21, 22
 WALL = 0x40000000
 

@@ -138,12 +138,12 @@ static void interrupted(struct unit *unit, int vector, uint64_t to, bool context
 		lose_track(unit, guest);
 		return;
 	}
-	if (previous->class == INSN_SYSTEM && ip == previous->end && vector >= 32) { /* INT n */
-		far_branch(unit, to, context, guest);
-		return;
-	}
-	if (previous->class == INSN_SYSTEM && ip == previous->end) { /* int3 */
-		fault = true;
+	if (previous->class == INSN_SYSTEM && ip == previous->end) {
+		if (vector >= 32) { /* INT n */
+			far_branch(unit, to, context, guest);
+			return;
+		}
+		fault = true; /* int3 */
 		ip = previous->last;
 	}
 	if (fault && ip >= previous->start && ip < previous->end) {

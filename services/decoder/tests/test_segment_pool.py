@@ -41,7 +41,6 @@ from permille.mesh.errors import Unavailable
 group = pathlib.Path(sys.argv[1])
 
 async def main():
-    await asyncio.to_thread(int)
     pool = SegmentPool(eval, LocalWorkers(2))
     (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + int(sys.argv[2])))
     found = await asyncio.gather(*(pool.run(str(number)) for number in range(4)), return_exceptions=True)
