@@ -53,7 +53,7 @@ def store(session: Session, recording: Recording, switches: Path) -> None:
     session = session.changed(start_ns=clock.ns0, end_ns=clock.ns1, stop_reason="PERIOD")
     folder = RECORDED / "store" / "raw" / session.id
     folder.mkdir(parents=True)
-    notes = tuple(overwritten(recording.streams(), clock))
+    notes = (*overwritten(recording.streams(), clock), *own.notes)
     told = SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
     manifest = write_archive(folder, session, [recording], told, MappedBinaries().find)
     for key, path in json.loads((folder / BINARIES).read_text()).items():

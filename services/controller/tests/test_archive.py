@@ -21,12 +21,12 @@ from permille.controller.domain.archive import (
     pack,
     spool,
     write_archive,
-    write_whole,
 )
+from permille.controller.domain.archive_file import write_whole
 from permille.controller.domain.journal import Journal
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.progress import BufferProgress
-from permille.controller.domain.recording import ImageChange, PtModel, Stream
+from permille.controller.domain.recording import ImageChange, ProcessChanges, PtModel, Stream
 from permille.controller.domain.session import Session, State
 from permille.controller.domain.switches.switch_recorder import SwitchCounts
 from permille.controller.domain.switches.switch_records import Anchors, SwitchRecord, parse
@@ -86,8 +86,8 @@ class Recorded:
         for begin in range(0, len(content), 7):
             yield content[begin : begin + 7]
 
-    def images(self) -> Iterator[tuple[int, Sequence[ImageChange]]]:
-        yield 7, self._changes
+    def images(self) -> Iterator[ProcessChanges]:
+        yield ProcessChanges(7, [7], self._changes)
 
 
 def switches(*records: SwitchRecord) -> SwitchesOfSession:
@@ -119,9 +119,11 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
         ImageChange(4, 8, "unmap", 0x1000, 4096),
         ImageChange(5, 9, "map", 0x2000, 4096, 0, "/gone", "cd"),
         ImageChange(5, 9, "map", 0x3000, 4, 0, "[vdso]", code=b"\x7fELF"),
+        # As another process has it.
+        ImageChange(6, 9, "map", 0x5000, 4, 0, "[vdso]", code=b"\x7fELF"),
     ]
 
-    def find(pid: int, path: str, build_id: str) -> MappedBinary | None:
+    def find(roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
         if path == "/gone":
             return None
         binary = SourceBinary(f"binaries/{build_id}", path)
@@ -141,6 +143,7 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
         ("unmap", 4, 0, 0, ""),
         ("map", 5, 0, 0, ""),
         ("map", 5, 5, 4, ""),
+        ("map", 6, 5, 4, ""),
     ]
     code = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "code.bin.zst").read_bytes())
     assert code == b"abcde\x7fELF"
@@ -152,7 +155,7 @@ def test_code_is_one_file_and_the_maps_say_where_in_it(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_unicode_is_one_in_the_archive_and_its_binary_is_found(tmp_path: Path) -> None:
-    def find(pid: int, path: str, build_id: str) -> MappedBinary | None:
+    def find(roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
         return MappedBinary(build_id, SourceBinary(f"binaries/{build_id}", path), None)
 
     path = os.fsdecode(b"/latin-\xe9")
@@ -220,11 +223,11 @@ def test_a_mapped_file_is_found_only_while_it_is_the_one_that_was_mapped(tmp_pat
     program = tmp_path / "program"
     shutil.copy(sys.executable, program)
     binaries = MappedBinaries()
-    found = binaries.find(os.getpid(), str(program), "")
+    found = binaries.find([os.getpid()], str(program), "")
     assert found is not None and found.binary.path == str(program)
-    assert binaries.find(os.getpid(), str(program), found.build_id) == found
-    assert binaries.find(os.getpid(), str(program), "00" * 20) is None
-    assert binaries.find(os.getpid(), str(tmp_path / "none"), "") is None
+    assert binaries.find([os.getpid()], str(program), found.build_id) == found
+    assert binaries.find([os.getpid()], str(program), "00" * 20) is None
+    assert binaries.find([os.getpid()], str(tmp_path / "none"), "") is None
 
 
 def test_a_file_in_another_root_is_taken_from_there(tmp_path: Path) -> None:
@@ -233,7 +236,17 @@ def test_a_file_in_another_root_is_taken_from_there(tmp_path: Path) -> None:
     inside.parent.mkdir(parents=True)
     shutil.copy(sys.executable, inside)
     (tmp_path / "program").write_text("another file of that name")
-    found = MappedBinaries(tmp_path / "proc").find(42, str(tmp_path / "program"), "")
+    found = MappedBinaries(tmp_path / "proc").find([42], str(tmp_path / "program"), "")
+    assert found is not None and found.binary.path == str(inside)
+
+
+def test_a_file_of_a_process_that_is_gone_is_taken_from_the_root_of_who_forked_it(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    inside = tmp_path / "proc" / "42" / "root" / str(program).lstrip("/")
+    inside.parent.mkdir(parents=True)
+    shutil.copy(sys.executable, inside)
+    program.write_text("another file of that name")
+    found = MappedBinaries(tmp_path / "proc").find([44, 43, 42], str(program), "")
     assert found is not None and found.binary.path == str(inside)
 
 
@@ -245,7 +258,7 @@ def test_the_file_of_a_program_that_has_changed_its_root_is_the_one_with_the_map
 
     def find(inode: int) -> MappedBinary | None:
         (process / "maps").write_text(f"00401000-00479000 r-xp 00001000 fe:00 {inode}          {program}\n")
-        return MappedBinaries(tmp_path / "proc").find(42, str(program), "")
+        return MappedBinaries(tmp_path / "proc").find([42], str(program), "")
 
     found = find(program.stat().st_ino)
     assert found is not None and found.binary.path == str(program)
@@ -260,15 +273,15 @@ def test_what_a_program_has_put_at_a_mapped_path_is_no_file_that_was_mapped(tmp_
     (tmp_path / "other").symlink_to(secret.parent)
     os.mkfifo(tmp_path / "pipe")
     found = MappedBinaries()
-    assert found.find(os.getpid(), str(secret), "") is not None
+    assert found.find([os.getpid()], str(secret), "") is not None
     for path in ("program", "other/secret", "pipe", "folder"):
-        assert found.find(os.getpid(), str(tmp_path / path), "") is None
+        assert found.find([os.getpid()], str(tmp_path / path), "") is None
 
 
 async def test_what_has_taken_the_place_of_a_binary_is_not_stored_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
     store, program, pipe = open_store(f"file://{tmp_path / 'store'}"), tmp_path / "program", tmp_path / "pipe"
     shutil.copy(sys.executable, program)
-    found = MappedBinaries().find(os.getpid(), str(program), "")
+    found = MappedBinaries().find([os.getpid()], str(program), "")
     assert found is not None
     os.mkfifo(pipe)
     (tmp_path / "other").write_text("another program")
@@ -282,6 +295,6 @@ async def test_what_has_taken_the_place_of_a_binary_is_not_stored_and_no_pipe_is
 def test_python_is_mapped_by_this_process() -> None:
     maps = Path("/proc/self/maps").read_text()
     path = next(line.split()[-1] for line in maps.splitlines() if "python" in line)
-    found = MappedBinaries().find(os.getpid(), path, "")
+    found = MappedBinaries().find([os.getpid()], path, "")
     notes = subprocess.run(["readelf", "-n", path], check=True, capture_output=True, text=True).stdout
     assert found is not None and found.build_id in notes

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from permille.controller.domain import kmod_layout as kmod
+from permille.controller.domain.image_watch import ImageWatch
 from permille.controller.domain.kmod_backend import (
     SWITCH_RECORDS,
     KmodBackend,
@@ -162,7 +163,7 @@ class GivenCores(KmodDevice):
 
 def test_cores_tell_how_far_they_are_what_they_lost_and_what_the_module_did() -> None:
     own = [os.getpid()]
-    recording = KmodRecording(GivenCores(), own, EMULATED, GroupMembers(NO_GROUP, own))
+    recording = KmodRecording(GivenCores(), own, EMULATED, GroupMembers(NO_GROUP, own), ImageWatch([]))
     full, offline = recording.progress()
     assert (full.core, full.size_bytes, full.buffer_bytes, full.full, full.stopped) == (2, 4096, 4096, True, True)
     # Each core has a buffer of its own size.
@@ -205,7 +206,7 @@ def test_who_is_in_the_group_beyond_those_that_setup_takes_is_added_as_soon_as_i
     (tmp_path / "cgroups" / "web").mkdir(parents=True)
     roots = Roots(proc=tmp_path / "proc", cgroups=tmp_path / "cgroups")
     device, first = Adding(), pids[: kmod.MAX_PROCESSES]
-    KmodRecording(device, first, EMULATED, GroupMembers(Group(cgroup="/web"), first, roots))
+    KmodRecording(device, first, EMULATED, GroupMembers(Group(cgroup="/web"), first, roots), ImageWatch([]))
     assert device.added == pids[kmod.MAX_PROCESSES :]
 
 

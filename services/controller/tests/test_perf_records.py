@@ -19,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from permille.controller.domain import perf_backend, perf_session
 from permille.controller.domain import perf_layout as perf
+from permille.controller.domain.image_watch import ImageWatch
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.perf_backend import PerfBackend, PerfRecording
 from permille.controller.domain.perf_clock import PerfClock, ticks
@@ -340,6 +341,14 @@ class HalfNanosecondTicks(PerfClock):
         return 2 * time.monotonic_ns(), time.time_ns()
 
 
+class NotAllowed(HalfNanosecondTicks):
+    def __init__(self) -> None:
+        raise NotOnThisMachine("perf", "the kernel does not let this user", "be another one")
+
+
+UNWATCHED = ImageWatch([], NotAllowed)
+
+
 def perf_events() -> int:
     """How many this process has open."""
     files = [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
@@ -398,21 +407,29 @@ def test_records_become_switch_records_names_and_what_is_known_to_be_missing(tmp
         record(Record.SWITCH, b"", 10),
         record(Record.SWITCH, b"", 30, perf.SWITCH_OUT),
         record(Record.SWITCH, b"", 40, perf.SWITCH_OUT, gone),
+        record(Record.SWITCH, b"", 50),
+        # It ends where it is.
+        record(Record.EXIT, struct.pack("<IIIIQ", me, me, me + 1, me, 60), 60),
         record(Record.COMM, struct.pack("<II8s", me, me + 1, b"worker"), 11),
         record(Record.FORK, struct.pack("<IIIIQ", child, me, child, me, 12), 12),
         record(Record.LOST, struct.pack("<QQ", 1, 7), 13),
         record(Record.AUX, struct.pack("<QQQ", 0, 8, perf.AUX_TRUNCATED), 14),
         record(Record.AUX, struct.pack("<QQQ", 8, 8, perf.AUX_PARTIAL), 15),
     ]
-    recording = PerfRecording(GivenRecords(records), HalfNanosecondTicks(), [me], 1000)
+    recording = PerfRecording(GivenRecords(records), HalfNanosecondTicks(), [me], 1000, UNWATCHED)
     assert recording.finished() and recording.exited()
     recording.collect(tmp_path / "switches")
     own, (stream,) = recording.own_switches(tmp_path / "switches"), recording.streams()
-    assert list(switch_records.records_of(own.records)) == [(20, 0, me, me + 1, 1), (60, 0, me, me + 1, 0)]
-    assert (own.counts.count, own.counts.dropped, own.thread_names[me + 1]) == (2, 7, "worker")
+    assert list(switch_records.records_of(own.records)) == [
+        (20, 0, me, me + 1, 1),
+        (60, 0, me, me + 1, 0),
+        (100, 0, me, me + 1, 1),
+        (120, 0, me, me + 1, 0),
+    ]
+    assert (own.counts.count, own.counts.dropped, own.thread_names[me + 1]) == (4, 7, "worker")
     assert own.counts.unavailable == "core 0: KVM had the trace unit for a time"
     assert (stream.core, stream.size_bytes, stream.buffer_bytes, stream.full) == (0, PAGE // 2, PAGE, True)
-    assert (stream.first_tsc, stream.last_tsc, stream.counters["arrivals"]) == (20, 60, 1)
+    assert (stream.first_tsc, stream.last_tsc, stream.counters["arrivals"]) == (20, 120, 2)
     assert recording.pids == [me, child]
     (progress,) = recording.progress()
     assert (progress.core, progress.size_bytes, progress.lost_records) == (0, PAGE // 2, 7)
@@ -434,7 +451,7 @@ def test_a_snapshot_is_never_full_and_says_that_it_has_overwritten_something(tmp
             yield PSB[:1]
             yield PSB[1:] + b"\x19" + (1 << 50).to_bytes(7, "little")
 
-    recording = PerfRecording(Overwritten([]), HalfNanosecondTicks(), [1 << 30], 1000)
+    recording = PerfRecording(Overwritten([]), HalfNanosecondTicks(), [1 << 30], 1000, UNWATCHED)
     assert recording.finished()
     (stream,), (progress,) = recording.streams(), recording.progress()
     assert (stream.size_bytes, stream.overwritten, stream.full) == (PAGE - 990, True, False)

@@ -71,6 +71,45 @@ def test_what_comes_to_the_place_of_another_is_a_change_with_a_time(tmp_path: Pa
     ]
 
 
+def told(image: ProcessImage) -> list[tuple[int, int, str]]:
+    return [(change.epoch, change.tsc, change.path) for change in image.changes()]
+
+
+def test_what_is_told_to_come_has_that_time_where_something_was(tmp_path: Path) -> None:
+    image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 2 /lib/y\n")
+    y, z, free = (
+        Mapping(0x8000, 0x9000, 0, 2, "/lib/y"),
+        Mapping(0x8800, 0xA000, 0, 3, "/lib/z"),
+        Mapping(0, 1, 0, 4, "/a"),
+    )
+    assert [image.map(mapping, tsc) for tsc, mapping in ((5, y), (6, z), (7, free), (8, z), (9, y))] == [0, 1, 1, 0, 1]
+    begun = [(0, 0, "/bin/x"), (0, 0, "/lib/y")]
+    assert told(image) == [*begun, (1, 6, "/lib/z"), (1, 0, "/a"), (2, 9, "/lib/y")]
+
+
+def test_a_child_begins_with_what_its_parent_has_and_another_program_with_nothing(tmp_path: Path) -> None:
+    parent, child = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n"), ProcessImage(8, lambda: 0, tmp_path)
+    assert child.fork(parent, 5) == 1
+    child.begin()
+    # The same program at the same place is another one.
+    again = Mapping(0x1000, 0x2000, 0, 1, "/bin/x")
+    assert child.map(again, 7) == 1
+    assert told(child) == [(0, 0, "/bin/x"), (1, 7, "/bin/x")]
+    assert told(parent) == [(0, 0, "/bin/x")]
+
+
+def test_the_vdso_of_a_process_that_is_gone_is_that_of_all() -> None:
+    own = [mapping for mapping in parse_maps(Path("/proc/self/maps").read_text()) if mapping.path == "[vdso]"]
+    image = ProcessImage(1 << 30, lambda: 0)
+    (size,) = [mapping.end - mapping.begin for mapping in own]
+    for begin in (0x7FFC00000000, 0xF7FC8000):
+        image.map(Mapping(begin, begin + size, 0, 0, "[vdso]"), 5)
+    long, short = image.changes()
+    assert (long.event, long.path) == ("map", "[vdso]") and b"__vdso_clock_gettime" in long.code
+    # Programs of 32 bits have another one.
+    assert (short.path, short.code) == ("", b"")
+
+
 def test_a_file_that_is_removed_meanwhile_is_no_other_code(tmp_path: Path) -> None:
     line = "1000-2000 r-xp 0 08:01 1 /bin/x"
     image = looked(tmp_path, line + "\n", line + " (deleted)\n")
@@ -96,7 +135,8 @@ def test_what_is_mapped_of_a_file_that_is_gone_is_read_as_that_file(tmp_path: Pa
     shutil.copy(shutil.which("sleep") or "sleep", program)
     content, build_id = program.read_bytes(), names(program)[0]
     with subprocess.Popen([program, "60"]) as child:
-        while Path(f"/proc/{child.pid}/exe").readlink() != program:
+        maps = Path(f"/proc/{child.pid}/maps")
+        while not any(mapping.path == str(program) for mapping in parse_maps(maps.read_text())):
             time.sleep(0.01)
         program.unlink()
         image = ProcessImage(child.pid, lambda: 0)

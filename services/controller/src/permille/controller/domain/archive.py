@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import zstandard
+from permille.controller.domain.archive_file import (
+    CodeFile,
+    PackedFile,
+    pieces_of,
+    write_compressed,
+    write_raw,
+    write_whole,
+)
 from permille.controller.domain.pace import AT_ONCE, Pace
 from permille.controller.domain.recording import ImageChange, Recording, Stream
 from permille.controller.domain.session import Session
@@ -23,7 +29,6 @@ from permille.controller.domain.switches.switch_records import RECORD
 from permille.mesh.unicode_text import unicode_text
 
 VERSION = 1
-COMPRESSION_LEVEL = 3
 MANIFEST = "manifest.json"
 MAPS = "maps.json"
 CODE = "code.bin.zst"
@@ -33,18 +38,6 @@ JIT = "jit"
 # Not part of the archive: where the binaries are on this machine, and the manifest before its segments are packed.
 BINARIES = "binaries.json"
 SPOOLED = "spooled.json"
-CHUNK = 1 << 20
-SYNC_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Written:
-    """One file of the archive: size and SHA-256 as stored, and those of its content before compression."""
-
-    stored_bytes: int
-    stored_sha256: str
-    size_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -79,15 +72,6 @@ class MappedBinary:
 
 
 @dataclass(frozen=True)
-class PackedFile:
-    """A file of the archive that is named by its content; size and SHA-256 before compression."""
-
-    name: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class JitFile:
     """What a process told of the code that it wrote: kind `perf-map` or `jitdump`; what it is called there."""
 
@@ -106,8 +90,9 @@ class JitFilesOfSession:
 
 
 NO_JIT_FILES = JitFilesOfSession()
-# By pid, path and the build id that was mapped ("" unknown); None when the file cannot be had any more.
-FindBinary = Callable[[int, str, str], MappedBinary | None]
+# By the processes in whose root it is, path and the build id that was mapped ("" unknown); None when the file cannot be
+# had any more.
+FindBinary = Callable[[Sequence[int], str, str], MappedBinary | None]
 
 
 def write_archive(
@@ -217,11 +202,13 @@ def write_maps(
     with code:
         processes = [
             {
-                "pid": pid,
-                "changes": [change_entry(pid, change, code, find_binary, binaries) for change in changes],
+                "pid": process.pid,
+                "changes": [
+                    change_entry(process.roots, change, code, find_binary, binaries) for change in process.changes
+                ],
             }
             for recording in recordings
-            for pid, changes in recording.images()
+            for process in recording.images()
         ]
     text = json.dumps({"version": VERSION, "processes": processes}).encode()
     write_whole(folder / MAPS, text)
@@ -230,7 +217,7 @@ def write_maps(
 
 
 def change_entry(
-    pid: int, change: ImageChange, code: CodeFile, find_binary: FindBinary, binaries: dict[str, str]
+    roots: Sequence[int], change: ImageChange, code: CodeFile, find_binary: FindBinary, binaries: dict[str, str]
 ) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "epoch": change.epoch,
@@ -249,7 +236,7 @@ def change_entry(
         if change.event == "map":
             entry["code_size"] = len(change.code)
     elif change.event == "map" and change.path.startswith("/"):
-        mapped = find_binary(pid, change.path, change.build_id)
+        mapped = find_binary(roots, change.path, change.build_id)
         if mapped is not None:
             entry["build_id"], entry["binary"] = mapped.build_id, mapped.binary.key
             for source in (mapped.binary, mapped.debug):
@@ -305,92 +292,6 @@ def packet_options(session: Session, recording: Recording) -> dict[str, Any]:
         "tsc_ctc_ratio": list(model.tsc_ctc_ratio),
         "nominal_ratio": model.nominal_ratio,
     }
-
-
-class CodeFile:
-    """code.bin.zst while it is written: `size` and `digest` of what went in."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
-        self.size = 0
-        self.digest = hashlib.sha256()
-
-    def append(self, code: bytes) -> int:
-        """The offset that the bytes have in the uncompressed file."""
-        offset = self.size
-        self._file.write(self._compressor.compress(code))
-        self.digest.update(code)
-        self.size += len(code)
-        return offset
-
-    def __enter__(self) -> CodeFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._file:
-            self._file.write(self._compressor.flush())
-
-
-def write_raw(path: Path, pieces: Iterable[bytes]) -> None:
-    """To the disk itself: the memory that the recorder gives back for it is not taken again by the page cache."""
-    with path.open("wb") as file:
-        waiting = 0
-        for piece in pieces:
-            file.write(piece)
-            waiting += len(piece)
-            if waiting >= SYNC_BYTES:
-                to_disk(file)
-                waiting = 0
-        to_disk(file)
-
-
-def to_disk(file: BinaryIO) -> None:
-    file.flush()
-    os.fdatasync(file.fileno())
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def pieces_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(CHUNK):
-            yield piece
-
-
-def write_compressed(path: Path, pieces: Iterable[bytes]) -> Written:
-    digest, stored, size = hashlib.sha256(), hashlib.sha256(), 0
-    compressor = zstandard.ZstdCompressor(COMPRESSION_LEVEL).compressobj()
-    with path.open("wb") as file:
-
-        def write(packed: bytes) -> None:
-            stored.update(packed)
-            file.write(packed)
-
-        for piece in pieces:
-            digest.update(piece)
-            size += len(piece)
-            write(compressor.compress(piece))
-        write(compressor.flush())
-        return Written(file.tell(), stored.hexdigest(), size, digest.hexdigest())
-
-
-def write_packed(folder: Path, prefix: str, pieces: Iterable[bytes]) -> PackedFile:
-    """A file `<prefix>-<SHA-256>.zst` with the pieces. Raises OSError."""
-    partial = folder / f"{prefix}.partial"
-    written = write_compressed(partial, pieces)
-    packed = PackedFile(f"{prefix}-{written.sha256}.zst", written.size_bytes, written.sha256)
-    partial.replace(folder / packed.name)
-    return packed
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The file has its whole content or is not there, also after a power cut."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def raw_file(index: int) -> str:

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from permille.controller.domain.archive import JIT, JitFile, JitFilesOfSession, PackedFile, write_packed
+from permille.controller.domain.archive import JIT, JitFile, JitFilesOfSession
+from permille.controller.domain.archive_file import PackedFile, write_packed
 from permille.controller.domain.named_file import NotRegularError, regular_below
 
 PROC = Path("/proc")

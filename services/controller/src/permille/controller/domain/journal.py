@@ -10,7 +10,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from permille.controller.domain.archive import MANIFEST, SPOOLED, write_whole
+from permille.controller.domain.archive import MANIFEST, SPOOLED
+from permille.controller.domain.archive_file import write_whole
 from permille.controller.domain.session import Session, from_json, to_json
 
 SESSION = "session.json"

@@ -11,15 +11,17 @@ from pathlib import Path
 
 from permille.controller.domain import kmod_layout as kmod
 from permille.controller.domain import processes
+from permille.controller.domain.image_watch import ImageWatch
 from permille.controller.domain.kmod_device import BACKEND, KmodDevice
 from permille.controller.domain.kmod_layout import End, Flags, Unit
+from permille.controller.domain.node_use import cpu_list
 from permille.controller.domain.not_on_this_machine import NotOnThisMachine
 from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.pt_model import EMULATED, processor
 from permille.controller.domain.recording import (
     CoreBuffers,
-    ImageChange,
     OwnSwitches,
+    ProcessChanges,
     PtModel,
     RecordableProcess,
     RecordingConfig,
@@ -75,17 +77,20 @@ class KmodBackend:
     def begin(self, config: RecordingConfig) -> list[KmodRecording]:
         if not isinstance(config.buffers, CoreBuffers):
             raise TypeError("the kernel module records by core")
-        device = self._open()
-        try:
+        with contextlib.ExitStack() as begun:
+            device = self._open()
+            begun.callback(device.close)
             info = device.info()
             offered(info)
+            # Forks are followed from SETUP on.
+            watch = ImageWatch(sorted(cpu_list.online()))
+            begun.callback(watch.close)
             cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
             device.set_up(setup_of(config), cores, config.pids)
             model = EMULATED if info.backend == Unit.EMULATED else processor()
-            return [KmodRecording(device, config.pids, model, GroupMembers(config.group, config.pids))]
-        except Exception:
-            device.close()
-            raise
+            recording = KmodRecording(device, config.pids, model, GroupMembers(config.group, config.pids), watch)
+            begun.pop_all()
+        return [recording]
 
     def find(self, pids: Sequence[int], session_id: str) -> list[KmodRecording]:
         """Nothing: the kernel ended the session when its owner was gone, and took the memory back."""
@@ -109,10 +114,18 @@ class KmodRecording:
     unbuffered_threads = 0
     cut_off_threads = 0
 
-    def __init__(self, device: KmodDevice, pids: Sequence[int], model: PtModel, members: GroupMembers) -> None:
+    def __init__(
+        self,
+        device: KmodDevice,
+        pids: Sequence[int],
+        model: PtModel,
+        members: GroupMembers,
+        watch: ImageWatch,
+    ) -> None:
         self._device = device
         self._model = model
         self._members = members
+        self._watch = watch
         self._images = TargetImages(pids, self._now)
         self._last: kmod.SessionStatus | None = None
         self._cores: list[kmod.CoreStatus] = []
@@ -147,6 +160,7 @@ class KmodRecording:
         if taken:
             with switches.open("ab") as file:
                 file.write(taken)
+        self._hear()
         for pid in pids_of(taken):
             self._images.follow(pid)
         if self._last is None:
@@ -170,6 +184,7 @@ class KmodRecording:
         self._device.stop()
 
     def release(self) -> None:
+        self._watch.close()
         self._device.close()
 
     def model(self) -> PtModel:
@@ -207,7 +222,7 @@ class KmodRecording:
     def packets(self, stream: Stream) -> Iterator[bytes]:
         return self._device.packets(stream.index, stream.size_bytes)
 
-    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+    def images(self) -> Iterator[ProcessChanges]:
         return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
@@ -217,7 +232,15 @@ class KmodRecording:
             unseen=self._last.processes_missed if self._last is not None else 0,
             unavailable=ends_told(self._cores),
         )
-        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names)
+        notes = tuple(self._images.notes())
+        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names, notes)
+
+    def _hear(self) -> None:
+        """What the kernel tells of mappings and forks."""
+        until = self._now()
+        self._images.tell(self._watch.take(), until)
+        if self._watch.missed:
+            self._images.missed(self._watch.missed)
 
     def _admit(self) -> None:
         """Those that joined the group: what they began with was not forked by a target."""

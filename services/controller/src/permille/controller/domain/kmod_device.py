@@ -21,7 +21,6 @@ from permille.mesh.errors import FailedPrecondition, Internal, NotFound, Permill
 
 BACKEND = "kmod"
 CHUNK = 1 << 20
-ONLINE = Path("/sys/devices/system/cpu/online")
 _U64 = struct.Struct("<Q")
 _TAIL = kmod.Ring.tail.offset
 _WHY_NOT = {
@@ -170,12 +169,12 @@ def take(ring: mmap.mmap) -> bytes:
     return taken
 
 
-def not_begun(error: OSError, cores: Sequence[int], online: Path = ONLINE) -> PermilleError:
+def not_begun(error: OSError, cores: Sequence[int], online: Path = cpu_list.ONLINE) -> PermilleError:
     """What it means that START failed: it has no refusal, only an error number, and each of these has one meaning."""
     if error.errno == errno.EBUSY:
         return refused(Refusal.SLEEPING, 0, error)
     if error.errno == errno.ENODEV:
-        there = cpu_list.parse(online.read_text())
+        there = cpu_list.online(online)
         return refused(Refusal.CORE, next((core for core in cores if core not in there), cores[0]), error)
     return Internal(
         f"the kernel module does not start the session: {error.strerror}",

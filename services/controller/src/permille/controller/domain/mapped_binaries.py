@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from permille.controller.domain.archive import MappedBinary, SourceBinary
@@ -20,9 +21,11 @@ class MappedBinaries:
         self._proc = proc
         self._known: dict[Stamp, BinaryIdentity] = {}
 
-    def find(self, pid: int, path: str, build_id: str) -> MappedBinary | None:
-        """None when the file is gone, unreadable, or by now another one than what was mapped."""
-        process = self._proc / str(pid)
+    def find(self, roots: Sequence[int], path: str, build_id: str) -> MappedBinary | None:
+        """As the first of these processes that is there sees it. None when the file is gone, unreadable, or by now
+        another one than what was mapped."""
+        processes = [self._proc / str(pid) for pid in roots]
+        process = next((process for process in processes if process.exists()), processes[0])
         inside = process / "root" / path.lstrip("/")
         for root in (Path("/"), process / "root"):
             candidate = root / path.lstrip("/")

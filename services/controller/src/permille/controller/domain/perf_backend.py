@@ -8,24 +8,27 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain import processes
+from permille.controller.domain.image_events import ImageEvent, image_event
+from permille.controller.domain.image_watch import ImageWatch
+from permille.controller.domain.node_use import cpu_list
 from permille.controller.domain.perf_clock import PerfClock
 from permille.controller.domain.perf_events import BACKEND, event_of, open_event, refused
 from permille.controller.domain.perf_layout import Record
 from permille.controller.domain.perf_newest import begins_at
-from permille.controller.domain.perf_records import PerfRecord
+from permille.controller.domain.perf_records import NO_ROOM, PerfRecord, lost
 from permille.controller.domain.perf_session import PerfSession
 from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.pt_model import processor
 from permille.controller.domain.recording import (
     CoreBuffers,
-    ImageChange,
     OwnSwitches,
+    ProcessChanges,
     PtModel,
     RecordableProcess,
     RecordingConfig,
@@ -40,9 +43,7 @@ from permille.mesh.errors import FailedPrecondition
 
 # Whom the kernel has forgotten already.
 NOBODY = 0xFFFFFFFF
-_LOST = struct.Struct("<QQ")
-_FORK = struct.Struct("<I")
-_COMM = struct.Struct("<II")
+_EXIT = struct.Struct("<III")
 _AUX = struct.Struct("<QQQ")
 
 
@@ -80,9 +81,12 @@ class PerfBackend:
         with contextlib.ExitStack() as begun:
             clock = PerfClock()
             begun.callback(clock.close)
+            # Before the events, so that nothing is done between that is not told.
+            watch = ImageWatch(sorted(cpu_list.online()))
+            begun.callback(watch.close)
             session = PerfSession(attr, config.pids, config.buffers.sizes, snapshot=config.options.snapshot)
             begun.callback(session.close)
-            recording = PerfRecording(session, clock, config.pids, config.period_ms)
+            recording = PerfRecording(session, clock, config.pids, config.period_ms, watch)
             begun.pop_all()
         return [recording]
 
@@ -104,9 +108,12 @@ class PerfRecording:
     unbuffered_threads = 0
     cut_off_threads = 0
 
-    def __init__(self, session: PerfSession, clock: PerfClock, pids: Sequence[int], period_ms: int) -> None:
+    def __init__(
+        self, session: PerfSession, clock: PerfClock, pids: Sequence[int], period_ms: int, watch: ImageWatch
+    ) -> None:
         self._session = session
         self._clock = clock
+        self._watch = watch
         self._images = TargetImages(pids, self._now)
         self._ended: tuple[int, int] | None = None
         self._exited = False
@@ -116,6 +123,9 @@ class PerfRecording:
         self._begun = clock.now()
         self._deadline = time.monotonic() + period_ms / 1000
         session.enable()
+        if watch.missed:
+            # The session tells what comes from here on, and not what has come since the first look.
+            self._images.look()
 
     @property
     def pids(self) -> list[int]:
@@ -138,9 +148,14 @@ class PerfRecording:
         return 0.01
 
     def collect(self, switches: Path) -> None:
-        taken = list(map(self._take, self._session.take()))
+        until = self._now()
+        records = list(self._session.take())
+        taken = [switch for record in records if (switch := self._take(record)) is not None]
         with switches.open("ab") as file:
-            file.write(switch_records.pack(record for record in taken if record is not None))
+            file.write(switch_records.pack(taken))
+        self._images.tell(self._told(records), until)
+        for pid in {switch.pid for switch in taken}:
+            self._images.follow(pid)
         self._images.keep_up(ended=self._ended is not None)
 
     def progress(self) -> list[BufferProgress]:
@@ -161,6 +176,7 @@ class PerfRecording:
         self._deadline = 0.0
 
     def release(self) -> None:
+        self._watch.close()
         self._session.close()
         self._clock.close()
 
@@ -199,7 +215,7 @@ class PerfRecording:
     def packets(self, stream: Stream) -> Iterator[bytes]:
         return self._session.packets(stream.core)
 
-    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+    def images(self) -> Iterator[ProcessChanges]:
         return self._images.changes()
 
     def own_switches(self, collected: Path) -> OwnSwitches:
@@ -210,34 +226,41 @@ class PerfRecording:
             unseen=0,
             unavailable=f"{', '.join(partial)}: KVM had the trace unit for a time" if partial else "",
         )
-        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names)
+        notes = tuple(self._images.notes())
+        return OwnSwitches(switch_records.in_time_order(collected), counts, self._images.thread_names, notes)
+
+    def _told(self, records: Iterable[PerfRecord]) -> Iterator[ImageEvent]:
+        """Of mappings and forks, by the watch or else by the session."""
+        yield from self._watch.take()
+        if self._watch.missed:
+            own = (image_event(record, self._clock.tsc) for record in records)
+            yield from (event for event in own if event is not None)
 
     def _take(self, record: PerfRecord) -> SwitchRecord | None:
         """Counts a record; the switch record that it is."""
         counted = self._counted[record.cpu]
-        if record.kind == Record.SWITCH:
-            if record.pid == NOBODY:
-                return None
-            tsc, arrives = self._clock.tsc(record.time), not record.misc & perf.SWITCH_OUT
-            self._stays.setdefault(record.cpu, [tsc, tsc])[1] = tsc
-            counted["arrivals"] += arrives
-            self._images.follow(record.pid)
-            return SwitchRecord(tsc, record.cpu, record.pid, record.tid, int(arrives))
-        if record.kind == Record.FORK:
-            self._images.follow(_FORK.unpack_from(record.body)[0])
-        elif record.kind == Record.COMM:
-            name = record.body[_COMM.size :].split(b"\0")[0].decode(errors="replace")
-            self._images.thread_names[_COMM.unpack_from(record.body)[1]] = name
-        elif record.kind == Record.MMAP2:
-            self._images.has_news()
-        elif record.kind == Record.AUX:
+        if record.kind == Record.SWITCH and record.pid != NOBODY:
+            return self._switch(record, record.pid, record.tid, arrives=not record.misc & perf.SWITCH_OUT)
+        if record.kind == Record.EXIT:
+            # Of its departure its events tell nothing any more.
+            pid, _, tid = _EXIT.unpack_from(record.body)
+            return self._switch(record, pid, tid, arrives=False)
+        if record.kind == Record.AUX:
             flags = _AUX.unpack_from(record.body)[2]
             counted["aux_records"] += 1
             counted["truncated"] += bool(flags & perf.AUX_TRUNCATED)
             counted["partial"] += bool(flags & perf.AUX_PARTIAL)
         elif record.kind == Record.LOST:
-            counted["lost_records"] += _LOST.unpack_from(record.body)[1]
+            counted["lost_records"] += lost(record)
+            if self._watch.missed:
+                self._images.missed(NO_ROOM)
         return None
+
+    def _switch(self, record: PerfRecord, pid: int, tid: int, *, arrives: bool) -> SwitchRecord:
+        tsc = self._clock.tsc(record.time)
+        self._stays.setdefault(record.cpu, [tsc, tsc])[1] = tsc
+        self._counted[record.cpu]["arrivals"] += arrives
+        return SwitchRecord(tsc, record.cpu, pid, tid, int(arrives))
 
     def _first_tsc(self, core: int) -> int:
         arrived = self._stays.get(core, [0])[0]

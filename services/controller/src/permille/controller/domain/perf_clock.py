@@ -38,7 +38,7 @@ class PerfClock:
             self.close()
             raise NotOnThisMachine(
                 BACKEND,
-                "its kernel does not keep time by the TSC, as in many virtual machines: nothing tells threads apart",
+                "its kernel does not keep time by the TSC, as in many virtual machines",
                 "boot with clocksource=tsc on hardware whose TSC is constant, or use the kernel module",
             )
 

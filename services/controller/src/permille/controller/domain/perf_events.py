@@ -17,6 +17,12 @@ from permille.mesh.errors import FailedPrecondition, Internal, PermilleError, Re
 
 BACKEND = "perf"
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+USER_CODE = AttrFlags.EXCLUDE_KERNEL | AttrFlags.EXCLUDE_HV
+# What tells of processes and their code; `perf_records.parse` wants the last one and SAMPLED.
+IMAGE = (
+    AttrFlags.MMAP | AttrFlags.MMAP2 | AttrFlags.COMM | AttrFlags.COMM_EXEC | AttrFlags.TASK | AttrFlags.SAMPLE_ID_ALL
+)
+SAMPLED = perf.SAMPLE_TID | perf.SAMPLE_TIME | perf.SAMPLE_CPU
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,17 +63,8 @@ def event_of(options: TraceOptions, pmu: Path = PMU, cpuinfo: Path = CPUINFO) ->
     return Attr(
         type=number,
         config=sum(config_bits(pmu, name, int(value)) for name, value in wanted.items() if value),
-        sample_type=perf.SAMPLE_TID | perf.SAMPLE_TIME | perf.SAMPLE_CPU,
-        flags=AttrFlags.DISABLED
-        | AttrFlags.INHERIT
-        | AttrFlags.EXCLUDE_KERNEL
-        | AttrFlags.EXCLUDE_HV
-        | AttrFlags.MMAP
-        | AttrFlags.MMAP2
-        | AttrFlags.COMM
-        | AttrFlags.TASK
-        | AttrFlags.SAMPLE_ID_ALL
-        | AttrFlags.CONTEXT_SWITCH,
+        sample_type=SAMPLED,
+        flags=AttrFlags.DISABLED | AttrFlags.INHERIT | USER_CODE | IMAGE | AttrFlags.CONTEXT_SWITCH,
     )
 
 

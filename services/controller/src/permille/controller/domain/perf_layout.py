@@ -33,6 +33,7 @@ class AttrFlags(IntFlag):
     TASK = 1 << 13
     SAMPLE_ID_ALL = 1 << 18
     MMAP2 = 1 << 23
+    COMM_EXEC = 1 << 24
     CONTEXT_SWITCH = 1 << 26
 
 
@@ -103,5 +104,6 @@ class Record(IntEnum):
     SWITCH = 14
 
 
-SWITCH_OUT = 1 << 13  # of a record's `misc`
+# Of a record's `misc`: of a SWITCH, and of a COMM.
+SWITCH_OUT = COMM_EXEC = 1 << 13
 AUX_TRUNCATED, AUX_PARTIAL = 1, 4

@@ -12,6 +12,8 @@ from permille.controller.domain.perf_layout import Page
 
 _U64 = struct.Struct("<Q")
 _HEADER = struct.Struct("<IHH")
+_LOST = struct.Struct("<QQ")
+NO_ROOM = "records of it found no room"
 # What `sample_id_all` puts behind each record, for TID, TIME and CPU.
 _SAMPLE_ID = struct.Struct("<IIQII")
 
@@ -48,3 +50,8 @@ def parse(data: bytes) -> Iterator[PerfRecord]:
         pid, tid, time, cpu, _ = _SAMPLE_ID.unpack_from(data, end)
         yield PerfRecord(kind, misc, data[at + _HEADER.size : end], pid, tid, time, cpu)
         at += size
+
+
+def lost(record: PerfRecord) -> int:
+    """How many found no room, as a LOST record says."""
+    return int(_LOST.unpack_from(record.body)[1])

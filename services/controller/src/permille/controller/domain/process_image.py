@@ -1,13 +1,14 @@
-"""What code a process has, as /proc shows it now and then while it is recorded.
+"""What code a process has while it is recorded: as /proc shows it now and then, and as the kernel tells it.
 
 Where a mapping comes to a place that nothing was at before, it is as if it had always been there: whatever was executed
 there was this. Where one comes to a place that something else was at, that is a change, and it has the time at
-which it was seen. Code that no file backs is read when the recording is over. Of an ELF file that is gone, and of the
-vDSO, all that is mapped of it is read: so its functions have their names.
+which it was told, or seen. Code that no file backs is read when the recording is over. Of an ELF file that is gone, and
+of the vDSO, all that is mapped of it is read: so its functions have their names.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +53,16 @@ class Mapping:
     def overlaps(self, other: Mapping) -> bool:
         return self.begin < other.end and other.begin < self.end
 
+    def beside(self, other: Mapping) -> Iterator[Mapping]:
+        """What is left of it where another one came."""
+        if not self.overlaps(other):
+            yield self
+            return
+        if self.begin < other.begin:
+            yield replace(self, end=other.begin)
+        if other.end < self.end:
+            yield replace(self, begin=other.end, offset=self.offset + (other.end - self.begin if self.inode else 0))
+
 
 def parse_maps(text: str) -> Iterator[Mapping]:
     """The executable mappings of user code in /proc/<pid>/maps (proc_pid_maps(5))."""
@@ -73,6 +84,8 @@ class ProcessImage:
         self._now = now
         self._folder = proc / str(pid)
         self._there: set[Mapping] = set()
+        # Where something was at any time: programs map again and again to the same places.
+        self._places: set[tuple[int, int]] = set()
         self._changes: list[ImageChange] = []
         self._seen: list[Mapping] = []
         self._code: dict[Mapping, bytes] = {}
@@ -88,10 +101,24 @@ class ProcessImage:
             # A process that ends has given its memory up already.
             return
         new = {mapping for mapping in now - self._there if not self._lost_its_file(mapping)}
-        come = sorted(new, key=lambda mapping: mapping.begin)
-        if come:
-            self._come(come)
+        self._come(new, self._now)
         self._there = now
+
+    def map(self, mapping: Mapping, tsc: int) -> int:
+        """It came at that time, in place of what it covers. How many changes that is: none where it was there."""
+        if mapping in self._there or mapping.end > _USER_END or is_jitdump(mapping.path):
+            return 0
+        self._there = {left for other in self._there for left in other.beside(mapping)} | {mapping}
+        return self._come([mapping], lambda: tsc)
+
+    def fork(self, parent: ProcessImage, tsc: int) -> int:
+        """What another one has is all that it has from that time on. How many changes that is."""
+        self._there = set(parent._there)
+        return self._come(self._there, lambda: tsc)
+
+    def begin(self) -> None:
+        """Another program: nothing is there."""
+        self._there = set()
 
     def read_code(self) -> None:
         """Reads what no file backs: what was generated until now."""
@@ -113,7 +140,7 @@ class ProcessImage:
     def changes(self) -> Iterator[ImageChange]:
         """In the order of their epochs."""
         for change, mapping in zip(self._changes, self._seen, strict=True):
-            code = self._code.get(mapping, b"")
+            code = self._code.get(mapping) or (own_vdso(mapping) if mapping.path == _VDSO else b"")
             if not mapping.in_memory_only:
                 yield change
             elif code.startswith(ELF_MAGIC) and mapping.of_file:
@@ -132,13 +159,13 @@ class ProcessImage:
         self._seen = [mapping if seen == before else seen for seen in self._seen]
         return True
 
-    def _come(self, mappings: list[Mapping]) -> None:
-        epoch = self._changes[-1].epoch if self._changes else 0
-        anew = any(mapping.overlaps(seen) for mapping in mappings for seen in self._seen)
-        tsc = 0
-        if anew:
-            epoch, tsc = epoch + 1, self._now()
-        for mapping in mappings:
+    def _come(self, mappings: Iterable[Mapping], when: Callable[[], int]) -> int:
+        come = sorted(mappings, key=lambda mapping: mapping.begin)
+        epoch, tsc = self._changes[-1].epoch if self._changes else 0, 0
+        if any(self._was_taken(mapping) for mapping in come):
+            epoch, tsc = epoch + 1, when()
+        for mapping in come:
+            self._places.add((mapping.begin, mapping.end))
             self._seen.append(mapping)
             self._changes.append(
                 ImageChange(
@@ -151,6 +178,11 @@ class ProcessImage:
                     path=mapping.path,
                 )
             )
+        return len(come)
+
+    def _was_taken(self, mapping: Mapping) -> bool:
+        place = mapping.begin, mapping.end
+        return place in self._places or any(place[0] < end and begin < place[1] for begin, end in self._places)
 
 
 def elf_file(memory: int, mappings: Iterable[Mapping]) -> bytes:
@@ -165,6 +197,22 @@ def elf_file(memory: int, mappings: Iterable[Mapping]) -> bytes:
         part = read_memory(memory, mapping)
         file[mapping.offset : mapping.offset + len(part)] = part
     return bytes(file) if file.startswith(ELF_MAGIC) else b""
+
+
+def own_vdso(mapping: Mapping) -> bytes:
+    """The vDSO of a process that is gone: it is this one's, since the kernel has one for all programs of 64 bits."""
+    code = _own_vdso()
+    return code if mapping.begin >> 32 and len(code) == mapping.end - mapping.begin else b""
+
+
+@functools.cache
+def _own_vdso() -> bytes:
+    own = PROC / "self"
+    vdso = [
+        mapping for mapping in parse_maps((own / "maps").read_text(errors="surrogateescape")) if mapping.path == _VDSO
+    ]
+    with (own / "mem").open("rb") as memory:
+        return b"".join(read_memory(memory.fileno(), mapping) for mapping in vdso)
 
 
 def read_memory(memory: int, mapping: Mapping) -> bytes:

@@ -110,15 +110,26 @@ class ImageChange:
 
 
 @dataclass(frozen=True)
+class ProcessChanges:
+    """Those of a process, in the order of their epochs. `roots`: processes in whose root its files are, itself before
+    those that may be there when it is gone."""
+
+    pid: int
+    roots: Sequence[int]
+    changes: Iterable[ImageChange]
+
+
+@dataclass(frozen=True)
 class OwnSwitches:
     """Switch records of the back end's own, stamped with the TSC, in time order, and what each thread was called.
 
-    `records`: in pieces, to be read once.
+    `records`: in pieces, to be read once. `notes`: what else the back end knows to be missing, for people.
     """
 
     records: Iterable[bytes]
     counts: SwitchCounts
     thread_names: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def counters_of(streams: Iterable[Stream]) -> dict[str, int]:
@@ -189,8 +200,8 @@ class Recording(Protocol):
         """The bytes of a stream, in pieces."""
         ...
 
-    def images(self) -> Iterator[tuple[int, Iterable[ImageChange]]]:
-        """By pid the changes of what is mapped, in the order of their epochs."""
+    def images(self) -> Iterator[ProcessChanges]:
+        """What is mapped, and how it changed."""
         ...
 
     @property

@@ -1,25 +1,38 @@
-"""What the processes of a recording by cores have mapped, and what their threads are called: nobody tells it
-completely, so it is looked at while the recording goes on."""
+"""What the processes of a recording by cores have mapped, and what their threads are called.
+
+The kernel tells it where it lets perf be used. Where it does not, and where something of it found no room, it is looked
+at while the recording goes on.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from permille.controller.domain import processes
+from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named
 from permille.controller.domain.process_image import ProcessImage
-from permille.controller.domain.recording import ImageChange
+from permille.controller.domain.recording import ProcessChanges
 
-# What comes and goes in between is not seen, unless something tells that there is news.
+# What comes and goes in between is not seen, unless it is told.
 LOOK_S = 0.1
+# Each is some hundred bytes of a session. A program that maps again and again must not fill the node.
+MOST_CHANGES = 1 << 17
+_FOR_EVER = 1 << 64
 
 
 class TargetImages:
-    """`pids`: those that it begins with; `now`: in ticks of the TSC."""
+    """`pids`: those that it begins with; `now`: in ticks of the TSC. `tell` is called from the first look on, or
+    `missed` says why not."""
 
     def __init__(self, pids: Sequence[int], now: Callable[[], int]) -> None:
         self._now = now
+        self._missed = ""
+        self._events = InOrder()
         self._images = {pid: ProcessImage(pid, now) for pid in pids}
+        self._parents: dict[int, int] = {}
+        self._alive = set(pids)
+        self._changes = 0
         self._looked = 0.0
         self.thread_names: dict[int, str] = {}
 
@@ -33,28 +46,82 @@ class TargetImages:
         for image in self._images.values():
             image.look()
 
-    def follow(self, pid: int) -> None:
-        """A fork is looked at as soon as it is heard of."""
-        if pid not in self._images:
-            self._images[pid] = ProcessImage(pid, self._now)
-            self.has_news()
+    def tell(self, events: Iterable[ImageEvent], until: int) -> None:
+        """What happened, of any process; `until`: before it was asked for. What comes later is from behind that."""
+        for event in self._events.until(until, events):
+            self._take(event)
 
-    def has_news(self) -> None:
-        self._looked = 0.0
+    def missed(self, why: str) -> None:
+        """Things happen that are not told: from now on they are looked for."""
+        if not self._missed:
+            self._missed, self._looked = why, 0.0
+
+    def follow(self, pid: int) -> None:
+        """A process that nobody told of is looked at as soon as it is heard of."""
+        if pid not in self._images:
+            self._image(pid).look()
 
     def keep_up(self, *, ended: bool) -> None:
         """Looks when it is time to; at the end it takes what will not be there for long."""
         if ended:
+            self.tell((), _FOR_EVER)
             self._name_threads()
             for image in self._images.values():
                 image.read_code()
+        elif time.monotonic() - self._looked > LOOK_S and not self._missed:
+            self._looked = time.monotonic()
+            self._name_threads()
         elif time.monotonic() - self._looked > LOOK_S:
             self.look()
 
-    def changes(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
+    def changes(self) -> Iterator[ProcessChanges]:
         for pid, image in self._images.items():
-            yield pid, image.changes()
+            yield ProcessChanges(pid, [pid, *self._ancestors(pid)], image.changes())
+
+    def notes(self) -> Iterator[str]:
+        """What may be missing, for people."""
+        if self._missed:
+            yield (
+                f"what the target mapped was looked for every {LOOK_S * 1000:.0f} ms and not told by the kernel"
+                f" ({self._missed}): what came and went in between may be missing, or be told of other code"
+            )
+        if self._changes >= MOST_CHANGES:
+            yield (
+                f"what the target mapped is known up to its change {MOST_CHANGES:,}: what came later may be missing, or"
+                " be told of other code; trace for a shorter time"
+            )
+
+    def _take(self, event: ImageEvent) -> None:
+        match event:
+            case Mapped(tsc, pid, mapping) if pid in self._images:
+                if self._changes < MOST_CHANGES:
+                    self._changes += self._images[pid].map(mapping, tsc)
+            case Forked(tsc, pid, tid, parent_pid, parent_tid) if parent_pid in self._images:
+                if parent_tid in self.thread_names:
+                    self.thread_names[tid] = self.thread_names[parent_tid]
+                if pid != parent_pid and self._changes < MOST_CHANGES:
+                    self._parents[pid] = parent_pid
+                    self._changes += self._image(pid).fork(self._images[parent_pid], tsc)
+            case Named(_, pid, tid, name, program) if pid in self._images:
+                self.thread_names[tid] = name
+                if program:
+                    self._images[pid].begin()
+
+    def _ancestors(self, pid: int) -> Iterator[int]:
+        """Those that it was forked from here, the last one first."""
+        known = {pid}
+        while (pid := self._parents.get(pid, pid)) not in known:
+            known.add(pid)
+            yield pid
+
+    def _image(self, pid: int) -> ProcessImage:
+        self._alive.add(pid)
+        return self._images.setdefault(pid, ProcessImage(pid, self._now))
 
     def _name_threads(self) -> None:
-        for pid in self._images:
-            self.thread_names.update(processes.thread_names(pid))
+        """Of those that are still there: what a process that is gone was called has been told."""
+        for pid in tuple(self._alive):
+            names = processes.thread_names(pid)
+            self.thread_names.update(names)
+            if not names:
+                self._alive.remove(pid)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from permille.controller.domain import vpt_layout as vpt
 from permille.controller.domain.progress import BufferProgress
-from permille.controller.domain.recording import ImageChange, OwnSwitches, PtModel, Stream
+from permille.controller.domain.recording import ImageChange, OwnSwitches, ProcessChanges, PtModel, Stream
 from permille.controller.domain.switches.switch_records import Anchors
 from permille.controller.domain.vpt_control import Control
 
@@ -102,8 +102,8 @@ class VptRecording:
                 left -= len(piece)
                 yield piece
 
-    def images(self) -> Iterator[tuple[int, Iterator[ImageChange]]]:
-        yield self.pid, self.image_changes()
+    def images(self) -> Iterator[ProcessChanges]:
+        yield ProcessChanges(self.pid, [self.pid], self.image_changes())
 
     def image_changes(self) -> Iterator[ImageChange]:
         changes = [change for kind, tsc, body in self._sideband() if (change := image_change(kind, tsc, body))]

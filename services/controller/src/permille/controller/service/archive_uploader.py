@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 import zstandard
-from permille.controller.domain.archive import BINARIES, COMPRESSION_LEVEL, archive_files, raw_key
+from permille.controller.domain.archive import BINARIES, archive_files, raw_key
+from permille.controller.domain.archive_file import COMPRESSION_LEVEL
 from permille.controller.domain.binaries import identify
 from permille.controller.domain.named_file import opened_file
 from permille.controller.domain.session import Session

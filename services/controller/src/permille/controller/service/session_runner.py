@@ -313,7 +313,7 @@ class SessionRunner:
         lost = (*of_threads(recordings), *overwritten(recording.streams(), recording.realtime()))
         notes = (*self._notes, *told, *lost)
         if own is not None:
-            return SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
+            return SwitchesOfSession(own.records, own.counts, own.thread_names, (*notes, *own.notes))
         records = switch_records.to_tsc(switch_records.in_time_order(entry.raw_switches), recording.monotonic())
         return SwitchesOfSession(records, self._counts, notes=notes)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+ONLINE = Path("/sys/devices/system/cpu/online")
+
 
 def parse(text: str) -> frozenset[int]:
     """The cores of a list; an empty one has none. Raises ValueError naming what is no list."""
@@ -13,3 +17,8 @@ def parse(text: str) -> frozenset[int]:
         except ValueError:
             raise ValueError(f"{text.strip()!r} is no list of cores such as 0-3,8") from None
     return frozenset(cores)
+
+
+def online(file: Path = ONLINE) -> frozenset[int]:
+    """Those that can run something now."""
+    return parse(file.read_text())

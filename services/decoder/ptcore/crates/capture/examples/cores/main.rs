@@ -9,49 +9,21 @@
 //! of a ring do the same and where the end is cut off one stay more or less is none that can be seen. Of a snapshot, which has
 //! not kept the beginning, what each thread ran last is compared.
 
-#[path = "../../flow/tests/support/truth_log.rs"]
+#[path = "../../../flow/tests/support/truth_log.rs"]
 mod truth_log;
 
-use pt_capture::{open, place, Capture, Memory, Of, Options, Switch, SwitchRecords, Turn, View};
+mod recorded;
+
+use pt_capture::{open, place, Memory, Options, Switch, Turn, View};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 use pt_image::Image;
+use recorded::{images_of, of_files, of_session, text, unpack, Code, CoreRecorded, Epochs, Recorded};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::process::ExitCode;
 use truth_log::{Log, Truth};
 
-type Files<'a> = HashMap<String, &'a [u8]>;
-
-/// What is in a folder: `struct archived`, a name, a size, the bytes up to a multiple of 8.
-fn unpack<'a>(archive: &'a [u8], folder: &str) -> Files<'a> {
-    let (mut files, mut at) = (HashMap::new(), 0);
-    loop {
-        let name = archive[at..at + 56].split(|&byte| byte == 0).next().unwrap_or_default();
-        if name.is_empty() {
-            return files;
-        }
-        let size = u64::from_le_bytes(archive[at + 56..at + 64].try_into().expect("eight bytes")) as usize;
-        let name = String::from_utf8_lossy(name);
-        if let Some(name) = name.strip_prefix(folder).and_then(|name| name.strip_prefix('/')) {
-            files.insert(name.to_owned(), &archive[at + 64..at + 64 + size]);
-        }
-        at += 64 + size.next_multiple_of(8);
-    }
-}
-
-/// The code of each process, as it stood in its memory: files `code-PID-ADDRESS`. The kernel's is that of process 0.
-fn images_of(files: &Files) -> BTreeMap<u32, Image> {
-    let mut images: BTreeMap<u32, Image> = BTreeMap::new();
-    for (name, bytes) in files {
-        let Some((pid, address)) = name.strip_prefix("code-").and_then(|name| name.split_once('-')) else { continue };
-        let address = u64::from_str_radix(address, 16).expect("an address");
-        let image = images.entry(pid.parse().expect("a pid")).or_default();
-        image.code(0, address, bytes.to_vec()).expect("code");
-    }
-    images
-}
-
-/// A thread on a core, from its arrival on: one view each, so that a block tells the stay that it belongs to.
+/// A thread on a core, from its arrival on: views of its own, one for each epoch, so that a block tells the stay that it belongs to.
 #[derive(Clone)]
 struct Stay {
     core: usize,
@@ -61,29 +33,40 @@ struct Stay {
     addresses: Vec<u64>,
 }
 
-/// The stays on a core, and where one takes over from the one before; the first is nobody's.
-fn stays(core: usize, switches: &[Switch]) -> (Vec<Stay>, Vec<Turn>) {
+/// The stays on a core, the first of them nobody's; the stay and the epoch of each view; where one takes over from the one before.
+fn stays(core: usize, switches: &[Switch], epochs: &Epochs) -> (Vec<Stay>, Vec<(usize, u32)>, Vec<Turn>) {
     let stay = |pid, tid, arrived| Stay { core, pid, tid, arrived, addresses: Vec::new() };
-    let (mut stays, mut turns, mut left) = (vec![stay(0, 0, 0)], Vec::new(), None);
-    for &Switch { tsc, pid, tid, enters } in switches {
+    let (mut stays, mut views, mut turns) = (vec![stay(0, 0, 0)], vec![(0, 0)], Vec::new());
+    let mut left = None;
+    for (number, &Switch { tsc, pid, tid, enters }) in switches.iter().enumerate() {
         if enters {
-            turns.push(Turn { from: left.unwrap_or(tsc), to: tsc, view: stays.len() as u32, pid });
+            let changes = epochs.get(&pid).map_or(&[][..], Vec::as_slice);
+            let (before, later) = changes.split_at(changes.partition_point(|&(since, _)| since <= tsc));
+            turns.push(Turn { from: left.unwrap_or(tsc), to: tsc, view: views.len() as u32, pid });
+            views.push((stays.len(), before.last().map_or(0, |&(_, epoch)| epoch)));
+            let until = switches.get(number + 1).map_or(u64::MAX, |next| next.tsc);
+            for &(tsc, epoch) in later.iter().take_while(|&&(since, _)| since < until) {
+                turns.push(Turn { from: tsc, to: tsc, view: views.len() as u32, pid: 0 });
+                views.push((stays.len(), epoch));
+            }
             stays.push(stay(pid, tid, tsc));
         }
         left = (!enters).then_some(tsc);
     }
-    (stays, turns)
+    (stays, views, turns)
 }
 
 struct Core<'s> {
     stays: &'s mut [Stay],
+    views: &'s [(usize, u32)],
     full: bool,
     losses: u64,
 }
 
 impl Sink for Core<'_> {
     fn block(&mut self, block: &Block<'_>, _tsc: u64) {
-        self.stays[block.epoch as usize].addresses.extend(block.addresses());
+        let (stay, _) = self.views[block.epoch as usize];
+        self.stays[stay].addresses.extend(block.addresses());
     }
     fn enabled(&mut self, _: u64, _: bool, _: u64) {}
     fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
@@ -109,19 +92,19 @@ fn decode(
     packets: &[u8],
     full: bool,
     switches: &[Switch],
-    code: &BTreeMap<u32, &Image>,
+    Code { images: code, epochs }: &Code,
 ) -> (Vec<Stay>, u64) {
     let config = config();
-    let (mut stays, turns) = stays(core, switches);
+    let (mut stays, of_views, turns) = stays(core, switches, epochs);
     let images: Vec<_> = code.values().copied().collect();
     let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
-    let view = |(number, stay): (u32, &Stay)| {
-        let image = image_of(stay.pid);
-        View { pid: stay.pid, tid: stay.tid, image, epoch: 0, kernel: 0, stay: number }
+    let view = |(number, &(stay, epoch)): (u32, &(usize, u32))| {
+        let Stay { pid, tid, .. } = stays[stay];
+        View { pid, tid, image: image_of(pid), epoch, kernel: 0, stay: number }
     };
-    let views = (0..).zip(&stays).map(view).collect();
+    let views = (0..).zip(&of_views).map(view).collect();
     let placed = place(packets, &config, 0, &turns);
-    let mut sink = Core { stays: &mut stays, full, losses: 0 };
+    let mut sink = Core { stays: &mut stays, views: &of_views, full, losses: 0 };
     Flow::new(Memory::of(&images, &views, None)).decode(packets, &config, &placed.epochs, &mut sink);
     let losses = sink.losses;
     let nobodys = stays.remove(0).addresses.len();
@@ -143,7 +126,7 @@ fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u
     let images: Vec<_> = code.values().copied().collect();
     let views = [View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0, stay: 0 }].into_iter().collect();
     let mut all = [Stay { core, pid: 1, tid: core as u32, arrived: 0, addresses: Vec::new() }];
-    let mut sink = Core { stays: &mut all, full, losses: 0 };
+    let mut sink = Core { stays: &mut all, views: &[(0, 0)], full, losses: 0 };
     Flow::new(Memory::of(&images, &views, Some(0))).decode(packets, &config(), &[], &mut sink);
     let losses = sink.losses;
     let [all] = all;
@@ -234,82 +217,39 @@ fn exchange(stays: &mut [Stay], last: bool) -> bool {
     }
 }
 
-fn text(folder: &Path, name: &str) -> String {
-    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+/// A thread of the unit's log.
+struct Logged {
+    number: u32,
+    space: String,
+    pointer: String,
 }
 
-/// A thread of the unit's log: its number, its address space.
-type Logged = HashMap<String, (u32, String)>;
-
-/// By thread pointer, which must be another one in each thread.
-fn logged(folder: &Path) -> Logged {
-    let list = text(folder, "threads.txt");
-    let mut logged = HashMap::new();
-    for line in list.lines() {
+fn logged(folder: &Path) -> Vec<Logged> {
+    let logged = |line: &str| {
         let [number, space, pointer] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("threads.txt: {line}") };
-        let known = logged.insert(pointer.to_owned(), (number.parse().expect("a number"), space.to_owned()));
-        assert!(known.is_none(), "two threads have the thread pointer {pointer}");
-    }
-    logged
-}
-
-/// What was recorded, wherever it is.
-struct Recorded<'a> {
-    cores: Vec<CoreRecorded<'a>>,
-    code: BTreeMap<u32, &'a Image>,
-    /// Of each core: what the module counted.
-    session: String,
-    /// Thread and thread pointer, one a line.
-    pointers: String,
-}
-
-struct CoreRecorded<'a> {
-    packets: &'a [u8],
-    switches: Vec<Switch>,
-    full: bool,
-    /// A snapshot that has lost its beginning.
-    overwritten: bool,
-}
-
-fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded<'a> {
-    let session = String::from_utf8_lossy(files["session.txt"]).into_owned();
-    let core = |(number, line): (usize, &str)| {
-        let core = line.split(' ').nth(1).and_then(|core| core.parse().ok()).expect("a core");
-        CoreRecorded {
-            packets: files[&*format!("core-{number}.pt")],
-            switches: SwitchRecords::read(files[&*format!("core-{number}.switches")]).of(core),
-            full: line.ends_with("full 1"),
-            overwritten: false,
-        }
+        Logged { number: number.parse().expect("a number"), space: space.to_owned(), pointer: pointer.to_owned() }
     };
-    let cores = session.lines().enumerate().map(core).collect();
-    let pointers = String::from_utf8_lossy(files["threads.txt"]).into_owned();
-    Recorded { cores, code: images.iter().map(|(&pid, image)| (pid, image)).collect(), session, pointers }
+    text(folder, "threads.txt").lines().map(logged).collect()
 }
 
-/// A session as its controller stored it: whose code it is only the views of its streams say.
-fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
-    let manifest: serde_json::Value =
-        serde_json::from_str(&text(folder, "manifest.json")).expect("the manifest is JSON");
-    let records = SwitchRecords::read(&std::fs::read(folder.join("switches.bin")).expect("switches.bin"));
-    let segments = manifest["segments"].as_array().expect("segments");
-    let (mut cores, mut session) = (Vec::new(), String::new());
-    for (stream, segment) in capture.streams.iter().zip(segments) {
-        let Of::Core(core) = stream.of else { panic!("{} is not of a core", stream.name) };
-        let full = segment["full"].as_bool().expect("full");
-        let overwritten = segment["overwritten"].as_bool().unwrap_or_default();
-        session += &format!("core {core} bytes {} full {}", stream.data.len(), u8::from(full));
-        session += if overwritten { " overwritten 1" } else { "" };
-        for (name, counter) in [("on", "operations_on"), ("off", "operations_off"), ("retargets", "retargets")] {
-            // The kernel's own driver counts none of them.
-            session +=
-                &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
+/// Whether each instruction was decoded as often as it ran, and how many are. Where threads of several processes have one thread
+/// pointer, as after a fork, nothing tells whose a log is.
+fn compare_counts(stays: &[Stay], logged: &[Logged], folder: &Path) -> (bool, i64) {
+    let mut counts: HashMap<u64, i64> = HashMap::new();
+    for Logged { number, .. } in logged {
+        let mut log = Log::open(folder, *number);
+        while let Truth::Instruction(address) = log.next() {
+            *counts.entry(address).or_default() += 1;
         }
-        session.push('\n');
-        cores.push(CoreRecorded { packets: &stream.data, switches: records.of(core), full, overwritten });
     }
-    let code = capture.views.iter().map(|view| (view.pid, &capture.images[view.image])).collect();
-    Recorded { cores, code, session, pointers: text(folder, "pointers.txt") }
+    let total = counts.values().sum();
+    stays.iter().flat_map(|stay| &stay.addresses).for_each(|address| *counts.entry(*address).or_default() -= 1);
+    let different = counts.values().filter(|&&count| count != 0).count();
+    println!(
+        "# {total} instructions ran, at {} addresses, {different} of them more or less often than is decoded",
+        counts.len()
+    );
+    (different == 0, total)
 }
 
 /// What the units saw of control is what the module counted.
@@ -343,7 +283,7 @@ fn control(units: &str, session: &str) -> bool {
 fn judge(
     threads: &BTreeMap<u32, Vec<Stay>>,
     pointers: &str,
-    logged: &Logged,
+    logged: &[Logged],
     folder: &Path,
     cut: bool,
     last: bool,
@@ -352,7 +292,8 @@ fn judge(
     let pointers: HashMap<u32, String> = pointers.lines().filter_map(pointer).collect();
     let (mut compared, mut different, mut total) = (0, 0, 0);
     for (tid, stays) in threads {
-        let Some((number, _)) = pointers.get(tid).and_then(|pointer| logged.get(pointer)) else {
+        let of_thread = |pointer: &String| logged.iter().find(|logged| logged.pointer == *pointer);
+        let Some(Logged { number, .. }) = pointers.get(tid).and_then(of_thread) else {
             println!("# thread {tid}: something is decoded, the unit knows nothing of it");
             different += 1;
             continue;
@@ -382,11 +323,11 @@ fn main() -> ExitCode {
     let Recorded { cores, code, session, pointers } = recorded;
     let units = text(folder, "units.txt");
     print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
-    let with_kernel = code.contains_key(&0);
+    let with_kernel = code.images.contains_key(&0);
     let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
     for (core, CoreRecorded { packets, switches, full, overwritten }) in cores.into_iter().enumerate() {
         let (stays, losses) = if with_kernel {
-            let (all, losses) = decode_with_kernel(core, packets, full, &code);
+            let (all, losses) = decode_with_kernel(core, packets, full, &code.images);
             (vec![all], losses)
         } else {
             decode(core, packets, full, &switches, &code)
@@ -397,27 +338,32 @@ fn main() -> ExitCode {
     let (since, last) = (whole_since(&all), all.iter().any(|(_, overwritten)| *overwritten));
     let mut all: Vec<Stay> = all.into_iter().flat_map(|(stays, _)| stays).collect();
     all.retain(|stay| stay.arrived >= since);
+    let (agreed, logged) = (control(&units, &session), logged(folder));
+    let also = if agreed { "" } else { " (the module's counts are not what the units saw)" };
+    if logged.iter().map(|logged| &logged.pointer).collect::<HashSet<_>>().len() < logged.len() {
+        let (same, total) = compare_counts(&all, &logged, folder);
+        let good = lost == 0 && same && total > 0 && agreed;
+        println!("{}ok - each instruction was recorded as often as it ran{also}", if good { "" } else { "not " });
+        return ExitCode::from(u8::from(!good));
+    }
     let mut exchanged = all.clone();
     let (threads, migrations) = by_thread(all);
-    let logged = logged(folder);
     // The unit's logs are those of cores; exchanged, each is held against the other's.
     let (pointers, exchanged_pointers) = match with_kernel {
         true => ("0 0\n1 1\n".into(), "0 1\n1 0\n".into()),
         false => (pointers.clone(), pointers),
     };
     let (compared, different, total) = judge(&threads, &pointers, &logged, folder, cut, last);
-    let spaces = logged.values().map(|(_, space)| space).collect::<HashSet<_>>().len();
+    let spaces = logged.iter().map(|logged| &logged.space).collect::<HashSet<_>>().len();
     let what = if with_kernel { "cores" } else { "threads" };
-    let processes = code.keys().filter(|&&pid| pid != 0).count();
+    let processes = code.images.keys().filter(|&&pid| pid != 0).count();
     println!(
         "# {compared} of {} {what} compared, {total} instructions equal, {migrations} migrations, {spaces} of {} address \
          spaces",
         logged.len(),
         processes
     );
-    let agreed = control(&units, &session);
     let good = lost == 0 && different == 0 && compared == logged.len() && spaces == processes && total > 0 && agreed;
-    let also = if agreed { "" } else { " (the module's counts are not what the units saw)" };
     println!("{}ok - what was recorded of each thread is what it ran{also}", if good { "" } else { "not " });
     let seen = if cut {
         true
