@@ -17,6 +17,7 @@ from pathlib import Path
 import zstandard
 from mesh_in_guest import RECORDED, say, threads_of, write_pointers
 from permille.controller.domain.archive import BINARIES, SwitchesOfSession, write_archive
+from permille.controller.domain.jit_files import JitFiles
 from permille.controller.domain.kmod_backend import KmodBackend
 from permille.controller.domain.mapped_binaries import MappedBinaries
 from permille.controller.domain.perf_backend import PerfBackend
@@ -33,14 +34,17 @@ SNAPSHOT = bool(int(os.environ.get("SNAPSHOT", "0")))
 BACKENDS = {backend.name: backend for backend in (KmodBackend, PerfBackend)}
 
 
-def recorded(session: Session, switches: Path) -> Recording:
+def recorded(session: Session, switches: Path, jit: JitFiles) -> Recording:
     cores = dict.fromkeys(range(os.cpu_count() or 1), BUFFER_BYTES)
     config = RecordingConfig(session.id, session.pids, session.period_ms, session.options, CoreBuffers(cores))
     backend = BACKENDS[session.backend]()
     backend.require()
+    jit.look(session.pids)
     (recording,) = backend.begin(config)
     while not recording.finished():
         recording.collect(switches)
+        if jit.due(recording.pids):
+            jit.look(recording.pids)
         if ENOUGH and switches.exists() and switches.stat().st_size >= ENOUGH * RECORD.size:
             recording.stop()
         time.sleep(0.01)
@@ -48,14 +52,13 @@ def recorded(session: Session, switches: Path) -> Recording:
     return recording
 
 
-def store(session: Session, recording: Recording, switches: Path) -> None:
+def store(session: Session, recording: Recording, switches: Path, jit: JitFiles) -> None:
     clock, own = recording.realtime(), recording.own_switches(switches)
     session = session.changed(start_ns=clock.ns0, end_ns=clock.ns1, stop_reason="PERIOD")
-    folder = RECORDED / "store" / "raw" / session.id
-    folder.mkdir(parents=True)
+    folder = folder_of(session)
     notes = (*overwritten(recording.streams(), clock), *own.notes)
     told = SwitchesOfSession(own.records, own.counts, own.thread_names, notes)
-    manifest = write_archive(folder, session, [recording], told, MappedBinaries().find)
+    manifest = write_archive(folder, session, [recording], told, MappedBinaries().find, jit=jit.take())
     for key, path in json.loads((folder / BINARIES).read_text()).items():
         binary = RECORDED / "store" / key
         binary.parent.mkdir(exist_ok=True)
@@ -66,6 +69,10 @@ def store(session: Session, recording: Recording, switches: Path) -> None:
     for segment in manifest["segments"]:
         ends = f"full: {segment['full']}, overwritten: {segment['overwritten']}"
         say(f"core {segment['core']}: {segment['size_bytes']} bytes, {ends}, {segment['counters']}")
+
+
+def folder_of(session: Session) -> Path:
+    return RECORDED / "store" / "raw" / session.id
 
 
 def main() -> None:
@@ -89,8 +96,10 @@ def main() -> None:
         backend=os.environ.get("BACKEND", "kmod"),
     )
     switches = RECORDED / "switches.raw"
-    recording = recorded(session, switches)
-    store(session, recording, switches)
+    folder_of(session).mkdir(parents=True)
+    jit = JitFiles(folder_of(session))
+    recording = recorded(session, switches, jit)
+    store(session, recording, switches, jit)
     recording.release()
     write_pointers(target.pid)
     target.kill()

@@ -14,59 +14,53 @@ mod truth_log;
 
 mod recorded;
 
-use pt_capture::{open, place, Memory, Options, Switch, Turn, View};
+use pt_capture::{open, Memory, Options, View};
 use pt_flow::{Block, Config, DisableKind, Flow, Loss, Reason, Sink};
 use pt_image::Image;
-use recorded::{images_of, of_files, of_session, text, unpack, Code, CoreRecorded, Epochs, Recorded};
+use recorded::{images_of, of_files, of_session, text, unpack, CoreRecorded, Recorded};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::process::ExitCode;
 use truth_log::{Log, Truth};
 
-/// A thread on a core, from its arrival on: views of its own, one for each epoch, so that a block tells the stay that it belongs to.
+/// A thread on a core, for as long as no other one is there.
 #[derive(Clone)]
 struct Stay {
     core: usize,
-    pid: u32,
     tid: u32,
+    /// Those of a thread are in this order: how often it had come from another core, and where in this one's packets.
+    order: (u32, usize),
+    /// TSC ticks.
     arrived: u64,
     addresses: Vec<u64>,
 }
 
-/// The stays on a core, the first of them nobody's; the stay and the epoch of each view; where one takes over from the one before.
-fn stays(core: usize, switches: &[Switch], epochs: &Epochs) -> (Vec<Stay>, Vec<(usize, u32)>, Vec<Turn>) {
-    let stay = |pid, tid, arrived| Stay { core, pid, tid, arrived, addresses: Vec::new() };
-    let (mut stays, mut views, mut turns) = (vec![stay(0, 0, 0)], vec![(0, 0)], Vec::new());
-    let mut left = None;
-    for (number, &Switch { tsc, pid, tid, enters }) in switches.iter().enumerate() {
-        if enters {
-            let changes = epochs.get(&pid).map_or(&[][..], Vec::as_slice);
-            let (before, later) = changes.split_at(changes.partition_point(|&(since, _)| since <= tsc));
-            turns.push(Turn { from: left.unwrap_or(tsc), to: tsc, view: views.len() as u32, pid });
-            views.push((stays.len(), before.last().map_or(0, |&(_, epoch)| epoch)));
-            let until = switches.get(number + 1).map_or(u64::MAX, |next| next.tsc);
-            for &(tsc, epoch) in later.iter().take_while(|&&(since, _)| since < until) {
-                turns.push(Turn { from: tsc, to: tsc, view: views.len() as u32, pid: 0 });
-                views.push((stays.len(), epoch));
-            }
-            stays.push(stay(pid, tid, tsc));
+/// The stays on a core, and the stay of each of its turns.
+fn stays(core: usize, turns: &[(usize, View)]) -> (Vec<Stay>, Vec<usize>) {
+    let (mut stays, mut of_turns): (Vec<Stay>, Vec<usize>) = (Vec::new(), Vec::new());
+    for &(offset, View { tid, stay, .. }) in turns {
+        if stays.last().is_none_or(|last| (last.tid, last.order.0) != (tid, stay)) {
+            stays.push(Stay { core, tid, order: (stay, offset), arrived: 0, addresses: Vec::new() });
         }
-        left = (!enters).then_some(tsc);
+        of_turns.push(stays.len() - 1);
     }
-    (stays, views, turns)
+    (stays, of_turns)
 }
 
 struct Core<'s> {
     stays: &'s mut [Stay],
-    views: &'s [(usize, u32)],
+    of_turns: &'s [usize],
     full: bool,
     losses: u64,
 }
 
 impl Sink for Core<'_> {
-    fn block(&mut self, block: &Block<'_>, _tsc: u64) {
-        let (stay, _) = self.views[block.epoch as usize];
-        self.stays[stay].addresses.extend(block.addresses());
+    fn block(&mut self, block: &Block<'_>, tsc: u64) {
+        let stay = &mut self.stays[self.of_turns[block.epoch as usize]];
+        if stay.addresses.is_empty() {
+            stay.arrived = tsc;
+        }
+        stay.addresses.extend(block.addresses());
     }
     fn enabled(&mut self, _: u64, _: bool, _: u64) {}
     fn disabled(&mut self, _: DisableKind, _: u64, _: Option<u64>, _: u64) {}
@@ -86,48 +80,28 @@ fn config() -> Config {
     Config { mtc_freq: 3, tsc_ctc_ratio: (64, 1), nominal_ratio: 20, stop_at_last_packet: true, ..Config::default() }
 }
 
-/// What each stay on the core ran; and how much was lost, or is nobody's.
-fn decode(
-    core: usize,
-    packets: &[u8],
-    full: bool,
-    switches: &[Switch],
-    Code { images: code, epochs }: &Code,
-) -> (Vec<Stay>, u64) {
-    let config = config();
-    let (mut stays, of_views, turns) = stays(core, switches, epochs);
-    let images: Vec<_> = code.values().copied().collect();
-    let image_of = |pid| code.keys().position(|&known| known == pid).unwrap_or(0);
-    let view = |(number, &(stay, epoch)): (u32, &(usize, u32))| {
-        let Stay { pid, tid, .. } = stays[stay];
-        View { pid, tid, image: image_of(pid), epoch, kernel: 0, stay: number }
-    };
-    let views = (0..).zip(&of_views).map(view).collect();
-    let placed = place(packets, &config, 0, &turns);
-    let mut sink = Core { stays: &mut stays, views: &of_views, full, losses: 0 };
-    Flow::new(Memory::of(&images, &views, None)).decode(packets, &config, &placed.epochs, &mut sink);
+/// What each stay on the core ran; and how much was lost.
+fn decode(core: usize, recorded: &CoreRecorded<'_>, images: &[&Image]) -> (Vec<Stay>, u64) {
+    let CoreRecorded { packets, turns, full, .. } = recorded;
+    let (mut stays, of_turns) = stays(core, turns);
+    // One for each turn, so that a block tells the stay that it belongs to.
+    let views = (0..).zip(turns).map(|(number, &(_, view))| View { stay: number, ..view }).collect();
+    let epochs: Vec<_> = turns.iter().map(|&(offset, _)| offset).zip(0..).collect();
+    let mut sink = Core { stays: &mut stays, of_turns: &of_turns, full: *full, losses: 0 };
+    Flow::new(Memory::of(images, &views, None)).decode(packets, &config(), &epochs, &mut sink);
     let losses = sink.losses;
-    let nobodys = stays.remove(0).addresses.len();
-    println!(
-        "# core {core}: {} bytes, {} stays, {} instructions, {losses} losses, {nobodys} instructions of nobody, {} places \
-         ambiguous, {} coarse",
-        packets.len(),
-        stays.len(),
-        stays.iter().map(|stay| stay.addresses.len()).sum::<usize>(),
-        placed.ambiguous,
-        placed.coarse
-    );
-    (stays, losses + nobodys as u64)
+    let (bytes, instructions) = (packets.len(), stays.iter().map(|stay| stay.addresses.len()).sum::<usize>());
+    println!("# core {core}: {bytes} bytes, {} stays, {instructions} instructions, {losses} losses", stays.len());
+    (stays, losses)
 }
 
 /// What the core ran of the one process, and of the kernel for it: threads follow each other there between two
 /// instructions that nothing tells. And how much was lost.
-fn decode_with_kernel(core: usize, packets: &[u8], full: bool, code: &BTreeMap<u32, &Image>) -> (Stay, u64) {
-    let images: Vec<_> = code.values().copied().collect();
+fn decode_with_kernel(core: usize, packets: &[u8], full: bool, images: &[&Image]) -> (Stay, u64) {
     let views = [View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0, stay: 0 }].into_iter().collect();
-    let mut all = [Stay { core, pid: 1, tid: core as u32, arrived: 0, addresses: Vec::new() }];
-    let mut sink = Core { stays: &mut all, views: &[(0, 0)], full, losses: 0 };
-    Flow::new(Memory::of(&images, &views, Some(0))).decode(packets, &config(), &[], &mut sink);
+    let mut all = [Stay { core, tid: core as u32, order: (0, 0), arrived: 0, addresses: Vec::new() }];
+    let mut sink = Core { stays: &mut all, of_turns: &[0], full, losses: 0 };
+    Flow::new(Memory::of(images, &views, Some(0))).decode(packets, &config(), &[], &mut sink);
     let losses = sink.losses;
     let [all] = all;
     let kernel = all.addresses.iter().filter(|&&address| address >> 63 == 1).count();
@@ -191,7 +165,7 @@ fn whole_since(cores: &[(Vec<Stay>, bool)]) -> u64 {
 
 /// The stays of each thread in the order of their times, and how often one went on on another core.
 fn by_thread(mut stays: Vec<Stay>) -> (BTreeMap<u32, Vec<Stay>>, u32) {
-    stays.sort_by_key(|stay| stay.arrived);
+    stays.sort_by_key(|stay| stay.order);
     let mut threads: BTreeMap<u32, Vec<Stay>> = BTreeMap::new();
     for stay in stays.into_iter().filter(|stay| !stay.addresses.is_empty()) {
         threads.entry(stay.tid).or_default().push(stay);
@@ -309,7 +283,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [recording, folder] = &arguments[..] else { panic!("usage: cores RECORDING FOLDER") };
     let (recording, folder) = (Path::new(recording), Path::new(folder));
-    let (capture, archive, images);
+    let (capture, archive, own);
     let recorded = if recording.is_dir() {
         capture = open(recording, &Options::default()).expect("a session");
         of_session(recording, &capture)
@@ -317,23 +291,22 @@ fn main() -> ExitCode {
         archive = std::fs::read(recording.parent().expect("ARCHIVE/NUMBER")).expect("the recording");
         let number = recording.file_name().and_then(|number| number.to_str()).expect("ARCHIVE/NUMBER");
         let files = unpack(&archive, number);
-        images = images_of(&files);
-        of_files(&files, &images)
+        own = images_of(&files);
+        of_files(&files, &own, &config())
     };
-    let Recorded { cores, code, session, pointers } = recorded;
+    let Recorded { cores, images, processes, with_kernel, session, pointers } = recorded;
     let units = text(folder, "units.txt");
     print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
-    let with_kernel = code.images.contains_key(&0);
     let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
-    for (core, CoreRecorded { packets, switches, full, overwritten }) in cores.into_iter().enumerate() {
+    for (core, recorded) in cores.iter().enumerate() {
         let (stays, losses) = if with_kernel {
-            let (all, losses) = decode_with_kernel(core, packets, full, &code.images);
+            let (all, losses) = decode_with_kernel(core, recorded.packets, recorded.full, &images);
             (vec![all], losses)
         } else {
-            decode(core, packets, full, &switches, &code)
+            decode(core, recorded, &images)
         };
-        all.push((stays, overwritten));
-        (lost, cut) = (lost + losses, cut | full);
+        all.push((stays, recorded.overwritten));
+        (lost, cut) = (lost + losses, cut | recorded.full);
     }
     let (since, last) = (whole_since(&all), all.iter().any(|(_, overwritten)| *overwritten));
     let mut all: Vec<Stay> = all.into_iter().flat_map(|(stays, _)| stays).collect();
@@ -356,7 +329,6 @@ fn main() -> ExitCode {
     let (compared, different, total) = judge(&threads, &pointers, &logged, folder, cut, last);
     let spaces = logged.iter().map(|logged| &logged.space).collect::<HashSet<_>>().len();
     let what = if with_kernel { "cores" } else { "threads" };
-    let processes = code.images.keys().filter(|&&pid| pid != 0).count();
     println!(
         "# {compared} of {} {what} compared, {total} instructions equal, {migrations} migrations, {spaces} of {} address \
          spaces",

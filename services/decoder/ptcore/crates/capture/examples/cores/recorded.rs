@@ -1,8 +1,9 @@
 //! What was recorded, wherever it is: in an archive of `kmod/qemu/archive.h`, or in an object store.
 
-use pt_capture::{Capture, Of, Switch, SwitchRecords};
+use pt_capture::{divide, Capture, Epochs, Of, SwitchRecords, View};
+use pt_flow::Config;
 use pt_image::Image;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 pub type Files<'a> = HashMap<String, &'a [u8]>;
@@ -36,19 +37,13 @@ pub fn images_of(files: &Files) -> BTreeMap<u32, Image> {
     images
 }
 
-/// From which TSC on which epoch of a process's code holds, by process.
-pub type Epochs = HashMap<u32, Vec<(u64, u32)>>;
-
-/// The code of each process, and when another one was in its place.
-pub struct Code<'a> {
-    pub images: BTreeMap<u32, &'a Image>,
-    pub epochs: Epochs,
-}
-
 /// What was recorded, wherever it is.
 pub struct Recorded<'a> {
     pub cores: Vec<CoreRecorded<'a>>,
-    pub code: Code<'a>,
+    /// Of views by number.
+    pub images: Vec<&'a Image>,
+    pub processes: usize,
+    pub with_kernel: bool,
     /// Of each core: what the module counted.
     pub session: String,
     /// Thread and thread pointer, one a line.
@@ -57,34 +52,40 @@ pub struct Recorded<'a> {
 
 pub struct CoreRecorded<'a> {
     pub packets: &'a [u8],
-    pub switches: Vec<Switch>,
+    /// From which offset on who ran which code.
+    pub turns: Vec<(usize, View)>,
     pub full: bool,
     /// A snapshot that has lost its beginning.
     pub overwritten: bool,
 }
 
-pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded<'a> {
+/// `images`: by pid.
+pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>, config: &Config) -> Recorded<'a> {
     let session = String::from_utf8_lossy(files["session.txt"]).into_owned();
-    let core = |(number, line): (usize, &str)| {
+    let cores: Vec<_> = session.lines().enumerate().collect();
+    let switches = |number: usize| files[&*format!("core-{number}.switches")];
+    let records =
+        SwitchRecords::read(&cores.iter().flat_map(|&(number, _)| switches(number)).copied().collect::<Vec<_>>());
+    let core = |&(number, line): &(usize, &str)| {
         let core = line.split(' ').nth(1).and_then(|core| core.parse().ok()).expect("a core");
-        CoreRecorded {
-            packets: files[&*format!("core-{number}.pt")],
-            switches: SwitchRecords::read(files[&*format!("core-{number}.switches")]).of(core),
-            full: line.ends_with("full 1"),
-            overwritten: false,
-        }
+        let packets = files[&*format!("core-{number}.pt")];
+        let image = |pid| images.keys().position(|known| *known == pid).unwrap_or(0);
+        let turn = |(offset, view): (usize, View)| (offset, View { image: image(view.pid), ..view });
+        let divided = divide(packets, config, &records, core, &Epochs::new());
+        let turns = divided.turns.into_iter().map(turn).collect();
+        CoreRecorded { packets, turns, full: line.ends_with("full 1"), overwritten: false }
     };
-    let cores = session.lines().enumerate().map(core).collect();
+    let cores = cores.iter().map(core).collect();
     let pointers = String::from_utf8_lossy(files["threads.txt"]).into_owned();
-    let code = Code { images: images.iter().map(|(&pid, image)| (pid, image)).collect(), epochs: Epochs::new() };
-    Recorded { cores, code, session, pointers }
+    let with_kernel = images.contains_key(&0);
+    let processes = images.len() - usize::from(with_kernel);
+    Recorded { cores, images: images.values().collect(), processes, with_kernel, session, pointers }
 }
 
-/// A session as its controller stored it: whose code it is only the views of its streams say.
+/// A session as its controller stored it.
 pub fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
     let manifest: serde_json::Value =
         serde_json::from_str(&text(folder, "manifest.json")).expect("the manifest is JSON");
-    let records = SwitchRecords::read(&std::fs::read(folder.join("switches.bin")).expect("switches.bin"));
     let segments = manifest["segments"].as_array().expect("segments");
     let (mut cores, mut session) = (Vec::new(), String::new());
     for (stream, segment) in capture.streams.iter().zip(segments) {
@@ -99,29 +100,13 @@ pub fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
                 &segment["counters"][counter].as_u64().map(|times| format!(" {name} {times}")).unwrap_or_default();
         }
         session.push('\n');
-        cores.push(CoreRecorded { packets: &stream.data, switches: records.of(core), full, overwritten });
+        let turn = |&(offset, number): &(usize, u32)| (offset, capture.views[number as usize]);
+        let turns = stream.epochs.iter().map(turn).collect();
+        cores.push(CoreRecorded { packets: &stream.data, turns, full, overwritten });
     }
-    let images = capture.views.iter().map(|view| (view.pid, &capture.images[view.image])).collect();
-    Recorded {
-        cores,
-        code: Code { images, epochs: epochs_of(folder) },
-        session,
-        pointers: text(folder, "pointers.txt"),
-    }
-}
-
-fn epochs_of(folder: &Path) -> Epochs {
-    let maps: serde_json::Value = serde_json::from_str(&text(folder, "maps.json")).expect("maps.json is JSON");
-    let number = |value: &serde_json::Value, name: &str| value[name].as_u64().expect("a number");
-    let process = |process: &serde_json::Value| {
-        let changes = process["changes"].as_array().expect("changes").iter();
-        let mut times: Vec<_> = changes.map(|one| (number(one, "tsc"), number(one, "epoch") as u32)).collect();
-        // What came to a free place was always there.
-        times.retain(|&(tsc, _)| tsc > 0);
-        times.dedup();
-        (number(process, "pid") as u32, times)
-    };
-    maps["processes"].as_array().expect("processes").iter().map(process).collect()
+    let processes = capture.views.iter().map(|view| view.pid).filter(|&pid| pid != 0).collect::<HashSet<_>>().len();
+    let (images, pointers) = (capture.images.iter().collect(), text(folder, "pointers.txt"));
+    Recorded { cores, images, processes, with_kernel: capture.kernel.is_some(), session, pointers }
 }
 
 pub fn text(folder: &Path, name: &str) -> String {
