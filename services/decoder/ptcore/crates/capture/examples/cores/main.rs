@@ -76,19 +76,15 @@ impl Sink for Core<'_> {
     }
 }
 
-fn config() -> Config {
-    Config { mtc_freq: 3, tsc_ctc_ratio: (64, 1), nominal_ratio: 20, stop_at_last_packet: true, ..Config::default() }
-}
-
 /// What each stay on the core ran; and how much was lost.
-fn decode(core: usize, recorded: &CoreRecorded<'_>, images: &[&Image]) -> (Vec<Stay>, u64) {
+fn decode(core: usize, recorded: &CoreRecorded<'_>, images: &[&Image], config: &Config) -> (Vec<Stay>, u64) {
     let CoreRecorded { packets, turns, full, .. } = recorded;
     let (mut stays, of_turns) = stays(core, turns);
     // One for each turn, so that a block tells the stay that it belongs to.
     let views = (0..).zip(turns).map(|(number, &(_, view))| View { stay: number, ..view }).collect();
     let epochs: Vec<_> = turns.iter().map(|&(offset, _)| offset).zip(0..).collect();
     let mut sink = Core { stays: &mut stays, of_turns: &of_turns, full: *full, losses: 0 };
-    Flow::new(Memory::of(images, &views, None)).decode(packets, &config(), &epochs, &mut sink);
+    Flow::new(Memory::of(images, &views, None)).decode(packets, config, &epochs, &mut sink);
     let losses = sink.losses;
     let (bytes, instructions) = (packets.len(), stays.iter().map(|stay| stay.addresses.len()).sum::<usize>());
     println!("# core {core}: {bytes} bytes, {} stays, {instructions} instructions, {losses} losses", stays.len());
@@ -97,11 +93,12 @@ fn decode(core: usize, recorded: &CoreRecorded<'_>, images: &[&Image]) -> (Vec<S
 
 /// What the core ran of the one process, and of the kernel for it: threads follow each other there between two
 /// instructions that nothing tells. And how much was lost.
-fn decode_with_kernel(core: usize, packets: &[u8], full: bool, images: &[&Image]) -> (Stay, u64) {
+fn decode_with_kernel(core: usize, recorded: &CoreRecorded<'_>, images: &[&Image], config: &Config) -> (Stay, u64) {
+    let CoreRecorded { packets, full, .. } = recorded;
     let views = [View { pid: 1, tid: 1, image: 1, epoch: 0, kernel: 0, stay: 0 }].into_iter().collect();
     let mut all = [Stay { core, tid: core as u32, order: (0, 0), arrived: 0, addresses: Vec::new() }];
-    let mut sink = Core { stays: &mut all, of_turns: &[0], full, losses: 0 };
-    Flow::new(Memory::of(images, &views, Some(0))).decode(packets, &config(), &[], &mut sink);
+    let mut sink = Core { stays: &mut all, of_turns: &[0], full: *full, losses: 0 };
+    Flow::new(Memory::of(images, &views, Some(0))).decode(packets, config, &[], &mut sink);
     let losses = sink.losses;
     let [all] = all;
     let kernel = all.addresses.iter().filter(|&&address| address >> 63 == 1).count();
@@ -292,18 +289,18 @@ fn main() -> ExitCode {
         let number = recording.file_name().and_then(|number| number.to_str()).expect("ARCHIVE/NUMBER");
         let files = unpack(&archive, number);
         own = images_of(&files);
-        of_files(&files, &own, &config())
+        of_files(&files, &own)
     };
-    let Recorded { cores, images, processes, with_kernel, session, pointers } = recorded;
+    let Recorded { cores, config, images, processes, with_kernel, session, pointers } = recorded;
     let units = text(folder, "units.txt");
     print!("{}", units.lines().map(|line| format!("# unit of {line}\n")).collect::<String>());
     let (mut all, mut lost, mut cut) = (Vec::new(), 0, false);
     for (core, recorded) in cores.iter().enumerate() {
         let (stays, losses) = if with_kernel {
-            let (all, losses) = decode_with_kernel(core, recorded.packets, recorded.full, &images);
+            let (all, losses) = decode_with_kernel(core, recorded, &images, &config);
             (vec![all], losses)
         } else {
-            decode(core, recorded, &images)
+            decode(core, recorded, &images, &config)
         };
         all.push((stays, recorded.overwritten));
         (lost, cut) = (lost + losses, cut | recorded.full);

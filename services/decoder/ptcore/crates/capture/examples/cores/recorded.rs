@@ -40,6 +40,7 @@ pub fn images_of(files: &Files) -> BTreeMap<u32, Image> {
 /// What was recorded, wherever it is.
 pub struct Recorded<'a> {
     pub cores: Vec<CoreRecorded<'a>>,
+    pub config: Config,
     /// Of views by number.
     pub images: Vec<&'a Image>,
     pub processes: usize,
@@ -60,7 +61,14 @@ pub struct CoreRecorded<'a> {
 }
 
 /// `images`: by pid.
-pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>, config: &Config) -> Recorded<'a> {
+pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>) -> Recorded<'a> {
+    let config = Config {
+        mtc_freq: 3,
+        tsc_ctc_ratio: (64, 1),
+        nominal_ratio: 20,
+        stop_at_last_packet: true,
+        ..Config::default()
+    };
     let session = String::from_utf8_lossy(files["session.txt"]).into_owned();
     let cores: Vec<_> = session.lines().enumerate().collect();
     let switches = |number: usize| files[&*format!("core-{number}.switches")];
@@ -71,7 +79,7 @@ pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>, config:
         let packets = files[&*format!("core-{number}.pt")];
         let image = |pid| images.keys().position(|known| *known == pid).unwrap_or(0);
         let turn = |(offset, view): (usize, View)| (offset, View { image: image(view.pid), ..view });
-        let divided = divide(packets, config, &records, core, &Epochs::new());
+        let divided = divide(packets, &config, &records, core, &Epochs::new());
         let turns = divided.turns.into_iter().map(turn).collect();
         CoreRecorded { packets, turns, full: line.ends_with("full 1"), overwritten: false }
     };
@@ -79,7 +87,7 @@ pub fn of_files<'a>(files: &Files<'a>, images: &'a BTreeMap<u32, Image>, config:
     let pointers = String::from_utf8_lossy(files["threads.txt"]).into_owned();
     let with_kernel = images.contains_key(&0);
     let processes = images.len() - usize::from(with_kernel);
-    Recorded { cores, images: images.values().collect(), processes, with_kernel, session, pointers }
+    Recorded { cores, config, images: images.values().collect(), processes, with_kernel, session, pointers }
 }
 
 /// A session as its controller stored it.
@@ -105,8 +113,9 @@ pub fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
         cores.push(CoreRecorded { packets: &stream.data, turns, full, overwritten });
     }
     let processes = capture.views.iter().map(|view| view.pid).filter(|&pid| pid != 0).collect::<HashSet<_>>().len();
+    let config = Config { stop_at_last_packet: true, ..capture.config.clone() };
     let (images, pointers) = (capture.images.iter().collect(), text(folder, "pointers.txt"));
-    Recorded { cores, images, processes, with_kernel: capture.kernel.is_some(), session, pointers }
+    Recorded { cores, config, images, processes, with_kernel: capture.kernel.is_some(), session, pointers }
 }
 
 pub fn text(folder: &Path, name: &str) -> String {
