@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import resource
+import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from permille.api.operation.v1 import operation_pb2
-from permille.mesh.errors import Code, NotFound, PermilleError, Unavailable
+from permille.mesh.errors import Code, NotFound, PermilleError, ResourceExhausted, Unavailable
+from permille.mesh.unexpected import unexpected
 
 
 @pytest.mark.parametrize(
@@ -29,3 +35,43 @@ def test_an_error_about_a_file_whose_name_is_no_unicode_can_be_sent() -> None:
     error = NotFound(f"no {name}", reason="NONE", help=f"ls {name}", metadata={"path": name})
     operation_pb2.Error(message=error.message, help=error.help, metadata=error.metadata)
     assert error.message == "no /lib/\\udcff.so"
+
+
+def one_more_thread() -> None:
+    before = threading.stack_size(1 << 46)
+    try:
+        threading.Thread(target=print).start()
+    finally:
+        threading.stack_size(before)
+
+
+def one_more_file() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        os.open(Path(__file__), os.O_RDONLY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def more_memory() -> None:
+    bytearray(1 << 62)
+
+
+@pytest.mark.parametrize(
+    ("take", "what"), [(one_more_thread, "threads"), (one_more_file, "open files"), (more_memory, "memory")]
+)
+def test_what_a_machine_lacks_is_no_defect(take: Callable[[], None], what: str) -> None:
+    with pytest.raises((RuntimeError, OSError, MemoryError)) as raised:
+        take()
+    told = unexpected("decoder", raised.value, method="/x")
+    assert isinstance(told, ResourceExhausted)
+    assert (told.reason, told.metadata["lacks"], told.retry_after_s) == ("MACHINE_EXHAUSTED", what, 1.0)
+    assert f"can have no more {what}" in told.message and "raise" in told.help
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a secret"), FileNotFoundError(2, "a secret"), ValueError("a secret")])
+def test_of_a_defect_nothing_but_an_id_is_told(error: Exception) -> None:
+    told = unexpected("decoder", error)
+    assert told.reason == "UNEXPECTED" and told.metadata["error_id"] in told.message
+    assert "secret" not in told.message + told.help

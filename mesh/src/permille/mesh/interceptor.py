@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from permille.mesh.call_interceptor import CallInterceptor, Context
-from permille.mesh.errors import Code, Internal, PermilleError, error_of
+from permille.mesh.errors import Code, PermilleError, error_of
+from permille.mesh.unexpected import unexpected
 
 DOMAIN = "permille"
 _DETAILS_KEY = "grpc-status-details-bin"
 # Trailing metadata must stay below 8 KiB (gRPC's default limit), details and message together.
 _MOST_TEXT = 2000
 
-_log = structlog.get_logger(__name__)
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class ErrorInterceptor(CallInterceptor):
     """Turns what a servicer raises into a status with ErrorInfo, RetryInfo and Help.
 
-    Anything but a `PermilleError` or a failed call of another service is a defect: it is logged with an id, and the
-    client learns the id alone.
+    Anything but a `PermilleError` or a failed call of another service is `unexpected`.
     """
 
     def __init__(self, service: str) -> None:
@@ -47,22 +44,7 @@ class ErrorInterceptor(CallInterceptor):
         except grpc.RpcError as error:
             await _abort(context, from_rpc_error(error))
         except Exception as error:
-            await _abort(context, self._defect(method, error))
-
-    def _defect(self, method: str, error: Exception) -> Internal:
-        error_id = secrets.token_hex(6)
-        _log.exception("unexpected error", error_id=error_id, method=method, exc_info=error)
-        return unexpected(self._service, error_id)
-
-
-def unexpected(service: str, error_id: str) -> Internal:
-    """What the outside learns of a defect whose full story is in the log under `error_id`."""
-    return Internal(
-        f"{service} met an unexpected error (id {error_id})",
-        reason="UNEXPECTED",
-        help=f"look for {error_id} in the log of permille-{service}; `permille support-bundle` collects the logs",
-        metadata={"error_id": error_id, "service": service},
-    )
+            await _abort(context, unexpected(self._service, error, method=method))
 
 
 def to_status(error: PermilleError) -> status_pb2.Status:

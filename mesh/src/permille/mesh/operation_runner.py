@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -13,9 +12,9 @@ from google.protobuf.message import Message
 from permille.api.operation.v1.operation_pb2 import Progress
 from permille.mesh.backoff import Backoff, until_available, until_written
 from permille.mesh.errors import Aborted, Internal, NotFound, PermilleError, error_of
-from permille.mesh.interceptor import unexpected
 from permille.mesh.operation_names import operation_id
 from permille.mesh.operations import Operation, OperationStore, Reservation
+from permille.mesh.unexpected import unexpected
 
 _log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
@@ -230,9 +229,7 @@ class OperationRunner(Generic[_Request]):
             _log.info("operation failed", operation=job.name, reason=error.reason, error=error.message)
             await self._failed(job, error)
         except Exception as error:
-            error_id = secrets.token_hex(6)
-            _log.exception("unexpected error", operation=job.name, error_id=error_id, exc_info=error)
-            await self._failed(job, unexpected(self._store.service, error_id))
+            await self._failed(job, unexpected(self._store.service, error, operation=job.name))
         else:
             try:
                 await self._ended(job, lambda: job.finish(response))
