@@ -17,11 +17,11 @@ from permille.controller.domain import image_watch, target_images
 from permille.controller.domain import perf_layout as perf
 from permille.controller.domain.image_events import Forked, ImageEvent, InOrder, Mapped, Named, image_event
 from permille.controller.domain.image_watch import ImageWatch
+from permille.controller.domain.mapping import Mapping, parse_maps
 from permille.controller.domain.perf_clock import PerfClock
 from permille.controller.domain.perf_events import IMAGE, SAMPLED, USER_CODE, open_event
 from permille.controller.domain.perf_layout import Attr, Record
 from permille.controller.domain.perf_records import PerfRecord
-from permille.controller.domain.process_image import Mapping, parse_maps
 from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.target_images import MOST_CHANGES, TargetImages
 

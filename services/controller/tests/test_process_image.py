@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from permille.controller.domain.elf_notes import names
-from permille.controller.domain.process_image import Mapping, ProcessImage, parse_maps
+from permille.controller.domain.mapping import Mapping, parse_maps
+from permille.controller.domain.process_image import ProcessImage
 
 MAPS = """\
 00400000-00401000 r--p 00000000 08:01 11 /bin/x
@@ -147,6 +149,42 @@ def test_what_is_mapped_of_a_file_that_is_gone_is_read_as_that_file(tmp_path: Pa
     code = slice(gone.offset, gone.offset + gone.size_bytes)
     assert gone.code[:64] == content[:64]
     assert gone.code[code].rstrip(b"\0") == content[code].rstrip(b"\0")
+
+
+COPIES = """if True:
+    import ctypes, mmap, sys
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    page, code = 4096, mmap.PROT_READ | mmap.PROT_EXEC
+    with open(sys.argv[1], "rb") as file:
+        content = file.read()
+        begin = libc.mmap(None, 3 * page, code, mmap.MAP_PRIVATE, file.fileno(), 0)
+    fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10
+    libc.mmap(begin + page, page, code | mmap.PROT_WRITE, fixed, -1, 0)
+    ctypes.memmove(begin + page, content[page:2 * page], page)
+    ctypes.memmove(begin + page, bytes.fromhex(sys.argv[2]), len(sys.argv[2]) // 2)
+    print(begin, flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("written", [b"", b"\xcc"])
+def test_what_was_copied_out_of_a_file_for_huge_pages_is_the_files(written: bytes, tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(bytes(range(1, 256)) * 49)
+    command = [sys.executable, "-c", COPIES, str(library), written.hex()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        begin = int(child.stdout.readline())
+        image = ProcessImage(child.pid, lambda: 0)
+        image.read_code()
+        child.communicate("\n")
+    pieces = [change for change in image.changes() if begin <= change.address < begin + 3 * 4096]
+    told = [(change.event, change.address - begin, change.path, change.offset) for change in pieces]
+    copied = ("code", 4096, "", 0) if written else ("map", 4096, str(library), 4096)
+    assert told == [("map", 0, str(library), 0), copied, ("map", 8192, str(library), 8192)]
+    assert pieces[1].code[:1] == written
 
 
 def test_code_without_a_file_is_read_from_the_process_itself() -> None:

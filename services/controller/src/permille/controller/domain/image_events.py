@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from permille.controller.domain import perf_layout as perf
+from permille.controller.domain.mapping import Mapping
 from permille.controller.domain.perf_layout import Record
 from permille.controller.domain.perf_records import PerfRecord
-from permille.controller.domain.process_image import Mapping
 
 _MMAP2 = struct.Struct("<IIQQQIIQQII")
 _FORK = struct.Struct("<IIII")

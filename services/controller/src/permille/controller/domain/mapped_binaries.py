@@ -7,8 +7,8 @@ from pathlib import Path
 
 from permille.controller.domain.archive import MappedBinary, SourceBinary
 from permille.controller.domain.binaries import BinaryIdentity, identify
+from permille.controller.domain.mapping import parse_maps
 from permille.controller.domain.named_file import mapped_file
-from permille.controller.domain.process_image import parse_maps
 
 PROC = Path("/proc")
 Stamp = tuple[int, int, int, int]

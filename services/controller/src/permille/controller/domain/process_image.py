@@ -3,7 +3,8 @@
 Where a mapping comes to a place that nothing was at before, it is as if it had always been there: whatever was executed
 there was this. Where one comes to a place that something else was at, that is a change, and it has the time at
 which it was told, or seen. Code that no file backs is read when the recording is over. Of an ELF file that is gone, and
-of the vDSO, all that is mapped of it is read: so its functions have their names.
+of the vDSO, all that is mapped of it is read: so its functions have their names. What was copied out of a file for huge
+pages is the file's.
 """
 
 from __future__ import annotations
@@ -12,68 +13,19 @@ import functools
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from permille.controller.domain import elf_notes
 from permille.controller.domain.jit_files import is_jitdump
+from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, parse_maps, parsed
 from permille.controller.domain.recording import ImageChange
+from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
 from permille.mesh.elf_magic import ELF_MAGIC
 
 PROC = Path("/proc")
 # Memory that is reserved for generated code, most of it never used.
 MOST_CODE_BYTES = 64 << 20
-_USER_END = 1 << 47
-_DELETED = " (deleted)"
-# vdso(7)
-_VDSO = "[vdso]"
-
-
-@dataclass(frozen=True)
-class Mapping:
-    """`path` "" or in brackets where no file backs it, `inode` 0 likewise."""
-
-    begin: int
-    end: int
-    offset: int
-    inode: int
-    path: str
-
-    @property
-    def in_memory_only(self) -> bool:
-        return not self.path.startswith("/") or self.path.endswith(_DELETED)
-
-    @property
-    def of_file(self) -> bool:
-        return bool(self.inode) or self.path == _VDSO
-
-    def same_file(self, other: Mapping) -> bool:
-        return (self.path, self.inode) == (other.path, other.inode)
-
-    def overlaps(self, other: Mapping) -> bool:
-        return self.begin < other.end and other.begin < self.end
-
-    def beside(self, other: Mapping) -> Iterator[Mapping]:
-        """What is left of it where another one came."""
-        if not self.overlaps(other):
-            yield self
-            return
-        if self.begin < other.begin:
-            yield replace(self, end=other.begin)
-        if other.end < self.end:
-            yield replace(self, begin=other.end, offset=self.offset + (other.end - self.begin if self.inode else 0))
-
-
-def parse_maps(text: str) -> Iterator[Mapping]:
-    """The executable mappings of user code in /proc/<pid>/maps (proc_pid_maps(5))."""
-    return (mapping for protection, mapping in _parsed(text) if "x" in protection and mapping.end <= _USER_END)
-
-
-def _parsed(text: str) -> Iterator[tuple[str, Mapping]]:
-    for line in text.splitlines():
-        place, protection, offset, _, inode, *path = line.split(None, 5)
-        begin, end = (int(number, 16) for number in place.split("-"))
-        yield protection, Mapping(begin, end, int(offset, 16), int(inode), path[0] if path else "")
 
 
 class ProcessImage:
@@ -89,6 +41,7 @@ class ProcessImage:
         self._changes: list[ImageChange] = []
         self._seen: list[Mapping] = []
         self._code: dict[Mapping, bytes] = {}
+        self._copied: dict[Mapping, Mapping] = {}
 
     def look(self) -> None:
         """Takes in what is mapped now; nothing where the process is gone."""
@@ -106,7 +59,7 @@ class ProcessImage:
 
     def map(self, mapping: Mapping, tsc: int) -> int:
         """It came at that time, in place of what it covers. How many changes that is: none where it was there."""
-        if mapping in self._there or mapping.end > _USER_END or is_jitdump(mapping.path):
+        if mapping in self._there or mapping.end > USER_END or is_jitdump(mapping.path):
             return 0
         self._there = {left for other in self._there for left in other.beside(mapping)} | {mapping}
         return self._come([mapping], lambda: tsc)
@@ -128,10 +81,14 @@ class ProcessImage:
             memory = os.open(self._folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return
-        constant = [mapping for protection, mapping in _parsed(told) if "r" in protection and "w" not in protection]
+        every = list(parsed(told))
+        constant = [mapping for protection, mapping in every if "r" in protection and "w" not in protection]
         try:
-            for mapping in self._there:
-                if mapping.in_memory_only and mapping.end - mapping.begin <= MOST_CODE_BYTES:
+            for mapping in filter(lambda mapping: mapping.in_memory_only, self._there):
+                as_file = in_its_file(mapping, (other for _, other in every))
+                if as_file is not None and has_its_bytes(memory, as_file, self._folder / "root"):
+                    self._copied[mapping] = as_file
+                elif mapping.end - mapping.begin <= MOST_CODE_BYTES:
                     code = elf_file(memory, filter(mapping.same_file, constant)) if mapping.of_file else b""
                     self._code[mapping] = code or read_memory(memory, mapping)
         finally:
@@ -140,12 +97,14 @@ class ProcessImage:
     def changes(self) -> Iterator[ImageChange]:
         """In the order of their epochs."""
         for change, mapping in zip(self._changes, self._seen, strict=True):
-            code = self._code.get(mapping) or (own_vdso(mapping) if mapping.path == _VDSO else b"")
-            if not mapping.in_memory_only:
+            code = self._code.get(mapping) or (own_vdso(mapping) if mapping.path == VDSO else b"")
+            if mapping in self._copied:
+                yield replace(change, path=self._copied[mapping].path, offset=self._copied[mapping].offset)
+            elif not mapping.in_memory_only:
                 yield change
             elif code.startswith(ELF_MAGIC) and mapping.of_file:
                 build_id, _ = elf_notes.names_in(io.BytesIO(code))
-                yield replace(change, path=mapping.path.removesuffix(_DELETED), build_id=build_id, code=code)
+                yield replace(change, path=mapping.path.removesuffix(DELETED), build_id=build_id, code=code)
             elif code:
                 yield replace(change, event="code", path="", size_bytes=len(code), code=code)
             else:
@@ -153,7 +112,7 @@ class ProcessImage:
 
     def _lost_its_file(self, mapping: Mapping) -> bool:
         """Whether it was there before, and its file was removed since: another one may have the name by now."""
-        before = replace(mapping, path=mapping.path.removesuffix(_DELETED))
+        before = replace(mapping, path=mapping.path.removesuffix(DELETED))
         if before == mapping or before not in self._seen:
             return False
         self._seen = [mapping if seen == before else seen for seen in self._seen]
@@ -209,7 +168,7 @@ def own_vdso(mapping: Mapping) -> bytes:
 def _own_vdso() -> bytes:
     own = PROC / "self"
     vdso = [
-        mapping for mapping in parse_maps((own / "maps").read_text(errors="surrogateescape")) if mapping.path == _VDSO
+        mapping for mapping in parse_maps((own / "maps").read_text(errors="surrogateescape")) if mapping.path == VDSO
     ]
     with (own / "mem").open("rb") as memory:
         return b"".join(read_memory(memory.fileno(), mapping) for mapping in vdso)

@@ -1,5 +1,6 @@
 //! Address spaces of processes over time, from what was mapped when.
 
+mod remapped;
 mod stretches;
 
 use crate::elf::{self, Function};
@@ -135,6 +136,7 @@ impl Spaces {
         if changes >= MAX_LINE {
             builder.refused.push(format!("more than {MAX_LINE} changes of its memory: later ones are left out"));
         }
+        remapped::take_for_files(&mut line);
         for (tsc, change) in line {
             if let Err(error) = builder.take(tsc, change) {
                 builder.refused.push(error);
