@@ -113,7 +113,7 @@ pub fn of_session<'a>(folder: &Path, capture: &'a Capture) -> Recorded<'a> {
         cores.push(CoreRecorded { packets: &stream.data, turns, full, overwritten });
     }
     let processes = capture.views.iter().map(|view| view.pid).filter(|&pid| pid != 0).collect::<HashSet<_>>().len();
-    let config = Config { stop_at_last_packet: true, ..capture.config.clone() };
+    let config = Config { stop_at_last_packet: true, ..capture.config };
     let (images, pointers) = (capture.images.iter().collect(), text(folder, "pointers.txt"));
     Recorded { cores, config, images, processes, with_kernel: capture.kernel.is_some(), session, pointers }
 }
