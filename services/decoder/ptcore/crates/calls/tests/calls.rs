@@ -21,6 +21,8 @@ pub const BARE: u64 = 0x9000;
 /// Where programs begin.
 pub const START: u64 = 0x1_0000;
 const SWITCH: u64 = 0x1_1000;
+/// Where a restartable sequence goes on that was interrupted.
+const ABORTED: u64 = 0x1_2000;
 
 /// Every 0x1000 bytes are a function; above 0x9000 nothing divides the code.
 pub struct Pages;
@@ -51,6 +53,10 @@ impl Symbols for Pages {
     fn caught_at(&self, _epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
         let returns = WORK + 4..WORK + 5;
         (pad == WORK_PAD).then(|| vec![returns])
+    }
+
+    fn restarts_at(&self, _epoch: u32, address: u64) -> bool {
+        address == ABORTED
     }
 }
 
@@ -324,6 +330,19 @@ fn a_signal_is_a_call_of_the_code_it_interrupted() {
     assert_eq!((rows[1].flags, rows[1].parent, rows[1].depth), (ASYNCHRONOUS, 0, 1));
     assert_eq!((rows[3].flags, rows[3].parent), (TAIL_CALL, 0));
     assert_eq!((rows[4].parent, rows[4].depth), (0, 1));
+}
+
+#[test]
+fn a_restartable_sequence_that_was_interrupted_goes_on_where_it_says_and_is_no_signal() {
+    let mut script = Script::at(MAIN);
+    script.call(MAIN, WORK).block(WORK, 5, BlockKind::Interrupted, 0).stopped(WORK + 5).enabled(ABORTED, false);
+    script.block(ABORTED, 1, BlockKind::Jump, WORK).call(WORK, LEAF).ret(LEAF, WORK + 4).ret(WORK + 4, MAIN + 4);
+    script.call(MAIN + 4, LEAF).ret(LEAF, MAIN + 8);
+    let rows = rows(&script.end());
+    // Code apart from the function that jumps back into it.
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>(), [MAIN, WORK, ABORTED, WORK, LEAF, LEAF]);
+    assert_eq!(rows[2..4].iter().map(|row| (row.flags, row.parent)).collect::<Vec<_>>(), [(TAIL_CALL, 0); 2]);
+    assert_eq!((rows[5].parent, rows[5].depth), (0, 1));
 }
 
 #[test]

@@ -124,6 +124,10 @@ impl<I: Borrow<Image>> Symbols for Memory<'_, I> {
         let (_, image, epoch) = self.at(epoch, pad)?;
         image.caught_at(epoch, pad)
     }
+
+    fn restarts_at(&self, epoch: u32, address: u64) -> bool {
+        self.at(epoch, address).is_some_and(|(_, image, epoch)| image.restarts_at(epoch, address))
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,12 @@ pub trait Symbols {
     fn caught_at(&self, _epoch: u32, _pad: u64) -> Option<Vec<Range<u64>>> {
         None
     }
+
+    /// Whether a restartable sequence of instructions that the kernel has interrupted goes on at `address`: the signature of
+    /// rseq(2) stands in front of it.
+    fn restarts_at(&self, _epoch: u32, _address: u64) -> bool {
+        false
+    }
 }
 
 impl<S: Symbols + ?Sized> Symbols for &S {
@@ -38,5 +44,9 @@ impl<S: Symbols + ?Sized> Symbols for &S {
 
     fn caught_at(&self, epoch: u32, pad: u64) -> Option<Vec<Range<u64>>> {
         (**self).caught_at(epoch, pad)
+    }
+
+    fn restarts_at(&self, epoch: u32, address: u64) -> bool {
+        (**self).restarts_at(epoch, address)
     }
 }

@@ -180,6 +180,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         if !is_kernel(target) {
             self.stack.leave_suspended();
         }
+        if self.symbols.restarts_at(self.stack.epoch, target) {
+            return self.jump(entered, target);
+        }
         if !entered.entry {
             // The end of an interruption of which the begin was not recorded.
             self.unwind_to(entered, target);

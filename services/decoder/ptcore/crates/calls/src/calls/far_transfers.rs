@@ -61,6 +61,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         {
             return;
         }
+        if self.symbols.restarts_at(self.stack.epoch, target) {
+            return self.jump(entered, target);
+        }
         if entered.entry {
             // A handler of signals. Where a system call is made again, its bytes are gone back by.
             let left = Left { at: resumes.wrapping_sub(SYSTEM_CALL), resumes, way: Way::Far };

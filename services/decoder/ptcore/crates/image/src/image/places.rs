@@ -2,6 +2,7 @@
 
 use super::{Content, Image, Section, Space, UNMAPPED};
 use crate::{Binary, Place, Role, Symbols};
+use pt_flow::CodeMemory;
 use std::ops::Range;
 
 /// What can be said of a function to people.
@@ -16,6 +17,10 @@ pub struct Description {
     /// From which table the name is, or `none: ` and why there is none.
     pub symbol_status: String,
 }
+
+/// RSEQ_SIG of x86, in the order of its bytes (glibc, sysdeps/unix/sysv/linux/x86/bits/rseq.h): the kernel goes on nowhere else
+/// (Linux, kernel/rseq.c, rseq_get_rseq_cs).
+const RSEQ_SIGNATURE: [u8; 4] = 0x5305_3053_u32.to_le_bytes();
 
 impl Symbols for Image {
     fn place(&self, epoch: u32, address: u64) -> Place {
@@ -59,6 +64,10 @@ impl Symbols for Image {
         let (_, binary, bias) = self.file_of(section, pad)?;
         let mapped = |returns: Range<u64>| returns.start.wrapping_add(bias)..returns.end.wrapping_add(bias);
         Some(binary.caught_at(pad.wrapping_sub(bias))?.into_iter().map(mapped).collect())
+    }
+
+    fn restarts_at(&self, epoch: u32, address: u64) -> bool {
+        self.read(epoch, address.wrapping_sub(4)).is_some_and(|slice| slice.bytes.starts_with(&RSEQ_SIGNATURE))
     }
 }
 
