@@ -100,6 +100,7 @@ what_happens = st.one_of(
 def test_at_each_time_a_process_has_what_it_had(happened: list[tuple[object, ...]], portion: int) -> None:
     images = TargetImages([ME], lambda: 0)
     had: dict[int, dict[int, tuple[str, int]]] = {ME: {}}
+    strangers: set[int] = set()
     told: list[ImageEvent] = []
     states: list[tuple[int, dict[int, dict[int, tuple[str, int]]]]] = []
     for number, what in enumerate(happened):
@@ -107,15 +108,18 @@ def test_at_each_time_a_process_has_what_it_had(happened: list[tuple[object, ...
         match what:
             case ("map", int(pid), int(page), int(pages), str(name)):
                 told.append(Mapped(tsc, pid, Mapping(page << 12, page + pages << 12, 0, 1 + (name == "/b"), name)))
-                if pid in had:
+                if pid in had and pid not in strangers:
                     had[pid].update({page + one: (name, one << 12) for one in range(pages)})
             case ("fork", int(pid), int(parent)):
                 told.append(Forked(tsc, pid, pid, parent, parent))
-                if parent in had and pid != parent:
+                if parent in had and parent not in strangers and pid != parent:
                     had[pid] = dict(had[parent])
+                    strangers.discard(pid)
+                elif parent not in had or parent in strangers:
+                    strangers.update({pid} & had.keys())
             case ("begin", int(pid)):
                 told.append(Named(tsc, pid, pid, "x", True))
-                if pid in had:
+                if pid in had and pid not in strangers:
                     had[pid] = {}
         states.append((tsc, {pid: dict(pages) for pid, pages in had.items()}))
     for begin in range(0, len(told), portion):
@@ -136,6 +140,32 @@ def test_a_child_that_is_gone_has_the_names_and_the_root_of_its_parent() -> None
     assert images.thread_names == {ME: "server", ME + 9: "server", CHILD: "worker"}
     assert {process.pid: process.roots for process in images.changes()} == {ME: [ME], CHILD: [CHILD, ME]}
     assert images.pids == [ME, CHILD]
+
+
+def test_a_process_that_has_the_number_of_one_that_ended_is_another_ones() -> None:
+    images = TargetImages([ME], lambda: 0)
+    code = [Mapping(n << 12, (n + 1) << 12, 0, 1, f"/{n}") for n in range(4)]
+    told: list[ImageEvent] = [
+        # Of its own birth it may be told when it is known already.
+        Forked(0, ME, ME, STRANGER, STRANGER),
+        Mapped(1, ME, code[0]),
+        Forked(2, CHILD, CHILD, ME, ME),
+        Mapped(3, CHILD, code[1]),
+        Forked(4, CHILD, CHILD, STRANGER, STRANGER),
+        Mapped(5, CHILD, code[2]),
+        Named(6, CHILD, CHILD, "another", True),
+        Forked(7, CHILD + 2, CHILD + 2, CHILD, CHILD),
+    ]
+    images.tell(told, FOR_EVER)
+    assert {one.pid: [change.path for change in one.changes] for one in images.changes()} == {
+        ME: ["/0"],
+        CHILD: ["/0", "/1"],
+    }
+    assert CHILD not in images.thread_names
+    # And once more one of the target's.
+    images.tell([Forked(8, CHILD, CHILD, ME, ME), Mapped(9, CHILD, code[3])], FOR_EVER)
+    (_, child) = images.changes()
+    assert [change.path for change in child.changes] == ["/0", "/1", "/0", "/3"]
 
 
 def test_a_program_that_maps_without_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +206,7 @@ MAPS_AND_FORKS = """if True:
     import mmap, os, random, sys
     file = open(sys.argv[1], "rb")
     code, chance = mmap.PROT_READ | mmap.PROT_EXEC, random.Random(3)
+    print(flush=True)
     input()
     for _ in range(200):
         at = mmap.PAGESIZE * chance.randrange(4)
@@ -199,8 +230,11 @@ def test_what_is_told_of_a_program_is_what_proc_shows_of_it(watch: ImageWatch, t
     command = [sys.executable, "-c", MAPS_AND_FORKS, str(library)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as target:
         assert target.stdin is not None and target.stdout is not None
+        # It waits for its input.
+        target.stdout.readline()
         images = TargetImages([target.pid], lambda: 0)
-        images.tell(watch.take(), FOR_EVER)
+        images.look()
+        list(watch.take())
         target.stdin.write(b"\n")
         target.stdin.flush()
         target.stdout.readline()

@@ -30,8 +30,12 @@ class TargetImages:
         self._missed = ""
         self._events = InOrder()
         self._images = {pid: ProcessImage(pid, now) for pid in pids}
+        # When each was known: it had been forked by then.
+        self._since = dict.fromkeys(pids, now())
         self._parents: dict[int, int] = {}
         self._alive = set(pids)
+        # Numbers that by now are those of others.
+        self._strangers: set[int] = set()
         self._changes = 0
         self._looked = 0.0
         self.thread_names: dict[int, str] = {}
@@ -43,7 +47,7 @@ class TargetImages:
     def look(self) -> None:
         self._looked = time.monotonic()
         self._name_threads()
-        for image in self._images.values():
+        for image in self._own():
             image.look()
 
     def tell(self, events: Iterable[ImageEvent], until: int) -> None:
@@ -59,14 +63,14 @@ class TargetImages:
     def follow(self, pid: int) -> None:
         """A process that nobody told of is looked at as soon as it is heard of."""
         if pid not in self._images:
-            self._image(pid).look()
+            self._image(pid, self._now()).look()
 
     def keep_up(self, *, ended: bool) -> None:
         """Looks when it is time to; at the end it takes what will not be there for long."""
         if ended:
             self.tell((), _FOR_EVER)
             self._name_threads()
-            for image in self._images.values():
+            for image in self._own():
                 image.read_code()
         elif time.monotonic() - self._looked > LOOK_S and not self._missed:
             self._looked = time.monotonic()
@@ -93,19 +97,28 @@ class TargetImages:
 
     def _take(self, event: ImageEvent) -> None:
         match event:
-            case Mapped(tsc, pid, mapping) if pid in self._images:
+            case Mapped(pid=pid) | Named(pid=pid) if pid in self._strangers or pid not in self._images:
+                pass
+            case Mapped(tsc, pid, mapping):
                 if self._changes < MOST_CHANGES:
                     self._changes += self._images[pid].map(mapping, tsc)
-            case Forked(tsc, pid, tid, parent_pid, parent_tid) if parent_pid in self._images:
+            case Forked(tsc, pid, _, parent) if parent in self._strangers or parent not in self._images:
+                if tsc > self._since.get(pid, tsc):
+                    self._strangers.add(pid)
+            case Forked(tsc, pid, tid, parent_pid, parent_tid):
                 if parent_tid in self.thread_names:
                     self.thread_names[tid] = self.thread_names[parent_tid]
                 if pid != parent_pid and self._changes < MOST_CHANGES:
+                    self._strangers.discard(pid)
                     self._parents[pid] = parent_pid
-                    self._changes += self._image(pid).fork(self._images[parent_pid], tsc)
-            case Named(_, pid, tid, name, program) if pid in self._images:
+                    self._changes += self._image(pid, tsc).fork(self._images[parent_pid], tsc)
+            case Named(_, pid, tid, name, program):
                 self.thread_names[tid] = name
                 if program:
                     self._images[pid].begin()
+
+    def _own(self) -> Iterator[ProcessImage]:
+        return (image for pid, image in self._images.items() if pid not in self._strangers)
 
     def _ancestors(self, pid: int) -> Iterator[int]:
         """Those that it was forked from here, the last one first."""
@@ -114,8 +127,9 @@ class TargetImages:
             known.add(pid)
             yield pid
 
-    def _image(self, pid: int) -> ProcessImage:
+    def _image(self, pid: int, since: int) -> ProcessImage:
         self._alive.add(pid)
+        self._since.setdefault(pid, since)
         return self._images.setdefault(pid, ProcessImage(pid, self._now))
 
     def _name_threads(self) -> None:
