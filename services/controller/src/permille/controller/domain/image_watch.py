@@ -20,8 +20,8 @@ from permille.controller.domain.perf_events import IMAGE, SAMPLED, USER_CODE, op
 from permille.controller.domain.perf_layout import Attr, Record
 from permille.mesh.errors import PermilleError
 
-# With its page below what the kernel lets each user have of each core (perf_event_mlock_kb, 516).
-RING_BYTES = 1 << 18
+# Of three sessions at once below what the kernel lets each user have of each core (perf_event_mlock_kb, 516).
+RING_BYTES = 1 << 17
 
 
 class ImageWatch:
