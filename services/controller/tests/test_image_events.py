@@ -168,6 +168,14 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_another_ones() -> No
     assert [change.path for change in child.changes] == ["/0", "/1", "/0", "/3"]
 
 
+def test_the_threads_of_another_process_with_that_number_are_not_named() -> None:
+    images = TargetImages([ME], lambda: 0)
+    own = os.getpid()
+    images.tell([Forked(1, own, own, ME, ME), Forked(2, own, own, STRANGER, STRANGER)], FOR_EVER)
+    images.keep_up(ended=False)
+    assert own not in images.thread_names
+
+
 def test_a_program_that_maps_without_end_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_images, "MOST_CHANGES", 3)
     images = TargetImages([ME], lambda: 0)

@@ -134,7 +134,7 @@ class TargetImages:
 
     def _name_threads(self) -> None:
         """Of those that are still there: what a process that is gone was called has been told."""
-        for pid in tuple(self._alive):
+        for pid in self._alive - self._strangers:
             names = processes.thread_names(pid)
             self.thread_names.update(names)
             if not names:
