@@ -3,7 +3,8 @@
 //!
 //! RECORDING is a folder NUMBER in an archive of `kmod/qemu/archive.h`, ARCHIVE/NUMBER, or the folder of a session in an object
 //! store, with a `pointers.txt`: tid and thread pointer of each thread. FOLDER has `threads.txt`, `units.txt` and the truth of
-//! `kmod/qemu/unit/truth.c`. Exit code 1 at a difference.
+//! `kmod/qemu/unit/truth.c`. Exit code 1 at a difference. Where threads of several processes have one thread pointer, as after
+//! a fork, nothing tells whose a log is: each instruction must have been decoded as often as it ran.
 //!
 //! Then one stay on a core is given to another thread, which must be a difference: not where a buffer was full, since threads
 //! of a ring do the same and where the end is cut off one stay more or less is none that can be seen. Of a snapshot, which has
