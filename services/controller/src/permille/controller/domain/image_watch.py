@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 
 from permille.controller.domain import perf_layout as perf
@@ -30,7 +30,7 @@ class ImageWatch:
     Nothing is where the kernel does not let perf be used, or does not keep time by the TSC.
     """
 
-    def __init__(self, cores: Sequence[int], open_clock: Callable[[], PerfClock] = PerfClock) -> None:
+    def __init__(self, cores: Iterable[int], open_clock: Callable[[], PerfClock] = PerfClock) -> None:
         self.missed = ""
         self._opened = ExitStack()
         self._rings: list[mmap.mmap] = []

@@ -83,7 +83,7 @@ class KmodBackend:
             info = device.info()
             offered(info)
             # Forks are followed from SETUP on.
-            watch = ImageWatch(sorted(cpu_list.online()))
+            watch = ImageWatch(cpu_list.online())
             begun.callback(watch.close)
             cores = [kmod.CorePlan(cpu, SWITCH_RECORDS, size) for cpu, size in sorted(config.buffers.sizes.items())]
             device.set_up(setup_of(config), cores, config.pids)

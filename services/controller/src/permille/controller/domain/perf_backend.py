@@ -82,7 +82,7 @@ class PerfBackend:
             clock = PerfClock()
             begun.callback(clock.close)
             # Before the events, so that nothing is done between that is not told.
-            watch = ImageWatch(sorted(cpu_list.online()))
+            watch = ImageWatch(cpu_list.online())
             begun.callback(watch.close)
             session = PerfSession(attr, config.pids, config.buffers.sizes, snapshot=config.options.snapshot)
             begun.callback(session.close)

@@ -97,28 +97,28 @@ class TargetImages:
 
     def _take(self, event: ImageEvent) -> None:
         match event:
-            case Mapped(pid=pid) | Named(pid=pid) if pid in self._strangers or pid not in self._images:
-                pass
-            case Mapped(tsc, pid, mapping):
+            case Mapped(tsc, pid, mapping) if self._owns(pid):
                 if self._changes < MOST_CHANGES:
                     self._changes += self._images[pid].map(mapping, tsc)
-            case Forked(tsc, pid, _, parent) if parent in self._strangers or parent not in self._images:
-                if tsc > self._since.get(pid, tsc):
-                    self._strangers.add(pid)
-            case Forked(tsc, pid, tid, parent_pid, parent_tid):
+            case Forked(tsc, pid, tid, parent_pid, parent_tid) if self._owns(parent_pid):
                 if parent_tid in self.thread_names:
                     self.thread_names[tid] = self.thread_names[parent_tid]
                 if pid != parent_pid and self._changes < MOST_CHANGES:
                     self._strangers.discard(pid)
                     self._parents[pid] = parent_pid
                     self._changes += self._image(pid, tsc).fork(self._images[parent_pid], tsc)
-            case Named(_, pid, tid, name, program):
+            case Forked(tsc, pid) if tsc > self._since.get(pid, tsc):
+                self._strangers.add(pid)
+            case Named(_, pid, tid, name, program) if self._owns(pid):
                 self.thread_names[tid] = name
                 if program:
                     self._images[pid].begin()
 
+    def _owns(self, pid: int) -> bool:
+        return pid in self._images and pid not in self._strangers
+
     def _own(self) -> Iterator[ProcessImage]:
-        return (image for pid, image in self._images.items() if pid not in self._strangers)
+        return (image for pid, image in self._images.items() if self._owns(pid))
 
     def _ancestors(self, pid: int) -> Iterator[int]:
         """Those that it was forked from here, the last one first."""

@@ -196,12 +196,18 @@ struct Logged {
     pointer: String,
 }
 
+/// Threads of one address space must have thread pointers of their own.
 fn logged(folder: &Path) -> Vec<Logged> {
     let logged = |line: &str| {
         let [number, space, pointer] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("threads.txt: {line}") };
         Logged { number: number.parse().expect("a number"), space: space.to_owned(), pointer: pointer.to_owned() }
     };
-    text(folder, "threads.txt").lines().map(logged).collect()
+    let all: Vec<_> = text(folder, "threads.txt").lines().map(logged).collect();
+    let mut known = HashSet::new();
+    for Logged { space, pointer, .. } in &all {
+        assert!(known.insert((space, pointer)), "two threads of {space} have the thread pointer {pointer}");
+    }
+    all
 }
 
 /// Whether each instruction was decoded as often as it ran, and how many are. Where threads of several processes have one thread
