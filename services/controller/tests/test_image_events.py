@@ -165,7 +165,7 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_another_ones() -> No
     # And once more one of the target's.
     images.tell([Forked(8, CHILD, CHILD, ME, ME), Mapped(9, CHILD, code[3])], FOR_EVER)
     (_, child) = images.changes()
-    assert [change.path for change in child.changes] == ["/0", "/1", "/0", "/3"]
+    assert [change.path for change in child.changes] == ["/0", "/1", "/3", "/0"]
 
 
 def test_the_threads_of_another_process_with_that_number_are_not_named() -> None:

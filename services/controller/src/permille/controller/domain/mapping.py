@@ -29,6 +29,11 @@ class Mapping:
     def of_file(self) -> bool:
         return bool(self.inode) or self.path == VDSO
 
+    @property
+    def generated(self) -> bool:
+        """Memory for what the program writes itself."""
+        return self.in_memory_only and not self.of_file
+
     def same_file(self, other: Mapping) -> bool:
         return (self.path, self.inode) == (other.path, other.inode)
 

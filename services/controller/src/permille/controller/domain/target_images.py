@@ -16,6 +16,9 @@ from permille.controller.domain.recording import ProcessChanges
 
 # What comes and goes in between is not seen, unless it is told.
 LOOK_S = 0.1
+# Of a core at most, to read generated code again and again; and so much at once, since switch records wait meanwhile.
+CODE_SHARE = 0.02
+CODE_STEP_S = 0.01
 # Each is some hundred bytes of a session. A program that maps again and again must not fill the node.
 MOST_CHANGES = 1 << 17
 _FOR_EVER = 1 << 64
@@ -38,6 +41,10 @@ class TargetImages:
         self._strangers: set[int] = set()
         self._changes = 0
         self._looked = 0.0
+        # Those whose generated code is being read, how long that took until now, and when to begin anew.
+        self._unread: list[ProcessImage] = []
+        self._read_s = 0.0
+        self._read_due = 0.0
         self.thread_names: dict[int, str] = {}
 
     @property
@@ -69,14 +76,17 @@ class TargetImages:
         """Looks when it is time to; at the end it takes what will not be there for long."""
         if ended:
             self.tell((), _FOR_EVER)
-            self._name_threads()
+            self.look()
             for image in self._own():
                 image.read_code()
-        elif time.monotonic() - self._looked > LOOK_S and not self._missed:
-            self._looked = time.monotonic()
-            self._name_threads()
-        elif time.monotonic() - self._looked > LOOK_S:
-            self.look()
+            return
+        if time.monotonic() - self._looked > LOOK_S:
+            if self._missed:
+                self.look()
+            else:
+                self._looked = time.monotonic()
+                self._name_threads()
+        self._read_some_code()
 
     def changes(self) -> Iterator[ProcessChanges]:
         for pid, image in self._images.items():
@@ -113,6 +123,17 @@ class TargetImages:
                 self.thread_names[tid] = name
                 if program:
                     self._images[pid].begin()
+
+    def _read_some_code(self) -> None:
+        if not self._unread and time.monotonic() >= self._read_due:
+            self._unread, self._read_s = list(self._own()), 0.0
+        begin, used_s = time.thread_time(), 0.0
+        while self._unread and used_s < CODE_STEP_S:
+            self._unread.pop().read_code()
+            used_s = time.thread_time() - begin
+            if not self._unread:
+                self._read_due = time.monotonic() + max(LOOK_S, (self._read_s + used_s) / CODE_SHARE)
+        self._read_s += used_s
 
     def _owns(self, pid: int) -> bool:
         return pid in self._images and pid not in self._strangers
