@@ -85,6 +85,28 @@ async def test_what_a_process_told_wrongly_costs_nothing_else(
     assert second.startswith("process 7: jitdump-7: ")
 
 
+def text_of_golden(folder: Path) -> tuple[int, bytes]:
+    """Address and bytes of the code of the program that cores recorded."""
+    (binary,) = (GOLDEN / "binaries").iterdir()
+    path = folder / "program"
+    path.write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress(binary.read_bytes()))
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        assert elf.header["e_type"] == "ET_EXEC"
+        (part,) = (part for part in elf.iter_segments("PT_LOAD") if part["p_flags"] & 1)
+        return part["p_vaddr"], part.data()
+
+
+def recorded_pid() -> int:
+    (pid,) = manifest_of_golden()["target"]["pids"]
+    return int(pid)
+
+
+def manifest_of_golden() -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
+    return manifest
+
+
 async def test_on_cores_the_time_says_which_function_ran(
     store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
 ) -> None:
@@ -92,23 +114,40 @@ async def test_on_cores_the_time_says_which_function_ran(
     before = await decoded(store, pool, tmp_path)
     totals = {row["name"]: row for row in await rows(store, "functions")}
     work = max(totals.values(), key=lambda row: row["calls"])
-    manifest: dict[str, Any] = json.loads((GOLDEN / manifest_key(SESSION)).read_text())
-    (binary,) = (GOLDEN / "binaries").iterdir()
-    path = tmp_path / "program"
-    path.write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress(binary.read_bytes()))
-    with path.open("rb") as file:
-        (part,) = (part for part in ELFFile(file).iter_segments("PT_LOAD") if part["p_flags"] & 1)
-        offset, base, kind = part["p_offset"], part["p_vaddr"], ELFFile(file).header["e_type"]
-    assert kind == "ET_EXEC"
-    begin = work["address"] - base + offset
-    code = path.read_bytes()[begin : begin + work["size_bytes"]]
-    middle = (manifest["clock"]["tsc0"] + manifest["clock"]["tsc1"]) // 2
+    base, text = text_of_golden(tmp_path)
+    code = text[work["address"] - base :][: work["size_bytes"]]
+    clock = manifest_of_golden()["clock"]
+    middle = (clock["tsc0"] + clock["tsc1"]) // 2
     dump = HEAD + loaded(middle, work["address"], "jit:work", code)
-    (pid,) = manifest["target"]["pids"]
-    await told(store, SESSION, ("jitdump", dump), pid=pid)
+    await told(store, SESSION, ("jitdump", dump), pid=recorded_pid())
     after = await decoded(store, pool, tmp_path)
     assert (after.instructions, after.lost_bytes) == (before.instructions, before.lost_bytes)
     calls = {row["name"]: row["calls"] for row in await rows(store, "functions")}
     assert 0 < calls["jit:work"] < work["calls"]
     # One that is under way then is of both.
     assert 0 <= calls[work["name"]] + calls["jit:work"] - work["calls"] <= 1
+
+
+async def test_of_a_function_that_was_patched_since_the_jitdump_memory_tells(
+    store: ObjectStore, pool: SegmentPool[PartTask, bytes], tmp_path: Path
+) -> None:
+    await stored(store)
+    before = await decoded(store, pool, tmp_path)
+    work = max(await rows(store, "functions"), key=lambda row: row["calls"])
+    base, text = text_of_golden(tmp_path)
+    change = {"epoch": 0, "tsc": 0, "event": "code", "address": base, "size_bytes": len(text), "code_offset": 0}
+    pid = recorded_pid()
+    maps = json.dumps({"version": 1, "processes": [{"pid": pid, "changes": [change]}]}).encode()
+    await stored(store, maps=maps)
+    manifest = json.loads(await store.get(manifest_key(SESSION)))
+    manifest["code"] |= {"size_bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    await store.put_stream(manifest["code"]["key"], zstandard.compress(text))
+    await store.put_stream(manifest_key(SESSION), json.dumps(manifest).encode())
+    patched = text[work["address"] - base :][: work["size_bytes"]]
+    # Its JE was a JMP.
+    unpatched = patched.replace(b"\x74\x0c", b"\xeb\x0c")
+    assert unpatched != patched
+    await told(store, SESSION, ("jitdump", HEAD + loaded(1, work["address"], "jit:work", unpatched)), pid=pid)
+    after = await decoded(store, pool, tmp_path)
+    calls = {row["name"]: row["calls"] for row in await rows(store, "functions")}
+    assert (after.instructions, calls["jit:work"]) == (before.instructions, work["calls"])

@@ -2,6 +2,7 @@
 
 use pt_capture::{Conversion, Timeline, Told, What};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use std::path::PathBuf;
 
 #[pyclass(frozen, module = "permille.ptcore")]
@@ -41,11 +42,14 @@ impl Generated {
         py: Python<'_>,
         changes: Vec<(u32, u64, u64, u64, bool)>,
         by_time: bool,
+        code: Vec<Option<PyBackedBytes>>,
     ) -> (Vec<Step>, Vec<(u64, u32)>) {
         py.detach(|| {
             let told = |(epoch, tsc, address, size, code)| Told { epoch, tsc, address, size, code };
             let told: Vec<_> = changes.into_iter().map(told).collect();
-            let Timeline { steps, epochs } = if by_time { self.0.by_time(&told) } else { self.0.by_epochs(&told) };
+            let stood = |number: usize| code.get(number)?.as_deref();
+            let Timeline { steps, epochs } =
+                if by_time { self.0.by_time(&told, stood) } else { self.0.by_epochs(&told) };
             let step = |(epoch, what)| match what {
                 What::Change { number, address, size } => (epoch, number as i64, address, size),
                 What::Load { number } => (epoch, -1 - number as i64, 0, 0),

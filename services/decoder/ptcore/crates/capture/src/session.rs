@@ -302,8 +302,12 @@ impl Archive {
             return Ok((image, times_of_epochs(process)?));
         };
         let told: Result<Vec<_>, _> = changes.iter().map(|(epoch, change)| generated::told(*epoch, change)).collect();
+        let stood = |number: usize| {
+            let change: &Node = &changes.get(number)?.1;
+            inside(change, code, change.get("size_bytes").ok()?.address().ok()?).ok()
+        };
         let Timeline { steps, epochs } =
-            if self.by_time { generated.by_time(&told?) } else { generated.by_epochs(&told?) };
+            if self.by_time { generated.by_time(&told?, stood) } else { generated.by_epochs(&told?) };
         generated.name(&mut image);
         for (epoch, what) in steps {
             match what {

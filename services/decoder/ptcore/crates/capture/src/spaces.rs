@@ -30,6 +30,17 @@ pub enum Content {
     },
 }
 
+impl Content {
+    /// From its beginning on; there may be more of a file.
+    pub fn code(&self) -> &[u8] {
+        match self {
+            Content::File { binary, offset } => binary.code(*offset),
+            Content::Code(bytes) => bytes,
+            Content::Missing { .. } | Content::Unnamed { .. } => &[],
+        }
+    }
+}
+
 /// The name of code that was told in a jitdump.
 pub const JIT: &str = "[jit]";
 

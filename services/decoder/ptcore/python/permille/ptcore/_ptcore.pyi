@@ -72,12 +72,13 @@ class Generated:
         """What of the files cannot be used."""
 
     def placed(
-        self, changes: Sequence[tuple[int, int, int, int, bool]], by_time: bool
+        self, changes: Sequence[tuple[int, int, int, int, bool]], by_time: bool, code: Sequence[bytes | None]
     ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int]]]:
         """Changes (epoch, TSC, address, size, whether no file backs it) and loads as an image takes them.
 
         Each (epoch, number of the change, address, size), or for a load -1 - its number; and (TSC, epoch) of those that
         hold from a time on. `by_time`: the recorder looked now and then; otherwise its epochs say exactly what ran.
+        `code`: what stood there, by change.
         """
 
 INSTRUCTION_CLASSES: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -51,17 +52,26 @@ def image_steps(
 
 
 def with_loads(
-    generated: Generated, changes: Sequence[MapChange], steps: Sequence[ImageStep], *, by_time: bool
+    generated: Generated,
+    changes: Sequence[MapChange],
+    steps: Sequence[ImageStep],
+    code: mmap.mmap | bytes,
+    *,
+    by_time: bool,
 ) -> tuple[list[ImageStep], list[tuple[int, int]]]:
     """The steps of one process with what its jitdump tells, and from which TSC on which epoch holds.
 
-    `by_time`: see `Generated.placed`.
+    `code`: the code file's. `by_time`: see `Generated.placed`.
     """
     told = [
         (change.epoch, change.tsc, change.address, change.size_bytes, _has_no_file(step))
         for change, step in zip(changes, steps, strict=True)
     ]
-    placed, epochs = generated.placed(told, by_time)
+    stood = [
+        bytes(memoryview(code)[step.offset : step.offset + step.size]) if step.kind == StepKind.CODE else None
+        for step in steps
+    ]
+    placed, epochs = generated.placed(told, by_time, stood if by_time else [])
     return [_placed(steps, *place) for place in placed], epochs
 
 

@@ -170,7 +170,7 @@ async def open_context(archive: SessionArchive, binaries: BinaryRepository, fold
         steps = image_steps(listed, context.found, code_missing=code_missing)
         epochs = sorted({(change.tsc, change.epoch) for change in listed if change.tsc})
         if pid in context.generated:
-            steps, epochs = with_loads(context.generated[pid], listed, steps, by_time=context.by_time)
+            steps, epochs = with_loads(context.generated[pid], listed, steps, context.code, by_time=context.by_time)
         context.steps[pid], context.epochs[pid] = tuple(steps), epochs
     context.build_ids = {change.path: change.build_id for change in changes if change.build_id}
     return context

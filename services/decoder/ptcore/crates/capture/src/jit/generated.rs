@@ -5,6 +5,8 @@ use crate::perf_map::last_functions;
 use crate::spaces::{Content, Mapping, Stretches};
 use crate::{elf, Conversion};
 use pt_image::{Binary, Image, ImageError};
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// What generated code without a jitdump is called, with its names or without.
@@ -122,8 +124,9 @@ impl Generated {
     }
 
     /// Of a recorder that looked now and then: what nothing was in the place of before is as if it had always been there,
-    /// and what a jitdump tells is truer than what stood in memory at the end.
-    pub fn by_time(&self, changes: &[Told]) -> Timeline {
+    /// and what a jitdump tells is truer than what stood in memory, unless that is the same with patches. `code`: what stood
+    /// there, of a change by its number.
+    pub fn by_time<B: Deref<Target = [u8]>>(&self, changes: &[Told], code: impl Fn(usize) -> Option<B>) -> Timeline {
         let mut placing = Placing::default();
         let mut all: Vec<_> =
             changes.iter().enumerate().map(|(number, told)| (told.tsc, whole(number, told))).collect();
@@ -138,20 +141,33 @@ impl Generated {
             all.push((from, What::Load { number }));
         }
         all.sort_by_key(|&(tsc, _)| tsc);
+        // What stood in memory at first, by address.
+        let mut first = BTreeMap::new();
         for (tsc, what) in all {
             match what {
                 What::Load { number } => {
-                    let Mapping { address, size, .. } = self.loads[number].1;
-                    placing.loaded.add(address, address.saturating_add(size));
+                    let loaded = &self.loads[number].1;
+                    placing.load(loaded.address, loaded.address.saturating_add(loaded.size), number);
                     placing.step(tsc, what);
+                    if let Some((_, &change)) = first.range(..=loaded.address).next_back() {
+                        placing.patch(tsc, &changes[change], change, loaded, &code);
+                    }
                 }
                 What::Change { number, address, size } if changes[number].code => {
-                    for (start, end) in placing.loaded.holes(address, address.saturating_add(size)) {
+                    let end = address.saturating_add(size);
+                    for (start, end) in placing.loaded.holes(address, end) {
                         placing.step(tsc, What::Change { number, address: start, size: end - start });
+                    }
+                    let loads: Vec<_> = placing.loads.range(address..end).map(|(_, &(_, load))| load).collect();
+                    for load in loads {
+                        placing.patch(tsc, &changes[number], number, &self.loads[load].1, &code);
+                    }
+                    if tsc == 0 {
+                        first.insert(address, number);
                     }
                 }
                 What::Change { address, size, .. } => {
-                    placing.loaded.remove(address, address.saturating_add(size));
+                    placing.remove(address, address.saturating_add(size));
                     placing.step(tsc, what);
                 }
             }
@@ -168,6 +184,8 @@ fn whole(number: usize, told: &Told) -> What {
 struct Placing {
     timeline: Timeline,
     loaded: Stretches,
+    /// The last load at each place: start to end and number.
+    loads: BTreeMap<u64, (u64, usize)>,
 }
 
 impl Placing {
@@ -179,6 +197,43 @@ impl Placing {
         }
         steps.push((epochs.last().map_or(0, |&(_, epoch)| epoch), what));
     }
+
+    fn load(&mut self, start: u64, end: u64, number: usize) {
+        self.remove(start, end);
+        self.loaded.add(start, end);
+        self.loads.insert(start, (end, number));
+    }
+
+    fn remove(&mut self, start: u64, end: u64) {
+        self.loaded.remove(start, end);
+        while let Some((&from, _)) = self.loads.range(..end).next_back().filter(|(_, (to, _))| *to > start) {
+            self.loads.remove(&from);
+        }
+    }
+
+    /// Takes what stood in memory where a function was loaded, if it is that function: its calls were patched.
+    fn patch<B: Deref<Target = [u8]>>(
+        &mut self,
+        tsc: u64,
+        change: &Told,
+        number: usize,
+        load: &Mapping,
+        code: &impl Fn(usize) -> Option<B>,
+    ) {
+        let &Mapping { address, size, .. } = load;
+        let Some(from) = address.checked_sub(change.address) else { return };
+        let Some(memory) = code(number) else { return };
+        let Some(memory) = memory.get(from as usize..).and_then(|rest| rest.get(..size as usize)) else { return };
+        if is_patched(load.content.code().get(..size as usize).unwrap_or_default(), memory) {
+            self.step(tsc, What::Change { number, address, size });
+        }
+    }
+}
+
+/// Whether code is other code's with changes: three bytes of four.
+fn is_patched(loaded: &[u8], memory: &[u8]) -> bool {
+    let alike = loaded.iter().zip(memory).filter(|(loaded, memory)| loaded == memory).count();
+    loaded.len() == memory.len() && alike < memory.len() && 4 * alike >= 3 * memory.len()
 }
 
 #[cfg(test)]
@@ -215,6 +270,10 @@ mod tests {
 
     fn code(epoch: u32, tsc: u64, address: u64) -> Told {
         Told { epoch, tsc, address, size: 4, code: true }
+    }
+
+    fn by_time(generated: &Generated, told: &[Told], bytes: &[&[u8]]) -> Timeline {
+        generated.by_time(told, |number| bytes.get(number).copied())
     }
 
     /// The image that a reader of the archive makes; the code of a change has its own bytes.
@@ -291,7 +350,7 @@ mod tests {
         let exact = image(&generated, &generated.by_epochs(&told), &[&OLD, &OLD, &NEW], true);
         assert_eq!(at(&exact, 2, 0x5000), named("first", 0x90));
         assert_eq!(at(&exact, 3, 0x5000), named("[generated]+0x5000", 0xcc));
-        let timeline = generated.by_time(&[]);
+        let timeline = by_time(&generated, &[], &[]);
         let timed = image(&generated, &timeline, &[], false);
         assert_eq!(at(&timed, 0, 0x5000), named("first", 0x90));
         assert_eq!(at(&timed, 1, 0x5000), named("[generated]+0x5000", 0xcc));
@@ -312,7 +371,7 @@ mod tests {
         let generated = generated("5008 4 mapped\n", &loads);
         // The region was looked at twice: its protection had changed meanwhile.
         let region = |epoch, tsc| Told { epoch, tsc, address: 0x4ffc, size: 16, code: true };
-        let timeline = generated.by_time(&[region(0, 0), region(1, 20)]);
+        let timeline = by_time(&generated, &[region(0, 0), region(1, 20)], &[]);
         assert_eq!(timeline.epochs, [(20, 1), (25, 2)]);
         let end = [0xc3, 0xc3, 0xc3, 0xc3, 0x66, 0x66, 0x66, 0x66, 0x90, 0x90, 0x90, 0x90, 0x91, 0x91, 0x91, 0x91];
         let image = image(&generated, &timeline, &[&end, &end], false);
@@ -327,7 +386,7 @@ mod tests {
     fn memory_that_could_not_be_read_hides_nothing() {
         let generated = generated("", &[(15, 0x5000, "first", OLD)]);
         let region = |epoch, tsc| Told { epoch, tsc, address: 0x4000, size: 0x2000, code: true };
-        let timeline = generated.by_time(&[region(0, 0), region(1, 20)]);
+        let timeline = by_time(&generated, &[region(0, 0), region(1, 20)], &[]);
         let part = |number, address, size| What::Change { number, address, size };
         let steps = [
             (0, part(0, 0x4000, 0x2000)),
@@ -339,10 +398,36 @@ mod tests {
     }
 
     #[test]
+    fn a_function_whose_calls_were_patched_is_what_stood_in_memory_and_keeps_its_name() {
+        const PATCHED: [u8; 4] = [0x90, 0x90, 0xcc, 0xc3];
+        const AGAIN: [u8; 4] = [0x90, 0xcc, 0x90, 0xc3];
+        let generated = generated("", &[(15, 0x5000, "first", OLD), (35, 0x5000, "second", NEW)]);
+        let told = [code(0, 0, 0x5000), code(1, 25, 0x5000), code(2, 45, 0x5000)];
+        let bytes: [&[u8]; 3] = [&PATCHED, &AGAIN, &NEW];
+        let timeline = by_time(&generated, &told, &bytes);
+        assert_eq!(timeline.epochs, [(25, 1), (35, 2)]);
+        let mut image = Image::new();
+        for &(epoch, what) in &timeline.steps {
+            match what {
+                What::Change { number, address, size } => {
+                    let from = (address - told[number].address) as usize;
+                    image.code(epoch, address, bytes[number][from..from + size as usize].to_vec()).unwrap();
+                }
+                What::Load { number } => generated.load(&mut image, epoch, number, false).unwrap(),
+            }
+        }
+        let seen = |epoch| (at(&image, epoch, 0x5000).0, image.read(epoch, 0x5000).unwrap().bytes[..4].to_vec());
+        assert_eq!(seen(0), ("first".to_owned(), PATCHED.to_vec()));
+        assert_eq!(seen(1), ("first".to_owned(), AGAIN.to_vec()));
+        // What stood there was other code.
+        assert_eq!(seen(2), ("second".to_owned(), NEW.to_vec()));
+    }
+
+    #[test]
     fn a_library_takes_the_place_of_generated_code() {
         let generated = generated("", &[(15, 0x5000, "first", OLD), (40, 0x5000, "again", NEW)]);
         let library = Told { code: false, ..code(1, 30, 0x5000) };
-        let timeline = generated.by_time(&[library]);
+        let timeline = by_time(&generated, &[library], &[]);
         assert_eq!(timeline.epochs, [(15, 1), (30, 2), (40, 3)]);
         let numbers: Vec<_> =
             timeline.steps.iter().map(|(epoch, what)| (*epoch, matches!(what, What::Load { .. }))).collect();
