@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from permille.controller.domain import target_images
+from permille.controller.domain import process_image, target_images
 from permille.controller.domain.image_events import Mapped
 from permille.controller.domain.mapping import Mapping
 from permille.controller.domain.recording import ImageChange
@@ -140,3 +140,13 @@ def test_many_processes_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
         for process in images.changes()
     }
     assert sorted(first.values()) == [b"\x90\xc3", b"\xcc\xc3"]
+
+
+def test_of_more_code_than_is_read_of_a_process_the_first_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_image, "MOST_GENERATED_BYTES", 4096)
+    with writer() as process:
+        images = recorded(process.pid)
+        process.write(b"\x90\xc3")
+        images.keep_up(ended=True)
+    (found,) = images.changes()
+    assert [change.size_bytes for change in found.changes if change.event == "code"] == [4096]

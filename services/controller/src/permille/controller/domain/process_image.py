@@ -23,6 +23,8 @@ from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
 
 PROC = Path("/proc")
+# It is read while switch records wait.
+MOST_GENERATED_BYTES = 256 << 20
 
 
 class ProcessImage:
@@ -82,10 +84,12 @@ class ProcessImage:
         try:
             with (self._folder / "mem").open("rb", buffering=0) as memory:
                 self._find_files(memory.fileno(), [mapping for mapping in unbacked if mapping not in self._backing])
-                now = self._now()
-                for mapping in unbacked:
+                now, left = self._now(), MOST_GENERATED_BYTES
+                for mapping in sorted(unbacked, key=lambda mapping: mapping.begin):
                     if not self._backing.get(mapping):
-                        self._generated.take(mapping.begin, read_memory(memory.fileno(), mapping), now)
+                        code = read_memory(memory.fileno(), mapping, left)
+                        self._generated.take(mapping.begin, code, now)
+                        left -= len(code)
         except OSError:
             return
 

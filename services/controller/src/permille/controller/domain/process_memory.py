@@ -45,9 +45,9 @@ def _own_vdso() -> bytes:
         return b"".join(read_memory(memory.fileno(), mapping) for mapping in vdso)
 
 
-def read_memory(memory: int, mapping: Mapping) -> bytes:
+def read_memory(memory: int, mapping: Mapping, most: int = MOST_CODE_BYTES) -> bytes:
     """What can be read of it from its beginning."""
     try:
-        return os.pread(memory, min(mapping.end - mapping.begin, MOST_CODE_BYTES), mapping.begin)
+        return os.pread(memory, min(mapping.end - mapping.begin, most, MOST_CODE_BYTES), mapping.begin)
     except OSError:
         return b""
