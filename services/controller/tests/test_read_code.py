@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from permille.controller.domain import process_image, target_images
-from permille.controller.domain.image_events import Mapped
+from permille.controller.domain.image_events import Forked, Mapped
 from permille.controller.domain.mapping import Mapping
 from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.target_images import TargetImages
@@ -140,6 +140,19 @@ def test_many_processes_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
         for process in images.changes()
     }
     assert sorted(first.values()) == [b"\x90\xc3", b"\xcc\xc3"]
+
+
+def test_a_process_that_has_the_number_of_one_that_ended_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_images, "CODE_STEP_S", 1e-9)
+    with writer() as one, writer() as other:
+        images = TargetImages([one.pid, other.pid], itertools.count(1).__next__)
+        images.look()
+        images.keep_up(ended=False)
+        images.tell([Forked(99, one.pid, one.pid, 1, 1)], 100)
+        images.keep_up(ended=False)
+        images.keep_up(ended=True)
+    has_code = {process.pid: any(change.event == "code" for change in process.changes) for process in images.changes()}
+    assert has_code == {one.pid: False, other.pid: True}
 
 
 def test_of_more_code_than_is_read_of_a_process_the_first_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

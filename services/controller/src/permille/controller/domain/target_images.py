@@ -129,7 +129,9 @@ class TargetImages:
             self._unread, self._read_s = list(self._own()), 0.0
         begin, used_s = time.thread_time(), 0.0
         while self._unread and used_s < CODE_STEP_S:
-            self._unread.pop().read_code()
+            image = self._unread.pop()
+            if self._owns(image.pid):
+                image.read_code()
             used_s = time.thread_time() - begin
             if not self._unread:
                 self._read_due = time.monotonic() + max(LOOK_S, (self._read_s + used_s) / CODE_SHARE)
