@@ -92,6 +92,8 @@ def test_code_that_is_written_over_is_there_as_it_was_at_each_time() -> None:
             images.keep_up(ended=False)
         process.write(b"\x0f\x0b")
         images.keep_up(ended=True)
+    (note,) = images.notes()
+    assert "wrote over 3 pages of code" in note
     found = codes(images, process.address)
     assert [(epoch, code) for epoch, _, code in found] == [
         (0, b"\x90\xc3"),
@@ -110,7 +112,7 @@ def test_what_a_process_wrote_is_there_though_it_has_ended() -> None:
         images.keep_up(ended=False)
         process.end()
         images.keep_up(ended=True)
-    assert codes(images, process.address) == [(0, 0, b"\x90\xc3")]
+    assert codes(images, process.address) == [(0, 0, b"\x90\xc3")] and not list(images.notes())
 
 
 def test_memory_for_code_that_grows_or_is_protected_is_no_other_code() -> None:

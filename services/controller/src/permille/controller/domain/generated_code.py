@@ -26,6 +26,11 @@ class GeneratedCode:
         self._pages: dict[int, list[tuple[int, bytes]]] = {}
         self._replaced: deque[int] = deque()
 
+    @property
+    def written_over(self) -> int:
+        """How many pages held something else before, each time that they did."""
+        return len(self._replaced)
+
     def inherit(self, other: GeneratedCode) -> None:
         """What another process had is this one's, as far as it has none."""
         for address, versions in other._pages.items():

@@ -43,6 +43,11 @@ class ProcessImage:
         self._backing: dict[Mapping, Mapping | bytes] = {}
         self._generated = GeneratedCode()
 
+    @property
+    def written_over(self) -> int:
+        """Pages of generated code: see `GeneratedCode`."""
+        return self._generated.written_over
+
     def look(self) -> None:
         """Takes in what is mapped now; nothing where the process is gone."""
         try:

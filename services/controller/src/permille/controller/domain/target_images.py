@@ -105,6 +105,12 @@ class TargetImages:
                 " be told of other code; trace for a shorter time"
             )
 
+        if pages := sum(image.written_over for image in self._images.values()):
+            yield (
+                f"the target wrote over {pages:,} pages of code that it had generated: what ran there between two looks"
+                " at them may be missing, or be told of other code"
+            )
+
     def _take(self, event: ImageEvent) -> None:
         match event:
             case Mapped(tsc, pid, mapping) if self._owns(pid):
