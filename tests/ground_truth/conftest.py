@@ -158,13 +158,25 @@ class Target:
 
     def record_some(self, flags: vpt.Flags, *, threads: int, **options: int) -> Recording:
         """Records until so many threads have written something: on a busy machine one may not run for a while."""
-        self.arm(flags, period_ms=60_000, **options)  # type: ignore[arg-type]
 
         def written() -> bool:
-            active = self.control.state == vpt.State.ACTIVE
-            return active and sum(one.written_bytes > 0 for one in self.as_it_is().streams()) >= threads
+            return sum(1 for one in self.as_it_is().streams() if one.written_bytes) >= threads
 
-        wait_for(written, f"{threads} threads to be recorded", self.process)
+        return self._record_while_not(written, f"{threads} threads to be recorded", flags, options)
+
+    def record_until_full(self, flags: vpt.Flags, **options: int) -> Recording:
+        """Records until some buffer is full."""
+
+        def is_full() -> bool:
+            return any(one.full for one in self.as_it_is().streams())
+
+        return self._record_while_not(is_full, "a full buffer", flags, options)
+
+    def _record_while_not(
+        self, done: Callable[[], bool], what: str, flags: vpt.Flags, options: dict[str, int]
+    ) -> Recording:
+        self.arm(flags, period_ms=60_000, **options)  # type: ignore[arg-type]
+        wait_for(lambda: self.control.state == vpt.State.ACTIVE and done(), what, self.process)
         self.control.page.stop_request = 1
         return self.finished()
 

@@ -69,7 +69,7 @@ def test_ten_million_instructions_with_every_packet_option(lab: Any, deciders: A
 def test_a_full_buffer_stops_and_what_it_has_is_what_ran(lab: Any, deciders: Any) -> None:
     flags, _ = OPTIONS["everything"]
     with lab.busy("gzip") as target:
-        recording = target.record(flags, size_bytes=200_000, streams=1)
+        recording = target.record_until_full(flags, size_bytes=200_000, streams=1)
         (header,) = recording.streams()
         assert header.full and header.lost_blocks > 0 and header.written_bytes <= 200_000
         assert compare(recording, deciders) > 100_000
