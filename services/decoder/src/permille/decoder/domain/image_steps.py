@@ -69,9 +69,9 @@ def with_loads(
     ]
     stood = [
         bytes(memoryview(code)[step.offset : step.offset + step.size]) if step.kind == StepKind.CODE else None
-        for step in steps
+        for step in (steps if by_time else ())
     ]
-    placed, epochs = generated.placed(told, by_time, stood if by_time else [])
+    placed, epochs = generated.placed(told, by_time, stood)
     return [_placed(steps, *place) for place in placed], epochs
 
 

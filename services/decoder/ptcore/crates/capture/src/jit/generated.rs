@@ -406,16 +406,7 @@ mod tests {
         let bytes: [&[u8]; 3] = [&PATCHED, &AGAIN, &NEW];
         let timeline = by_time(&generated, &told, &bytes);
         assert_eq!(timeline.epochs, [(25, 1), (35, 2)]);
-        let mut image = Image::new();
-        for &(epoch, what) in &timeline.steps {
-            match what {
-                What::Change { number, address, size } => {
-                    let from = (address - told[number].address) as usize;
-                    image.code(epoch, address, bytes[number][from..from + size as usize].to_vec()).unwrap();
-                }
-                What::Load { number } => generated.load(&mut image, epoch, number, false).unwrap(),
-            }
-        }
+        let image = image(&generated, &timeline, &bytes, false);
         let seen = |epoch| (at(&image, epoch, 0x5000).0, image.read(epoch, 0x5000).unwrap().bytes[..4].to_vec());
         assert_eq!(seen(0), ("first".to_owned(), PATCHED.to_vec()));
         assert_eq!(seen(1), ("first".to_owned(), AGAIN.to_vec()));
