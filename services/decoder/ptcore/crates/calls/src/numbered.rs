@@ -3,6 +3,8 @@
 //! The first one whom a flow tells something is told nearly all numbers. Who comes later, as one of many threads of a core, is told
 //! some high ones: a list up to the highest would take as much for each of a thousand threads as all that they ran together.
 
+use pt_flow::cold_path;
+
 /// So many places are passed over in any case.
 const FEWEST: usize = 1 << 6;
 /// Numbers that one after the other stand together: those of code that runs together mostly are.
@@ -56,7 +58,10 @@ impl<T: Copy> Numbered<T> {
     #[inline(always)]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         match self.near.get_mut(number as usize) {
-            None => self.far.get_mut(number),
+            None => {
+                cold_path();
+                self.far.get_mut(number)
+            }
             known => known,
         }
     }

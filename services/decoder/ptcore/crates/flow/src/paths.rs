@@ -7,6 +7,7 @@
 
 use crate::block::BlockKind;
 use crate::code_block::SCRATCH;
+use crate::cold_path::cold_path;
 use crate::lead::{Key, Lead, Mixed};
 use crate::tally::Tally;
 use crate::view::View;
@@ -107,6 +108,7 @@ impl<'a> Table<'a> {
         loop {
             // Behind the last slot comes the first one.
             let Some(entry) = self.slots.get(at) else {
+                cold_path();
                 at = 0;
                 continue;
             };
@@ -114,6 +116,7 @@ impl<'a> Table<'a> {
                 return Some(entry);
             }
             if entry.key == Key::NONE {
+                cold_path();
                 return None;
             }
             at += 1;

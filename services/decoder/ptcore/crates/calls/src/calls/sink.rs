@@ -4,7 +4,7 @@ use super::Calls;
 use crate::arrival::{Arrival, Left, Way};
 use crate::losses::{LossCause, LossRecord};
 use crate::output::Output;
-use pt_flow::{Block, CondBranches, DisableKind, Loss, Path, Sink};
+use pt_flow::{cold_path, Block, CondBranches, DisableKind, Loss, Path, Sink};
 use pt_image::Symbols;
 
 impl<S: Symbols, O: Output> Sink for Calls<S, O> {
@@ -49,9 +49,11 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             // Nothing changes.
             plan
         } else if self.arrival == Arrival::Call && plan.is_entry {
+            cold_path();
             self.stack.call(function, self.last, plan.start, self.end);
             plan
         } else if self.arrival.is_jump() && plan.is_entry && !self.stack.role().jumps_far() {
+            cold_path();
             self.stack.go_over(function, self.end, plan.start);
             plan
         } else {
@@ -59,6 +61,7 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
             if back == Some(function) {
                 plan
             } else {
+                cold_path();
                 let start = plan.start;
                 if !self.arrive_at_plan(*path, start, back.is_none()) {
                     return;
@@ -72,12 +75,14 @@ impl<S: Symbols, O: Output> Sink for Calls<S, O> {
         let (moves, run) = (plan.moves(), plan.run);
         if let Some(target) = path.returns_to {
             if plan.returned_to != target {
+                cold_path();
                 plan.returned_to = target;
                 plan.returned_by = self.edges.slot_of_return(plan.last, target);
             }
             self.edges.add(plan.returned_by, 1);
         }
         if !moves.is_empty() {
+            cold_path();
             self.stack.make(&self.plans.moves[moves]);
         }
         self.stack.run(run);

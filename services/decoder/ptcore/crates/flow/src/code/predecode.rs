@@ -2,6 +2,7 @@
 
 use super::opcodes::{Form, Mandatory, More, OperandSize, FORMS};
 use crate::code_block::Exit;
+use crate::cold_path::cold_path;
 
 /// An instruction that is valid and has no [`Mark`](crate::code_block::Mark).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +43,6 @@ fn with_prefixes(window: &[u8; WINDOW]) -> Option<Predecoded> {
     one.known(mandatory == Mandatory::P66).filter(|known| known.length <= LONGEST)
 }
 
-/// What calls it is a branch, which is foretold, and not a choice that is waited for.
-#[cold]
-fn seldom() {}
-
 /// An instruction by its opcode and ModRM.
 struct Measured {
     form: &'static Form,
@@ -69,7 +66,8 @@ impl Measured {
             (size, _) => size,
         };
         let (word, two_bytes, forms) = if word as u8 == TWO_BYTES {
-            seldom();
+            // So it is a branch, which is foretold, and not a choice that is waited for.
+            cold_path();
             (word >> 8, 1, &FORMS[1 + mandatory as usize])
         } else {
             (word, 0, &FORMS[0])

@@ -4,6 +4,7 @@ use super::leads::Timed;
 use super::Sums;
 use crate::code::CodeCache;
 use crate::code_block::Way;
+use crate::cold_path::cold_path;
 use crate::lead::{Key, Lead, Mixed};
 use crate::paths::{Stop, Table};
 use crate::returns::{Open, ReturnStack};
@@ -37,13 +38,20 @@ impl<S: Sink> Place<'_, S> {
         let mut ahead = leads.iter();
         let left = 'leads: loop {
             let Some(&Timed { mut lead, time }) = ahead.next() else { break None };
-            while lead != Lead::NONE {
+            if lead == Lead::NONE {
+                cold_path();
+                continue;
+            }
+            loop {
                 let Some(left) = self.step(table, &mut course, lead, time) else { break 'leads Some(lead) };
                 // As most paths do it.
                 if left == 0 {
                     break;
                 }
                 lead = lead.behind(left);
+                if lead == Lead::NONE {
+                    break;
+                }
             }
             if course.paths > Sums::MOST {
                 (sums.tally, sums.paths) = (course.tally, course.paths);
@@ -62,11 +70,14 @@ impl<S: Sink> Place<'_, S> {
         let code = self.code;
         let entry = table.find(Key::new(course.block, lead))?;
         if entry.view != self.view {
+            cold_path();
             return None;
         }
         let (mut next, mut returns_to) = (entry.end, None);
         if entry.stop != Stop::Used {
+            cold_path();
             if entry.stop == Stop::Other {
+                cold_path();
                 return None;
             }
             let Some(Open::Block(call)) = self.returns.peek() else { return None };
