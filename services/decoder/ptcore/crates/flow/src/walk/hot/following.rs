@@ -38,6 +38,7 @@ impl<S: Sink> Place<'_, S> {
         let mut ahead = leads.iter();
         let left = 'leads: loop {
             let Some(&Timed { mut lead, time }) = ahead.next() else { break None };
+            // Asked here and behind a path, because the first hardly ever holds: asked in one place, edges take longer (round 30).
             if lead == Lead::NONE {
                 cold_path();
                 continue;
