@@ -67,11 +67,11 @@ class Deciders:
                 yield name, header, done.result()
 
 
-def example(package: str, name: str) -> Path:
-    """A program of ptcore's that compares something, built."""
-    command = ["cargo", "build", "-q", "--release", "-p", package, "--example", name]
+def example(name: str) -> Path:
+    """A program of ptcore's that compares something, built as its tests are, with what these have built already."""
+    command = ["cargo", "build", "-q", "--profile", "checked", "--workspace", "--example", name]
     subprocess.run(command, cwd=PTCORE, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target")) / "release/examples" / name
+    return Path(os.environ.get("CARGO_TARGET_DIR", PTCORE / "target")) / "checked/examples" / name
 
 
 def compared(tool: Path, folder: Path, stream: int) -> subprocess.CompletedProcess[str]:
@@ -339,13 +339,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def deciders() -> Deciders:
     subprocess.run(["make", "-s", "-C", ORACLE, "vpt_oracle"], check=True)
-    return Deciders(ORACLE / "vpt_oracle", example("pt-flow", "truth"))
+    return Deciders(ORACLE / "vpt_oracle", example("truth"))
 
 
 @pytest.fixture(scope="session")
 def differential() -> Callable[[Path, int], str]:
     """What the comparison of both decoders, layer by layer, says of a stream of a recording."""
-    program = example("pt-flow", "differential")
+    program = example("differential")
     subprocess.run(["make", "-s", "-C", ORACLE], check=True)
 
     def compare(folder: Path, stream: int) -> str:

@@ -19,7 +19,7 @@ RESULT = re.compile(r"(equal|cut|unclear) (\d+)")
 
 @pytest.fixture(scope="session")
 def frames() -> Path:
-    return example("pt-calls", "frames")
+    return example("frames")
 
 
 def compare(recording: Any, frames: Path, told: Counter[str]) -> int:
