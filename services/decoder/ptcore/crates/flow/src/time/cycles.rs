@@ -32,6 +32,10 @@ impl Time {
         };
         let before = self.crystal.in_tsc(self.uncounted, 0).map_or(0, |(ticks, _)| rate.cycles(ticks));
         self.pass(rate, cycles.saturating_sub(before));
+        if !self.of_libipt {
+            // The next one begins here, behind those MTCs.
+            self.uncounted = 0;
+        }
     }
 }
 
@@ -58,6 +62,21 @@ mod tests {
         time.tsc(1000);
         (0..1001).for_each(|_| time.cyc(1));
         assert_eq!(time.now(), 1500);
+    }
+
+    #[test]
+    fn what_ran_before_mtcs_is_taken_from_the_first_cyc_behind_them_alone() {
+        let mut time = skylake();
+        time.cbr(20);
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.mtc(0x47);
+        time.mtc(0x48);
+        // Less than the crystal counted, as cores are not as fast as they say they are.
+        time.cyc(2 * 672 - 4);
+        assert_eq!(time.now(), 10_000 + 2 * 672);
+        time.cyc(300);
+        assert_eq!(time.now(), 10_000 + 2 * 672 + 300);
     }
 
     #[test]
