@@ -59,8 +59,8 @@ pub struct Events<'a> {
     pub endless_psb: usize,
     /// What the packets behind the last OVF say.
     overflow: overflow::Told,
-    /// Where the last PSB+ ended and the address that it told, until a FUP was seen behind it.
-    behind_psb: (usize, Option<u64>),
+    /// What stands behind the last PSB+, until a FUP was seen there.
+    behind_psb: overflow::BehindPsb,
     /// The PSB whose PSB+ is being read.
     within_psb: Option<usize>,
 }
@@ -95,7 +95,7 @@ impl<'a> Events<'a> {
             time_before_psb: Time::new(config),
             endless_psb: 0,
             overflow: overflow::Told::default(),
-            behind_psb: (usize::MAX, None),
+            behind_psb: overflow::BehindPsb::default(),
             within_psb: None,
         }
     }

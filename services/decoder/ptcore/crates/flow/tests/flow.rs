@@ -481,6 +481,26 @@ fn a_psb_may_stand_between_an_overflow_and_its_fup() {
 }
 
 #[test]
+fn the_branch_behind_such_a_fup_is_none_of_an_interrupt() {
+    // 0: jmp rax; 2: nop; 3: jmp rax
+    let code = [0xff, 0xe0, 0x90, 0xff, 0xe0];
+    let fup = Packet::Fup(full(CODE + 2));
+    let behind = [Packet::Tip(full(CODE)), Packet::TipPgd(full(CODE + 2))];
+    for status in [None, Some(CODE + 2)] {
+        let overflows = [&[Packet::Ovf, Packet::Mtc(3)][..], &psb_plus(status), &[fup]].concat();
+        let told = run(&code, &[&overflows[..], &behind].concat());
+        let jumps = [block(2, 3, 2, IndirectJump, 0), block(0, 0, 1, IndirectJump, 2)];
+        assert_eq!(told[1..4], [Told::Enabled(CODE + 2), jumps[0].clone(), jumps[1].clone()], "{status:x?}");
+    }
+    // Without an overflow it is, as where it has another address than the PSB+.
+    for (front, at) in [(&[][..], CODE + 2), (&[Packet::Ovf], CODE + 3)] {
+        let packets = [front, &psb_plus(Some(CODE + 2)), &[Packet::Fup(full(at)), behind[0]]].concat();
+        let (told, _) = decode(&code, &packets);
+        assert!(told.contains(&Told::Interrupt(at, CODE)), "{told:x?}");
+    }
+}
+
+#[test]
 fn an_overflow_may_take_the_tip_of_an_interrupt() {
     let goes_on = [Packet::Fup(full(CODE + 3)), end_at(CODE + 5)[0], end_at(0)[1]];
     for between in [&[][..], &[Packet::Cbr { ratio: 9 }]] {

@@ -262,6 +262,9 @@ impl Machine {
             self.packet(Packet::Ovf);
             self.ip = self.anywhere();
             self.compressible.clear();
+            if self.random.once_in(3) {
+                self.psb(true);
+            }
             return self.packet(Packet::Fup(self.told(self.ip)));
         }
         if self.random.once_in(habits.interrupts) {

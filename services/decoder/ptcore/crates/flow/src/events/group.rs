@@ -63,6 +63,7 @@ impl Events<'_> {
                 }
                 Packet::Psb => {
                     let event = self.psb_plus(self.offset)?;
+                    self.behind_psb.is_overflow = self.overflow.leads_to(self.offset);
                     self.passed_psb = Some(self.offset);
                     return Ok(event);
                 }

@@ -4,7 +4,7 @@ use super::lookahead::{disabled_at, passive};
 use super::Events;
 use crate::event::{Event, Fault};
 use crate::notice::{NoticeKind, Place};
-use pt_packet::{Packet, Reader};
+use pt_packet::{Packet, Reader, PSB};
 
 impl Events<'_> {
     /// Behind OVF: a FUP when tracing is enabled, anything else when it is not.
@@ -15,7 +15,7 @@ impl Events<'_> {
         self.tell_waiting_mode();
         match self.told_behind_overflow()? {
             Behind::Enabled => {}
-            Behind::Disabled => {
+            Behind::Disabled | Behind::Psb => {
                 self.queue.push_back((Event::Overflow { ip: None }, None));
                 return Ok(self.queued());
             }
@@ -59,13 +59,13 @@ impl Events<'_> {
     }
 
     /// Where the FUP just read is that of an OVF with a PSB+ between them (SDM table "Compound Packet Event Summary"), the address
-    /// that the PSB+ told: it stands right behind one and belongs to nothing else.
+    /// that the PSB+ told: it stands right behind one, and belongs to nothing else where nobody saw what was in front of that.
     pub(super) fn resolves_overflow(&mut self) -> Option<Option<u64>> {
-        let (psbend, told) = std::mem::replace(&mut self.behind_psb, (usize::MAX, None));
+        let BehindPsb { psbend, told, is_overflow } = std::mem::take(&mut self.behind_psb);
         if psbend > self.offset || self.system.waits() || self.system.mode.is_some() {
             return None;
         }
-        if matches!(self.deciding(), Ok(Packet::Tip(_) | Packet::TipPgd(_)) | Err(_)) {
+        if !is_overflow && matches!(self.deciding(), Ok(Packet::Tip(_) | Packet::TipPgd(_)) | Err(_)) {
             return None;
         }
         let mut between = self.reader.clone();
@@ -74,6 +74,11 @@ impl Events<'_> {
             between.read().ok().flatten().filter(passive)?;
         }
         Some(told)
+    }
+
+    /// Whether an OVF was seen in front of the PSB+ just read: whoever begins there does not know what its FUP belongs to.
+    pub fn is_behind_overflow(&self) -> bool {
+        self.behind_psb.is_overflow
     }
 
     /// As `behind_overflow`, which looks at a row of OVFs once.
@@ -100,10 +105,26 @@ impl Events<'_> {
                 Packet::Tip(_) if errata.skd010 => return Ok(Behind::Enabled),
                 Packet::TipPgd(_) if errata.skd010 || errata.apl11 => return Ok(Behind::Needless(ahead.offset())),
                 Packet::ModeExec { .. } | Packet::ModeTsx { .. } | Packet::Ovf => {}
+                Packet::Psb => return Ok(Behind::Psb),
                 _ if passive(&packet) => {}
                 _ => return Ok(Behind::Disabled),
             }
         }
+    }
+}
+
+/// What a FUP behind a PSB+ may belong to.
+pub(super) struct BehindPsb {
+    pub psbend: usize,
+    /// The address in the PSB+.
+    pub told: Option<u64>,
+    /// The flow comes from an OVF right in front of it.
+    pub is_overflow: bool,
+}
+
+impl Default for BehindPsb {
+    fn default() -> Self {
+        BehindPsb { psbend: usize::MAX, told: None, is_overflow: false }
     }
 }
 
@@ -112,6 +133,12 @@ pub(super) struct Told {
     from: usize,
     until: usize,
     behind: Result<Behind, Fault>,
+}
+
+impl Told {
+    pub fn leads_to(&self, psb: usize) -> bool {
+        matches!(self.behind, Ok(Behind::Psb)) && self.until == psb + PSB.len()
+    }
 }
 
 impl Default for Told {
@@ -125,6 +152,8 @@ impl Default for Told {
 enum Behind {
     Enabled,
     Disabled,
+    /// A PSB+ is to tell.
+    Psb,
     /// Disabled, and the packets up to the offset should not be there.
     Needless(usize),
 }

@@ -1,6 +1,7 @@
 //! PSB+: the packets from PSB to PSBEND.
 
 use super::lookahead::{disabled_at, passive};
+use super::overflow::BehindPsb;
 use super::Events;
 use crate::event::{Event, Fault};
 use crate::notice::{NoticeKind, Place, Placed};
@@ -71,7 +72,7 @@ impl Events<'_> {
             self.within_psb = None;
             self.tell_mode(waiting, enabled_at.map_or(Place::Here, Place::Before));
         }
-        self.behind_psb = (self.reader.offset(), enabled_at);
+        self.behind_psb = BehindPsb { psbend: self.reader.offset(), told: enabled_at, is_overflow: false };
         self.queue.push_back((Event::Status { ip: enabled_at }, mode));
         Ok(self.queued())
     }

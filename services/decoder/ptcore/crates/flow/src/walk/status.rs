@@ -117,7 +117,9 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
 
     /// Whether the flow ends at the PSB, which fits it and says what whoever goes on from there has to know.
     pub(super) fn stops_at(&mut self, psb: usize) -> bool {
-        let whole = !self.events.busy && self.epochs.first().is_none_or(|(from, _)| from > self.events.last_offset);
+        let whole = !self.events.busy
+            && !self.events.is_behind_overflow()
+            && self.epochs.first().is_none_or(|(from, _)| from > self.events.last_offset);
         if !whole || self.events.psb_at != psb || self.stops.binary_search(&psb).is_err() {
             return false;
         }
