@@ -29,7 +29,7 @@ from permille.mesh.operations import OperationStore
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import Tables
-from permille.ptcore import Decoded, decode_threads
+from permille.ptcore import Decoded, decode_threads, switch_warnings
 
 from .decode_bench import Bench, StoreSession
 from .held_object import HeldObject
@@ -545,6 +545,15 @@ async def test_calls_have_the_core_on_which_they_began(bench: Bench, store_sessi
     assert {row["core"] for row in calls if row["segment"] == 0} <= {3, 1}
     assert calls[0]["core"] == 3
     assert {row["core"] for row in calls if row["segment"] == 1} == {-1}
+
+
+async def test_switches_that_contradict_each_other_are_no_doubt_about_packets_of_threads(
+    bench: Bench, store_session: StoreSession, tmp_path: Path
+) -> None:
+    leaves_twice = struct.pack("<QIIII", 900, 3, 7, 70, 0) + struct.pack("<QIIII", 950, 3, 7, 70, 0)
+    await store_session(switches=leaves_twice)
+    context = await open_context(await SessionArchive.open(bench.store, "s1"), bench.binaries, tmp_path)
+    assert switch_warnings(leaves_twice) and not context.notes
 
 
 async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession, program: Any) -> None:

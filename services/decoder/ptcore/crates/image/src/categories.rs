@@ -219,10 +219,15 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_rule_is_named_and_nothing_is_added() {
+        const WAY_OUT: &str = "write `category  pattern [@ binary]`, `*` for any name";
         let mut categories = Categories::new();
         for (line, reason) in [
             ("memory", "write `category  pattern [@ binary]`"),
             ("Memory malloc", "a category is a word of lower-case letters, digits and `-`"),
+            ("spin  foo() @", WAY_OUT),
+            ("spin  foo()@ m.out", WAY_OUT),
+            ("spin  foo() @m.out", WAY_OUT),
+            ("spin  @ m.out", WAY_OUT),
         ] {
             let error = categories.extend(&format!("memory  mine\n{line}")).unwrap_err();
             assert_eq!((error.line, error.text.as_str(), error.reason), (2, line, reason));

@@ -180,8 +180,8 @@ async def _read_timelines(context: SessionContext) -> None:
     try:
         context.switches = await context.archive.switches()
         context.timelines = core_timelines(context.switches)
-        if not context.archive.manifest.imported:
-            # The manifest of an import says it.
+        if context.by_time and not context.archive.manifest.imported:
+            # Packets of a thread are its own whatever the records say, and the manifest of an import says it.
             context.notes += switch_warnings(context.switches)
     except PermilleError as error:
         if not is_lost(error):

@@ -41,7 +41,8 @@ pub fn rule(line: &str) -> Result<Rule, &'static str> {
         Some((function, binary)) => (function.trim(), Some(binary.trim().to_owned())),
         None => (rest.trim(), None),
     };
-    if function.is_empty() || binary.as_ref().is_some_and(String::is_empty) {
+    // No word of a name begins or ends with it.
+    if function.is_empty() || function.split_whitespace().any(|word| word.starts_with('@') || word.ends_with('@')) {
         return Err("write `category  pattern [@ binary]`, `*` for any name");
     }
     Ok(Rule { category: category.to_owned(), function: function.to_owned(), binary })
