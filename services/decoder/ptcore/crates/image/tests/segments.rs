@@ -1,4 +1,4 @@
-//! Files whose section headers are gone or damaged: what their segments tell.
+//! Files whose section headers are gone or damaged: what their segments tell; and the other way round.
 
 use crate::support::{have, Folder, GCC, GO, OBJCOPY};
 use pt_image::{Binary, Bytes, Role, Search, Source};
@@ -87,6 +87,40 @@ fn without_section_headers_everything_is_known_that_segments_lead_to() {
         assert_eq!(told.symbol_status(), "dynsym", "{flags:?}");
         assert_eq!(told.address_of(0x1000), whole.address_of(0x1000));
     }
+}
+
+/// perf up to Linux 6.0 wrote such files of the code of a jitdump.
+#[test]
+fn without_program_headers_everything_is_known_that_sections_tell() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    for flags in [&["-shared", "-fPIC"][..], &["-no-pie", "-rdynamic"]] {
+        let mut bytes = built(&Folder::new(), flags);
+        let whole = read(&bytes);
+        // e_phoff, e_phnum.
+        bytes[0x20..0x28].fill(0);
+        bytes[0x38..0x3a].fill(0);
+        let told = read(&bytes);
+        assert_eq!(known(&told), known(&whole), "{flags:?}");
+        let main = known(&whole).functions.iter().find(|one| one.4.as_deref() == Some("main")).unwrap().0;
+        let offset = (0..).find(|&offset| whole.address_of(offset) == Some(main)).unwrap();
+        assert_eq!(told.address_of(offset), Some(main));
+    }
+}
+
+/// Its sections all begin at address 0.
+#[test]
+fn of_an_object_file_no_code_has_an_address() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("object.c", "int near(void) { return 1; }\n");
+    folder.run("gcc", &["-c", "object.c"]);
+    let object = read(&std::fs::read(folder.join("object.o")).unwrap());
+    assert!(object.functions().is_empty());
+    assert_eq!(object.address_of(0x40), None);
 }
 
 /// Its hash table counts no symbol of another file.

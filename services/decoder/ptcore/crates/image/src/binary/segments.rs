@@ -2,7 +2,8 @@
 
 use super::Binary;
 use crate::elf_file::File;
-use object::{Object, ObjectSection, ObjectSegment, SectionKind};
+use object::elf::{SHF_ALLOC, SHF_EXECINSTR};
+use object::{Object, ObjectKind, ObjectSection, ObjectSegment, SectionFlags, SectionKind};
 
 /// A stretch of the file that is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,12 @@ pub struct Segments {
 const MAX_OUT_OF_TURN: usize = 1 << 10;
 
 impl Segments {
+    /// Where no program header tells what is loaded, section headers do: perf before Linux 6.1 wrote generated code like
+    /// this (tools/perf/util/genelf.c). The sections of object files have no addresses yet.
     pub fn of(file: &File<'_>) -> Segments {
+        if file.segments().next().is_none() && file.kind() != ObjectKind::Relocatable {
+            return Segments::new(file.sections().filter_map(|section| loaded(&section)));
+        }
         Segments::new(file.segments().map(|segment| Segment {
             offset: segment.file_range().0,
             address: segment.address(),
@@ -70,6 +76,13 @@ impl Segments {
         let after = self.all.partition_point(before);
         &self.all[after.saturating_sub(1)..after]
     }
+}
+
+/// A section that is loaded and has bytes in the file.
+fn loaded<'d>(section: &impl ObjectSection<'d>) -> Option<Segment> {
+    let SectionFlags::Elf { sh_flags, .. } = section.flags() else { return None };
+    let (offset, size) = section.file_range().filter(|_| sh_flags.contains(SHF_ALLOC))?;
+    Some(Segment { offset, address: section.address(), size, executable: sh_flags.contains(SHF_EXECINSTR) })
 }
 
 impl Binary {
