@@ -84,6 +84,13 @@ impl Files {
         }))
     }
 
+    /// The Portable Executable that was at `path` on the recorded machine. Any other file that is no ELF may be a secret: a
+    /// stranger's recording must not have it shown.
+    pub fn portable(&self, path: &str) -> Option<crate::Bytes> {
+        let there = self.candidates(path, "").into_iter().filter(|candidate| candidate.is_file());
+        there.filter_map(|path| crate::Bytes::open(&path).ok()).find(|bytes| bytes.starts_with(b"MZ"))
+    }
+
     /// The ELF file at exactly this path, also when it is packed.
     pub fn open(&mut self, path: &Path) -> Result<Arc<Binary>, String> {
         self.opened(path, false)

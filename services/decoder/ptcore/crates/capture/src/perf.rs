@@ -11,6 +11,7 @@ mod kernel;
 mod modules;
 mod overlap;
 mod pokes;
+mod portable;
 mod pt_info;
 mod record;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The code that the kernel itself puts into every process.
 
+use crate::files::same_id;
 use pt_image::{Binary, Bytes, Search};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -22,6 +23,11 @@ pub fn own() -> Result<Arc<Binary>, String> {
     let bytes = read().map_err(|error| format!("the vdso of this kernel: {error}"))?;
     let binary = Binary::of(Path::new("[vdso]"), Bytes::Owned(bytes), &Search::default());
     binary.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The same where it has the build id that is wanted; any will do where none is.
+pub fn with_id(build_id: &str) -> Option<Arc<Binary>> {
+    own().ok().filter(|own| build_id.is_empty() || same_id(own.build_id(), build_id))
 }
 
 /// Whether the text is the release of the running kernel. Inputs of fuzzing are the same wherever it runs.

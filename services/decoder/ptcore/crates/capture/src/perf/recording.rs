@@ -165,5 +165,5 @@ pub fn named(capture: &Capture, address: u64) -> String {
     let memory = capture.memory();
     let _ = memory.read(last, address);
     let place = memory.place(last, address);
-    memory.describe(place.space, place.function, address).name
+    memory.describe(place.space, place.function, address.wrapping_sub(place.bias)).name
 }

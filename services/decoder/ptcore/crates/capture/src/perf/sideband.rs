@@ -3,14 +3,15 @@
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
 use super::pokes::{poke, Pokes};
+use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
 use super::running::Running;
 use super::untimed::Untimed;
-use super::written::Written;
+use super::written::{has_no_file, Written};
 use super::{bpf, kernel};
-use crate::files::{same_id, Files};
+use crate::files::Files;
 use crate::jit;
 use crate::on_core::{OnCore, Sign};
 use crate::spaces::{Content, Mapping, Spaces, KERNEL};
@@ -30,6 +31,7 @@ const AUX_OVERWRITE: u64 = 2;
 struct Sideband<'o> {
     options: &'o Options,
     files: Files,
+    portables: Portables,
     build_ids: HashMap<String, String>,
     bpf: bpf::Programs,
     filters: AddressFilters,
@@ -176,6 +178,7 @@ impl<'o> Sideband<'o> {
         Sideband {
             options,
             files: Files::new(&options.symbols),
+            portables: Portables::default(),
             build_ids: HashMap::new(),
             bpf: bpf::Programs::new(),
             filters: AddressFilters::default(),
@@ -341,15 +344,17 @@ impl<'o> Sideband<'o> {
         } else {
             let file = dso(name, address);
             let found = self.files.find(file, build_id).or_else(|reason| match file {
-                "[vdso]" if self.same_kernel => vdso::own()
-                    .ok()
-                    .filter(|own| build_id.is_empty() || same_id(own.build_id(), build_id))
-                    .ok_or(reason),
+                "[vdso]" if self.same_kernel => vdso::with_id(build_id).ok_or(reason),
                 _ => Err(reason),
             });
             match found {
                 Ok(binary) => Content::File { binary, offset },
                 Err(reason) => {
+                    let place = (address, size, offset);
+                    let portable = self.portables.map(&self.files, &mut self.written, pid, place, (file, build_id));
+                    if let Some(mapping) = portable {
+                        return self.spaces.map(pid, tsc, mapping);
+                    }
                     self.miss(name, &reason);
                     if name.starts_with("/memfd:") {
                         Content::Unnamed { names: self.written.names(pid), reason }
@@ -418,13 +423,6 @@ fn dso(name: &str, address: u64) -> &str {
         "[vdso]" if address >> 32 == 0 => "[vdso32]",
         _ => name,
     }
-}
-
-/// Memory of which perf expects the names in a perf map (tools/perf/util/map.h, is_anon_memory, is_no_dso_memory), and what
-/// was given a name with prctl(2), PR_SET_VMA_ANON_NAME.
-fn has_no_file(name: &str) -> bool {
-    let begins = ["/dev/zero", "/anon_hugepage", "/SYSV", "[stack", "[heap", "[anon"];
-    name == "//anon" || begins.iter().any(|begin| name.starts_with(begin))
 }
 
 /// The first thread of a core that has threads of one process only: its image holds for all of them. `user_only`: the

@@ -63,3 +63,10 @@ impl<'o> Written<'o> {
         Arc::clone(names.entry(pid).or_insert_with(read))
     }
 }
+
+/// Memory of which perf expects the names in a perf map (tools/perf/util/map.h, is_anon_memory, is_no_dso_memory), and what
+/// was given a name with prctl(2), PR_SET_VMA_ANON_NAME.
+pub fn has_no_file(name: &str) -> bool {
+    let begins = ["/dev/zero", "/anon_hugepage", "/SYSV", "[stack", "[heap", "[anon"];
+    name == "//anon" || begins.iter().any(|begin| name.starts_with(begin))
+}
