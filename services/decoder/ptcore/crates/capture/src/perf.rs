@@ -22,6 +22,7 @@ mod sample_type;
 mod samples;
 mod sched_switch;
 mod sideband;
+mod thread_names;
 mod untimed;
 mod written;
 

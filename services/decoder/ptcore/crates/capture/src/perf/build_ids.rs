@@ -4,7 +4,7 @@ use super::bpf;
 use super::record::{hex, Record};
 use super::sched_switch::SchedSwitch;
 use crate::fields::Fields;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 pub const FEATURE_TRACING_DATA: u32 = 1;
 pub const FEATURE_BUILD_ID: u32 = 2;
@@ -20,6 +20,8 @@ const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 pub struct Features {
     /// By the name of the file, hex.
     pub build_ids: HashMap<String, String>,
+    /// Of which several stand in the table, as of containers that have a file each in one place.
+    pub doubtful: BTreeSet<String>,
     pub cpu: Option<(u16, u8, u8)>,
     pub os_release: String,
     pub sched_switch: Option<SchedSwitch>,
@@ -27,6 +29,15 @@ pub struct Features {
 }
 
 impl Features {
+    /// Which of the files a process mapped is a guess.
+    pub fn warning(&self) -> Option<String> {
+        let (first, count) = (self.doubtful.first()?, self.doubtful.len());
+        Some(format!(
+            "files of several build ids had one name ({count}, the first: {first}): which of them a process mapped is a guess \
+             without `perf record --buildid-mmap`"
+        ))
+    }
+
     /// One feature's section; what is damaged in it is left out.
     pub fn take(&mut self, feature: u32, section: &[u8]) {
         match feature {
@@ -53,7 +64,10 @@ impl Features {
         let mut fields = Fields::new(record.body, 4);
         let Ok(id) = fields.bytes(24) else { return };
         let size = if record.misc & MISC_BUILD_ID_SIZE != 0 { usize::from(id[20]).min(20) } else { 20 };
-        self.build_ids.insert(fields.text(), hex(&id[..size]));
+        let (name, id) = (fields.text(), hex(&id[..size]));
+        if self.build_ids.insert(name.clone(), id.clone()).is_some_and(|before| before != id) {
+            self.doubtful.insert(name);
+        }
     }
 }
 
@@ -81,5 +95,22 @@ mod tests {
         assert_eq!(cpu("GenuineIntel,6,78,3"), Some((6, 78, 3)));
         assert_eq!(cpu("AuthenticAMD,25,1,1"), None);
         assert_eq!(cpu("GenuineIntel,6"), None);
+    }
+
+    #[test]
+    fn files_of_several_build_ids_with_one_name_are_told() {
+        let mut features = Features::default();
+        let table = |entries: &[(&str, u8)]| {
+            let entry = |&(name, id): &(&str, u8)| {
+                let body = [vec![0; 4], vec![id; 20], vec![0; 4], format!("{name}\0").into_bytes()].concat();
+                [&67u32.to_le_bytes()[..], &[2, 0], &(body.len() as u16 + 8).to_le_bytes(), &body].concat()
+            };
+            entries.iter().flat_map(entry).collect::<Vec<_>>()
+        };
+        features.take(FEATURE_BUILD_ID, &table(&[("/app", 1), ("/lib", 2), ("/app", 1)]));
+        assert_eq!(features.warning(), None);
+        features.take(FEATURE_BUILD_ID, &table(&[("/app", 3), ("/app", 1)]));
+        let warning = features.warning().unwrap();
+        assert!(warning.starts_with("files of several build ids had one name (1, the first: /app)"), "{warning}");
     }
 }

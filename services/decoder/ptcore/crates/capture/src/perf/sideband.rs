@@ -8,6 +8,7 @@ use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
 use super::records::Records;
 use super::running::Running;
+use super::thread_names::ThreadNames;
 use super::untimed::Untimed;
 use super::written::{has_no_file, Written};
 use super::{bpf, kernel};
@@ -41,7 +42,7 @@ struct Sideband<'o> {
     spaces: Spaces,
     running: Running,
     /// The last name of each thread and when it got it.
-    names: BTreeMap<u32, (u64, String)>,
+    names: ThreadNames,
     /// Kernel offsets behind which packets are lost, by core and thread.
     cut: Vec<(SampleId, u64)>,
     /// How often packets were lost in buffers that are written around.
@@ -76,6 +77,7 @@ pub fn fill(capture: &mut Capture, data: &Bytes, mut records: Records, options: 
     let mut sideband = Sideband::new(options, records.conversion);
     sideband.same_kernel = vdso::is_running(&records.features.os_release);
     sideband.kernel.release = std::mem::take(&mut records.features.os_release);
+    capture.warnings.extend(records.features.warning());
     sideband.build_ids = std::mem::take(&mut records.features.build_ids);
     sideband.bpf = std::mem::take(&mut records.features.bpf);
     sideband.filters = std::mem::take(&mut records.filters);
@@ -186,7 +188,7 @@ impl<'o> Sideband<'o> {
             first: 0,
             spaces: Spaces::default(),
             running: Running::default(),
-            names: BTreeMap::new(),
+            names: ThreadNames::default(),
             cut: Vec::new(),
             cut_somewhere: 0,
             lost: 0,
@@ -259,18 +261,14 @@ impl<'o> Sideband<'o> {
                 if self.running.knows(id.cpu, (pid, tid)) && exec {
                     self.running.saw(id.cpu, tsc, Sign::Execs((pid, tid)));
                 }
-                if self.names.get(&tid).is_none_or(|&(since, _)| since <= tsc) {
-                    self.names.insert(tid, (tsc, name));
-                }
+                self.names.comm(tsc, tid, name);
             }
             Event::Fork { pid, parent, tid, parent_tid, inherits } => {
                 if pid != parent && inherits {
                     self.spaces.fork(parent, pid, tsc);
                 }
                 self.running.knows(id.cpu, (pid, tid));
-                if let Some((_, name)) = self.names.get(&parent_tid).filter(|&&(since, _)| since <= tsc).cloned() {
-                    self.names.entry(tid).or_insert((tsc, name));
-                }
+                self.names.fork(tsc, tid, parent_tid);
             }
             Event::ItraceStart { pid, tid } => {
                 if self.running.knows(id.cpu, (pid, tid)) {
@@ -379,7 +377,7 @@ impl<'o> Sideband<'o> {
             self.spaces.map(KERNEL, tsc, mapping);
         }
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
-        capture.names.extend(self.names.into_iter().map(|(tid, (_, name))| (tid, name)));
+        capture.names.extend(self.names.last());
         capture.warnings.append(&mut self.written.warnings);
         for ((name, reason), times) in &self.missing {
             capture.warnings.push(format!("{name}, mapped {times} times: {reason}"));
