@@ -29,7 +29,9 @@ impl Binary {
                 Some(number) => PyOSError::new_err((number, error.to_string())),
                 None => PyOSError::new_err(error.to_string()),
             },
-            BinaryError::NotElf { .. } => PyValueError::new_err(error.to_string()),
+            BinaryError::NotElf { .. } | BinaryError::OtherArchitecture { .. } => {
+                PyValueError::new_err(error.to_string())
+            }
         })?;
         Ok(Binary(Arc::new(binary)))
     }

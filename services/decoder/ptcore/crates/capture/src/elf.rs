@@ -71,7 +71,7 @@ fn of_parts(parts: &[(u64, &[u8])], functions: &[&Function], code_at: usize) -> 
 
     let mut file = Vec::with_capacity(table_at + 5 * SECTION);
     file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    put(&mut file, &[(3, 2), (62, 2), (1, 4), (text, 8), (HEAD as u64, 8), (table_at as u64, 8), (0, 4)]);
+    put(&mut file, &[(3, 2), (62, 2), (1, 4), (0, 8), (HEAD as u64, 8), (table_at as u64, 8), (0, 4)]);
     let count = parts.len() as u64;
     put(&mut file, &[(HEAD as u64, 2), (PROGRAM as u64, 2), (count, 2), (SECTION as u64, 2), (5, 2), (4, 2)]);
     let mut at = code_at as u64;
@@ -110,7 +110,7 @@ fn put(file: &mut Vec<u8>, numbers: &[(u64, usize)]) {
 mod tests {
     use super::*;
     use pt_flow::CodeMemory;
-    use pt_image::{Image, Symbols};
+    use pt_image::{Image, Role, Symbols};
 
     #[test]
     fn code_has_the_names_that_were_given() {
@@ -118,6 +118,7 @@ mod tests {
         let two = Function { address: 0x7f00_0000_1004, size: 0, name: "second".to_owned() };
         let code = [0x90, 0x90, 0x90, 0xc3, 0xcc, 0xc3];
         let binary = binary("[jit]", &[(0x7f00_0000_1000, &code)], &[&one, &two]).unwrap();
+        assert!(binary.functions().iter().all(|function| function.role != Role::Start));
         let mut image = Image::new();
         image.map(0, 0x7f00_0000_1000, 6, code_at(1), &binary, "[jit]").unwrap();
         assert_eq!(image.read(0, 0x7f00_0000_1003).unwrap().bytes, [0xc3, 0xcc, 0xc3]);

@@ -23,7 +23,7 @@ use crate::sections::Sections;
 use crate::separate::{hex, Search};
 use crate::xz;
 use files::{mini_debug_info, usable};
-use object::Object;
+use object::{Architecture, Object};
 use segments::Segments;
 use std::ops;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,11 @@ impl Binary {
         let no_elf = |error| BinaryError::NotElf { path: path.to_owned(), error };
         let sections = Arc::new(Sections::of(&bytes).map_err(no_elf)?);
         let file = sections.file(&bytes).map_err(no_elf)?;
+        let architecture = file.architecture();
+        if !matches!(architecture, Architecture::X86_64 | Architecture::X86_64_X32 | Architecture::I386) {
+            let architecture = format!("{architecture:?}");
+            return Err(BinaryError::OtherArchitecture { path: path.to_owned(), architecture });
+        }
         let build_id = hex(build_id(&file));
         let mut files = vec![(path.to_owned(), Arc::clone(&bytes))];
         let mut refusal = sections.refusal();

@@ -109,6 +109,18 @@ fn without_program_headers_everything_is_known_that_sections_tell() {
     }
 }
 
+#[test]
+fn code_of_another_architecture_is_no_code() {
+    if !have(&[GCC, ("g++", "g++"), OBJCOPY]) {
+        return;
+    }
+    let mut bytes = built(&Folder::new(), &[]);
+    // e_machine: EM_AARCH64.
+    bytes[0x12..0x14].copy_from_slice(&[0xb7, 0]);
+    let read = Binary::of(Path::new("/arm"), Bytes::Owned(bytes), &Search::default());
+    assert_eq!(read.err().unwrap().to_string(), "/arm is for Aarch64, not for x86");
+}
+
 /// Its sections all begin at address 0.
 #[test]
 fn of_an_object_file_no_code_has_an_address() {

@@ -225,8 +225,10 @@ impl<'d> Record<'d> {
                 build_id = hex(&identity[4..][..usize::from(identity[0]).min(20)]);
             }
             const PROT_EXEC: u32 = 4;
-            // Of the kernel and its modules perf says no protection (tools/perf/util/synthetic-events.c).
-            executable = fields.u32()? & PROT_EXEC != 0 || kernel;
+            const S_IFREG: u32 = 0o100_000;
+            // Of the kernel and its modules perf says no protection (tools/perf/util/synthetic-events.c), of generated code in its
+            // place the mode of the file that it was written to (tools/perf/util/jitdump.c).
+            executable = fields.u32()? & (PROT_EXEC | S_IFREG) != 0 || kernel;
             fields.u32()?;
         }
         Ok(Event::Mmap { pid, kernel, executable, address, size, offset, name: fields.text(), build_id })
@@ -235,4 +237,26 @@ impl<'d> Record<'d> {
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::elf;
+    use crate::perf::recording::{halves, runs, text, words, Folder, Pipe, NOP_RET, USER};
+    use crate::Options;
+
+    #[test]
+    fn generated_code_is_mapped_with_the_mode_of_its_file() {
+        for (protection, instructions) in [(0o100_600, 2), (0o100_644, 2), (5, 2), (3, 0)] {
+            let folder = Folder::new("mode");
+            folder.add("jitted-7-1.so", &elf::file(USER, &NOP_RET, &[]));
+            let mut pipe = Pipe::new();
+            let place = [words(&[USER, 4, elf::code_at(1)]), vec![0; 24], halves(&[protection, 2])].concat();
+            let id = (7, 7, 5, 0);
+            pipe.event(10, 2, &[halves(&[7, 7]), place, text("/tmp/jitted-7-1.so")].concat(), id);
+            pipe.enters((7, 7, 10, 0));
+            pipe.ran(0, &[(100, USER)]);
+            assert_eq!(runs(&pipe.open(&folder, Options::default())), [(7, vec![instructions])], "{protection:o}");
+        }
+    }
 }
