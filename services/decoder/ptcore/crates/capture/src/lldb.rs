@@ -196,6 +196,10 @@ impl Bundle<'_> {
         if self.is_outside(&path) && find_psb(&data, 0).is_none() {
             return Err(trace.error("the file is outside of the bundle's folder, and holds no Processor Trace packets"));
         }
+        let ran = matches!(of, Of::Thread { .. }) || switches.iter().any(|switch| self.spaces.knows(switch.pid));
+        if data.is_empty() && ran {
+            self.capture.warnings.push(trace.error(format!("{} is empty", path.display())).to_string());
+        }
         self.capture.streams.push(Stream { switches, ..Stream::new(name, data, of) });
         Ok(())
     }
@@ -233,9 +237,21 @@ impl Bundle<'_> {
                 return Ok(());
             }
         };
+        let end = binary.code(0).len() as u64;
         for Part { address, size, offset } in parts {
-            let content = Content::File { binary: Arc::clone(&binary), offset };
-            self.spaces.map(pid, 0, Mapping { address, size, name: name.to_owned(), content });
+            let there = size.min(end.saturating_sub(offset));
+            if there > 0 {
+                let content = Content::File { binary: Arc::clone(&binary), offset };
+                self.spaces.map(pid, 0, Mapping { address, size: there, name: name.to_owned(), content });
+            }
+            if there < size {
+                let reason =
+                    format!("{} is cut off: of its code {there} of {size} bytes are there", binary.path().display());
+                self.capture.warnings.push(module.error(&reason).to_string());
+                let content = Content::Missing { reason };
+                let (address, size) = (address.wrapping_add(there), size - there);
+                self.spaces.map(pid, 0, Mapping { address, size, name: name.to_owned(), content });
+            }
         }
         Ok(())
     }
@@ -271,6 +287,11 @@ impl Bundle<'_> {
                 return Ok(());
             }
         };
+        if on_core.signs().is_empty() && !self.spaces.knows(KERNEL) {
+            let what =
+                format!("{} tells of no switch: nobody knows whose the packets of core {id} are", records.display());
+            self.capture.warnings.push(named.error(what).to_string());
+        }
         self.signs.extend(on_core.signs().iter().map(|&(tsc, sign)| (id, tsc, sign)));
         self.stream(&cpu.get("iptTrace")?, format!("core {id}"), Of::Core(id), on_core.switches().1)
     }
@@ -284,18 +305,16 @@ struct Part {
 
 /// The parts of a file that is loaded so that its lowest part begins at `base`.
 fn parts(binary: &Binary, base: u64) -> Result<Vec<Part>, String> {
-    let bytes = binary.code(0);
-    let parts = loaded(bytes)?;
+    let parts = loaded(binary.code(0))?;
     let lowest = parts.first().ok_or("no part of the file is loaded")?.address;
     Ok(parts
         .iter()
         .filter(|part| part.executable && part.size > 0)
         .map(|part| Part {
             address: part.address.wrapping_sub(lowest).wrapping_add(base),
-            size: part.size.min((bytes.len() as u64).saturating_sub(part.offset)),
+            size: part.size,
             offset: part.offset,
         })
-        .filter(|part| part.size > 0)
         .collect())
 }
 
@@ -311,7 +330,7 @@ fn switches(
     impossible: &mut Impossible,
 ) -> Result<OnCore, CaptureError> {
     let mut fields = Fields::new(data, 0);
-    let (mut core, mut last) = (OnCore::default(), 0);
+    let mut core = OnCore::default();
     while fields.left() > 0 {
         let start = fields.at();
         let damaged = |what: String| CaptureError::damaged(path, start, what);
@@ -329,10 +348,6 @@ fn switches(
         let record = (|| Ok((body.u32()?, body.u32()?, body.u64()?)))();
         let (pid, tid, time) = record.map_err(|short: crate::fields::Short| damaged(short.to_string()))?;
         let tsc = conversion.ticks(time);
-        if last > tsc {
-            return Err(damaged(format!("the switch at TSC {tsc} comes after that at {last}")));
-        }
-        last = tsc;
         let sign = Sign::of_switch((pid, tid), misc & MISC_SWITCH_OUT != 0);
         if sign.who().is_none_or(|(pid, tid)| impossible.allows(id, pid, tid)) {
             core.saw(tsc, sign);

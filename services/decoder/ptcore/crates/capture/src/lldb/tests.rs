@@ -39,13 +39,14 @@ fn a_bundle_leads_to_no_file_that_holds_something_else_and_lacks_what_is_gone() 
     std::fs::remove_dir_all(home).unwrap();
 }
 
+fn record(out: bool, pid: i32, tid: i32, time: u64) -> Vec<u8> {
+    let misc = if out { MISC_SWITCH_OUT } else { 0 };
+    let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
+    [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
+}
+
 #[test]
 fn a_thread_that_has_ended_leaves_without_a_name() {
-    let record = |out: bool, pid: i32, tid: i32, time: u64| {
-        let misc = if out { MISC_SWITCH_OUT } else { 0 };
-        let who = [0, 0, pid, tid].map(i32::to_le_bytes).concat();
-        [&RECORD_SWITCH_CPU_WIDE.to_le_bytes()[..], &misc.to_le_bytes(), &[32, 0], &who, &time.to_le_bytes()].concat()
-    };
     let records = [record(false, 7, 9, 10), record(true, -1, -1, 20), record(false, -1, -1, 30)].concat();
     let switches =
         switches(Path::new("45"), &records, Conversion { mult: 1, shift: 0, zero: 0 }, 45, &mut Impossible::default())
@@ -73,7 +74,7 @@ impl Saved {
         std::fs::write(folder.join("modules/usr/bin/work"), program(MODULE)).unwrap();
         std::fs::write(folder.join("modules/boot/vmlinux"), program(KERNEL_CODE)).unwrap();
         std::fs::write(folder.join("9.trace"), pt_packet::PSB).unwrap();
-        std::fs::write(folder.join("0.switches"), []).unwrap();
+        std::fs::write(folder.join("0.switches"), record(false, 7, 9, 10)).unwrap();
         Saved { home, folder }
     }
 
@@ -125,6 +126,7 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
     let saved = Saved::new("damaged");
     let (records, gone) = (saved.folder.join("1.switches"), saved.folder.join("4.trace"));
     std::fs::write(&records, [0; 5]).unwrap();
+    std::fs::write(saved.folder.join("4.switches"), record(false, 8, 8, 10)).unwrap();
     let core = |id: u32, switches: &str, trace: &str| {
         format!(r#"{{"id": {id}, "contextSwitchTrace": "{switches}", "iptTrace": "{trace}"}}"#)
     };
@@ -136,7 +138,7 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
         );
         read(&saved.folder.join("trace.json"), text.as_bytes(), &Options::default())
     };
-    let bad = [core(1, "1.switches", "9.trace"), core(2, "2.switches", "9.trace"), core(4, "0.switches", "4.trace")];
+    let bad = [core(1, "1.switches", "9.trace"), core(2, "2.switches", "9.trace"), core(4, "4.switches", "4.trace")];
     let told = [
         format!("{}: at offset 0x4: 2 bytes are wanted, 1 are there", records.display()),
         format!("{}: cpus[2].contextSwitchTrace: ", saved.folder.join("trace.json").display()),
@@ -150,6 +152,56 @@ fn a_core_whose_files_are_damaged_costs_no_other() {
     }
     let Err(error) = open(&bad) else { panic!("nothing is left") };
     assert_eq!(error.to_string(), told[0]);
+}
+
+/// A bundle of process 7, whose only core has these files.
+fn of_core(saved: &Saved, switches: &[u8], trace: &[u8]) -> Capture {
+    std::fs::write(saved.folder.join("0.switches"), switches).unwrap();
+    std::fs::write(saved.folder.join("9.trace"), trace).unwrap();
+    saved.open(
+        r#"{"type": "intel-pt", "cpuInfo": {"vendor": "GenuineIntel", "family": 6, "model": 85, "stepping": 4},
+        "tscPerfZeroConversion": {"timeMult": 1, "timeShift": 0, "timeZero": "0"},
+        "cpus": [{"id": 0, "contextSwitchTrace": "0.switches", "iptTrace": "9.trace"}],
+        "processes": [{"pid": 7, "threads": [{"tid": 9}], "modules": [{"file": "modules/usr/bin/work",
+            "systemPath": "/usr/bin/work", "loadAddress": "0x400000"}]}]}"#,
+    )
+}
+
+#[test]
+fn records_whose_times_go_back_are_followed_and_told_where_they_contradict_others() {
+    let saved = Saved::new("times");
+    let records = [record(false, 7, 9, 1 << 40), record(true, 7, 9, 20), record(false, 8, 8, 30)].concat();
+    let capture = of_core(&saved, &records, &pt_packet::PSB);
+    assert_eq!(capture.streams[0].data[..], pt_packet::PSB);
+    assert_eq!(capture.warnings.len(), 1, "{:?}", capture.warnings);
+    assert!(capture.warnings[0].contains("records of switches contradict others, the first on core 0"));
+}
+
+#[test]
+fn files_that_are_empty_are_told_where_something_ran() {
+    let saved = Saved::new("empty");
+    let told = |switches: &[u8], trace: &[u8]| of_core(&saved, switches, trace).warnings;
+    let (ours, others) = (record(false, 7, 9, 10), record(false, 8, 8, 10));
+    assert!(told(&ours, &pt_packet::PSB).is_empty() && told(&others, &[]).is_empty());
+    let [warning] = &told(&[], &pt_packet::PSB)[..] else { panic!("one warning") };
+    assert!(warning.ends_with("tells of no switch: nobody knows whose the packets of core 0 are"), "{warning}");
+    let [warning] = &told(&ours, &[])[..] else { panic!("one warning") };
+    assert!(warning.contains("cpus[0].iptTrace: ") && warning.ends_with("9.trace is empty"), "{warning}");
+}
+
+#[test]
+fn a_module_that_is_cut_off_is_told() {
+    let saved = Saved::new("cut");
+    let path = saved.folder.join("modules/usr/bin/work");
+    let whole = elf::file(MODULE, &[0x90; 64], &[]);
+    let end = whole.windows(2).position(|two| two == [0x90; 2]).unwrap() + 8;
+    std::fs::write(&path, &whole[..end]).unwrap();
+    let capture = of_core(&saved, &record(false, 7, 9, 10), &pt_packet::PSB);
+    let reason = format!("{} is cut off: of its code 8 of 64 bytes are there", path.display());
+    assert!(capture.warnings.iter().any(|warning| warning.ends_with(&reason)), "{:?}", capture.warnings);
+    let (memory, view) = (capture.memory(), capture.views.len() as u32 - 1);
+    assert_eq!(memory.read(view, MODULE).map(|code| code.bytes.len()), Some(8));
+    assert_eq!(memory.why_no_code(view, MODULE + 8), format!("/usr/bin/work: {reason}"));
 }
 
 #[test]
