@@ -43,11 +43,11 @@ impl CachedBlocks {
     }
 
     #[inline(always)]
-    pub fn know(&mut self, id: u32, Known { function, called, entry, stub }: Known) {
+    pub fn know(&mut self, id: u32, Known { function, called, entry, stub, within }: Known) {
         let known = &mut self.list.put(id).known;
         // One by one: to be moved right behind its being written in parts, it would wait until all of them are.
         (known.function, known.called) = (function, called);
-        (known.entry, known.stub) = (entry, stub);
+        (known.entry, known.stub, known.within) = (entry, stub, within);
     }
 
     pub fn forget(&mut self, id: u32) {

@@ -27,6 +27,12 @@ impl Extents {
         (extent.addresses.contains(&address) && extent.epoch == epoch).then_some(extent)
     }
 
+    /// Where the function is not known to go on.
+    pub fn end(&self, function: u32, epoch: u32) -> Option<u64> {
+        let extent = self.of.get(function as usize).filter(|extent| extent.epoch == epoch)?;
+        extent.is_named.then_some(extent.addresses.end)
+    }
+
     /// Also that is in the function.
     pub fn put(&mut self, function: u32, mut extent: Extent) {
         let index = function as usize;

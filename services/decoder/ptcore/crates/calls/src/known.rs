@@ -1,6 +1,7 @@
 //! What is known of a cached block.
 
 use crate::functions::Entered;
+use pt_flow::Block;
 
 /// There is room for so many from the outset: most short streams run through no more.
 pub const FEWEST_BLOCKS: usize = 3 << 10;
@@ -16,10 +17,19 @@ pub struct Known {
     pub entry: bool,
     /// It is code that only leads to another function, and no call of its own.
     pub stub: bool,
+    /// So many bytes of it are surely in the function, if it has so many.
+    pub within: u16,
 }
 
 impl Known {
-    pub const NOTHING: Known = Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false };
+    pub const NOTHING: Known =
+        Known { function: u32::MAX, called: u32::MAX, entry: false, stub: false, within: u16::MAX };
+
+    /// Whether the block may go on into the next function without a branch.
+    #[inline(always)]
+    pub fn may_cross(&self, block: &Block<'_>) -> bool {
+        block.last - block.start >= self.within.into()
+    }
 }
 
 /// The function that a block is in, as it is entered.

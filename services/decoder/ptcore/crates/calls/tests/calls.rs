@@ -161,6 +161,24 @@ fn a_call_ends_with_its_return() {
 }
 
 #[test]
+fn what_runs_on_into_the_next_function_is_a_tail_call_of_it() {
+    let mut script = Script::at(MAIN);
+    for _ in 0..3 {
+        script.call(MAIN, WORK).jump(WORK, LEAF - 2).block(LEAF - 2, 5, BlockKind::Return, MAIN + 4);
+        script.jump(MAIN + 4, MAIN);
+    }
+    let trace = script.end();
+    let rows = rows(&trace);
+    assert_eq!(rows.iter().map(|row| row.function).collect::<Vec<_>>()[..3], [MAIN, WORK, LEAF]);
+    assert_eq!(rows.iter().map(|row| row.flags).collect::<Vec<_>>()[1..3], [0, TAIL_CALL]);
+    assert_eq!(rows.iter().map(|row| (row.parent, row.depth)).collect::<Vec<_>>()[1..3], [(0, 1), (0, 1)]);
+    assert_eq!(rows.iter().map(|row| row.own).collect::<Vec<_>>()[1..3], [5, 3]);
+    assert_eq!(trace.records.call_address[2], LEAF);
+    let sums = trace.functions.iter().map(|one| (one.address, one.calls, one.self_instructions));
+    assert_eq!(sums.collect::<Vec<_>>()[1..], [(WORK, 3, 15), (LEAF, 3, 9)]);
+}
+
+#[test]
 fn recursion_counts_once_in_the_total_of_its_function() {
     let mut script = Script::at(MAIN);
     script.call(MAIN, WORK).block(WORK, 2, BlockKind::CondTaken, WORK + 0x10).call(WORK + 0x10, WORK);

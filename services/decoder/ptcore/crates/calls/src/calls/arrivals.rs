@@ -212,7 +212,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let (entered, _) = self.look_up(left.at, self.arrival == Arrival::Call);
         let (function, entry) = (entered.function, entered.entry);
         if !self.arrival.is_jump() || self.stack.function() != Some(function) {
-            self.arrive(left.at, u32::MAX, Known { function, called: function, entry, stub: false });
+            self.arrive(left.at, u32::MAX, Known { function, called: function, entry, ..Known::NOTHING });
         }
     }
 

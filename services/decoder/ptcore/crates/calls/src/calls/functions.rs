@@ -6,6 +6,7 @@ use crate::extents::Extent;
 use crate::functions::{Entered, News};
 use crate::known::Known;
 use crate::output::Output;
+use pt_flow::Block;
 use pt_image::{Place, Symbols};
 
 impl<S: Symbols, O: Output> Calls<S, O> {
@@ -62,7 +63,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     #[cold]
     #[inline(never)]
-    fn get_to_know(&mut self, id: u32, start: u64) -> Known {
+    fn get_to_know(&mut self, block: &Block<'_>) -> Known {
+        let Block { id, start, .. } = *block;
         let called = self.arrival == Arrival::Call;
         let (entered, divided) = if called {
             let (entered, place) = self.look_up(start, true);
@@ -73,7 +75,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         };
         let named = if called || divided { entered.function } else { u32::MAX };
         let stub = self.stack.functions.role(entered.function).is_stub();
-        let known = Known { function: entered.function, called: named, entry: entered.entry, stub };
+        let end = self.extents.end(entered.function, self.stack.epoch).filter(|_| !stub);
+        let within = end.and_then(|end| u16::try_from(end.saturating_sub(start)).ok()).unwrap_or(u16::MAX);
+        let known = Known { function: entered.function, called: named, entry: entered.entry, stub, within };
         if id != u32::MAX {
             self.cached.know(id, known);
             if !divided {
@@ -84,10 +88,47 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     #[inline(always)]
-    pub(super) fn known(&mut self, id: u32, start: u64) -> Known {
-        match self.cached.known(id) {
+    pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
+        match self.cached.known(block.id) {
             Some(&known) => known,
-            None => self.get_to_know(id, start),
+            None => self.get_to_know(block),
         }
+    }
+
+    /// Where the block goes on into a function that a symbol names, behind the one that `from` is in.
+    fn next_function(&self, block: &Block<'_>, from: u64) -> Option<u64> {
+        let mut place = self.symbols.place(self.stack.epoch, from);
+        while place.end <= block.last {
+            let (end, before) = (place.end, (place.space, place.function));
+            place = self.symbols.place(self.stack.epoch, end);
+            if (place.space, place.function) != before {
+                let is_function = place.function.is_some() && place.entry && !place.role.is_stub();
+                return Some(end).filter(|_| is_function && block.addresses().any(|at| at == end));
+            }
+        }
+        None
+    }
+
+    /// Runs a block that goes on into the functions behind the one that it begins in, as if it jumped there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_across(&mut self, block: &Block<'_>) {
+        let (mut ran, mut last) = (0, block.start);
+        let mut border = self.next_function(block, block.start);
+        if let (None, Some(known)) = (border, self.cached.known_mut(block.id)) {
+            known.within = u16::try_from(block.end - block.start).unwrap_or(u16::MAX);
+        }
+        for address in block.addresses() {
+            if Some(address) == border {
+                self.stack.run(std::mem::take(&mut ran));
+                (self.last, self.end) = (last, address);
+                let (entered, place) = self.look_up(address, false);
+                self.look_further(entered.function, &place, address);
+                self.jump(entered, address);
+                border = self.next_function(block, address);
+            }
+            (ran, last) = (ran + 1, address);
+        }
+        self.stack.run(ran);
     }
 }

@@ -39,8 +39,9 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn arrive_at_plan(&mut self, path: Path<'_>, start: u64, arrives: bool) -> bool {
         let version = self.stack.functions.version;
         if arrives {
-            let known = self.known(path.first(), start);
-            self.arrive(start, path.first(), known);
+            let Some(first) = path.blocks().next() else { return false };
+            let known = self.known(&first);
+            self.arrive(start, first.id, known);
         }
         let plan = self.plans.fitting(path.id, version);
         let function = plan.map(|plan| plan.function);
@@ -160,6 +161,6 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     #[inline(always)]
     fn known_wholly(&self, block: &Block<'_>) -> Option<Known> {
         let known = self.cached.known(block.id)?;
-        self.blocks.knows(block).then_some(*known)
+        (!known.may_cross(block) && self.blocks.knows(block)).then_some(*known)
     }
 }

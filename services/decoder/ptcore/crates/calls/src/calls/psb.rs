@@ -1,5 +1,6 @@
 //! PSBs, at which streams are divided.
 
+use super::ran::Reached;
 use super::Calls;
 use crate::arrival::Arrival;
 use crate::output::Output;
@@ -13,7 +14,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn come_by(&mut self, next: &Block<'_>, tsc: u64) {
         self.stack.epoch = next.epoch;
         self.pass(tsc);
-        self.settled = self.reach(next);
+        self.settled = self.reach(next) != Reached::Passed;
         if self.settled {
             self.stand_before(next);
         }
@@ -29,7 +30,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.epoch = next.epoch;
         self.tsc = tsc;
         self.stand_before(next);
-        let known = self.known(next.id, next.start);
+        let known = self.known(next);
         self.stack.join(known.function, next.start, tsc);
     }
 

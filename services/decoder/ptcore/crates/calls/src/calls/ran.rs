@@ -6,18 +6,33 @@ use crate::output::Output;
 use pt_flow::{Block, BlockKind, CondBranch, CondBranches};
 use pt_image::{Role, Symbols};
 
+/// How a block is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// By the function that it begins in.
+    Whole,
+    /// By that one and those that follow in it.
+    Across,
+    /// By nobody: what its stub leads to is arrived at as the stub was.
+    Passed,
+}
+
 impl<S: Symbols, O: Output> Calls<S, O> {
-    /// A block is reached. False when it is passed through: what its stub leads to is arrived at as the stub was.
+    /// A block is reached.
     #[inline(always)]
-    pub(super) fn reach(&mut self, block: &Block<'_>) -> bool {
-        let known = self.known(block.id, block.start);
+    pub(super) fn reach(&mut self, block: &Block<'_>) -> Reached {
+        let known = self.known(block);
         if !self.arrival.is_jump() || self.stack.function() != Some(known.function) {
             if known.stub && self.arrival.passes() {
-                return false;
+                return Reached::Passed;
             }
             self.arrive(block.start, block.id, known);
         }
-        true
+        if known.may_cross(block) {
+            Reached::Across
+        } else {
+            Reached::Whole
+        }
     }
 
     /// Runs conditional branches as long as they are in the function that runs and ran before; returns the first one that is
@@ -40,29 +55,33 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// Runs a block whose branch went to its own target when it is a direct one. `is_reached`: before.
     #[inline(always)]
     pub(super) fn run_block(&mut self, block: &Block<'_>, is_reached: bool) {
-        let reached = is_reached || self.reach(block);
+        let reached = if is_reached { Reached::Whole } else { self.reach(block) };
         self.ran(block, reached);
         if !self.cached.count(block) {
             self.blocks.count(block);
             self.edges.count_on_path(block);
-            self.cached.remember(block);
+            if reached != Reached::Across {
+                self.cached.remember(block);
+            }
         }
     }
 
-    /// A block ran, which was `reached` or else passed through.
+    /// A block ran that was reached.
     #[inline(always)]
-    pub(super) fn ran(&mut self, block: &Block<'_>, reached: bool) {
-        self.stack.run(block.instructions);
-        if reached {
-            (self.last, self.end) = (block.last, block.end);
-            self.arrival = Arrival::behind(block);
-        } else {
-            self.pass_through(block);
+    pub(super) fn ran(&mut self, block: &Block<'_>, reached: Reached) {
+        match reached {
+            Reached::Across => self.run_across(block),
+            _ => self.stack.run(block.instructions),
         }
+        if reached == Reached::Passed {
+            return self.pass_through(block);
+        }
+        (self.last, self.end) = (block.last, block.end);
+        self.arrival = Arrival::behind(block);
     }
 
     fn role_of(&mut self, block: &Block<'_>) -> Role {
-        let function = self.known(block.id, block.start).function;
+        let function = self.known(block).function;
         self.stack.functions.role(function)
     }
 

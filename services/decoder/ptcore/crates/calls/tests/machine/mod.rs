@@ -143,9 +143,10 @@ impl Machine {
     /// functions further on, so that nothing runs for ever without a packet.
     fn program(&mut self, function: usize) {
         let stub = (4..=11).contains(&(entry(function) >> 8 & 63));
+        let falls = ![OF_KERNEL, FUNCTIONS].contains(&(function + 1)) && self.random.once_in(4);
         for slot in 0..SIZE / 8 {
             let start = entry(function) + 8 * slot;
-            // Whatever runs on ends with a return.
+            // Whatever runs on ends with a return, there or in a function behind it.
             let nops = if slot == SIZE / 8 - 1 { 7 } else { self.random.below(3) as u64 };
             let at = start + nops;
             let end = if self.habits.kernel && function < OF_KERNEL { OF_KERNEL } else { FUNCTIONS };
@@ -153,6 +154,7 @@ impl Machine {
             let last = function + FUNCTIONS / 4 >= end;
             let (bytes, kind): (Vec<u8>, _) = match self.random.below(12) {
                 _ if stub && slot == 0 => (vec![0xff, 0xe0], Kind::IndirectJump),
+                _ if slot == SIZE / 8 - 1 && falls => (vec![0x90], Kind::Plain),
                 _ if slot == SIZE / 8 - 1 => (vec![0xc3], Kind::Return),
                 0..=3 => {
                     let over = 1 + self.random.below((SIZE / 8 - 1 - slot) as usize) as u64;
