@@ -28,7 +28,7 @@ impl Known {
     /// Whether the block may go on into the next function without a branch.
     #[inline(always)]
     pub fn may_cross(&self, block: &Block<'_>) -> bool {
-        block.last - block.start >= self.within.into()
+        block.last.wrapping_sub(block.start) >= self.within.into()
     }
 }
 

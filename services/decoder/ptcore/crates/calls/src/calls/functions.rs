@@ -116,7 +116,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         let (mut ran, mut last) = (0, block.start);
         let mut border = self.next_function(block, block.start);
         if let (None, Some(known)) = (border, self.cached.known_mut(block.id)) {
-            known.within = u16::try_from(block.end - block.start).unwrap_or(u16::MAX);
+            known.within = u16::try_from(block.end.wrapping_sub(block.start)).unwrap_or(u16::MAX);
         }
         for address in block.addresses() {
             if Some(address) == border {
