@@ -63,8 +63,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
 
     #[cold]
     #[inline(never)]
-    fn get_to_know(&mut self, block: &Block<'_>) -> Known {
-        let Block { id, start, .. } = *block;
+    fn get_to_know(&mut self, id: u32, start: u64) -> Known {
         let called = self.arrival == Arrival::Call;
         let (entered, divided) = if called {
             let (entered, place) = self.look_up(start, true);
@@ -88,10 +87,10 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     #[inline(always)]
-    pub(super) fn known(&mut self, block: &Block<'_>) -> Known {
-        match self.cached.known(block.id) {
+    pub(super) fn known(&mut self, id: u32, start: u64) -> Known {
+        match self.cached.known(id) {
             Some(&known) => known,
-            None => self.get_to_know(block),
+            None => self.get_to_know(id, start),
         }
     }
 

@@ -39,9 +39,8 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     pub(super) fn arrive_at_plan(&mut self, path: Path<'_>, start: u64, arrives: bool) -> bool {
         let version = self.stack.functions.version;
         if arrives {
-            let Some(first) = path.blocks().next() else { return false };
-            let known = self.known(&first);
-            self.arrive(start, first.id, known);
+            let known = self.known(path.first(), start);
+            self.arrive(start, path.first(), known);
         }
         let plan = self.plans.fitting(path.id, version);
         let function = plan.map(|plan| plan.function);

@@ -30,7 +30,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.stack.epoch = next.epoch;
         self.tsc = tsc;
         self.stand_before(next);
-        let known = self.known(next);
+        let known = self.known(next.id, next.start);
         self.stack.join(known.function, next.start, tsc);
     }
 

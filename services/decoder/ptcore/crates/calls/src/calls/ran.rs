@@ -21,7 +21,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     /// A block is reached.
     #[inline(always)]
     pub(super) fn reach(&mut self, block: &Block<'_>) -> Reached {
-        let known = self.known(block);
+        let known = self.known(block.id, block.start);
         if !self.arrival.is_jump() || self.stack.function() != Some(known.function) {
             if known.stub && self.arrival.passes() {
                 return Reached::Passed;
@@ -81,7 +81,7 @@ impl<S: Symbols, O: Output> Calls<S, O> {
     }
 
     fn role_of(&mut self, block: &Block<'_>) -> Role {
-        let function = self.known(block).function;
+        let function = self.known(block.id, block.start).function;
         self.stack.functions.role(function)
     }
 

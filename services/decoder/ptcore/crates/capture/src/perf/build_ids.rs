@@ -89,6 +89,8 @@ fn cpu(text: &str) -> Option<(u16, u8, u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::record::kind;
+    use crate::perf::recording::{text as text_of, Pipe};
 
     #[test]
     fn the_processor_is_vendor_family_model_stepping() {
@@ -101,11 +103,12 @@ mod tests {
     fn files_of_several_build_ids_with_one_name_are_told() {
         let mut features = Features::default();
         let table = |entries: &[(&str, u8)]| {
-            let entry = |&(name, id): &(&str, u8)| {
-                let body = [vec![0; 4], vec![id; 20], vec![0; 4], format!("{name}\0").into_bytes()].concat();
-                [&67u32.to_le_bytes()[..], &[2, 0], &(body.len() as u16 + 8).to_le_bytes(), &body].concat()
-            };
-            entries.iter().flat_map(entry).collect::<Vec<_>>()
+            let mut records = Pipe(Vec::new());
+            for &(name, id) in entries {
+                let body = [vec![0; 4], vec![id; 20], vec![0; 4], text_of(name)].concat();
+                records.record(kind::BUILD_ID, 2, &body);
+            }
+            records.0
         };
         features.take(FEATURE_BUILD_ID, &table(&[("/app", 1), ("/lib", 2), ("/app", 1)]));
         assert_eq!(features.warning(), None);

@@ -41,7 +41,6 @@ struct Sideband<'o> {
     first: u64,
     spaces: Spaces,
     running: Running,
-    /// The last name of each thread and when it got it.
     names: ThreadNames,
     /// Kernel offsets behind which packets are lost, by core and thread.
     cut: Vec<(SampleId, u64)>,
