@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from .decode_bench import Bench, StoreSession
 
+GUIDE = (Path(__file__).parents[3] / "docs/user-guide.md").read_text()
 OUTSIDE = [
     "COPY sessions TO '{file}'",
     "COPY (SELECT 1) TO '{file}'",
@@ -124,6 +126,11 @@ async def test_every_column_is_a_plain_word_in_sql(tables: Tables, table: str) -
 async def test_what_only_reads_is_allowed(tables: Tables, sql: str) -> None:
     found, _ = await answer(tables, sql)
     assert found.num_rows > 0
+
+
+@pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL))
+async def test_the_queries_of_the_guide_are_answered(tables: Tables, sql: str) -> None:
+    await answer(tables, sql)
 
 
 @pytest.mark.parametrize("sql", OUTSIDE)

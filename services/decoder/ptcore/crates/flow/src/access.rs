@@ -18,7 +18,7 @@ pub enum InstructionClass {
     Branch = 4,
     /// Saves and restores state (XSAVE, FXRSTOR), or needs privilege. Widths that are not fixed are 0.
     System = 5,
-    /// MMX, SSE, AVX and so on: with a vector or mask register.
+    /// MMX, SSE, AVX, AMX and so on: with a vector, tile or mask register, or of one of these extensions alone.
     Vector = 6,
     /// x87.
     Float = 7,
@@ -27,6 +27,17 @@ pub enum InstructionClass {
     /// Everything else: arithmetic, logic, comparisons.
     Integer = 9,
 }
+
+/// Extensions of vectors whose instructions may have no such register, as CVTTSD2SI and LDMXCSR.
+const VECTOR_EXTENSIONS: [CpuidFeature; 7] = [
+    CpuidFeature::SSE,
+    CpuidFeature::SSE2,
+    CpuidFeature::AVX,
+    CpuidFeature::AVX512F,
+    CpuidFeature::AVX512_FP16,
+    CpuidFeature::AESKLE,
+    CpuidFeature::AMX_TILE,
+];
 
 impl InstructionClass {
     pub const ALL: [InstructionClass; 10] = [
@@ -64,11 +75,12 @@ impl InstructionClass {
         let mut vector = false;
         let mut float = false;
         for register in registers {
-            vector |= register.is_vector_register() || register.is_mm() || register.is_k();
+            vector |= register.is_vector_register() || register.is_mm() || register.is_k() || register.is_tmm();
             float |= register.is_st();
         }
         let features = instruction.cpuid_features();
         let has = |wanted: &[CpuidFeature]| features.iter().any(|feature| wanted.contains(feature));
+        let is_vector_extension = has(&VECTOR_EXTENSIONS);
         match instruction.mnemonic() {
             _ if instruction.has_lock_prefix() => InstructionClass::Atomic,
             Mnemonic::Xchg => InstructionClass::Atomic,
@@ -77,7 +89,9 @@ impl InstructionClass {
             _ if instruction.is_save_restore_instruction() || instruction.is_privileged() => InstructionClass::System,
             _ if instruction.is_stack_instruction() => InstructionClass::Stack,
             _ if instruction.flow_control() != FlowControl::Next => InstructionClass::Branch,
-            _ if vector => InstructionClass::Vector,
+            _ if vector || is_vector_extension && instruction.mnemonic() != Mnemonic::Movnti => {
+                InstructionClass::Vector
+            }
             _ if float || has(&[CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387]) => {
                 InstructionClass::Float
             }

@@ -54,6 +54,21 @@ fn an_instruction_of_an_extension_that_is_not_known_is_gone_around() {
 }
 
 #[test]
+fn a_jump_to_an_absolute_address_ignores_what_rex2_says_of_registers() {
+    for (payload, is_jump) in [(0x00, true), (0x77, true), (0x08, false), (0x80, false)] {
+        let jump = [&[0xd5, payload, 0xa1][..], &AGAIN.to_le_bytes()].concat();
+        let mut memory = Sections::default();
+        memory.0.insert(CODE, [&[0x90][..], &jump].concat());
+        let mut sink = Recorder::default();
+        let all = [&psb_plus(Some(CODE))[..], &[Packet::Tip(full(AGAIN)), Packet::TipPgd(Ip::SUPPRESSED)]].concat();
+        Flow::new(&memory).decode(&stream(&all), &Config::default(), &[], &mut sink);
+        let (last, kind) = (CODE + 1, BlockKind::IndirectJump);
+        let jumped = Told::Block { start: CODE, last, instructions: 2, kind, target: AGAIN };
+        assert_eq!(sink.told.contains(&jumped), is_jump, "{payload:02x} {:x?}", sink.told);
+    }
+}
+
+#[test]
 fn behind_what_can_be_no_instruction_nothing_is_certain_up_to_the_next_psb() {
     // push es; groups 5 and 11.
     for wrong in [&[0x06][..], &[0xff, 0xff], &[0xc6, 0x48]] {

@@ -9,12 +9,15 @@ use iced_x86::{
 
 pub const MAX_INSTRUCTIONS: usize = 512;
 pub const MAX_LENGTH: usize = 15;
-/// REX2 JMPABS imm64 (APX): a direct jump that makes a TIP packet like an indirect one.
-const JMPABS: [u8; 3] = [0xd5, 0x00, 0xa1];
+/// REX2 JMPABS imm64 (Intel APX architecture specification): a direct jump that makes a TIP packet like an indirect one.
+const JMPABS: u8 = 0xa1;
 const JMPABS_LENGTH: usize = 11;
 /// Legacy prefixes, and those of 64-bit mode by their high half.
 const PREFIXES: [u8; 11] = [0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65];
 const REX: u8 = 0x40;
+const REX2: u8 = 0xd5;
+/// Of what REX2 says, JMPABS asks only that it is in the first map and has no W.
+const REX2_M_OR_W: u8 = 0x88;
 
 /// Decodes `block`, of which the start is known, where it is to be kept: to be moved right behind its being written in parts, it would
 /// wait until all of them are. Up to `most` instructions; what is in it behind an error means nothing.
@@ -118,14 +121,14 @@ fn near_target(instruction: &Instruction) -> u64 {
 }
 
 fn is_jmpabs(bytes: &[u8]) -> bool {
-    bytes.starts_with(&JMPABS) && bytes.len() >= JMPABS_LENGTH
+    bytes.len() >= JMPABS_LENGTH && bytes[0] == REX2 && bytes[1] & REX2_M_OR_W == 0 && bytes[2] == JMPABS
 }
 
 /// Whether the bytes begin like the instructions of extensions (SDM volume 2, appendix A): with two opcode bytes, REX2, VEX or EVEX.
 pub fn is_extensible(bytes: &[u8]) -> bool {
     let is_prefix = |byte: u8| PREFIXES.contains(&byte) || byte & 0xf0 == REX;
-    let opcode = bytes.iter().take(MAX_LENGTH).find(|&&byte| !is_prefix(byte));
-    matches!(opcode, Some(0x0f | 0x62 | 0xc4 | 0xc5 | 0xd5))
+    let opcode = bytes.iter().copied().take(MAX_LENGTH).find(|&byte| !is_prefix(byte));
+    matches!(opcode, Some(0x0f | 0x62 | 0xc4 | 0xc5 | REX2))
 }
 
 /// Which instructions make packets (SDM table "Branch-related instructions and packets").
