@@ -24,19 +24,25 @@ static size_t in_notes(const uint8_t *notes, size_t size, uint8_t id[32])
     return 0;
 }
 
-size_t build_id_of(int file, uint8_t id[32])
+bool is_elf(int file, uint64_t base)
+{
+    char magic[SELFMAG];
+    return pread(file, magic, sizeof magic, (off_t)base) == sizeof magic && !memcmp(magic, ELFMAG, SELFMAG);
+}
+
+size_t build_id_of(int file, uint64_t base, uint8_t id[32])
 {
     Elf64_Ehdr header;
-    if (pread(file, &header, sizeof header, 0) != sizeof header || memcmp(header.e_ident, ELFMAG, SELFMAG))
+    if (!is_elf(file, base) || pread(file, &header, sizeof header, (off_t)base) != sizeof header)
         return 0;
     for (unsigned i = 0; i < header.e_phnum; i++) {
         Elf64_Phdr segment;
         uint8_t notes[4096];
-        off_t at = (off_t)(header.e_phoff + i * sizeof segment);
+        off_t at = (off_t)(base + header.e_phoff + i * sizeof segment);
         if (pread(file, &segment, sizeof segment, at) != sizeof segment || segment.p_type != PT_NOTE)
             continue;
         size_t size = segment.p_filesz < sizeof notes ? segment.p_filesz : sizeof notes;
-        ssize_t got = pread(file, notes, size, (off_t)segment.p_offset);
+        ssize_t got = pread(file, notes, size, (off_t)(base + segment.p_offset));
         size_t found = got > 0 ? in_notes(notes, (size_t)got, id) : 0;
         if (found)
             return found;

@@ -1,7 +1,8 @@
 /*
  * The image that a decoder will see, kept page by page for the code that was translated. A page is looked up in
  * /proc/self/maps when its first block is translated; where the file has other bytes, or there is no file, the bytes
- * themselves are recorded. Every difference is a new epoch.
+ * themselves are recorded. Every difference is a new epoch. A file that has no name any more is told by what its
+ * mappings are called, with " (deleted)" behind (proc_pid_maps(5)); which one it was says the build id in them.
  */
 #include "lock_in_time.h"
 #include "recorder.h"
@@ -69,14 +70,28 @@ static bool tell(uint32_t kind, struct vpt_map *map, const void *tail, size_t ta
     return true;
 }
 
-static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, const char *path)
+/* `head`: where the file's first byte is mapped, or 0. False for what is no file and never was one. */
+static bool identify(const char *path, uint64_t head, struct vpt_map *map)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    bool has_name = file >= 0;
+    if (!has_name && head)
+        file = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    uint64_t base = has_name ? 0 : head;
+    bool is_file = has_name || is_elf(file, base);
+    if (is_file)
+        map->build_id_size = (uint32_t)build_id_of(file, base, map->build_id);
+    close(file);
+    return is_file;
+}
+
+static struct region *add_region(uint64_t begin, uint64_t end, uint64_t offset, const char *path, uint64_t head)
 {
     struct vpt_map map = {.address = guest_address(begin), .size_bytes = end - begin, .offset = offset};
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
+    if (!identify(path, head, &map))
         return NULL;
-    map.build_id_size = (uint32_t)build_id_of(file, map.build_id);
-    close(file);
     struct region *region = malloc(sizeof *region + strlen(path) + 1);
     if (!region)
         return NULL;
@@ -96,15 +111,19 @@ static struct region *find_region(uint64_t host)
         if (host >= region->begin && host < region->end)
             return region;
     FILE *maps = fopen("/proc/self/maps", "re");
-    char line[4608], path[4097];
+    char line[4608], path[4097], head_path[4097] = "";
     struct region *region = NULL;
+    uint64_t head = 0;
     while (maps && fgets(line, sizeof line, maps)) {
         uint64_t begin, end, offset;
         int fields = sscanf(line, "%lx-%lx %*s %lx %*s %*s %4096[^\n]", &begin, &end, &offset, path);
+        bool is_named = fields == 4 && path[0] == '/';
+        if (is_named && offset == 0)
+            head = begin, strcpy(head_path, path);
         if (fields < 3 || host < begin || host >= end)
             continue;
-        if (fields == 4 && path[0] == '/')
-            region = add_region(begin, end, offset, path);
+        if (is_named)
+            region = add_region(begin, end, offset, path, strcmp(path, head_path) ? 0 : head);
         break;
     }
     if (maps)

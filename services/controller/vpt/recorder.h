@@ -145,8 +145,9 @@ void image_lock(void);
 void image_unlock(void);
 #define IMAGE_LOST 0xffffffffu /* the epoch of code that could not be recorded */
 
-/* build_id.c: the size of the GNU build id of an ELF file, or 0 */
-size_t build_id_of(int file, uint8_t id[32]);
+/* build_id.c: of what begins at `base` in an open file, whether it is an ELF file, and the size of its GNU build id, or 0 */
+bool is_elf(int file, uint64_t base);
+size_t build_id_of(int file, uint64_t base, uint8_t id[32]);
 
 /* sideband.c */
 bool sideband_open(char *error, size_t size);

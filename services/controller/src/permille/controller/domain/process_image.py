@@ -2,9 +2,9 @@
 
 Where a mapping comes to a place that nothing was at before, it is as if it had always been there: whatever was executed
 there was this. Where one comes to a place that something else was at, that is a change, and it has the time at
-which it was told, or seen. Code that no file backs is read now and then and when the recording is over. Of an ELF file
-that is gone, and of the vDSO, all that is mapped of it is read: so its functions have their names. What was copied out
-of a file for huge pages is the file's.
+which it was told, or seen. Code that no file backs is read now and then and when the recording is over. An ELF file
+that has no name any more, and the vDSO, is read where it is mapped: so its functions have their names. What was copied
+out of a file for huge pages is the file's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from permille.controller.domain import elf_notes
 from permille.controller.domain.generated_code import GeneratedCode
 from permille.controller.domain.jit_files import is_jitdump
 from permille.controller.domain.mapping import DELETED, USER_END, VDSO, Mapping, parse_maps, parsed
-from permille.controller.domain.process_memory import elf_file, own_vdso, read_memory
+from permille.controller.domain.process_memory import file_without_name, own_vdso, read_memory
 from permille.controller.domain.recording import ImageChange
 from permille.controller.domain.remapped_text import has_its_bytes, in_its_file
 
@@ -138,7 +138,7 @@ class ProcessImage:
             as_file = in_its_file(mapping, (other for _, other in every))
             if as_file is None:
                 parts = filter(mapping.same_file, constant) if mapping.of_file else ()
-                self._backing[mapping] = elf_file(memory, parts)
+                self._backing[mapping] = file_without_name(self._folder, memory, parts)
             elif has_its_bytes(memory, as_file, self._folder / "root"):
                 self._backing[mapping] = as_file
 

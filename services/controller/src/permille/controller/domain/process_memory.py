@@ -5,14 +5,27 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from permille.controller.domain.mapping import VDSO, Mapping, parse_maps
+from permille.controller.domain.named_file import opened_file
 from permille.mesh.elf_magic import ELF_MAGIC
 
 PROC = Path("/proc")
 # Of one mapping, and of an ELF file all or nothing.
 MOST_CODE_BYTES = 64 << 20
+
+
+def file_without_name(process: Path, memory: int, mappings: Iterable[Mapping]) -> bytes:
+    """The ELF file behind all these mappings of it: whole where the kernel lets us open it as theirs, which needs
+    CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)), else as far as it is mapped; nothing where it is none."""
+    mapped = list(mappings)
+    for mapping in mapped[:1]:
+        with suppress(OSError), opened_file(process / f"map_files/{mapping.begin:x}-{mapping.end:x}") as file:
+            if file.stat().st_size <= MOST_CODE_BYTES and (whole := file.read_bytes()).startswith(ELF_MAGIC):
+                return whole
+    return elf_file(memory, mapped)
 
 
 def elf_file(memory: int, mappings: Iterable[Mapping]) -> bytes:

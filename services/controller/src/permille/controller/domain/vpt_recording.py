@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from permille.controller.domain import vpt_layout as vpt
+from permille.controller.domain.nameless_files import NamelessFiles
 from permille.controller.domain.progress import BufferProgress
 from permille.controller.domain.recording import ImageChange, OwnSwitches, ProcessChanges, PtModel, Stream
 from permille.controller.domain.switches.switch_records import Anchors
@@ -107,7 +108,8 @@ class VptRecording:
 
     def image_changes(self) -> Iterator[ImageChange]:
         changes = [change for kind, tsc, body in self._sideband() if (change := image_change(kind, tsc, body))]
-        yield from sorted(changes, key=lambda change: change.epoch)
+        files = NamelessFiles(self.pid)
+        yield from map(files.complete, sorted(changes, key=lambda change: change.epoch))
 
     def _stream(self, header: vpt.StreamHeader) -> Stream:
         return Stream(
