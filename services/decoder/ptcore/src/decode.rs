@@ -89,6 +89,8 @@ impl Decoder {
         let outcome = py.detach(|| {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Idle { mut flow, mut calls, mut helpers } = idle.unwrap_or_else(|| Idle::new(&self.image));
+            calls.divide_anew();
+            helpers.iter_mut().for_each(|helper| helper.calls.divide_anew());
             *calls.output() = Delivery::new(self.image.clone(), take);
             // What is half done is dropped when it unwinds.
             let (outcome, idle) = caught(|| {

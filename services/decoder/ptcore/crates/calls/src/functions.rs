@@ -244,6 +244,11 @@ impl Functions {
         begin.saturating_add(1)..end
     }
 
+    /// Whether something is known of code that nothing divides.
+    pub fn is_any_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
     /// Forgets what is known of code that nothing divides.
     pub fn forget(&mut self) {
         self.found.clear();

@@ -47,6 +47,21 @@ struct Known {
     begins: BTreeSet<(FunctionKey, u64)>,
 }
 
+impl Known {
+    fn is(&self, other: &Known, what: &str) {
+        assert_eq!(other.statistics, self.statistics, "{what}");
+        assert_eq!(other.losses, self.losses, "{what}");
+        if let Some(at) = (0..self.calls.len()).find(|&at| other.calls.get(at) != Some(&self.calls[at])) {
+            panic!("{what}: call {at}\n one: {:?}\nother: {:?}", self.calls[at], other.calls.get(at));
+        }
+        assert_eq!(other.calls.len(), self.calls.len(), "{what}: calls");
+        assert_eq!(other.functions, self.functions, "{what}");
+        assert!(other.edges == self.edges, "{what}: edges");
+        assert!(other.blocks == self.blocks, "{what}: blocks");
+        assert!(other.begins == self.begins, "{what}: basic blocks");
+    }
+}
+
 fn known(statistics: Statistics, gathered: Gathered, totals: &Totals, ran: &[(BlockCount, FunctionKey)]) -> Known {
     let Gathered { mut records, functions, found, losses, .. } = gathered;
     Callers::new(found).place(&records.call.clone(), &mut records.parent, &mut records.columns.depth);
@@ -97,6 +112,11 @@ impl<'m> Both<'m> {
     }
 
     pub fn compare(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) {
+        self.same(what, stream, part_bytes, rows);
+    }
+
+    /// What is known of the stream by one thread as by several.
+    fn same(&mut self, what: &str, stream: Stream<'_>, part_bytes: usize, rows: usize) -> Known {
         let (flow, calls) = &mut self.one;
         calls.output().rows = rows;
         let statistics = flow.decode(stream.data, stream.config, stream.epochs, calls);
@@ -123,16 +143,13 @@ impl<'m> Both<'m> {
         }
         totals.edges = edges.into_iter().collect();
         let many = known(statistics, std::mem::take(calls.output()), &totals, &ran);
-        assert_eq!(many.statistics, one.statistics, "{what}");
-        assert_eq!(many.losses, one.losses, "{what}");
-        if let Some(at) = (0..one.calls.len()).find(|&at| many.calls.get(at) != Some(&one.calls[at])) {
-            panic!("{what}: call {at}\n one: {:?}\nmany: {:?}", one.calls[at], many.calls.get(at));
-        }
-        assert_eq!(many.calls.len(), one.calls.len(), "{what}: calls");
-        assert_eq!(many.functions, one.functions, "{what}");
-        assert!(many.edges == one.edges, "{what}: edges");
-        assert!(many.blocks == one.blocks, "{what}: blocks");
-        assert!(many.begins == one.begins, "{what}: basic blocks");
+        one.is(&many, what);
+        one
+    }
+
+    fn divide_anew(&mut self) {
+        [&mut self.one, &mut self.many].into_iter().for_each(|(_, calls)| calls.divide_anew());
+        self.helpers.iter_mut().for_each(|helper| helper.calls.divide_anew());
     }
 }
 
@@ -163,6 +180,23 @@ fn real_traces_have_the_same_calls_by_several_threads() {
         for stream in griffin.streams.values() {
             compare(name, &griffin.memory, stream);
             compare(&format!("{name} with times"), &griffin.memory, &support::timed(stream));
+        }
+    }
+}
+
+#[test]
+fn where_code_is_divided_anew_each_stream_is_the_first() {
+    for name in TRACES {
+        let Some(griffin) = support::griffin(name) else { return };
+        let config = Config::default();
+        let mut both = Both::new(&griffin.memory, Functions { divided: false }, 2);
+        for data in griffin.streams.values() {
+            let stream = || Stream { data, config: &config, epochs: &[] };
+            let first = Both::new(&griffin.memory, Functions { divided: false }, 2).same(name, stream(), 1, 700);
+            for part_bytes in [data.len() / 3, 1] {
+                both.divide_anew();
+                both.same(name, stream(), part_bytes, 700).is(&first, name);
+            }
         }
     }
 }

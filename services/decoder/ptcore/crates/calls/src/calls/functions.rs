@@ -3,6 +3,7 @@
 use super::Calls;
 use crate::arrival::Arrival;
 use crate::extents::Extent;
+use crate::fragment::Knew;
 use crate::functions::{Entered, News};
 use crate::known::Known;
 use crate::output::Output;
@@ -41,6 +42,15 @@ impl<S: Symbols, O: Output> Calls<S, O> {
         self.members.take_all(|id| self.cached.forget(id));
         self.extents.clear();
         self.learn(news);
+    }
+
+    /// Code that no symbol names is divided by the calls of the next stream alone, as if that were the first: what a stream
+    /// leads to depends on nothing else.
+    pub fn divide_anew(&mut self) {
+        if self.stack.functions.is_any_found() {
+            self.knew = Knew::default();
+            self.know_only(&[]);
+        }
     }
 
     /// The function at an address that nobody called, mostly the one that runs or is returned to; whether a symbol names it.
