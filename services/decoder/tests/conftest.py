@@ -155,19 +155,7 @@ def store_session(store: ObjectStore, program: Program) -> Callable[..., Awaitab
         key = f"binaries/{program.build_id}" if binary else ""
         if binary:
             await store.put_stream(key, zstandard.compress(binary.read_bytes()))
-        mapping = {
-            "epoch": 1,
-            "tsc": 0,
-            "event": "map",
-            "address": program.address,
-            "size_bytes": program.size,
-            "offset": program.offset,
-            "path": "/usr/bin/small",
-            "build_id": program.build_id,
-            "binary": key,
-            "code_offset": 0,
-        }
-        listed = [mapping] if changes is None else list(changes)
+        listed = [program.mapping(binary=key)] if changes is None else list(changes)
         process = {"pid": 7, "comm": "small", "executable": "/usr/bin/small", "changes": listed}
         maps = json.dumps({"version": 1, "processes": [process]}).encode()
         files = {"maps.json": maps, "switches.bin": switches, "code.bin.zst": zstandard.compress(code)}

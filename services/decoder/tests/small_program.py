@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -76,6 +77,21 @@ class Program:
     size: int
     offset: int
     symbols: dict[str, int]
+
+    def mapping(self, **changed: Any) -> dict[str, Any]:
+        """Its entry in maps.json."""
+        return {
+            "epoch": 1,
+            "tsc": 0,
+            "event": "map",
+            "address": self.address,
+            "size_bytes": self.size,
+            "offset": self.offset,
+            "path": "/usr/bin/small",
+            "build_id": self.build_id,
+            "binary": f"binaries/{self.build_id}",
+            "code_offset": 0,
+        } | changed
 
     def packets(self) -> bytes:
         """Intel SDM volume 3, "Packet Definitions": the run takes every branch and compresses its returns."""

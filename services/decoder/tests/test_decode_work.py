@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from permille.api.decoder.v1 import decoder_pb2
+from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.service.decode_work import DecodeWork
 from permille.mesh.errors import DataLoss
 from permille.mesh.etcd import Etcd
@@ -49,6 +50,20 @@ async def test_what_a_decode_has_stored_is_removed_by_the_owner_of_its_operation
     with pytest.raises(DataLoss):
         await work(Job(second, operation, request))
     assert not await store.exists(begun)
+
+
+async def test_a_decode_that_fails_in_an_unexpected_way_leaves_nothing(
+    bench: Bench, store_session: StoreSession, store: ObjectStore, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_session()
+    request = decoder_pb2.DecodeRequest(session="nodes/n/sessions/s1")
+    operations = await replica(etcd)
+    operation, _ = await operations.create(request, "r1")
+    monkeypatch.setattr(SessionMerge, "session_row", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await DecodeWork(bench.decoder, most_at_once=1, patience_s=1)(Job(operations, operation, request))
+    assert [info.key async for info in store.list("decodes/")] == []
+    assert [info.key async for info in store.list("tables/") if info.key.endswith(".parquet")] == []
 
 
 async def test_an_operation_that_is_taken_over_never_tells_less_than_before(

@@ -97,6 +97,8 @@ async def test_decode_query_export_delete(decoder: Stub, store_session: StoreSes
     assert top == [{"name": "inner", "self_instructions": 12}]
 
     exported = [part async for part in decoder.Export(pb.ExportRequest(session=SESSION, format=pb.FORMAT_FOLDED))]
+    elsewhere = pb.ExportRequest(session=SESSION.replace("nodes/n/", "nodes/other/"), format=pb.FORMAT_FOLDED)
+    assert await reason_of(decoder.Export(elsewhere)) == "SESSION_NOT_FOUND"
     assert exported[0].file_name == "s1.folded"
     assert b"_start;outer;inner " in b"".join(part.data for part in exported)
 

@@ -25,6 +25,7 @@ from permille.mesh.tables import Tables
 
 from .conftest import SESSION
 from .decode_bench import Bench
+from .small_program import Program
 
 StoreSession = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -68,6 +69,23 @@ async def test_a_decode_without_room_says_so_and_leaves_nothing(
     await bench.decoder.forget("s1", "d1")
     assert [info.key async for info in store.list("decodes/")] == []
     filling.unlink()
+    assert (await bench.decode(decode_id="d2")).instructions == 24
+
+
+async def test_an_elf_file_in_the_archive_without_room_is_not_lost(
+    store: ObjectStore, store_session: StoreSession, pool: SegmentPool[PartTask, bytes], small: Path, program: Program
+) -> None:
+    code = program.path.read_bytes() + bytes(1 << 16)
+    await store_session(changes=[program.mapping(binary="", code_size=len(code))], code=code)
+    bench = Bench(store, pool, small / "decoder")
+    # There is room for the code as a whole, and none for the file that is in it.
+    filling = small / "filling"
+    filling.write_bytes(bytes(48 << 10))
+    with pytest.raises(PermilleError) as refused:
+        await bench.decode(decode_id="d1")
+    require_told(refused.value, small)
+    filling.unlink()
+    subprocess.run(["mount", "-o", "remount,size=1m", small], check=True)
     assert (await bench.decode(decode_id="d2")).instructions == 24
 
 

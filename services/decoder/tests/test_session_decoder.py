@@ -21,8 +21,9 @@ from permille.decoder.domain.function_numbers import FunctionKey
 from permille.decoder.domain.part_decoder import PartTask
 from permille.decoder.domain.segment_pool import SegmentPool
 from permille.decoder.domain.session_context import open_context
+from permille.decoder.domain.workers import WorkerDied
 from permille.decoder.service.store_tidying import StoreTidying
-from permille.mesh.errors import InvalidArgument, PermilleError
+from permille.mesh.errors import InvalidArgument, PermilleError, Unavailable
 from permille.mesh.etcd import Etcd
 from permille.mesh.lease import Lease
 from permille.mesh.operations import OperationStore
@@ -119,21 +120,7 @@ async def test_a_block_is_the_same_wherever_its_binary_is_loaded(
 ) -> None:
     away = 1 << 32
     moved = replace(program, symbols={name: address + away for name, address in program.symbols.items()})
-    maps = [
-        {
-            "epoch": 1,
-            "tsc": 0,
-            "event": "map",
-            "address": program.address + bias,
-            "size_bytes": program.size,
-            "offset": program.offset,
-            "path": "/usr/bin/small",
-            "build_id": program.build_id,
-            "binary": f"binaries/{program.build_id}",
-            "code_offset": 0,
-        }
-        for bias in (0, away)
-    ]
+    maps = [program.mapping(address=program.address + bias) for bias in (0, away)]
     await store_session(changes=maps, runs=[program.packets(), moved.packets()])
     assert (await bench.decode()).instructions == 24
     functions = {row["name"]: row for row in await bench.rows("functions")}
@@ -262,18 +249,7 @@ async def test_a_session_whose_paths_are_no_utf_8_is_decoded_as_any_other(
     bench: Bench, store_session: StoreSession, program: Any
 ) -> None:
     """Newer recorders write such a name out."""
-    path = os.fsdecode(b"/usr/bin/latin-\xe9")
-    mapping = {
-        "epoch": 1,
-        "event": "map",
-        "address": program.address,
-        "size_bytes": program.size,
-        "offset": program.offset,
-        "path": path,
-        "build_id": program.build_id,
-        "binary": f"binaries/{program.build_id}",
-    }
-    await store_session(changes=[mapping])
+    await store_session(changes=[program.mapping(path=os.fsdecode(b"/usr/bin/latin-\xe9"))])
     assert (await bench.decode()).instructions == 24
     assert {row["module"] for row in await bench.rows("functions")} == {"/usr/bin/latin-\\udce9"}
 
@@ -558,18 +534,7 @@ async def test_switches_that_contradict_each_other_are_no_doubt_about_packets_of
 
 async def test_code_that_no_file_backs(bench: Bench, store_session: StoreSession, program: Any) -> None:
     code = program.path.read_bytes()[program.offset : program.offset + program.size]
-    change = {
-        "epoch": 1,
-        "tsc": 0,
-        "event": "code",
-        "address": program.address,
-        "size_bytes": len(code),
-        "offset": 0,
-        "path": "",
-        "build_id": "",
-        "binary": "",
-        "code_offset": 5,
-    }
+    change = program.mapping(event="code", offset=0, path="", build_id="", binary="", code_offset=5)
     await store_session(code=b"other" + code, changes=[change])
     decoded = await bench.decode()
     assert (decoded.instructions, decoded.lost_bytes) == (24, 0)
@@ -590,6 +555,31 @@ async def test_functions_whose_numbers_meet_get_others(
     assert len({row["function"] for row in functions.values()}) == 3
     for row in await bench.rows("calls"):
         assert row["function"] == functions[row["name"]]["function"]
+
+
+async def test_a_worker_that_dies_while_numbers_are_changed_is_tried_again_later(
+    bench: Bench,
+    store_session: StoreSession,
+    program: Any,
+    pool: SegmentPool[PartTask, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await store_session()
+    moved = {FunctionKey("/usr/bin/small", program.symbols["inner"], "inner"): 77}
+    run = pool.run
+
+    async def dies(task: PartTask, **how: Any) -> bytes:
+        if task.moved:
+            raise WorkerDied
+        return await run(task, **how)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("permille.decoder.domain.session_merge.renumbered", lambda numbers: moved)
+        meanwhile.setattr(pool, "run", dies)
+        with pytest.raises(Unavailable) as error:
+            await bench.decode(decode_id="d1")
+    assert (error.value.reason, "support-bundle" in error.value.help) == ("WORKER_DIED", True)
+    assert (await bench.decode(decode_id="d1")).calls == 8
 
 
 async def test_two_decodes_of_one_session_at_once(

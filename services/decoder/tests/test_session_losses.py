@@ -410,6 +410,67 @@ async def test_a_processor_of_numbers_that_nothing_takes_is_damaged(
         await bench.decode()
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"address": "here"}, "change 0.address"),
+        ({"address": -5}, "change 0.address"),
+        ({"size_bytes": -1}, "change 0.size_bytes"),
+        ({"address": (1 << 64) - 4096, "size_bytes": 8192}, "nothing has 8,192 bytes at 0xfffffffffffff000"),
+        ({"size_bytes": 0}, "nothing has 0 bytes at"),
+        ({"offset": -4096}, "change 0.offset"),
+        ({"epoch": 1 << 40}, "change 0.epoch"),
+        ({"path": None}, "change 0.path"),
+        ({"binary": 5}, "change 0.binary"),
+    ],
+)
+async def test_mappings_of_values_that_nothing_takes_are_damaged(
+    bench: Bench, store_session: StoreSession, program: Program, changed: dict[str, Any], told: str
+) -> None:
+    await store_session(changes=[program.mapping(**changed)])
+    assert (await bench.decode()).instructions == 0
+    assert any(told in row["reason"] for row in await bench.rows("losses"))
+
+
+async def test_what_is_no_key_of_a_binary_loses_only_that_binary(
+    bench: Bench, store_session: StoreSession, program: Program
+) -> None:
+    other = program.mapping(address=0x10000, binary="binaries/../../x", path="/lib/x.so")
+    await store_session(changes=[program.mapping(), other])
+    assert (await bench.decode()).instructions == 24
+
+
+async def test_code_that_the_archive_has_not_is_missing(
+    bench: Bench, store_session: StoreSession, program: Program
+) -> None:
+    await store_session(changes=[program.mapping(event="code", binary="", code_offset=100)], code=b"\x90")
+    assert (await bench.decode()).instructions == 0
+    assert any("file of code ends in front" in row["reason"] for row in await bench.rows("losses"))
+
+
+@pytest.mark.parametrize("ns", [1 << 62, -(1 << 62)])
+async def test_a_clock_that_cannot_be_leads_to_times_in_the_tables(
+    bench: Bench, store_session: StoreSession, ns: int
+) -> None:
+    manifest = await store_session(clock={"tsc0": 0, "ns0": 0, "tsc1": 100, "ns1": ns})
+    for segment in manifest["segments"]:
+        segment |= {"first_tsc": 0, "last_tsc": 0}
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    assert (await bench.decode()).instructions == 24
+
+
+async def test_names_in_the_manifest_that_are_no_unicode_are_written_out(
+    bench: Bench, store_session: StoreSession
+) -> None:
+    manifest = await store_session()
+    manifest["segments"][0]["thread_name"] = "caf\udce9"
+    manifest["target"]["name"] = "latin-\udce9"
+    await bench.store.put_stream("raw/s1/manifest.json", json.dumps(manifest).encode())
+    await bench.decode()
+    assert (await bench.rows("sessions"))[0]["target"] == "latin-\\udce9"
+    assert "caf\\udce9" in {row["thread"] for row in await bench.rows("segments")}
+
+
 async def test_branches_that_were_not_traced_are_no_damage(
     bench: Bench, store_session: StoreSession, program: Program
 ) -> None:

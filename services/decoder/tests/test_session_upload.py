@@ -397,17 +397,7 @@ async def test_code_of_no_file_may_have_names(
     store: ObjectStore, store_session: StoreSession, program: Program, tmp_path: Path
 ) -> None:
     code = program.path.read_bytes()
-    change = {
-        "epoch": 1,
-        "event": "map",
-        "address": program.address,
-        "size_bytes": program.size,
-        "offset": program.offset,
-        "path": "[jit]",
-        "binary": "",
-        "code_offset": 4,
-        "code_size": len(code),
-    }
+    change = program.mapping(path="[jit]", build_id="", binary="", code_offset=4, code_size=len(code))
     await store_session(changes=[change], code=b"...." + code, binary=None)
     context = await opened(store, tmp_path)
     names = b""

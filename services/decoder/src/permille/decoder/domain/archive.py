@@ -7,14 +7,25 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import zstandard
 from permille.decoder.domain.core_segments import divided, to_divide
-from permille.decoder.domain.manifest import JitFile, Manifest, Segment, StoredFile, manifest_key, read_manifest
+from permille.decoder.domain.manifest import (
+    U32,
+    U64,
+    JitFile,
+    Manifest,
+    Offset,
+    Segment,
+    StoredFile,
+    manifest_key,
+    read_manifest,
+    written_out,
+)
 from permille.mesh.errors import DataLoss, NotFound, PermilleError
 from permille.mesh.store import ObjectStore
-from permille.mesh.unicode_text import unicode_text
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 # What is as small as that is unpacked faster than a thread is asked to.
 _AT_ONCE = 1 << 18
@@ -24,6 +35,10 @@ _SLICE = 1 << 10
 _MOST_ADDED = 64
 
 
+# Recorders once left names that are no UTF-8 as they were.
+_Text = Annotated[str, BeforeValidator(written_out)]
+
+
 @dataclass(frozen=True)
 class MapChange:
     """One change of a process's image. `binary`: the key of the mapped file in the object store, "" for none.
@@ -31,19 +46,27 @@ class MapChange:
     `code_size`: of an ELF file in the code file, which is mapped. `missing`: why the mapped file could not be had.
     """
 
-    epoch: int
+    epoch: U32
     event: str
-    address: int
-    size_bytes: int
-    offset: int = 0
-    path: str = ""
-    build_id: str = ""
-    binary: str = ""
-    code_offset: int = 0
-    code_size: int = 0
-    missing: str = ""
+    address: U64
+    size_bytes: U64
+    offset: Offset = 0
+    path: _Text = ""
+    build_id: _Text = ""
+    binary: _Text = ""
+    code_offset: Offset = 0
+    code_size: Offset = 0
+    missing: _Text = ""
     # When it was seen; 0: from the beginning on, or the epochs of the segments tell.
-    tsc: int = 0
+    tsc: U64 = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for addresses that the core does not take."""
+        if not 0 < self.size_bytes < (1 << 64) - self.address:
+            raise ValueError(f"nothing has {self.size_bytes:,} bytes at {self.address:#x}")
+
+
+_CHANGES = TypeAdapter(list[MapChange])
 
 
 class SessionArchive:
@@ -120,6 +143,9 @@ class SessionArchive:
         text = await self._small(self.manifest.maps)
         try:
             return {int(process["pid"]): _changes(process) for process in json.loads(text)["processes"]}
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise _damaged(key, f"change {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(key, f"it is no list of mappings: {error!r}") from None
 
@@ -224,17 +250,7 @@ def is_lost(error: PermilleError) -> bool:
 
 
 def _changes(process: dict[str, Any]) -> list[MapChange]:
-    known = MapChange.__dataclass_fields__
-    changes = [
-        MapChange(**{name: _text(value) for name, value in change.items() if name in known})
-        for change in process["changes"]
-    ]
-    return sorted(changes, key=lambda change: change.epoch)
-
-
-def _text(value: Any) -> Any:
-    # Recorders once left names that are no UTF-8 as they were.
-    return unicode_text(value) if isinstance(value, str) else value
+    return sorted(_CHANGES.validate_python(process["changes"]), key=lambda change: change.epoch)
 
 
 def _not_there(session_id: str, store: ObjectStore) -> NotFound:

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 from permille.mesh.errors import DataLoss, InvalidArgument, NotFound
+from permille.mesh.unicode_text import unicode_text
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 VERSION = 1
@@ -18,12 +19,12 @@ _MOST_BYTES = 1 << 48
 _I32 = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 _I64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _U8 = Annotated[int, Field(ge=0, lt=1 << 8)]
-_U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
-_U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
-_Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
+U32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+U64 = Annotated[int, Field(ge=0, lt=1 << 64)]
+Offset = Annotated[int, Field(ge=0, le=_MOST_BYTES)]
 # Once they did not tell how often the thread had come from another core.
 _Turn = Annotated[
-    tuple[_Offset, _U32, _U32, _U32, _U32, _U32],
+    tuple[Offset, U32, U32, U32, U32, U32],
     BeforeValidator(lambda turn: (*turn, 0) if isinstance(turn, list | tuple) and len(turn) == 5 else turn),
 ]
 _SESSION = re.compile(r"nodes/([A-Za-z0-9][A-Za-z0-9.-]{0,62})/sessions/([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
@@ -55,15 +56,15 @@ class Clock(_Part):
 class PacketOptions(_Part):
     """What the recorder's processor is and which packets it wrote."""
 
-    family: _U32
-    model: _U32
-    stepping: _U32
+    family: U32
+    model: U32
+    stepping: U32
     mtc_freq: _U8 = 0
-    tsc_ctc_ratio: tuple[_U32, _U32] = (0, 0)
+    tsc_ctc_ratio: tuple[U32, U32] = (0, 0)
     nominal_ratio: _U8 = 0
     without_tnt: bool = False
     # First and last addresses of what was traced; all of it where there is none.
-    filter: tuple[tuple[_U64, _U64], ...] = Field(default=(), max_length=4)
+    filter: tuple[tuple[U64, U64], ...] = Field(default=(), max_length=4)
 
 
 class Segment(_Part):
@@ -86,7 +87,7 @@ class Segment(_Part):
     overwritten: bool = False
     lost_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
     lost_blocks: int = 0
-    epochs: tuple[tuple[_Offset, _U32], ...] = ()
+    epochs: tuple[tuple[Offset, U32], ...] = ()
     first_tsc: int = 0
     last_tsc: int = 0
     core: _I32 = -1
@@ -95,8 +96,8 @@ class Segment(_Part):
     # first of the segments has them.
     turns: tuple[_Turn, ...] = ()
     # Where in the stream the segment begins, and where in the segment packets are missing.
-    stream_begin: _Offset = 0
-    lost_offsets: tuple[_Offset, ...] = ()
+    stream_begin: Offset = 0
+    lost_offsets: tuple[Offset, ...] = ()
 
 
 class ThreadName(_Part):
@@ -203,7 +204,7 @@ def read_manifest(text: bytes, key: str) -> Manifest:
         values: Any = json.loads(text, parse_int=_number)
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise _damaged(key, f"its version is not {VERSION}")
-        manifest = Manifest.model_validate(values)
+        manifest = Manifest.model_validate(written_out(values))
     except ValidationError as error:
         first = error.errors()[0]
         raise _damaged(key, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -218,6 +219,17 @@ def read_manifest(text: bytes, key: str) -> Manifest:
     if twice is not None:
         raise _damaged(key, f"it names the segment {twice.index} ({twice.key}) twice")
     return manifest
+
+
+def written_out(values: Any) -> Any:
+    """The values, of JSON, with texts that are no Unicode written out: recorders once left names as they were."""
+    if isinstance(values, str):
+        return unicode_text(values)
+    if isinstance(values, list):
+        return [written_out(value) for value in values]
+    if isinstance(values, dict):
+        return {name: written_out(value) for name, value in values.items()}
+    return values
 
 
 def _named_twice(segments: Iterable[Segment]) -> Segment | None:

@@ -19,6 +19,8 @@ pc: Any = pyarrow.compute
 
 Columns = dict[str, "pa.Array[Any]"]
 _NO_FUNCTION = 0xFFFFFFFF
+# The last double below 2^63.
+_MOST_NS = float((1 << 63) - (1 << 10))
 EDGE_KINDS = (
     "conditional taken",
     "conditional not taken",
@@ -140,7 +142,14 @@ def ns_of(tsc: pa.Array[Any], clock: Clock, first_tsc: pa.Array[Any] | pa.Scalar
     known = pc.if_else(pc.equal(ticks, 0), first_tsc, ticks)
     # Differences within a session have at most 40 bits: exact as doubles. Those of damaged times need not be.
     elapsed = pc.multiply(pc.subtract(known, clock.tsc0).cast(pa.float64(), safe=False), clock.ns_per_tick)
-    nanoseconds: pa.Array[Any] = pc.add(pc.round(elapsed).cast(pa.int64()), clock.ns0)
+    nanoseconds: pa.Array[Any] = pc.add(whole_ns(elapsed), clock.ns0)
+    return nanoseconds
+
+
+def whole_ns(elapsed: pa.Array[Any]) -> pa.Array[Any]:
+    """As integers of 64 bits; damaged times, or a damaged clock, may lead beyond."""
+    bounded = pc.max_element_wise(pc.min_element_wise(pc.round(elapsed), _MOST_NS), -_MOST_NS)
+    nanoseconds: pa.Array[Any] = bounded.cast(pa.int64())
     return nanoseconds
 
 

@@ -42,6 +42,8 @@ class SessionContext:
     # What processes told of the code that they wrote.
     generated: dict[int, Generated] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    # For temporary files.
+    folder: Path = field(default_factory=Path)
     # Laid out like /usr/lib/debug, on this machine.
     debug_folder: str = ""
     # By key the binaries as they were found, and the paths that they were mapped from.
@@ -108,7 +110,11 @@ class SessionContext:
             if step.kind == StepKind.UNMAP:
                 image.unmap(*where)
             elif step.kind == StepKind.CODE:
-                image.code(step.epoch, step.address, bytes(self.code[step.offset : step.offset + step.size]))
+                code = bytes(self.code[step.offset : step.offset + step.size])
+                if len(code) < step.size:
+                    image.missing(*where, step.name, "the session's file of code ends in front of it")
+                if code:
+                    image.code(step.epoch, step.address, code)
             elif step.kind == StepKind.MISSING:
                 image.missing(*where, step.name, step.reason)
             elif step.kind == StepKind.LOAD and generated is not None:
@@ -121,8 +127,9 @@ class SessionContext:
         try:
             inside = step.kind == StepKind.INSIDE
             binary = self._binary_inside(step.inside) if inside else self._binary(step)
-        except (ValueError, OSError) as error:
-            # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not.
+        except ValueError as error:
+            # Not an ELF file, or damaged: the code in it is unknown, the rest of the session is not. What finds no
+            # room on this machine now is not lost.
             image.missing(step.epoch, step.address, step.size, step.name, f"the binary cannot be read: {error}")
             return
         image.map(step.epoch, step.address, step.size, step.offset, binary, step.name)
@@ -133,7 +140,7 @@ class SessionContext:
     def _binary_inside(self, inside: tuple[int, int]) -> Binary:
         if inside not in self._inside:
             begin, size = inside
-            with tempfile.NamedTemporaryFile(prefix="inside-") as file:
+            with tempfile.NamedTemporaryFile(prefix="inside-", dir=self.folder) as file:
                 file.write(memoryview(self.code)[begin : begin + size])
                 file.flush()
                 self._inside[inside] = Binary(file.name)
@@ -148,8 +155,8 @@ def _unknown(pid: int) -> Image:
 
 
 async def open_context(archive: SessionArchive, binaries: BinaryRepository, folder: Path) -> SessionContext:
-    """`folder`: for a temporary file. What is damaged or gone is told in the context; raises when the store is away."""
-    context = SessionContext(archive, _config(archive), debug_folder=str(binaries.debug_folder))
+    """`folder`: for temporary files. What is damaged or gone is told in the context; raises when the store is away."""
+    context = SessionContext(archive, _config(archive), folder=folder, debug_folder=str(binaries.debug_folder))
     try:
         processes = await archive.maps()
     except PermilleError as error:
@@ -204,8 +211,17 @@ async def _read_code(context: SessionContext, folder: Path) -> str:
 
 
 async def _fetched(binaries: BinaryRepository, mapped_as: Mapping[str, str]) -> dict[str, LocalBinary]:
-    found = await asyncio.gather(*(binaries.fetch(key, path) for key, path in mapped_as.items()))
+    found = await asyncio.gather(*(_fetch(binaries, key, path) for key, path in mapped_as.items()))
     return dict(zip(mapped_as, found, strict=True))
+
+
+async def _fetch(binaries: BinaryRepository, key: str, path: str) -> LocalBinary:
+    try:
+        return await binaries.fetch(key, path)
+    except PermilleError as error:
+        if not is_lost(error):
+            raise
+        return LocalBinary(None, missing=error.message)
 
 
 def _config(archive: SessionArchive) -> PtConfig:

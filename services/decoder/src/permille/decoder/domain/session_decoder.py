@@ -23,7 +23,7 @@ from permille.decoder.domain.session_merge import SessionMerge
 from permille.decoder.domain.table_part import TablePart, WrittenPart
 from permille.decoder.domain.uninterrupted import uninterrupted
 from permille.decoder.domain.workers import WorkerDied
-from permille.mesh.errors import PermilleError
+from permille.mesh.errors import PermilleError, Unavailable
 from permille.mesh.store import ObjectStore
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile, Tables
@@ -223,7 +223,15 @@ class SessionDecoder:
                 group.create_task(self._again(work, replace(task, segments=part)))
 
     async def _again(self, work: _Work, task: PartTask) -> None:
-        work.merge.add(await self._run(work, task))
+        try:
+            work.merge.add(await self._run(work, task))
+        except WorkerDied:
+            # It was decoded before: that it ends its worker now is this machine's doing.
+            raise Unavailable(
+                "the decoder's worker process died while it gave functions other numbers",
+                reason="WORKER_DIED",
+                help=_CRASH_KNOB,
+            ) from None
 
     async def _commit(self, work: _Work, decode_id: str) -> None:
         # What takes room first: where there is none, nothing has changed yet.

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import duckdb
+from permille.decoder.domain.manifest import other_name
 from permille.decoder.domain.scratch_room import room_in, scratch_full
 from permille.decoder.domain.session_rows import SessionRows, open_rows
 from permille.decoder.domain.unread_table import unread_table
@@ -45,12 +46,16 @@ class ExportPiece:
 
 @dataclass(frozen=True)
 class ExportWish:
-    """`table` for tabular formats, `max_calls` (0: all) for the others: the longest are kept."""
+    """`table` for tabular formats, `max_calls` (0: all) for the others: the longest are kept.
+
+    `session`: what the session has to be called.
+    """
 
     session_id: str
     format: ExportFormat
     table: str = ""
     max_calls: int = 0
+    session: str = ""
 
     @property
     def file_name(self) -> str:
@@ -80,6 +85,8 @@ class SessionExports:
                     rows = await asyncio.to_thread(stack.enter_context, opening)
                     if rows is None:
                         raise _not_decoded(wish.session_id)
+                    if wish.session not in ("", named := rows.session["session"]):
+                        raise other_name(wish.session, named)
                     omitted = await asyncio.to_thread(rows.keep_longest, wish.max_calls) if wish.max_calls else 0
                     pieces = _gathered(_pieces(wish, rows))
                     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:

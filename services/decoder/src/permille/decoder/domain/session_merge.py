@@ -13,6 +13,7 @@ from permille.decoder.domain.function_numbers import FunctionKey, renumbered
 from permille.decoder.domain.manifest import Manifest, Segment
 from permille.decoder.domain.part_record import FUNCTIONS, DecodedSegment, LostSegment, PartRecord
 from permille.decoder.domain.ptcore_columns import whole
+from permille.decoder.domain.segment_rows import whole_ns
 from permille.decoder.domain.session_losses import session_losses
 from permille.mesh.table_schemas import SCHEMAS
 from permille.mesh.tables import TableFile
@@ -135,7 +136,7 @@ class SessionMerge:
         for name in ("self", "total"):
             # Of damaged times there may be more than a double tells exactly.
             elapsed = columns[f"{name}_{ticks}"].cast(pa.float64(), safe=False)
-            columns[f"{name}_ns"] = pc.round(pc.multiply(elapsed, scale))
+            columns[f"{name}_ns"] = whole_ns(pc.multiply(elapsed, scale))
         for name, value in self._common().items():
             columns[name] = pa.repeat(pa.scalar(value), found.num_rows)
         schema = SCHEMAS["functions"]

@@ -42,8 +42,8 @@ class DecodeWork:
                 way_out = f"`permille report {session_id} --again` decodes it"
                 raise Cancelled("the decode was cancelled", reason="CANCELLED", help=way_out)
             return work.result()
-        except PermilleError as error:
-            if error.reason != "OPERATION_TAKEN":
+        except Exception as error:
+            if not isinstance(error, PermilleError) or error.reason != "OPERATION_TAKEN":
                 await _ended(work)
                 await self._forget(job)
             raise

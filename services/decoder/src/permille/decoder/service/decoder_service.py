@@ -70,7 +70,7 @@ class DecoderService(OperationMethods, decoder_pb2_grpc.DecoderServiceServicer):
     ) -> decoder_pb2.DecodeResponse:
         """Begins to decode a session, or finds the operation that this request_id began."""
         parse_session_name(request.session)
-        progress = operation_pb2.Progress(stage="DECODING")
+        progress = operation_pb2.Progress(stage="WAITING")
         operation = await self._runner.start(request, request.request_id, progress, caller=identity_of(context).name)
         return decoder_pb2.DecodeResponse(operation=operation)
 
@@ -125,4 +125,4 @@ def _export_wish(request: decoder_pb2.ExportRequest) -> ExportWish:
             help=f"choose one of {', '.join(kind.name.lower() for kind in ExportFormat)}",
             metadata={"field": "format"},
         )
-    return ExportWish(session_id, kind, request.table, request.max_calls)
+    return ExportWish(session_id, kind, request.table, request.max_calls, request.session)
