@@ -290,6 +290,19 @@ async def counting(config: MeshConfig) -> AsyncIterator[None]:
         assert await task == 0
 
 
+async def test_who_waits_in_vain_is_told_where_to_look(mesh_config: MeshConfig, etcd: Etcd, channels: Channels) -> None:
+    async def silent(request: Request, context: Any) -> Response:
+        await asyncio.sleep(60)
+        return await echo(request, context)
+
+    async with allocator(mesh_config, silent):
+        await wait_for(etcd, "allocator", timeout_s=60)
+        with pytest.raises(PermilleError) as caught:
+            await call(channels, timeout=1)
+    assert (caught.value.code, caught.value.message) == (Code.DEADLINE_EXCEEDED, "there was no answer in time")
+    assert "permille doctor" in caught.value.help
+
+
 async def test_a_stream_ends_with_its_error_after_what_it_gave(
     mesh_config: MeshConfig, etcd: Etcd, channels: Channels
 ) -> None:

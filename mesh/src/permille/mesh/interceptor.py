@@ -94,14 +94,21 @@ def from_rpc_error(error: grpc.RpcError) -> PermilleError:
     # Of a call that this side did not give up: the server ended in the middle of it.
     if code == grpc.StatusCode.CANCELLED:
         code = grpc.StatusCode.UNAVAILABLE
-    return from_status(status_pb2.Status(code=code.value[0], message=failure.details() or ""))
+    message = failure.details() or ""
+    if message == _TIME_IS_UP:
+        message = "there was no answer in time"
+    return from_status(status_pb2.Status(code=code.value[0], message=message))
 
 
+# What the transport says of a call that it gave up while the server may have said what it waits for, and been asked again.
+_TIME_IS_UP = "Deadline Exceeded"
 _HELP = {
     int(Code.UNAVAILABLE): (
         "is the mesh running, and do both sides use TLS or neither? `permille doctor` shows it; `permille up` starts it"
     ),
-    int(Code.DEADLINE_EXCEEDED): "try again, with more time",
+    int(
+        Code.DEADLINE_EXCEEDED
+    ): "`permille doctor` shows which services answer, and whether etcd does; or try again, with more time",
     int(Code.UNIMPLEMENTED): "client and server are of different versions; `permille doctor` shows both",
 }
 
