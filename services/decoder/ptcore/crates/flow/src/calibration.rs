@@ -105,6 +105,8 @@ pub struct Calibration {
     renewals: u64,
     /// No MTC was seen since the last PSB.
     behind_psb: bool,
+    /// There were MTCs to measure by.
+    by_clock: bool,
 }
 
 impl Calibration {
@@ -135,7 +137,8 @@ impl Calibration {
 
     /// Whether what follows up to `ended` is measured from `joined` on as it would be from here on.
     pub fn leads_to(&self, joined: &Calibration, ended: &Calibration) -> bool {
-        let same = (self.rate, self.core_ratio, self.behind_psb) == (joined.rate, joined.core_ratio, joined.behind_psb)
+        let same = (self.rate, self.core_ratio) == (joined.rate, joined.core_ratio)
+            && (self.behind_psb, self.by_clock) == (joined.behind_psb, joined.by_clock)
             && self.has_cycles() == joined.has_cycles()
             && self.by_tsc.as_of(self.cycles) == joined.by_tsc.as_of(joined.cycles);
         let stretches = (self.by_mtc.as_of(self.cycles), joined.by_mtc.as_of(joined.cycles));
@@ -165,6 +168,15 @@ impl Calibration {
 
     pub fn psb(&mut self) {
         self.behind_psb = true;
+    }
+
+    /// Time may be missing in the stream: no stretch between clock packets goes over it.
+    #[cold]
+    pub fn gap(&mut self) {
+        if !self.config.clock_of_libipt {
+            self.by_mtc = Stretch::default();
+            self.renewals += 1;
+        }
     }
 
     /// Cycles were lost.
@@ -199,19 +211,17 @@ impl Calibration {
         *self = Calibration { cycles, renewals, ..Calibration::new(&self.config) };
     }
 
-    /// A TSC outside of a PSB+ stands where time may be missing in the stream: no stretch goes over it.
+    /// One outside of a PSB+ stands where time may be missing in front of it.
     pub fn tsc(&mut self, ticks: u64, in_psb: bool) {
         let stretch = self.by_tsc.renew(ticks, self.cycles);
         if !in_psb {
-            if !self.config.clock_of_libipt {
-                self.by_mtc = Stretch::default();
-                self.renewals += 1;
-            }
-            return;
+            return self.gap();
         }
         // Two MTCs are nearer to each other, and so to the present rate, than two PSBs. A CYC behind a TSC may have begun before it:
         // nobody knows then how far a rate by few of them is off, and how far one by the ratio is off is known.
-        let needless = self.by_mtc.since.is_some() || self.core_ratio().is_some() && !self.config.clock_of_libipt;
+        // Where tracing began again, or behind an overflow, that is not known before the next MTC.
+        let is_known = self.by_clock || self.core_ratio().is_some();
+        let needless = self.by_mtc.since.is_some() || is_known && !self.config.clock_of_libipt;
         if let (Some((since, cycles)), false) = (stretch, needless) {
             if let Some(passed) = ticks.checked_sub(since) {
                 self.measured(passed, cycles);
@@ -266,10 +276,15 @@ impl Calibration {
     #[inline]
     pub fn mtc(&mut self, count: u64, crystal: Crystal) {
         let behind_psb = std::mem::take(&mut self.behind_psb);
+        if !crystal.is_known() && !self.config.clock_of_libipt {
+            // Nothing can be measured between these: TSCs are what is left.
+            return;
+        }
         if self.by_mtc.since.is_some() && self.by_mtc.from == self.cycles {
             return;
         }
         self.renewals += 1;
+        self.by_clock = true;
         let Some((since, cycles)) = self.by_mtc.renew(count, self.cycles) else { return };
         let counts = crystal.since(count, since);
         let Some((ticks, _)) = crystal.in_tsc(counts, 0) else { return };

@@ -163,11 +163,10 @@ impl<'a> Events<'a> {
         Ok(Event::Branches)
     }
 
-    /// Takes in the time that a packet tells. When that makes news, there is a note.
+    /// Takes in the time that a packet tells, which ends at the offset. When that makes news, there is a note.
     #[inline(always)]
-    pub fn take_time(&mut self, packet: &Packet) {
-        let (data, offset) = (self.reader.data(), self.reader.offset());
-        if self.time.take_before(packet, data, offset, &mut self.latest) {
+    fn take_time(&mut self, packet: &Packet, end: usize) {
+        if self.time.take_before(packet, self.reader.data(), end, &mut self.latest) {
             if let Some(ticks) = self.time.uncertainty_news() {
                 self.tell(NoticeKind::Uncertainty(ticks), Place::Here);
                 self.busy = true;
@@ -177,9 +176,9 @@ impl<'a> Events<'a> {
 
     /// The same where the time goes on at a pace; whether there is a note.
     #[inline(never)]
-    pub fn take_time_apart(&mut self, pace: &mut Pace, packet: &Packet) -> bool {
+    pub fn take_time_apart(&mut self, pace: &mut Pace, packet: &Packet, end: usize) -> bool {
         self.time.keep(pace);
-        self.take_time(packet);
+        self.take_time(packet, end);
         *pace = self.time.pace();
         self.busy
     }
@@ -189,7 +188,7 @@ impl<'a> Events<'a> {
     fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         let Some(packet) = self.reader.read()? else { return Ok(None) };
         self.packets += 1;
-        self.take_time(&packet);
+        self.take_time(&packet, self.reader.offset());
         match packet {
             Packet::Psb => {
                 let end = self.reader.offset();

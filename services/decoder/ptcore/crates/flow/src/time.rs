@@ -64,6 +64,8 @@ pub struct Time {
     lost_cycles: bool,
     grain: Grain,
     in_psb: bool,
+    /// The PSB+ says where execution is.
+    runs_at_psb: bool,
     pub(crate) world: World,
     /// A packet since the last TSC was not taken in, as it cannot be right.
     doubtful: bool,
@@ -94,6 +96,7 @@ impl Time {
             lost_cycles: false,
             grain: Grain::default(),
             in_psb: false,
+            runs_at_psb: false,
             world: World::default(),
             doubtful: false,
             calibration: Calibration::new(&config),
@@ -136,12 +139,20 @@ impl Time {
             Packet::Cyc(cycles) => self.cyc(cycles),
             Packet::Cbr { ratio } => self.cbr(ratio),
             Packet::Psb => {
-                self.in_psb = true;
+                (self.in_psb, self.runs_at_psb) = (true, false);
                 self.calibration.psb();
+                return false;
+            }
+            Packet::Fup(_) => {
+                self.runs_at_psb = true;
                 return false;
             }
             Packet::Psbend => {
                 self.in_psb = false;
+                if !self.runs_at_psb {
+                    // So tracing begins again (SDM section "Packet Stream Boundary (PSB) Packet").
+                    self.calibration.gap();
+                }
                 return false;
             }
             Packet::Ovf => {
@@ -156,6 +167,14 @@ impl Time {
             _ => return false,
         }
         true
+    }
+
+    /// Packets could not be read: no cycle is measured over them.
+    #[cold]
+    pub(crate) fn miss_packets(&mut self) {
+        if !self.of_libipt {
+            self.calibration.overflow(false);
+        }
     }
 
     #[inline]

@@ -221,6 +221,32 @@ fn system_calls_of_any_kind_are_told_alike() {
     assert!(compared > 100_000, "{compared}");
 }
 
+/// A cycle that is measured as far too long, by a period of which most cycles are missing, leads far beyond the next MTC.
+#[test]
+fn cycles_that_outrun_the_clock_are_doubted_alike() {
+    let memory = Sections([(CODE, vec![0x74, 0xfe])].into());
+    let branches = Packet::Tnt { bits: 0b11_1111, count: 6 };
+    // The second crystal has no whole ticks: its times go on at no pace.
+    for (mtc_freq, tsc_ctc_ratio, period, few, many) in [(3, (168, 2), 672, 4, 1100), (9, (257, 2), 65_792, 658, 1000)]
+    {
+        let mut packets = psb_plus(Some(CODE));
+        let tma = Packet::Tma { ctc: 0, fast_counter: 0 };
+        packets.splice(1..1, [Packet::Tsc(period << 20), tma, Packet::Cbr { ratio: 20 }]);
+        let run = |packets: &mut Vec<Packet>, count: u8| {
+            packets.extend((0..17).flat_map(|_| [Packet::Cyc(period / 17), branches]));
+            packets.push(Packet::Mtc(count));
+        };
+        (1..4).for_each(|count| run(&mut packets, count));
+        packets.extend([Packet::Cyc(few), branches, Packet::Mtc(4)]);
+        packets.extend((0..12).flat_map(|_| [Packet::Cyc(many), branches]));
+        packets.push(Packet::Mtc(5));
+        (6..40).for_each(|count| run(&mut packets, count));
+        packets.extend([Packet::Pad; 32]);
+        let config = Config { mtc_freq, tsc_ctc_ratio, nominal_ratio: 20, ..Config::default() };
+        Case { memory: &memory, stream: &stream(&packets), config }.compare(&format!("a period of {period}"));
+    }
+}
+
 /// Which targets were come to not long ago is known by the low bits of their addresses, and may change in the middle of what
 /// was read ahead of a place that needs more than paths.
 #[test]

@@ -44,6 +44,7 @@ mod tests {
     use crate::time::tests::skylake;
     use crate::time::Time;
     use crate::Config;
+    use pt_packet::{Ip, Packet};
 
     #[test]
     fn cycles_count_in_the_ratio_of_the_clocks() {
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn no_cycle_is_measured_over_a_time_that_was_not_recorded() {
-        let told = |clock_of_libipt| {
+        let told = |clock_of_libipt, in_psb| {
             let config = Config { mtc_freq: 3, tsc_ctc_ratio: (108, 1), nominal_ratio: 27, ..Config::default() };
             let mut time = Time::new(Config { clock_of_libipt, ..config });
             time.cbr(27);
@@ -104,15 +105,65 @@ mod tests {
             time.tma(1 << 10, 0);
             time.cyc(864);
             time.mtc(0x81);
-            // Tracing stopped for 1000 crystal ticks less the 100 cycles that follow.
-            time.tsc((2032 * 108) - 100);
-            time.tma(2031, 8);
-            time.cyc(100);
-            time.mtc(0xfe);
+            // Tracing stopped for two and a half periods, less than what cores get slower by at once.
+            if in_psb {
+                time.take(&Packet::Psb);
+            }
+            time.tsc(0x41c * 108);
+            time.tma(0x41c, 0);
+            if in_psb {
+                time.take(&Packet::Psbend);
+            }
+            time.cyc(432);
+            time.mtc(0x84);
             time.cyc(10);
-            time.now()
+            time.now() - 0x420 * 108
         };
-        assert_eq!(told(false), 2032 * 108 + 10);
-        assert!(told(true) > 2032 * 108 + 10_000, "libipt's cycle becomes {} ticks", (told(true) - 2032 * 108) / 10);
+        for in_psb in [false, true] {
+            assert_eq!((told(false, in_psb), told(true, in_psb)), (10, 60), "libipt's; within a PSB+: {in_psb}");
+        }
+    }
+
+    #[test]
+    fn a_cycle_is_measured_over_a_psb_that_stands_in_what_runs() {
+        let mut time = Time::new(Config { mtc_freq: 3, tsc_ctc_ratio: (168, 2), ..Config::default() });
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.mtc(0x47);
+        time.cyc(84);
+        let psb = [Packet::Psb, Packet::Tsc(10_000 + 672 + 336), Packet::Tma { ctc: 0x47 << 3 | 4, fast_counter: 0 }];
+        for packet in psb.iter().chain(&[Packet::Fup(Ip::SUPPRESSED), Packet::Psbend]) {
+            time.take(packet);
+        }
+        time.cyc(84);
+        time.mtc(0x48); // 672 ticks in 168 cycles
+        time.cyc(10);
+        assert_eq!(time.now(), 10_000 + 2 * 672 + 40);
+    }
+
+    #[test]
+    fn where_clock_packets_measure_nothing_a_cycle_is_measured_between_psbs() {
+        let mut time = Time::new(Config { mtc_freq: 3, ..Config::default() });
+        for ticks in [10_000, 20_000] {
+            for packet in [Packet::Psb, Packet::Tsc(ticks), Packet::Psbend, Packet::Mtc(1), Packet::Cyc(2_500)] {
+                time.take(&packet);
+            }
+        }
+        assert_eq!(time.now(), 30_000);
+    }
+
+    #[test]
+    fn no_cycle_is_measured_over_packets_that_could_not_be_read() {
+        let mut time = skylake();
+        time.cbr(20);
+        time.tsc(10_000);
+        time.tma(0x46 << 3, 0);
+        time.cyc(600);
+        time.mtc(0x47);
+        time.miss_packets();
+        time.cyc(300);
+        time.mtc(0x49);
+        time.cyc(10);
+        assert_eq!(time.now(), 10_000 + 3 * 672 + 10);
     }
 }

@@ -21,7 +21,7 @@ const FAR: usize = MOST_PSBS << 26;
 
 /// Cycles that no CYC of up to three bytes has, and ticks that cycles may come to beyond the next TSC: the ratio of the clocks
 /// varies.
-const SLACK: u64 = 1 << 19;
+pub const SLACK: u64 = 1 << 19;
 
 /// Cycles that no CYC of up to two bytes has.
 const MANY: u64 = 1 << 12;

@@ -21,13 +21,12 @@ impl Time {
                     }
                 }
                 Ok(None) => return,
-                Err(error) => match find_psb(data, error.offset + 1) {
-                    Some(next) => {
-                        reader.seek(next);
-                        anew = true;
-                    }
-                    None => return,
-                },
+                Err(error) => {
+                    let Some(next) = find_psb(data, error.offset + 1) else { return };
+                    reader.seek(next);
+                    anew = true;
+                    self.miss_packets();
+                }
             }
         }
     }
@@ -55,7 +54,7 @@ impl Time {
 mod tests {
     use crate::time::tests::skylake;
     use crate::time::Time;
-    use pt_packet::Packet;
+    use pt_packet::{Ip, Packet};
 
     impl Time {
         fn with_cycle(&self) -> Time {
@@ -67,7 +66,14 @@ mod tests {
 
     fn psb(time: &mut Time, ticks: u64) {
         let tma = Packet::Tma { ctc: (ticks / 84) as u16, fast_counter: (ticks % 84) as u16 };
-        let packets = [Packet::Psb, Packet::Tsc(ticks), tma, Packet::Cbr { ratio: 20 }, Packet::Psbend];
+        let packets = [
+            Packet::Psb,
+            Packet::Tsc(ticks),
+            tma,
+            Packet::Cbr { ratio: 20 },
+            Packet::Fup(Ip::SUPPRESSED),
+            Packet::Psbend,
+        ];
         for packet in &packets {
             time.take(packet);
         }

@@ -1,5 +1,6 @@
 //! Time as it mostly goes on: by cycles, and by clock packets that are due.
 
+use super::latest::SLACK;
 use super::{Anchor, Time};
 use crate::calibration::Rate;
 
@@ -47,8 +48,10 @@ impl Time {
             && ticks < MOST_TICKS
             && self.estimate == estimate
             && self.fast < FARTHEST
-            && estimate < LATEST;
-        // What is not steady is calm nowhere: no packet is taken in.
+            && estimate < LATEST
+            && self.calm.end().saturating_add(ticks) <= SLACK;
+        // From `SLACK` on each CYC is held against what is ahead: a pace that is calm comes nowhere near it. What is not steady
+        // is calm nowhere: no packet is taken in.
         let (base, rate, calm) = if steady { (self.base, rate, self.calm.size) } else { (0, 0, 0) };
         Pace {
             steady,

@@ -9,6 +9,12 @@ pub struct Calm {
     pub size: u64,
 }
 
+impl Calm {
+    pub fn end(self) -> u64 {
+        self.start.saturating_add(self.size)
+    }
+}
+
 impl Time {
     /// How far, in TSC ticks, the true time of what happens between this packet and the next timing packet may be from
     /// `now`: `None` when nothing bounds it.

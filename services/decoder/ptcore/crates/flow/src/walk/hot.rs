@@ -185,7 +185,7 @@ impl<'d, M: CodeMemory, S: Sink> Walk<'_, 'd, M, S> {
                     let at = taken.at;
                     taken.at += size;
                     taken.packets += 1;
-                    if self.events.take_time_apart(&mut taken.pace, &packet) {
+                    if self.events.take_time_apart(&mut taken.pace, &packet, taken.at) {
                         (self.events.offset, self.events.last_offset) = (at, at);
                         return Ok(());
                     }

@@ -25,10 +25,14 @@ impl<M: CodeMemory, S: Sink> Walk<'_, '_, M, S> {
                 Ok(Event::Status { .. } | Event::End) => break,
                 Err(Fault { offset, reason: Reason::UnexpectedPacket(_) }) => {
                     if unexpected.replace(offset) == Some(offset) && self.events.reader.read().is_err() {
+                        self.events.time.miss_packets();
                         break;
                     }
                 }
-                Err(_) => break,
+                Err(_) => {
+                    self.events.time.miss_packets();
+                    break;
+                }
                 Ok(_) => {}
             }
         }
