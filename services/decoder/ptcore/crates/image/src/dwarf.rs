@@ -1,5 +1,7 @@
 //! Source lines and inlined functions from DWARF, read unit by unit as they are asked for.
 
+mod split;
+
 use crate::absent::{Absent, Absents};
 use crate::bytes::Bytes;
 use crate::demangle::demangle;
@@ -7,10 +9,11 @@ use crate::elf_file::{elf, File};
 use crate::metered::{readings, Copies, Metered};
 use crate::separate::Search;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
-use elsa::FrozenVec;
+use elsa::{FrozenMap, FrozenVec};
 use gimli::{AbbreviationsCacheStrategy, DwarfPackage, SectionId};
-use object::{Object, ObjectSection};
+use object::{CompressedData, Object, ObjectSection};
 use self_cell::self_cell;
+use split::SplitFile;
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -137,7 +140,10 @@ impl Files {
     }
 
     fn section_bytes<'f>(&'f self, file: &File<'f>, name: &str) -> Option<&'f [u8]> {
-        let data = file.section_by_name(name)?.compressed_data().ok()?;
+        self.unpacked(file.section_by_name(name)?.compressed_data().ok()?)
+    }
+
+    fn unpacked<'f>(&'f self, data: CompressedData<'f>) -> Option<&'f [u8]> {
         if data.format == object::CompressionFormat::None {
             return Some(data.data);
         }
@@ -190,6 +196,8 @@ fn little_endian(bytes: &[u8]) -> Option<File<'_>> {
 struct Units<'f> {
     context: Context<Metered<'f>>,
     packages: Vec<DwarfPackage<Metered<'f>>>,
+    /// By path, also where there is none.
+    split_files: FrozenMap<PathBuf, Box<Option<SplitFile<'f>>>>,
 }
 
 impl<'f> Units<'f> {
@@ -216,7 +224,7 @@ impl<'f> Units<'f> {
         });
         let packages = packages.collect();
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        Some(Units { context: Context::from_dwarf(dwarf).ok()?, packages })
+        Some(Units { context: Context::from_dwarf(dwarf).ok()?, packages, split_files: FrozenMap::new() })
     }
 
     fn line(&self, address: u64) -> Option<(String, u32)> {
@@ -253,7 +261,7 @@ impl<'f> Units<'f> {
         let name = load.path?.bytes();
         let mut refused = None;
         for path in files.paths.iter().flat_map(|path| files.search.split(path, folder, name)) {
-            match self.split_file(files, &path, load) {
+            match self.split_file(files, &path).and_then(|file| file.beginning_with(load)) {
                 Some(dwarf) => return Some(dwarf),
                 None => refused = refused.or(Some(path)),
             }
@@ -262,19 +270,9 @@ impl<'f> Units<'f> {
         None
     }
 
-    fn split_file(
-        &self,
-        files: &'f Files,
-        path: &Path,
-        load: &SplitDwarfLoad<Metered<'f>>,
-    ) -> Option<Arc<gimli::Dwarf<Metered<'f>>>> {
-        let file = little_endian(files.add(path)?)?;
-        let mut dwarf = gimli::Dwarf::load::<_, ()>(|id| Ok(files.split_section(&file, id))).ok()?;
-        let unit = dwarf.unit(dwarf.units().next().ok()??).ok()?;
-        if unit.dwo_id != Some(load.dwo_id) {
-            return None;
-        }
-        dwarf.make_dwo(&load.parent);
-        Some(Arc::new(dwarf))
+    fn split_file(&self, files: &'f Files, path: &Path) -> Option<&SplitFile<'f>> {
+        let known = self.split_files.get(path);
+        let open = || self.split_files.insert(path.to_owned(), Box::new(SplitFile::open(files, path)));
+        known.unwrap_or_else(open).as_ref()
     }
 }

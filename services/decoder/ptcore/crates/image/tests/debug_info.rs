@@ -1,7 +1,10 @@
 //! Lines, inlined functions and names, wherever compilers and distributions put the debug information.
 
 use crate::support::{have, Folder, DWP, DWZ, GCC, LLVM_DWP, OBJCOPY, XZ};
+use object::elf::SectionHeader64;
+use object::LittleEndian;
 use pt_image::{Absent, Binary, Caches, Frame, Room, Search};
+use std::mem::size_of;
 use std::path::Path;
 
 const PROGRAM: &str = "\
@@ -175,6 +178,62 @@ fn absent(binary: &Binary) -> Vec<(String, Option<std::path::PathBuf>)> {
     assert_eq!(more, 0);
     let name = |absent: &Absent| absent.file.file_name().unwrap().to_str().unwrap().to_owned();
     named.iter().map(|one| (name(one), one.refused.clone())).collect()
+}
+
+/// With two types in sections of their own.
+fn with_types(version: &str) -> Folder {
+    let folder = built(&[]);
+    folder.write("types.h", "struct one { int a; };\nstatic struct two { struct one *b; } unused[2];\n");
+    let flags = ["-g", "-gsplit-dwarf", version, "-fdebug-types-section", "-include", "types.h"];
+    folder.run("gcc", &[&["-O1", "-o", "program", "program.c"], &flags[..]].concat());
+    folder
+}
+
+#[test]
+fn split_debug_information_with_types_in_front() {
+    if !have(&[GCC]) {
+        return;
+    }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let folder = with_types(version);
+        let binary = load(&folder, &Search::default());
+        has_everything(&binary);
+        assert_eq!(binary.absent(), (vec![], 0));
+    }
+}
+
+/// As of programs that are compiled as a whole.
+#[test]
+fn split_debug_information_of_several_units_in_one_file() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = built(&["-g", "-gsplit-dwarf", "-gdwarf-5"]);
+    folder.run("objcopy", &["--dump-section", ".debug_info.dwo=unit", "program.dwo"]);
+    let unit = std::fs::read(folder.join("unit")).unwrap();
+    let mut other = unit.clone();
+    // By this units are known (DWARF 5 standard, 7.5.1.2).
+    other[12..20].copy_from_slice(b"another.");
+    std::fs::write(folder.join("units"), [other, unit].concat()).unwrap();
+    folder.run("objcopy", &["--update-section", ".debug_info.dwo=units", "program.dwo"]);
+    has_everything(&load(&folder, &Search::default()));
+}
+
+#[test]
+fn split_debug_information_is_left_out_whose_sections_lie_one_over_the_other() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = with_types("-gdwarf-5");
+    let mut file = std::fs::read(folder.join("program.dwo")).unwrap();
+    let all = [0, file.len() as u64].map(u64::to_le_bytes).concat();
+    let headers = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    for header in file[headers..].chunks_exact_mut(size_of::<SectionHeader64<LittleEndian>>()).skip(1).take(2) {
+        header[24..40].copy_from_slice(&all);
+    }
+    std::fs::write(folder.join("program.dwo"), file).unwrap();
+    let binary = load(&folder, &Search::default());
+    assert!(extent(&binary, "outer").all(|address| binary.frames(address).len() < 2));
 }
 
 #[test]
