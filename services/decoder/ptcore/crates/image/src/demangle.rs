@@ -49,7 +49,7 @@ fn cpp_after(before: &str, name: &str) -> Option<String> {
     let options = DemangleOptions::new().no_return_type().recursion_limit(RECURSION);
     let mut text = Limited(before.to_owned());
     symbol.structured_demangle(&mut text, &options).ok()?;
-    Some(large_clones(literal_operators(text.0)))
+    Some(large_clones(&literal_operators(text.0)))
 }
 
 /// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term
@@ -92,14 +92,13 @@ fn literal_operators(mut text: String) -> String {
 
 /// ` [clone .llvm.11688825044049300516]` for what cpp_demangle takes for two where the number has more than 63 bits: the
 /// linker numbers functions so that several files share.
-fn large_clones(text: String) -> String {
+fn large_clones(text: &str) -> String {
     const PART: &str = "] [clone .";
-    match text.find(PART) {
-        Some(at) if text[at + PART.len()..].starts_with(|one: char| one.is_ascii_digit()) => {
-            text[..at].to_owned() + "." + &text[at + PART.len()..]
-        }
-        _ => text,
-    }
+    let mut parts = text.split(PART);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |before, part| {
+        before + if part.starts_with(|one: char| one.is_ascii_digit()) { "." } else { PART } + part
+    })
 }
 
 /// Text of bounded length: substitutions let a short mangled name grow without end.
@@ -145,6 +144,10 @@ mod tests {
         let large = "_ZL3foov.llvm.11688825044049300516";
         assert_eq!(demangle(large), "foo() [clone .llvm.11688825044049300516]");
         assert_eq!(demangle("_ZL3foov.llvm.123.warm"), "foo() [clone .llvm.123] [clone .warm]");
+        let unique = "_ZL6helperi.__uniq.705.llvm.17641974801671036587";
+        assert_eq!(demangle(unique), "helper(int) [clone .__uniq.705] [clone .llvm.17641974801671036587]");
+        let both = "_ZL1fv.__uniq.11688825044049300516.llvm.17641974801671036587";
+        assert_eq!(demangle(both), "f() [clone .__uniq.11688825044049300516] [clone .llvm.17641974801671036587]");
     }
 
     #[test]
