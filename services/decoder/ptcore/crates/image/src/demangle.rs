@@ -1,5 +1,7 @@
 //! Names as people write them.
 
+mod packs;
+
 use crate::name::MAX_NAME;
 use crate::swift;
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
@@ -49,7 +51,7 @@ fn cpp_after(before: &str, name: &str) -> Option<String> {
     let options = DemangleOptions::new().no_return_type().recursion_limit(RECURSION);
     let mut text = Limited(before.to_owned());
     symbol.structured_demangle(&mut text, &options).ok()?;
-    Some(large_clones(&literal_operators(text.0)))
+    Some(large_clones(&literal_operators(packs::without_empty(&text.0))))
 }
 
 /// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term
