@@ -1,5 +1,6 @@
 //! Names as people write them.
 
+mod constructors;
 mod packs;
 
 use crate::name::MAX_NAME;
@@ -8,7 +9,7 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 use std::fmt::{self, Write};
 
 const RECURSION: u32 = 96;
-/// Two letters are an operator in so many places of a name at most.
+/// Letters may be an operator or a constructor in so many places of a name at most.
 const MAX_PLACES: usize = 16;
 
 /// The C++, Rust or Swift name behind a mangled one; any other name as it is.
@@ -32,7 +33,8 @@ fn cpp(name: &str) -> Option<String> {
     if let Some((what, function)) = thunk(name) {
         return cpp_after(what, &format!("_Z{function}"));
     }
-    cpp_after("", name).or_else(|| with_await(name))
+    let constructor = constructors::with_return_type(name).and_then(|name| cpp_after("", &name));
+    constructor.or_else(|| cpp_after("", name)).or_else(|| with_await(name))
 }
 
 /// A name with an operator that cpp_demangle does not know (Itanium C++ ABI, 5.1.3, "Operator Encodings"): by way of an
@@ -46,12 +48,18 @@ fn with_await(name: &str) -> Option<String> {
 }
 
 fn cpp_after(before: &str, name: &str) -> Option<String> {
-    let parse = ParseOptions::default().recursion_limit(RECURSION);
-    let symbol = Symbol::new_with_options(name, &parse).ok()?;
-    let options = DemangleOptions::new().no_return_type().recursion_limit(RECURSION);
+    let symbol = Symbol::new_with_options(name, &cpp_parse()).ok()?;
     let mut text = Limited(before.to_owned());
-    symbol.structured_demangle(&mut text, &options).ok()?;
+    symbol.structured_demangle(&mut text, &cpp_options().no_return_type()).ok()?;
     Some(large_clones(&literal_operators(packs::without_empty(&text.0))))
+}
+
+fn cpp_parse() -> ParseOptions {
+    ParseOptions::default().recursion_limit(RECURSION)
+}
+
+fn cpp_options() -> DemangleOptions {
+    DemangleOptions::new().recursion_limit(RECURSION)
 }
 
 /// What a thunk is, in the words of binutils, and the mangled function that it leads to: cpp_demangle writes it as a term

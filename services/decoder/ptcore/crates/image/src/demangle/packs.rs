@@ -47,6 +47,7 @@ mod tests {
             ("_Z1fIiJEEvT_DpRKT0_", "f<int>(int)"),
             ("_Z1gIiJEEvPFvT_DpT0_E", "g<int>(void (*)(int))"),
             ("_ZN1V7emplaceIJEEEvDpOT_", "V::emplace<>()"),
+            ("_ZN1SC1IJEEEDpOT_", "S::S<>()"),
         ] {
             assert_eq!(demangle(name), expected);
         }
