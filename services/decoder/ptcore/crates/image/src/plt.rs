@@ -43,6 +43,8 @@ const JUMP_BY_EBX: [u8; 2] = [0xff, 0xa3];
 /// How the files of a processor write stubs, and what fills the slots that these read.
 enum Machine<'d> {
     X86_64,
+    /// 64-bit code of files with 32-bit addresses.
+    X32,
     /// Slots by their tables, of which EBX points to the first: address and contents.
     I386([(u64, &'d [u8]); 2]),
 }
@@ -108,6 +110,7 @@ impl<'d> Machine<'d> {
         match file.architecture() {
             _ if !file.is_little_endian() => None,
             _ if file.is_64() => Some(Machine::X86_64),
+            Architecture::X86_64_X32 => Some(Machine::X32),
             Architecture::I386 => {
                 let [first, second] = [table(".got.plt"), table(".got")];
                 let first = first.or(second)?;
@@ -123,7 +126,9 @@ impl<'d> Machine<'d> {
         let (jump, rest) = entry.get(at..)?.split_first_chunk()?;
         let operand = i32::from_le_bytes(*rest.first_chunk()?);
         match (self, *jump) {
-            (Machine::X86_64, JUMP) => Some(start.wrapping_add(at as u64 + 6).wrapping_add_signed(operand.into())),
+            (Machine::X86_64 | Machine::X32, JUMP) => {
+                Some(start.wrapping_add(at as u64 + 6).wrapping_add_signed(operand.into()))
+            }
             (Machine::I386(_), JUMP) => Some(u64::from(operand as u32)),
             (Machine::I386([(table, _), _]), JUMP_BY_EBX) => {
                 Some(u64::from((*table as u32).wrapping_add_signed(operand)))
@@ -137,7 +142,7 @@ impl<'d> Machine<'d> {
         let rest = ENDBR.iter().find_map(|endbr| entry.strip_prefix(endbr))?;
         let pushed = u32::from_le_bytes(*rest.strip_prefix(&[PUSH_IMMEDIATE])?.first_chunk()?) as usize;
         let number = match self {
-            Machine::X86_64 => pushed,
+            Machine::X86_64 | Machine::X32 => pushed,
             Machine::I386(_) => pushed / self.relocation_size(),
         };
         order.get(number).map(|&(_, callee)| callee)
@@ -146,12 +151,13 @@ impl<'d> Machine<'d> {
     fn relocation_size(&self) -> usize {
         match self {
             Machine::X86_64 => 24,
+            Machine::X32 => 12,
             Machine::I386(_) => 8,
         }
     }
 
     fn relocations(&self, file: &File<'_>, of: &str) -> Vec<(u64, Callee)> {
-        let begin = if matches!(self, Machine::X86_64) { ".rela" } else { ".rel" };
+        let begin = if matches!(self, Machine::I386(_)) { ".rel" } else { ".rela" };
         let section = file.section_by_name(&format!("{begin}.{of}"));
         let data = section.and_then(|section| section.data().ok()).unwrap_or_default();
         data.chunks_exact(self.relocation_size()).filter_map(|entry| self.relocation(entry)).collect()
@@ -162,11 +168,12 @@ impl<'d> Machine<'d> {
         let word = |at: usize| entry.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         let (slot, kind, symbol) = match self {
             Machine::X86_64 => (word(0)?, half(8)?, half(12)?),
-            Machine::I386(_) => (half(0)?.into(), half(4)? & 0xff, half(4)? >> 8),
+            Machine::X32 | Machine::I386(_) => (half(0)?.into(), half(4)? & 0xff, half(4)? >> 8),
         };
         match (self, kind) {
             (_, GLOB_DAT | JUMP_SLOT) => Some((slot, Callee::Symbol(symbol))),
             (Machine::X86_64, R_X86_64_IRELATIVE) => Some((slot, Callee::Resolver(word(16)?))),
+            (Machine::X32, R_X86_64_IRELATIVE) => Some((slot, Callee::Resolver(half(8)?.into()))),
             // Where it is stands in the slot.
             (Machine::I386(tables), R_386_IRELATIVE) => {
                 let stored = |&(table, data): &(u64, &[u8])| {

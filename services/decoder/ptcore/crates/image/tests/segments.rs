@@ -146,14 +146,14 @@ fn stubs_of_a_program_that_offers_nothing_have_names_without_section_headers() {
 }
 
 #[test]
-fn stubs_of_32_bit_code_have_names_without_section_headers() {
+fn stubs_of_files_with_32_bit_addresses_have_names_without_section_headers() {
     if !have(&[GCC, OBJCOPY]) {
         return;
     }
-    for flags in [&[][..], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
+    for flags in [&["-m32"][..], &["-m32", "-fcf-protection=full", "-Wl,-z,ibtplt"], &["-mx32"]] {
         let folder = Folder::new();
         folder.write("library.c", "int near(void) { return 1; }\nint far(void) { return near() + 1; }\n");
-        let common = ["-m32", "-O1", "-nostdlib", "-Wl,-z,lazy", "-fPIC", "-shared", "-o", "library.so", "library.c"];
+        let common = ["-O1", "-nostdlib", "-Wl,-z,lazy", "-fPIC", "-shared", "-o", "library.so", "library.c"];
         folder.run("gcc", &[&common[..], flags].concat());
         folder.run("objcopy", &["--strip-all", "library.so"]);
         let whole = std::fs::read(folder.join("library.so")).unwrap();

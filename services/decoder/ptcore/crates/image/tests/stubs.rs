@@ -34,7 +34,7 @@ fn stubs_have_the_names_of_what_they_lead_to() {
 }
 
 #[test]
-fn stubs_of_32_bit_code_have_the_names_of_what_they_lead_to() {
+fn stubs_of_files_with_32_bit_addresses_have_the_names_of_what_they_lead_to() {
     if !have(&[GCC]) {
         return;
     }
@@ -44,8 +44,8 @@ fn stubs_of_32_bit_code_have_the_names_of_what_they_lead_to() {
         "program.c",
         &format!("{CHOSEN}int near(void), far(void);\nvoid _start(void) {{ first(); near(); far(); }}\n"),
     );
-    for flags in [&[][..], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
-        let common = [&["-m32", "-O1", "-nostdlib", "-Wl,-z,lazy"], flags].concat();
+    for flags in [&["-m32"][..], &["-m32", "-fcf-protection=full", "-Wl,-z,ibtplt"], &["-mx32"]] {
+        let common = [&["-O1", "-nostdlib", "-Wl,-z,lazy"], flags].concat();
         folder.run("gcc", &[&common[..], &["-fPIC", "-shared", "-o", "library.so", "library.c"]].concat());
         folder
             .run("gcc", &[&common[..], &["-no-pie", "-fno-pic", "-o", "program", "program.c", "library.so"]].concat());
