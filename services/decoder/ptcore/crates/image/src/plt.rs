@@ -49,15 +49,15 @@ enum Machine<'d> {
     I386([(u64, &'d [u8]); 2]),
 }
 
-/// The stubs in `.plt`, `.plt.sec` and `.plt.got` of an x86 file. What a stub calls is read from its jump's slot, not from
-/// its place: linkers order the sections as they like.
+/// The stubs in `.plt`, `.plt.sec`, `.plt.got` and `.iplt` (lld) of an x86 file. What a stub calls is read from its jump's
+/// slot, not from its place: linkers order the sections as they like.
 pub fn stubs(file: &File<'_>) -> Vec<Stub> {
     let Some(machine) = Machine::of(file) else { return Vec::new() };
     let order = machine.relocations(file, "plt");
     let slots: HashMap<u64, Callee> =
         machine.relocations(file, "dyn").into_iter().chain(order.iter().copied()).collect();
     let mut stubs = Vec::new();
-    for name in [".plt", ".plt.sec", ".plt.got"] {
+    for name in [".plt", ".plt.sec", ".plt.got", ".iplt"] {
         let Some(section) = file.section_by_name(name) else { continue };
         let Ok(data) = section.data() else { continue };
         let size = entry_size(data);

@@ -3,12 +3,22 @@
 use crate::support::{have, Folder, GCC, OBJCOPY};
 use pt_image::{Binary, Role, Search};
 
+const PROGRAM: &str = "\
+#include <stdlib.h>
+#include <string.h>
+int main(int c, char **v) { free(malloc(c)); return strlen(v[0]); }
+";
+
+fn stubs(binary: &Binary) -> Vec<(u64, Option<String>)> {
+    let stubs = binary.functions().iter().filter(|function| function.role == Role::Stub);
+    stubs.map(|stub| (stub.address, binary.name(stub))).collect()
+}
+
 #[test]
 fn stubs_have_the_names_of_what_they_lead_to() {
     if !have(&[GCC]) {
         return;
     }
-    let program = "#include <stdlib.h>\n#include <string.h>\nint main(int c, char **v) { free(malloc(c)); return strlen(v[0]); }\n";
     for flags in [
         &["-Wl,-z,lazy"][..],
         &["-Wl,-z,now"],
@@ -16,7 +26,7 @@ fn stubs_have_the_names_of_what_they_lead_to() {
         &["-no-pie", "-Wl,-z,lazy"],
     ] {
         let folder = Folder::new();
-        folder.write("program.c", program);
+        folder.write("program.c", PROGRAM);
         folder.run("gcc", &[&["-O0", "-fno-builtin", "-o", "program", "program.c"], flags].concat());
         let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
         let stubs = binary.functions().iter().filter(|function| function.role == Role::Stub);
@@ -91,14 +101,13 @@ fn stubs_of_a_static_program_have_the_names_of_what_is_chosen() {
             folder.write("program.c", &format!("{CHOSEN}void _start(void) {{ {calls}}}\n"));
             folder.run("gcc", &[&["-O1", "-static", "-nostdlib", "-o", "program", "program.c"], flags].concat());
             let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
-            let stubs = |binary: &Binary| {
-                let stubs = binary.functions().iter().filter(|function| function.role == Role::Stub);
-                stubs.map(|stub| (stub.address, binary.name(stub))).collect::<Vec<_>>()
-            };
             let whole = stubs(&binary);
             let mut names: Vec<_> = whole.iter().filter_map(|(_, name)| name.as_deref()).collect();
             names.sort();
             assert_eq!(names, ["first@plt", "second@plt", "third@plt"][..count], "{flags:?}");
+            // What lld calls the section.
+            folder.run("objcopy", &["--rename-section", ".plt=.iplt", "program", "renamed"]);
+            assert_eq!(stubs(&Binary::load(&folder.join("renamed"), &Search::default()).unwrap()), whole, "{flags:?}");
             folder.run("objcopy", &["--strip-all", "program"]);
             let binary = Binary::load(&folder.join("program"), &Search::default()).unwrap();
             let unnamed: Vec<_> = whole.iter().map(|&(address, _)| (address, None)).collect();
