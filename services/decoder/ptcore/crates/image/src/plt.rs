@@ -23,8 +23,12 @@ pub enum Callee {
     Symbol(u32),
     /// The resolver of an indirect function of this very file.
     Resolver(u64),
+    /// What fills the slots of the stubs behind this one.
+    Linker,
 }
 
+/// The section of stubs whose slots may be filled on the first call; other code stands in front of them there.
+const LAZY: &str = ".plt";
 /// Relocation types that fill slots of the table: R_X86_64_GLOB_DAT and R_386_GLOB_DAT, R_X86_64_JUMP_SLOT and R_386_JMP_SLOT,
 /// and those of indirect functions (psABIs of x86-64 and i386).
 const GLOB_DAT: u32 = 6;
@@ -57,10 +61,11 @@ pub fn stubs(file: &File<'_>) -> Vec<Stub> {
     let slots: HashMap<u64, Callee> =
         machine.relocations(file, "dyn").into_iter().chain(order.iter().copied()).collect();
     let mut stubs = Vec::new();
-    for name in [".plt", ".plt.sec", ".plt.got", ".iplt"] {
+    for name in [LAZY, ".plt.sec", ".plt.got", ".iplt"] {
         let Some(section) = file.section_by_name(name) else { continue };
         let Ok(data) = section.data() else { continue };
         let size = entry_size(data);
+        let before = stubs.len();
         for (index, entry) in data.chunks_exact(size).enumerate() {
             let start = section.address().wrapping_add((index * size) as u64);
             if let Some(callee) = machine
@@ -71,13 +76,17 @@ pub fn stubs(file: &File<'_>) -> Vec<Stub> {
                 stubs.push(Stub { start, end: start.wrapping_add(size as u64), callee });
             }
         }
+        let (start, first) = (section.address(), stubs.get(before).map(|stub| stub.start));
+        if let Some(end) = first.filter(|&first| name == LAZY && start < first) {
+            stubs.push(Stub { start, end, callee: Callee::Linker });
+        }
     }
     stubs
 }
 
 /// Where the stubs stand whose slots are filled on the first call; empty when there are none.
 pub fn lazy_stubs(file: &File<'_>) -> Range<u64> {
-    let section = file.section_by_name(".plt");
+    let section = file.section_by_name(LAZY);
     section.map_or(0..0, |section| section.address()..section.address().saturating_add(section.size()))
 }
 

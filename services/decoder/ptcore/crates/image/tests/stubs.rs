@@ -24,6 +24,8 @@ fn stubs_have_the_names_of_what_they_lead_to() {
         &["-Wl,-z,now"],
         &["-fcf-protection=full", "-Wl,-z,lazy", "-Wl,-z,ibtplt"],
         &["-no-pie", "-Wl,-z,lazy"],
+        // As lld and mold leave it.
+        &["-Wl,-z,lazy", "-Wl,--no-ld-generated-unwind-info"],
     ] {
         let folder = Folder::new();
         folder.write("program.c", PROGRAM);

@@ -67,6 +67,7 @@ impl Binary {
                 let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
                 functions[found].name
             }
+            Callee::Linker => None,
         };
         let stub = |stub: Stub| Function {
             address: stub.start,
