@@ -39,6 +39,9 @@ const R_386_IRELATIVE: u32 = 42;
 const ENDBR: [[u8; 4]; 2] = [[0xf3, 0x0f, 0x1e, 0xfa], [0xf3, 0x0f, 0x1e, 0xfb]];
 const PUSH_IMMEDIATE: u8 = 0x68;
 const BND: u8 = 0xf2;
+/// `mov` to R11D, with which mold has its stubs tell of which relocation they are.
+const MOV_R11D: [u8; 2] = [0x41, 0xbb];
+const MOV_R11D_SIZE: usize = 6;
 /// Of a slot in front of or behind the jump, or at an address in 32-bit code.
 const JUMP: [u8; 2] = [0xff, 0x25];
 /// Of a slot in the table to which EBX points.
@@ -107,6 +110,8 @@ fn entry_size(data: &[u8]) -> usize {
 /// Where in a stub its jump is.
 fn jump_at(entry: &[u8]) -> usize {
     let at = if ENDBR.iter().any(|endbr| entry.starts_with(endbr)) { ENDBR[0].len() } else { 0 };
+    let told = entry.get(at..).is_some_and(|rest| rest.starts_with(&MOV_R11D));
+    let at = if told { at + MOV_R11D_SIZE } else { at };
     at + usize::from(entry.get(at) == Some(&BND))
 }
 

@@ -1,6 +1,6 @@
 //! Files whose section headers are gone or damaged: what their segments tell; and the other way round.
 
-use crate::support::{have, Folder, GCC, GO, OBJCOPY};
+use crate::support::{have, without_headers, Folder, GCC, GO, OBJCOPY};
 use pt_image::{Binary, Bytes, Function, Role, Search, Source};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -47,15 +47,6 @@ fn read(bytes: &[u8]) -> Binary {
 
 fn word(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
-}
-
-/// e_shoff, e_shnum and e_shstrndx are 0.
-fn without_headers(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let [offset, count] = if bytes[4] == 2 { [0x28..0x30, 0x3c..0x40] } else { [0x20..0x24, 0x30..0x34] };
-    bytes[offset].fill(0);
-    bytes[count].fill(0);
-    bytes
 }
 
 /// A program with symbols for other files alone.

@@ -1,6 +1,7 @@
 //! Stubs that lead to functions of other files.
 
-use crate::support::{have, Folder, GCC, OBJCOPY};
+use crate::support::{have, without_headers, Folder, GCC, OBJCOPY};
+use object::{Object, ObjectSection};
 use pt_image::{Binary, Role, Search};
 
 const PROGRAM: &str = "\
@@ -115,5 +116,63 @@ fn stubs_of_a_static_program_have_the_names_of_what_is_chosen() {
             let unnamed: Vec<_> = whole.iter().map(|&(address, _)| (address, None)).collect();
             assert_eq!(stubs(&binary), unnamed, "{flags:?}");
         }
+    }
+}
+
+/// `program` with stubs as mold writes them: R11D tells the dynamic linker of which relocation they are.
+fn with_stubs_of_mold(program: &[u8], endbr: &[u8]) -> Vec<u8> {
+    let mut program = program.to_owned();
+    let file = object::File::parse(program.as_slice()).unwrap();
+    let (at, size) = file.section_by_name(".plt").unwrap().file_range().unwrap();
+    for stub in program[at as usize..(at + size) as usize].chunks_exact_mut(16).skip(1) {
+        let number = stub[7..11].to_owned();
+        let moved = endbr.len() as i32 + 6;
+        let slot = (i32::from_le_bytes(stub[2..6].try_into().unwrap()) - moved).to_le_bytes();
+        let code = [endbr, &[0x41, 0xbb], &number, &[0xff, 0x25], &slot, &[0xcc; 4]].concat();
+        stub.copy_from_slice(&code[..16]);
+    }
+    program
+}
+
+#[test]
+fn stubs_of_mold_have_the_names_of_what_they_lead_to() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("program.c", PROGRAM);
+    folder.run("gcc", &["-O0", "-fno-builtin", "-Wl,-z,lazy", "-o", "program", "program.c"]);
+    let load = |name: &str| Binary::load(&folder.join(name), &Search::default()).unwrap();
+    let bytes = std::fs::read(folder.join("program")).unwrap();
+    let expected = stubs(&load("program"));
+    for endbr in [&[][..], &[0xf3, 0x0f, 0x1e, 0xfa]] {
+        let changed = with_stubs_of_mold(&bytes, endbr);
+        std::fs::write(folder.join("mold"), without_headers(&changed)).unwrap();
+        let named = |stubs: Vec<(u64, Option<String>)>| stubs.into_iter().filter(|(_, name)| name.is_some());
+        assert!(named(stubs(&load("mold"))).eq(named(expected.clone())), "{endbr:x?}");
+        std::fs::write(folder.join("mold"), changed).unwrap();
+        assert_eq!(stubs(&load("mold")), expected, "{endbr:x?}");
+        // Some of its versions have symbols for them.
+        let symbols = ["free$plt=.plt:0x10", "malloc$plt=.plt:0x20", "strlen$plt=.plt:0x30"];
+        for symbol in symbols.map(|symbol| format!("{symbol},function,local")) {
+            folder.run("objcopy", &["--add-symbol", &symbol, "mold"]);
+        }
+        assert_eq!(stubs(&load("mold")), expected, "{endbr:x?}");
+    }
+}
+
+/// In static programs that lld links `strcmp` is the stub, and what chooses has a name of its own.
+#[test]
+fn a_stub_with_a_symbol_has_its_name_rather_than_that_of_what_chooses() {
+    if !have(&[GCC, OBJCOPY]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("program.c", &format!("{CHOSEN}void _start(void) {{ first(); }}\n"));
+    folder.run("gcc", &["-O1", "-static", "-nostdlib", "-o", "program", "program.c"]);
+    for symbol in ["strcmp", "strcmp$pltgot"] {
+        folder.run("objcopy", &["--add-symbol", &format!("{symbol}=.plt:0,function"), "program", "named"]);
+        let names: Vec<_> = stubs(&Binary::load(&folder.join("named"), &Search::default()).unwrap());
+        assert_eq!(names.into_iter().map(|(_, name)| name).collect::<Vec<_>>(), [Some("strcmp@plt".to_owned())]);
     }
 }

@@ -58,16 +58,20 @@ impl Binary {
 
     fn add_stubs(&self, functions: &mut Vec<Function>, file: &File<'_>, bytes: &[u8]) {
         let names = SymbolNames::dynamic(file);
-        let name = |callee: Callee| match callee {
-            Callee::Symbol(number) => {
-                let name = names.name(SymbolIndex(number as usize))?;
-                Some(Name { file: Source::Dynsym, at: place_of(name, bytes)? })
-            }
-            Callee::Resolver(address) => {
-                let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
-                functions[found].name
-            }
-            Callee::Linker => None,
+        let dynamic = |number: u32| {
+            let name = names.name(SymbolIndex(number as usize))?;
+            Some(Name { file: Source::Dynsym, at: place_of(name, bytes)? })
+        };
+        let at = |address: u64| {
+            let found = functions.binary_search_by_key(&address, |function| function.address).ok()?;
+            functions[found].name
+        };
+        let own = |stub: &Stub| at(stub.start).map(|name| self.without_suffix(name));
+        let name = |stub: &Stub| match stub.callee {
+            Callee::Symbol(number) => dynamic(number).or_else(|| own(stub)),
+            // The resolver has a name of its own, which says less: it chooses who is called.
+            Callee::Resolver(address) => own(stub).or_else(|| at(address)),
+            Callee::Linker => own(stub),
         };
         let stub = |stub: Stub| Function {
             address: stub.start,
@@ -75,9 +79,18 @@ impl Binary {
             source: Source::Plt,
             role: Role::Stub,
             // Who calls a stub calls another function, whether it has a name or not.
-            name: name(stub.callee),
+            name: name(&stub),
         };
         let stubs: Vec<_> = stubs(file).into_iter().map(stub).collect();
-        functions.extend(stubs);
+        // In front: of two at one address the first is kept.
+        functions.splice(0..0, stubs);
+    }
+
+    /// The name of what a stub leads to, of the stub's own in mold's symbols.
+    fn without_suffix(&self, name: Name) -> Name {
+        let raw = self.raw_name(name).unwrap_or_default();
+        let rest = [&b"$plt"[..], b"$pltgot"].into_iter().find_map(|suffix| raw.strip_suffix(suffix));
+        let length = rest.filter(|rest| !rest.is_empty()).map_or(name.at.1, |rest| rest.len() as u32);
+        Name { at: (name.at.0, length), ..name }
     }
 }

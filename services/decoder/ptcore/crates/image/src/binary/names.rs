@@ -25,7 +25,7 @@ impl Binary {
         self.functions.iter().find(is_it).map(|function| function.address)
     }
 
-    fn raw_name(&self, name: Name) -> Option<&[u8]> {
+    pub(super) fn raw_name(&self, name: Name) -> Option<&[u8]> {
         let bytes = match name.file {
             Source::Debug => self.debug.as_deref()?,
             Source::MiniDebug => self.mini.as_deref()?,

@@ -92,7 +92,7 @@ impl Finder<'_> {
     /// Kind and size of the stub that begins here.
     fn stub(&self, entry: &[u8], start: u64) -> Option<(Kind, u64)> {
         let entry = &entry[..entry.len().min(LAZY_SIZE as usize)];
-        if !matches!(entry[0], 0xff | 0xf2 | 0xf3) {
+        if !matches!(entry[0], 0x41 | 0xff | 0xf2 | 0xf3) {
             return None;
         }
         if self.machine.lazy(entry, &self.order).is_some() {

@@ -48,6 +48,15 @@ impl Drop for Folder {
     }
 }
 
+/// An ELF file without its section headers: e_shoff, e_shnum and e_shstrndx are 0.
+pub fn without_headers(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let [offset, count] = if bytes[4] == 2 { [0x28..0x30, 0x3c..0x40] } else { [0x20..0x24, 0x30..0x34] };
+    bytes[offset].fill(0);
+    bytes[count].fill(0);
+    bytes
+}
+
 /// Whether all tools are there; says which is not, and where it is from.
 pub fn have(tools: &[(&str, &str)]) -> bool {
     tools.iter().all(|(tool, package)| {
