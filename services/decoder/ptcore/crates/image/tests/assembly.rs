@@ -102,3 +102,25 @@ fn a_label_ends_where_the_unwind_table_knows_another_function() {
     folder.run("objcopy", &["--strip-all", "program"]);
     assert_eq!(functions(&load(&folder)), [("label".to_owned(), 1), (String::new(), 2)]);
 }
+
+#[test]
+fn of_names_for_one_address_one_with_a_size_is_chosen() {
+    if !have(&[GCC]) {
+        return;
+    }
+    let folder = Folder::new();
+    let marker = |name: &str, global: &str| format!("{global}    .type {name}, @function\n{name}:\n");
+    let function = "    .type function, @function\nfunction:\n    nop\n    ret\n    .size function, . - function\n";
+    for global in ["", "    .globl mark\n"] {
+        folder.write("program.s", &[&marker("mark", global), function].concat());
+        folder.run("gcc", &["-nostdlib", "-shared", "-o", "program", "program.s"]);
+        assert_eq!(functions(&load(&folder)), [("function".to_owned(), 2)], "{global}");
+    }
+    // Where none has one the others count.
+    folder.write(
+        "program.s",
+        &[marker("mark", ""), marker("global", "    .globl global\n"), "ret\n".to_owned()].concat(),
+    );
+    folder.run("gcc", &["-nostdlib", "-shared", "-o", "program", "program.s"]);
+    assert_eq!(functions(&load(&folder)), [("global".to_owned(), 1)]);
+}

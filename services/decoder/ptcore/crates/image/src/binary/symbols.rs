@@ -41,11 +41,12 @@ impl Binary {
         table.functions().filter_map(symbol).collect()
     }
 
-    /// One name for each address: global before weak before local, then the shortest, then the first in order.
+    /// One name for each address: one with a size before markers (`runtime.text` of Go), global before weak before local,
+    /// then the shortest, then the first in order.
     pub(super) fn chosen(&self, bytes: &[u8], mut symbols: Vec<Symbol>) -> Vec<Function> {
         let text = |symbol: &Symbol| self.name_of(bytes, symbol);
         symbols.sort_by(|a, b| {
-            let key = |symbol: &Symbol| (symbol.address, symbol.binding, symbol.name.1);
+            let key = |symbol: &Symbol| (symbol.address, symbol.size == 0, symbol.binding, symbol.name.1);
             key(a).cmp(&key(b)).then_with(|| text(a).cmp(text(b))).then_with(|| a.source.cmp(&b.source))
         });
         let same = symbols.chunk_by(|a, b| a.address == b.address);
