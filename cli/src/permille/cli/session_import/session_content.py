@@ -90,7 +90,7 @@ def session_content(capture: Capture, file: Path, code: Path, progress: Progress
         raise _no_trace(capture, file)
     listed = capture.list_code(code)
     if capture.kind == "raw" and not any(changes for _, changes in listed.processes):
-        raise _no_code(file)
+        raise _no_code(capture, file)
     keys = [_key(binary) for binary in listed.binaries]
     renumbering = Renumbering()
     maps = json.dumps({"version": VERSION, "processes": _processes(listed, keys, renumbering)}).encode()
@@ -307,9 +307,10 @@ def _no_trace(capture: Capture, file: Path) -> InvalidArgument:
     )
 
 
-def _no_code(file: Path) -> FailedPrecondition:
+def _no_code(capture: Capture, file: Path) -> FailedPrecondition:
+    told = f"; {capture.warnings[0]}" if capture.warnings else ""
     return FailedPrecondition(
-        f"{file} holds packets alone: which instructions ran stands in the code",
+        f"{file} holds packets alone: which instructions ran stands in the code{told}",
         reason="NO_CODE",
         help="name it with --image FILE:OFFSET:SIZE:ADDRESS, or give --sideband and --symbols",
         metadata={"file": str(file)},
