@@ -193,7 +193,7 @@ class WholeMesh:
 
     @contextlib.contextmanager
     def running(self, *command: str, **options: Any) -> Iterator[Process]:
-        """A program from `permille run`, when it is ready to be traced."""
+        """A program from `permille run`, when it is ready to be recorded."""
         options = {"stdout": subprocess.DEVNULL, **options}
         with child([str(BIN / "permille"), "run", "-q", "--", *command], env=self.environment, **options) as process:
             await_true(lambda: self.recorder(process.pid) or process.poll() is not None, PATIENCE_S, command[0])

@@ -46,7 +46,7 @@ class AskedMesh(WholeMesh):
 
     @contextlib.contextmanager
     def running(self, *command: str, **options: Any) -> Iterator[Process]:
-        """A program as docs/kubernetes.md starts it in a pod, when it is ready to be traced."""
+        """A program as docs/kubernetes.md starts it in a pod, when it is ready to be recorded."""
 
         async def node(client: MeshClient) -> controller_pb2.Node:
             controller = await client.controller()

@@ -119,7 +119,7 @@ class Node:
 
     @contextlib.contextmanager
     def running(self, program: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A program started ready to be traced; killed at the end."""
+        """A program started ready to be recorded; killed at the end."""
         if not PLUGIN.exists():
             pytest.fail(f"{PLUGIN} is not built: make -C services/controller/vpt")
         command = ["qemu-x86_64", "-plugin", f"{PLUGIN},dir={self.vpt_dir}", str(program), *arguments]

@@ -433,7 +433,7 @@ async def test_a_full_store_keeps_the_session_until_there_is_room(node: Any, tar
 async def test_a_target_that_is_not_there_or_not_ready_is_refused(node: Any, target: Target) -> None:
     with pytest.raises(NotFound, match="no process 4000000"):
         await node.begin(4_000_000)
-    with pytest.raises(FailedPrecondition) as refused:
+    with pytest.raises(FailedPrecondition, match="was not started ready to be recorded") as refused:
         await node.begin(os.getpid())
     assert refused.value.reason == "NOT_RECORDABLE" and "permille run" in refused.value.help
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from permille.mesh.operations import operation_error
 from .coverage_process import Coverage, result_of
 from .served_controller import Controller, Session, controller_serving
 from .served_decoder import Decoder
+
+NOT_READY = "was not started ready to be recorded"
 
 
 async def test_a_cancel_while_recording_stops_the_session_and_keeps_what_it_has(
@@ -127,13 +130,18 @@ async def test_when_one_node_refuses_to_begin_the_others_are_stopped(
     assert controller.stops == list(controller.sessions)
 
 
+def test_the_guide_has_a_way_out_where_a_process_is_not_ready() -> None:
+    guide = (Path(__file__).parents[3] / "docs/user-guide.md").read_text()
+    assert f'| "{NOT_READY}" | start the program with `permille run' in guide
+
+
 @pytest.mark.parametrize(
     ("target", "error"),
     [
         ({"pids": (5,)}, NotFound("no process with pid 5", reason="", help="permille run")),
-        ({"pids": (99,)}, FailedPrecondition("was not started ready", reason="", help="permille run -- CMD")),
+        ({"pids": (99,)}, FailedPrecondition(NOT_READY, reason="", help="permille run -- CMD")),
         ({"name": "redis"}, NotFound("no recordable process is named 'redis'", reason="", help="redis-server")),
-        ({"name": "nginx"}, FailedPrecondition("was not started ready", reason="", help="permille run -- CMD")),
+        ({"name": "nginx"}, FailedPrecondition(NOT_READY, reason="", help="permille run -- CMD")),
         (
             {"pids": (13,), "period_ms": 60_001},
             InvalidArgument("60001 ms is outside 1 ms to 60000 ms", reason="", help="choose 1 to"),

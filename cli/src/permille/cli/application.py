@@ -123,7 +123,7 @@ def permille(
     """What a running service did, function by function, during the half second you choose.
 
     [bold]permille up[/bold] starts everything on this machine.
-    [bold]permille run -- CMD[/bold] starts a program ready to be traced,
+    [bold]permille run -- CMD[/bold] starts a program ready to be recorded,
     [bold]permille trace --pid PID --for 500ms[/bold] records it,
     [bold]permille report[/bold] shows what it did.
 

@@ -18,7 +18,7 @@ from permille.cli.launching.named_emulator import named_emulator
 from permille.mesh.errors import FailedPrecondition, NotFound, PermissionDenied
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-# Without these nothing can be started ready to be traced.
+# Without these nothing can be started ready to be recorded.
 _NEEDED = ("qemu", "vpt")
 
 
@@ -30,7 +30,7 @@ def run(
     program: Annotated[list[str], typer.Argument(metavar="-- CMD [ARG]...", help="The program and its arguments.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the pid and the next command.")] = False,
 ) -> None:
-    """Start a program ready to be traced.
+    """Start a program ready to be recorded.
 
     The program runs on QEMU's user emulator with a plugin that is a processor with Processor Trace: slower, and
     otherwise unchanged. Until a trace begins nothing is recorded. This process becomes the program: its pid, its
@@ -49,7 +49,7 @@ def run(
     for capability in node.capabilities:
         if capability.name in _NEEDED and not capability.available:
             raise FailedPrecondition(
-                f"programs cannot be started ready to be traced: {capability.detail}",
+                f"programs cannot be started ready to be recorded: {capability.detail}",
                 reason="RECORDER_MISSING",
                 help=capability.fix or "`permille doctor` shows what is missing",
                 metadata={"capability": capability.name},

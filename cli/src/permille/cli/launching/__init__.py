@@ -1,1 +1,1 @@
-"""From a command line to a program that starts ready to be traced."""
+"""From a command line to a program that starts ready to be recorded."""

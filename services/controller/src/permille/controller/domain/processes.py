@@ -59,7 +59,7 @@ def not_recordable(pid: int) -> PermilleError:
             metadata={"pid": str(pid), "name": process.name},
         )
     return FailedPrecondition(
-        f"process {pid} ({process.name}) was not started ready to be traced",
+        f"process {pid} ({process.name}) was not started ready to be recorded",
         reason="NOT_RECORDABLE",
         help=START_IT,
         metadata={"pid": str(pid), "name": process.name},
