@@ -247,3 +247,14 @@ def test_of_a_process_with_many_jitdumps_a_few_are_known_however_often_it_is_loo
     for _ in range(3):
         assert process.look(jit_files.PROC)
     assert len(set(process.dumps)) == len(process.dumps) == jit_files.MOST_DUMPS
+
+
+def test_a_jitdump_that_was_removed_is_looked_for_where_it_was(start: Start, tmp_path: Path) -> None:
+    dump = tmp_path / "jit-77.dump"
+    dump.write_bytes(b"page")
+    target = start(dump)
+    dump.unlink()
+    process = jit_files.begun(target.pid)
+    assert process is not None
+    os.close(process.root)
+    assert process.dumps == [str(dump)]

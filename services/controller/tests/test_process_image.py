@@ -119,8 +119,10 @@ def test_a_file_that_is_removed_meanwhile_is_no_other_code(tmp_path: Path) -> No
     assert [(change.epoch, change.path) for change in image.changes()] == [(0, "")]
 
 
-def test_what_only_tells_where_a_jitdump_is_is_no_code(tmp_path: Path) -> None:
-    image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n8000-9000 r-xp 0 08:01 2 /home/u/jit-7.dump\n")
+@pytest.mark.parametrize("removed", ["", " (deleted)"])
+def test_what_only_tells_where_a_jitdump_is_is_no_code(tmp_path: Path, removed: str) -> None:
+    dump = f"8000-9000 r-xp 0 08:01 2 /home/u/jit-7.dump{removed}\n"
+    image = looked(tmp_path, "1000-2000 r-xp 0 08:01 1 /bin/x\n" + dump)
     assert [change.path for change in image.changes()] == ["/bin/x"]
 
 

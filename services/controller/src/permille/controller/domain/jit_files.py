@@ -18,6 +18,7 @@ from pathlib import Path
 
 from permille.controller.domain.archive import JIT, JitFile, JitFilesOfSession
 from permille.controller.domain.archive_file import PackedFile, write_packed
+from permille.controller.domain.mapping import DELETED
 from permille.controller.domain.named_file import NotRegularError, regular_below
 
 PROC = Path("/proc")
@@ -35,7 +36,7 @@ _DUMP = re.compile(r"jit-[0-9]+\.dump")
 
 def is_jitdump(path: str) -> bool:
     """Whether a mapping of the file only tells where it is: no code is executed in it."""
-    return _DUMP.fullmatch(path.rpartition("/")[2]) is not None
+    return _DUMP.fullmatch(path.removesuffix(DELETED).rpartition("/")[2]) is not None
 
 
 @dataclass
@@ -60,7 +61,7 @@ class _Process:
         self.own_pid, self.uid = int(status["NSpid"].split()[-1]), int(status["Uid"].split()[0])
         for line in maps.splitlines():
             # Under QEMU nothing that the program maps is executable for the kernel.
-            path = line.split(None, 5)[5:]
+            path = line.removesuffix(DELETED).split(None, 5)[5:]
             if path and is_jitdump(path[0]) and path[0] not in self.dumps and len(self.dumps) < MOST_DUMPS:
                 self.dumps.append(path[0])
         # One that is ending has given its memory up already.

@@ -14,6 +14,9 @@ use std::sync::Arc;
 const MAX_UNPACKED: u64 = 1 << 28;
 const MAX_ALL_UNPACKED: u64 = 1 << 30;
 
+/// So Linux names a file that was deleted before it was mapped, or before perf looked: another one may stand there now.
+pub const DELETED: &str = " (deleted)";
+
 /// Looks for binaries in folders of the caller first, then where tools keep copies, then at the path itself.
 pub struct Files {
     folders: Vec<PathBuf>,
@@ -124,8 +127,7 @@ impl Files {
     }
 
     fn candidates(&self, path: &str, build_id: &str) -> Vec<PathBuf> {
-        // So Linux names a file that was deleted before it was mapped, or before perf looked: another one may stand there now.
-        let there = path.strip_suffix(" (deleted)");
+        let there = path.strip_suffix(DELETED);
         let may_be_other = there.is_some() && build_id.is_empty();
         let path = there.unwrap_or(path);
         let relative = path.trim_start_matches('/');

@@ -8,6 +8,7 @@ mod written;
 pub use generated::{Generated, Timeline, Told, What};
 
 use crate::fields::{Fields, Short};
+use crate::files::DELETED;
 use crate::spaces::Mapping;
 use crate::{Bytes, Conversion};
 use std::collections::HashMap;
@@ -32,7 +33,7 @@ const DOUBT: &str =
 
 /// The file's name when it is a jitdump, which a program maps so that perf knows of it: `jit-PID.dump`.
 pub fn is_dump(name: &str) -> Option<&str> {
-    let file = name.rsplit('/').next()?;
+    let file = name.strip_suffix(DELETED).unwrap_or(name).rsplit('/').next()?;
     let pid = file.strip_prefix("jit-")?.strip_suffix(".dump")?;
     (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(file)
 }
@@ -211,6 +212,7 @@ mod tests {
     #[test]
     fn only_jit_pid_dump_is_a_jitdump() {
         assert_eq!(is_dump("/tmp/.debug/jit-77.dump"), Some("jit-77.dump"));
+        assert_eq!(is_dump("/tmp/jit-77.dump (deleted)"), Some("jit-77.dump"));
         assert_eq!(is_dump("/tmp/jit-.dump"), None);
         assert_eq!(is_dump("/tmp/jitter.dump"), None);
     }

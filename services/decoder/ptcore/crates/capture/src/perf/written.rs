@@ -1,5 +1,6 @@
 //! Code that programs wrote at run time: what their jitdumps and perf maps tell, each read once.
 
+use crate::files::DELETED;
 use crate::jit::{self, Dump};
 use crate::perf_map::PerfMap;
 use crate::Conversion;
@@ -30,13 +31,14 @@ impl<'o> Written<'o> {
 
     /// The jitdump `file`, which the process mapped as `name`; without code where that is told already.
     pub fn dump(&mut self, pid: u32, name: &str, file: &str, conversion: Option<Conversion>) -> Result<Dump, String> {
-        match self.taken.get(name) {
+        let there = name.strip_suffix(DELETED).unwrap_or(name);
+        match self.taken.get(there) {
             Some(&owner) if owner == pid => return Ok(Dump { code: Vec::new(), damage: None }),
             // Each writes its own. Processes of several containers have the same pids, and files of the same name.
             Some(owner) => {
                 return Err(format!("it is taken for that of process {owner}, others have another of this name"));
             }
-            None => self.taken.insert(name.to_owned(), pid),
+            None => self.taken.insert(there.to_owned(), pid),
         };
         let mut dump = jit::read(name, file, self.folders, conversion)?;
         let room = MAX_FUNCTIONS - self.functions;

@@ -626,14 +626,16 @@ fn code_of_a_jitdump_runs_from_its_time_on_and_has_its_name() {
         dump.extend([halves(&[0, size as u32]), words(&[tsc]), head, code.to_vec()].concat());
     }
     folder.add("jit-7.dump", &dump);
-    let mut pipe = Pipe::new();
-    pipe.maps((7, 7, 5, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
-    pipe.enters((7, 7, 10, 0));
-    pipe.ran(0, &[(100, USER), (200, USER)]);
-    let capture = pipe.open(&folder, Options::default());
-    assert_eq!(capture.warnings, Vec::<String>::new());
-    assert_eq!(runs(&capture), [(7, vec![2, 3])]);
-    assert_eq!(named(&capture, USER), "made");
+    for name in ["/tmp/jit-7.dump", "/tmp/jit-7.dump (deleted)"] {
+        let mut pipe = Pipe::new();
+        pipe.maps((7, 7, 5, 0), 0x7f00_0000_0000, 0x1000, 0, name);
+        pipe.enters((7, 7, 10, 0));
+        pipe.ran(0, &[(100, USER), (200, USER)]);
+        let capture = pipe.open(&folder, Options::default());
+        assert_eq!(capture.warnings, Vec::<String>::new());
+        assert_eq!(runs(&capture), [(7, vec![2, 3])], "{name}");
+        assert_eq!(named(&capture, USER), "made");
+    }
 }
 
 #[test]
