@@ -92,7 +92,8 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
         }
     }
     let doubt = (!tsc && written.replaced).then(|| DOUBT.to_owned());
-    Ok(Dump { code: written.finish(), damage: damage(data, at).or(doubt) })
+    let told: Vec<_> = [left_out(data, at), doubt].into_iter().flatten().collect();
+    Ok(Dump { code: written.finish(), damage: (!told.is_empty()).then(|| told.join("; ")) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
@@ -101,13 +102,13 @@ fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
     Some((kind, time, fields.bytes((size as u64).checked_sub(HEAD as u64)?).ok()?))
 }
 
-/// A record that is smaller than its head does not say where the next one begins: perf ends there, too
-/// (tools/perf/util/jitdump.c of Linux, jit_get_next_entry).
-fn damage(data: &[u8], at: usize) -> Option<String> {
-    let mut fields = Fields::new(data, at);
-    let (_kind, size, _time) = (fields.u32().ok()?, fields.u32().ok()?, fields.u64().ok()?);
-    let what = format!("the record at offset {at:#x} says that it has {size} bytes, its head alone has {HEAD}");
-    ((size as usize) < HEAD).then(|| what + ": what follows is left out")
+/// A record whose size cannot be does not say where the next one begins: perf ends there, too
+/// (tools/perf/util/jitdump.c of Linux, jit_get_next_entry). The last one of a program that was stopped while it wrote
+/// looks the same.
+fn left_out(data: &[u8], at: usize) -> Option<String> {
+    let left = data.len().saturating_sub(at);
+    let what = "are left out: no whole record begins there";
+    (left > 0).then(|| format!("its last {left} bytes, from offset {at:#x} on, {what}"))
 }
 
 /// Name and code of a function.
@@ -180,16 +181,36 @@ mod tests {
     }
 
     #[test]
-    fn a_record_smaller_than_its_head_ends_the_dump_and_is_told() {
+    fn a_record_that_is_not_whole_ends_the_dump_and_is_told() {
+        let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
+        load.extend(b"made\0\x90\xc3");
+        let file = dump(&[(0, 100, load.clone()), (0, 200, load.clone()), (0, 300, load)]);
+        let size = (file.len() - 40) / 3;
+        let second = 40 + size;
+        // Smaller than its head, larger than the file.
+        for wrong in [15u32, 4000] {
+            let mut file = file.clone();
+            file[second + 4..second + 8].copy_from_slice(&wrong.to_le_bytes());
+            let Dump { code, damage } = parse(&file, None).unwrap();
+            assert_eq!(code.len(), 1);
+            let what = format!("from offset {second:#x} on, are left out: no whole record begins there");
+            assert_eq!(damage, Some(format!("its last {} bytes, {what}", 2 * size)));
+        }
+        // The program was stopped while it wrote the head.
+        let cut = &file[..second + 5];
+        let damage = parse(cut, None).unwrap().damage.unwrap();
+        assert!(damage.starts_with("its last 5 bytes, "), "{damage}");
+    }
+
+    #[test]
+    fn a_dump_that_is_cut_off_has_its_times_in_doubt_all_the_same() {
         let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
         load.extend(b"made\0\x90\xc3");
         let mut file = dump(&[(0, 100, load.clone()), (0, 200, load)]);
-        let second = 40 + (file.len() - 40) / 2;
-        file[second + 4..second + 8].copy_from_slice(&15u32.to_le_bytes());
-        let Dump { code, damage } = parse(&file, None).unwrap();
-        assert_eq!(code.len(), 1);
-        let what = "says that it has 15 bytes, its head alone has 16: what follows is left out";
-        assert_eq!(damage, Some(format!("the record at offset {second:#x} {what}")));
+        file[32] = 0;
+        file.push(0);
+        let damage = parse(&file, Conversion::new(1, 0, 0)).unwrap().damage.unwrap();
+        assert!(damage.starts_with("its last 1 bytes, ") && damage.ends_with(DOUBT), "{damage}");
     }
 
     #[test]
