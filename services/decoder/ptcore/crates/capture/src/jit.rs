@@ -41,6 +41,8 @@ pub fn is_dump(name: &str) -> Option<&str> {
 /// The code of a jitdump by the time (TSC ticks) at which it was there.
 pub struct Dump {
     pub code: Vec<(u64, Mapping)>,
+    /// Its times are those of the TSC, not of a clock beside it.
+    pub by_tsc: bool,
     /// Why the dump was not read to its end, or what of it is in doubt.
     pub damage: Option<String>,
 }
@@ -93,7 +95,7 @@ fn parse(data: &[u8], conversion: Option<Conversion>) -> Result<Dump, String> {
     }
     let doubt = (!tsc && written.replaced).then(|| DOUBT.to_owned());
     let told: Vec<_> = [left_out(data, at), doubt].into_iter().flatten().collect();
-    Ok(Dump { code: written.finish(), damage: (!told.is_empty()).then(|| told.join("; ")) })
+    Ok(Dump { code: written.finish(), by_tsc: tsc, damage: (!told.is_empty()).then(|| told.join("; ")) })
 }
 
 fn record(data: &[u8], at: usize) -> Option<(u32, u64, &[u8])> {
@@ -158,7 +160,7 @@ mod tests {
         let mut load = numbers(&[0x5000, 0x5000, 2, 1]);
         load.extend(b"made\0\x90\xc3");
         let file = dump(&[(0, 100, load.clone()), (1, 200, numbers(&[0x6000, 0x5000, 0x6000, 2, 1])), (9, 0, vec![])]);
-        let Dump { code, damage } = parse(&file, None).unwrap();
+        let Dump { code, damage, .. } = parse(&file, None).unwrap();
         assert_eq!(damage, None);
         let places: Vec<_> = code.iter().map(|(tsc, mapping)| (*tsc, mapping.address, mapping.size)).collect();
         assert_eq!(places, [(100, 0x5000, 2), (200, 0x6000, 2)]);
@@ -191,7 +193,7 @@ mod tests {
         for wrong in [15u32, 4000] {
             let mut file = file.clone();
             file[second + 4..second + 8].copy_from_slice(&wrong.to_le_bytes());
-            let Dump { code, damage } = parse(&file, None).unwrap();
+            let Dump { code, damage, .. } = parse(&file, None).unwrap();
             assert_eq!(code.len(), 1);
             let what = format!("from offset {second:#x} on, are left out: no whole record begins there");
             assert_eq!(damage, Some(format!("its last {} bytes, {what}", 2 * size)));

@@ -62,7 +62,7 @@ impl Generated {
         }
         for (name, bytes) in dumps {
             match parse(bytes, conversion) {
-                Ok(Dump { code, damage }) => {
+                Ok(Dump { code, damage, .. }) => {
                     generated.loads.extend(code);
                     generated.notes.extend(damage.map(|damage| format!("{name}: {damage}")));
                 }

@@ -322,7 +322,7 @@ impl<'o> Sideband<'o> {
 
     fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
         if let Some(file) = jit::is_dump(name) {
-            match self.written.dump(pid, name, file, self.conversion) {
+            match self.written.dump((pid, tsc), name, file, self.conversion) {
                 Ok(dump) => {
                     for (tsc, mapping) in dump.code {
                         self.spaces.map(pid, tsc, mapping);

@@ -29,11 +29,17 @@ impl<'o> Written<'o> {
         Written { folders, taken: HashMap::new(), functions: 0, names: HashMap::new(), warnings: Vec::new() }
     }
 
-    /// The jitdump `file`, which the process mapped as `name`; without code where that is told already.
-    pub fn dump(&mut self, pid: u32, name: &str, file: &str, conversion: Option<Conversion>) -> Result<Dump, String> {
+    /// The jitdump `file`, which the process mapped as `name` at `tsc`; without code where that is told already.
+    pub fn dump(
+        &mut self,
+        (pid, tsc): (u32, u64),
+        name: &str,
+        file: &str,
+        conversion: Option<Conversion>,
+    ) -> Result<Dump, String> {
         let there = name.strip_suffix(DELETED).unwrap_or(name);
         match self.taken.get(there) {
-            Some(&owner) if owner == pid => return Ok(Dump { code: Vec::new(), damage: None }),
+            Some(&owner) if owner == pid => return Ok(Dump { code: Vec::new(), by_tsc: true, damage: None }),
             // Each writes its own. Processes of several containers have the same pids, and files of the same name.
             Some(owner) => {
                 return Err(format!("it is taken for that of process {owner}, others have another of this name"));
@@ -48,6 +54,11 @@ impl<'o> Written<'o> {
             dump.code.truncate(room);
         }
         self.functions += dump.code.len();
+        if !dump.by_tsc {
+            // By a clock that is behind the program would have written code before it mapped the file, and before it
+            // was executed: its code would be that of the program before.
+            dump.code.iter_mut().for_each(|(at, _)| *at = tsc.max(*at));
+        }
         Ok(dump)
     }
 

@@ -639,6 +639,25 @@ fn code_of_a_jitdump_runs_from_its_time_on_and_has_its_name() {
 }
 
 #[test]
+fn code_of_a_jitdump_whose_clock_is_behind_outlives_the_exec_that_the_program_began_with() {
+    let folder = Folder::new("behind");
+    // Its times are none of the TSC; they would be 50 and 60.
+    let mut dump = [halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[0, 0])].concat();
+    for (tsc, address, code) in [(20u64, USER, NOP_RET), (30, USER + 0x100, TWO_NOPS_RET)] {
+        let head = [halves(&[7, 7]), words(&[address, address, 4, address]), b"made\0".to_vec()].concat();
+        dump.extend([halves(&[0, 16 + head.len() as u32 + 4]), words(&[tsc]), head, code.to_vec()].concat());
+    }
+    folder.add("jit-7.dump", &dump);
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    pipe.event(3, 1 << 13, &[halves(&[7, 7]), text("node")].concat(), (7, 7, 40, 0));
+    pipe.maps((7, 7, 45, 0), 0x7f00_0000_0000, 0x1000, 0, "/tmp/jit-7.dump");
+    pipe.ran(0, &[(100, USER), (200, USER + 0x100)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(runs(&capture), [(7, vec![2, 3])]);
+}
+
+#[test]
 fn memory_that_is_made_executable_again_keeps_the_code_that_a_jitdump_told() {
     let folder = Folder::new("protected");
     let mut dump = [halves(&[0x4a69_5444, 1, 40, 62, 0, 7]), words(&[0, 1])].concat();
