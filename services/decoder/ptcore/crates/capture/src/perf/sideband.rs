@@ -181,7 +181,7 @@ impl<'o> Sideband<'o> {
             files: Files::new(&options.symbols),
             portables: Portables::default(),
             build_ids: HashMap::new(),
-            bpf: bpf::Programs::new(),
+            bpf: bpf::Programs::default(),
             filters: AddressFilters::default(),
             conversion,
             first: 0,
@@ -287,7 +287,7 @@ impl<'o> Sideband<'o> {
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
             Event::Ksymbol { address, size, gone, name } => {
-                let content = match self.bpf.get(&address).filter(|_| !gone) {
+                let content = match self.bpf.code(address, &name).filter(|_| !gone) {
                     Some(code) => Content::Code(Arc::clone(code)),
                     None => Content::Missing {
                         reason: if gone {
