@@ -77,7 +77,9 @@ fn functions(info: &[u8], arrays: u64, data: &[u8], programs: &mut Programs) -> 
 
 #[cfg(test)]
 mod tests {
-    use crate::perf::recording::{halves, kcore, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET};
+    use crate::perf::recording::{
+        halves, kcore, named, runs, text, words, Folder, Id, Pipe, KERNEL, NOP_RET, TWO_NOPS_RET,
+    };
 
     /// `struct perf_bpil`, `struct bpf_prog_info` and the arrays: the functions of a program with their tags.
     fn bpf_program(functions: &[(u64, u64, &[u8])]) -> Vec<u8> {
@@ -129,6 +131,7 @@ mod tests {
         let capture = pipe.open(&folder, kcore(&folder));
         assert_eq!(capture.warnings, Vec::<String>::new());
         assert_eq!(runs(&capture), [(7, vec![2, 3, 0])]);
+        assert_eq!(named(&capture, two + 1), OTHER);
         let last = capture.streams[0].epochs.last().unwrap().1;
         assert_eq!(capture.memory().why_no_code(last, one), format!("{COUNT}: it was removed before"));
     }

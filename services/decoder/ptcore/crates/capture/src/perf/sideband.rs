@@ -2,7 +2,7 @@
 
 use super::address_filters::AddressFilters;
 use super::attributes::{Attributes, SampleId};
-use super::pokes::{poke, Pokes};
+use super::kernel_changes::KernelChanges;
 use super::portable::Portables;
 use super::pt_info::Switches;
 use super::record::{kind, Event, Record};
@@ -21,7 +21,6 @@ use crate::unpacked::content;
 use crate::vdso;
 use crate::{Bytes, Capture, CaptureError, Conversion, Of, Options, Stream, Switch};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 /// PERF_AUX_FLAG_TRUNCATED, _PARTIAL: packets were lost behind.
 const AUX_LOST: u64 = 1 | 4;
@@ -51,7 +50,7 @@ struct Sideband<'o> {
     missing: BTreeMap<(String, String), u64>,
     damaged: u64,
     kernel: kernel::Recorded,
-    pokes: Pokes,
+    kernel_changes: KernelChanges,
     /// Records of kinds that are not known, by kind.
     unknown: BTreeMap<u32, u64>,
     /// Processes whose mappings perf did not read to their end.
@@ -194,7 +193,7 @@ impl<'o> Sideband<'o> {
             missing: BTreeMap::new(),
             damaged: 0,
             kernel: kernel::Recorded::default(),
-            pokes: Pokes::default(),
+            kernel_changes: KernelChanges::default(),
             unknown: BTreeMap::new(),
             unread: 0,
             same_kernel: false,
@@ -287,31 +286,9 @@ impl<'o> Sideband<'o> {
             }
             Event::Lost { count } => self.lost = self.lost.saturating_add(count),
             Event::Ksymbol { address, size, gone, name } => {
-                let content = match self.bpf.code(address, &name).filter(|_| !gone) {
-                    Some(code) => Content::Code(Arc::clone(code)),
-                    None => Content::Missing {
-                        reason: if gone {
-                            "it was removed before".to_owned()
-                        } else {
-                            "the code of BPF programs and trampolines is not in the recording".to_owned()
-                        },
-                    },
-                };
-                let mapping = Mapping { address, size: size.into(), name, content };
-                self.pokes.came(tsc, address, size.into());
-                match mapping.content {
-                    Content::Missing { .. } if tsc == 0 => self.kernel.symbols.push(mapping),
-                    _ => self.spaces.map(KERNEL, tsc, mapping),
-                }
+                self.kernel_changes.function(tsc, (address, size), gone, name);
             }
-            Event::TextPoke { address, old, new } => {
-                if !old.is_empty() {
-                    self.pokes.replaced(tsc, address, old);
-                }
-                if !new.is_empty() {
-                    self.spaces.map(KERNEL, tsc, poke(address, &new));
-                }
-            }
+            Event::TextPoke { address, old, new } => self.kernel_changes.poke(tsc, address, old, new),
             Event::Exit { pid, tid } => {
                 if id.tid == Some(tid) {
                     self.running.saw(id.cpu, tsc, Sign::Exits((pid, tid)));
@@ -372,9 +349,11 @@ impl<'o> Sideband<'o> {
         capture.conversion = self.conversion;
         capture.config.reference_tsc = self.first;
         capture.config.filter = std::mem::take(&mut self.filters).finish(&mut capture.warnings);
-        for (tsc, mapping) in std::mem::take(&mut self.pokes).before() {
+        let changed = std::mem::take(&mut self.kernel_changes).finish(&self.bpf);
+        for (tsc, mapping) in changed.code {
             self.spaces.map(KERNEL, tsc, mapping);
         }
+        self.kernel.symbols = changed.symbols;
         kernel::map(&mut self.spaces, &self.kernel, self.options, &mut capture.warnings)?;
         capture.names.extend(self.names.last());
         capture.warnings.append(&mut self.written.warnings);

@@ -193,6 +193,24 @@ fn a_function_that_was_there_before_runs_where_a_copy_of_the_kernel_has_it() {
 }
 
 #[test]
+fn code_that_the_kernel_writes_for_a_function_that_it_told_of_has_its_name() {
+    let folder = Folder::new("out-of-line");
+    let trampoline = KERNEL + 0x2000;
+    let mut pipe = Pipe::new();
+    pipe.enters((7, 7, 10, 0));
+    // OUT_OF_LINE, then its code in place of nothing, which is patched later.
+    let body = [words(&[trampoline]), halves(&[4]), vec![2, 0, 0, 0], text("ftrace_trampoline")].concat();
+    pipe.event(17, 1, &body, (7, 7, 20, 0));
+    pipe.event(20, 1, &[words(&[trampoline]), vec![0, 0, 4, 0], TWO_NOPS_RET.to_vec()].concat(), (7, 7, 21, 0));
+    pipe.event(20, 1, &[words(&[trampoline + 1]), vec![1, 0, 1, 0, 0x90, 0xc3], vec![0; 6]].concat(), (7, 7, 150, 0));
+    pipe.ran(0, &[(100, trampoline), (200, trampoline)]);
+    let capture = pipe.open(&folder, kcore(&folder));
+    assert_eq!(runs(&capture), [(7, vec![3, 2])]);
+    assert_eq!(named(&capture, trampoline), "ftrace_trampoline");
+    assert_eq!(named(&capture, trampoline + 1), "ftrace_trampoline");
+}
+
+#[test]
 fn what_stood_in_the_kernel_is_told_by_the_first_change_on_whichever_core() {
     let folder = Folder::new("poked-cores");
     let mut pipe = Pipe::new();
