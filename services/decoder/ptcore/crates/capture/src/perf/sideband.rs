@@ -298,6 +298,10 @@ impl<'o> Sideband<'o> {
     }
 
     fn map(&mut self, pid: u32, tsc: u64, (address, size, offset): (u64, u64, u64), name: &str, build_id: &str) {
+        // The kernel does what is called there: no code of that page runs (arch/x86/entry/vsyscall of Linux).
+        if name == "[vsyscall]" {
+            return;
+        }
         if let Some(file) = jit::is_dump(name) {
             match self.written.dump((pid, tsc), name, file, self.conversion) {
                 Ok(dump) => {

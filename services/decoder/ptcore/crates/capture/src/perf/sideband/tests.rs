@@ -141,6 +141,21 @@ fn a_program_of_32_bits_has_a_vdso_of_its_own() {
 }
 
 #[test]
+fn the_page_of_vsyscalls_is_no_file_that_is_missing() {
+    let folder = Folder::new("vsyscall");
+    program(&folder, "work", &NOP_RET);
+    let mut pipe = Pipe::new();
+    pipe.maps((7, 7, 0, 0), USER, 4, 0x1000, "/work");
+    // perf tells of it for each process that it finds.
+    pipe.maps((7, 7, 0, 0), 0xffff_ffff_ff60_0000, 0x1000, 0, "[vsyscall]");
+    pipe.enters((7, 7, 10, 0));
+    pipe.ran(0, &[(100, USER)]);
+    let capture = pipe.open(&folder, Options::default());
+    assert_eq!(capture.warnings, Vec::<String>::new());
+    assert_eq!(runs(&capture), [(7, vec![2])]);
+}
+
+#[test]
 fn what_a_guest_maps_is_not_that_of_the_host_process_with_its_pid() {
     let folder = Folder::new("guest-pid");
     program(&folder, "one", &NOP_RET);
